@@ -242,7 +242,6 @@ WHERE_TO_SWEEP = (
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
     parser = OneLineParser(
         prog=PROGRAM,
         description="Theory and sampling of Bayesian deep multi-head attention networks.",
@@ -286,7 +285,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def add_recipe(command: argparse.ArgumentParser, *, writes: bool) -> None:
-    """Add the arguments of commands that take a recipe."""
     command.add_argument("recipe", type=named_path, metavar="RECIPE", help="a recipe, a TOML file")
     if writes:
         command.add_argument(

@@ -209,7 +209,6 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
 
 
 def hyper_priors_of(recipe: Recipe) -> HyperPriors:
-    """Return the priors of temperature and variances in the recipe."""
     return HyperPriors(recipe.posterior.temperature_spread, recipe.posterior.variance_spread)
 
 

@@ -172,7 +172,6 @@ def token_teacher(
 
 
 def with_labels(split: AnySplit, labels: Float[np.ndarray, "example output"]) -> AnySplit:
-    """A split with other labels."""
     if isinstance(split, StreamedSplit):
         return replace(split, source=Relabelled(split.source, labels), labels=labels)
     return replace(split, labels=labels)
@@ -186,7 +185,6 @@ class Relabelled:
     labels: np.ndarray
 
     def identity(self) -> str:
-        """Return that of the source and a checksum of the labels."""
         checksum = hashlib.sha256(self.source.identity().encode())
         add_arrays(checksum, (self.labels,))
         return checksum.hexdigest()

@@ -56,7 +56,6 @@ class ResidualLabels:
         return self.count * jnp.log(temperature / self.temperature) + self.squares * inverse
 
     def slope(self, temperature: Float[Array, ""] | float) -> Float[Array, ""] | float:
-        """Derivative in 𝒯 of the energy of these labels."""
         return (self.count - self.squares / temperature) / temperature
 
     @property

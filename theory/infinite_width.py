@@ -115,7 +115,6 @@ class InfiniteWidth:
 def flat(
     attended: Float[Array | np.ndarray, "example path channel"],
 ) -> Float[np.ndarray, "example path_channel"]:
-    """Attended inputs of all paths in one row."""
     return np.asarray(attended, np.float64).reshape(len(attended), -1)
 
 

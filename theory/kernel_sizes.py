@@ -11,13 +11,11 @@ SYMMETRIC_FORM_BYTES = 2**29
 
 
 def row_blocks(examples: int) -> list[tuple[int, int]]:
-    """First row and end of every block."""
     rows = max(SMALLEST_BLOCK, -(-examples // BLOCKS))
     return [(start, min(start + rows, examples)) for start in range(0, examples, rows)]
 
 
 def stored_numbers(examples: int, paths: int) -> int:
-    """Numbers in all blocks together."""
     pairs = paths * (paths + 1) // 2
     return pairs * sum((end - start) * end for start, end in row_blocks(examples))
 

@@ -51,7 +51,6 @@ class AttentionColumns:
         return cls(columns, columns.pop(EXACT_ROW), refused)
 
     def predicted(self, key: str) -> dict[str, Estimate]:
-        """A quantity by every column that predicts it."""
         return {name: one[key] for name, one in self.columns.items() if key in one}
 
     @property
@@ -89,7 +88,6 @@ class AttentionColumns:
 
 
 def estimates_of(column: xr.Dataset) -> dict[str, Estimate]:
-    """Every quantity of a column with its deviations."""
     found = {}
     for name, values in column.items():
         deviations = column.get(f"{name}{DEVIATIONS}")

@@ -116,7 +116,6 @@ class LearnedLayer:
         return Measured(entropy, *of_references, distance[..., -heads:])
 
     def order(self, measured: Measured) -> Int[np.ndarray, "chain draw place"]:
-        """The head of every draw that stands at each place."""
         return matched(measured.cost, self.groups)
 
 

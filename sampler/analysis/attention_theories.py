@@ -370,7 +370,6 @@ def log_of_mean(by: DrawWeights, log_evidence: float, weights: RepetitionWeights
 
 
 def axes_of(problem: LearnedProblem, found: AtDraws) -> dict[str, tuple[str, ...]]:
-    """Axes of everything that a column may have."""
     of_test = predictor_dimensions(problem.architecture.outputs)
     axes = {
         "order_parameter": ("path", "path_"),

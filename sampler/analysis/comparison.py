@@ -461,7 +461,6 @@ class ComparedRun:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """The content of `comparison.json`."""
         return {
             "diagnostics": to_json(self.diagnostics),
             "cost": dict(self.cost),

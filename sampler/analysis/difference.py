@@ -204,7 +204,6 @@ class Difference:
 
     @property
     def said(self) -> bool:
-        """Whether the draws say something of it."""
         return self.state not in SAYING_NOTHING
 
     @property
@@ -231,7 +230,6 @@ class Difference:
         return f"{self.name}{' ' if self.resolved else ': '}{self.in_short}"
 
     def shown(self, value: float, error: float | None = None) -> Number:
-        """A size of this difference in its unit."""
         if self.relative:
             return percent(value, error, digits=2)
         return Number(value, error, 1.0, f"{NO_BREAK}{self.unit}", digits=2)

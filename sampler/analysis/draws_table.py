@@ -56,7 +56,6 @@ WITH_OUTPUTS = (*PREDICTORS, REPLICATED, LEFT_OUT)
 
 
 def group_of(name: str) -> str:
-    """The group of `draws.nc` that draws of this name are in."""
     if name in PREDICTORS:
         return PREDICTIONS
     if name.startswith(BARTLETT):
@@ -167,7 +166,6 @@ def thinned_logits(
 
 
 def empty_posterior(collected: DrawCollector) -> xr.Dataset:
-    """Chains and draws alone."""
     chains, draws = collected.statistics["lp"].shape
     return xr.Dataset(coords={"chain": range(chains), "draw": range(draws)})
 
@@ -196,7 +194,6 @@ def laid_out(table: xr.Dataset) -> xr.Dataset:
 
 
 def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...]:
-    """Axes of one draw of a named quantity."""
     if name in PREDICTORS:
         return predictor_dimensions(architecture.outputs)
     if name in (REPLICATED, LEFT_OUT):

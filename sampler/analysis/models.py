@@ -100,7 +100,6 @@ class ComparedModels:
 
 
 def models_of(run: RunResults, name: str) -> list[Model]:
-    """The models of a run whose leave-one-out predictions are stored."""
     found, compared = [], run.compared
     evidence, accuracy, quality = map(compared, ("log_evidence", "accuracy", "predictive_quality"))
 

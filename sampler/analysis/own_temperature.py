@@ -53,19 +53,16 @@ class OwnLimit:
 
     @property
     def temperature(self) -> float:
-        """The temperature that it chooses."""
         return self.learning.temperature
 
     @property
     def explanation(self) -> str:
-        """One line about the choice."""
         value = Number(self.temperature, digits=3)
         end = f", the {self.bound} that was tried" if self.bound else ""
         return f"infinite width: best temperature {value} by {IN_WORDS[self.chosen_by]}{end}"
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Attributes of the table of the theory."""
         return {
             "gp_own_chosen_by": self.chosen_by,
             "gp_own_bound": self.bound,

@@ -95,7 +95,6 @@ class RunResults:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """The resolved recipe."""
         return load_recipe(self.directory / RECIPE_FILE) if self._stored(RECIPE_FILE) else None
 
     @cached_property

@@ -89,7 +89,6 @@ class PointSummary:
 
     @property
     def solved(self) -> bool:
-        """Whether the theory of the point is known."""
         return self.has("accuracy_gp")
 
     def number(self, name: str) -> float:
@@ -97,7 +96,6 @@ class PointSummary:
         return float(self.columns.get(name, math.nan))
 
     def has(self, name: str) -> bool:
-        """Whether a number of the table is known."""
         return math.isfinite(self.number(name))
 
 
@@ -167,7 +165,6 @@ class SweepResults:
 
     @property
     def solved(self) -> RunResults | None:
-        """The first run that has a theory."""
         return next((run for run in self.runs if run is not None and run.theory is not None), None)
 
     @cached_property
@@ -223,7 +220,6 @@ def points_of_dataset(dataset: xr.Dataset, directory: Path) -> list[PointSummary
 
 
 def setting_at(axis: xr.DataArray, place: int) -> Any:
-    """Return the value of a swept setting at a place of its axis."""
     value = axis.values[place]
     if TOML not in axis.attrs:
         return value.item() if isinstance(value, np.generic) else value
@@ -456,7 +452,6 @@ def _worst_and_best(points: Sequence[PointSummary]) -> str:
 
 
 def _slopes(finite_size: Mapping | None, key: str) -> str:
-    """The slope of every path that has one."""
     return "; ".join(
         f"{law['path']} {Number(law['slope'], law['slope_error'])}"
         for law in (finite_size or {}).get(key, ())
@@ -465,7 +460,6 @@ def _slopes(finite_size: Mapping | None, key: str) -> str:
 
 
 def _accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:
-    """Accuracy at the smallest and the largest width."""
     solved = [p for p in points if p.one_width and p.solved]
     solved = sorted(solved, key=lambda point: point.one_width)
     widths = {point.one_width for point in solved}

@@ -89,7 +89,6 @@ TOGETHER = re.compile(r"(?<=[<=±\d]) (?=[<=±%\d])|(?<=\d) (?=points|nats)|(?<=
 
 
 def terminal_width() -> int:
-    """Characters in a line of the terminal."""
     return max(NARROWEST, shutil.get_terminal_size((USUAL, 24)).columns)
 
 

@@ -240,7 +240,6 @@ def redundancy_of_heads(problem: Problem) -> dict:
 
 
 def per_test_example(values: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """Axes and values of a number per test example and output."""
     return predictor_dimensions(values.shape[1]), squeeze_output(values)
 
 

@@ -52,7 +52,6 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        """The verdict in one line."""
         return self.in_short or self.headline
 
     def __str__(self) -> str:

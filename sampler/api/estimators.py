@@ -337,6 +337,5 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
 def blocks(
     attended: Float[np.ndarray, "example path channel"],
 ) -> Iterator[Float[np.ndarray, "_part path channel"]]:
-    """So many examples at a time."""
     for start in range(0, len(attended), TOGETHER):
         yield attended[start : start + TOGETHER]

@@ -43,12 +43,10 @@ class Stored:
 
     @property
     def verdict(self) -> "Verdict":
-        """On the theory."""
         raise NotImplementedError
 
     @property
     def reliability(self) -> "Verdict":
-        """On the samples."""
         raise NotImplementedError
 
     def report(self) -> Path:

@@ -119,7 +119,6 @@ class LearnedHeads:
         return np.broadcast_to(found, (len(inputs), *found.shape[1:]))
 
     def count(self, tokens: int, channels: int) -> int:
-        """Number of logit weights of all heads."""
         return sum(map(math.prod, self.shapes(tokens, channels).values()))
 
     def numbers(self, tokens: int, channels: int) -> int:

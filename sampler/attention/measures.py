@@ -26,7 +26,6 @@ def attention_distances(
     matrices: Float[Array, "example head key query"],
     references: Float[Array, "example reference key query"],
 ) -> Float[Array, "head reference"]:
-    """Distance of every head from every reference."""
     xp = matrices.__array_namespace__()
     found = [
         xp.mean(0.5 * xp.sum(xp.abs(matrices - references[:, n : n + 1]), axis=2), axis=(0, 2))
@@ -39,7 +38,6 @@ def attention_overlaps(
     matrices: Float[Array, "example head key query"],
     references: Float[Array, "example reference key query"],
 ) -> Float[Array, "head reference"]:
-    """Overlap of every head with every reference."""
     xp = matrices.__array_namespace__()
     products = xp.einsum("ehkq,erkq->hr", matrices, references)
     return products / xp.einsum("erkq,erkq->r", references, references)

@@ -40,7 +40,6 @@ def tokens_in_order(
     attention: tuple[Float[np.ndarray, "example _head key query"], ...],
     order: Int[np.ndarray, "example moved"],
 ) -> tuple[Float[np.ndarray, "example moved channel"], tuple[Recorded, ...]]:
-    """Inputs and attention matrices with the tokens of each example in another order."""
     keys, queries = order[:, None, :, None], order[:, None, None, :]
     moved = tuple(
         np.take_along_axis(np.take_along_axis(matrices, keys, axis=2), queries, axis=3)

@@ -72,7 +72,6 @@ class SampledAttention:
     def of(
         cls, heads: LearnedHeads, tokens: int, channels: int, pairs: tuple[bool, ...], readout: str
     ) -> "SampledAttention":
-        """The heads on sequences of this length."""
         sites = tuple(heads.shapes(tokens, channels).items())
         arrays = heads.learned, heads.variants, pairs, readout, sites
         return cls(jnp.asarray(np.atleast_1d(heads.scale)), heads.form, *arrays)

@@ -47,12 +47,10 @@ class Drawings:
 
     @property
     def characters(self) -> int:
-        """The number of characters."""
         return len(self.names)
 
     @property
     def first(self) -> Int[np.ndarray, " character"]:
-        """The first drawing of each character."""
         return np.cumsum(self.counts) - self.counts
 
 
@@ -107,7 +105,6 @@ class Episodes:
 
     @property
     def examples(self) -> int:
-        """The number of episodes."""
         return self.targets.size
 
     @property
@@ -116,7 +113,6 @@ class Episodes:
         return self.drawings, self.labels
 
     def part(self, start: int, end: int) -> "Episodes":
-        """Some of the episodes."""
         return Episodes(self.drawings[start:end], self.labels[start:end], self.targets[start:end])
 
 

@@ -228,7 +228,6 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
 
 
 def required_array(stored: NpzFile, key: str) -> np.ndarray:
-    """Read an array that an .npz file must have."""
     if key not in stored.files:
         raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
     return np.atleast_1d(read_array(stored, key, "store a plain array again"))

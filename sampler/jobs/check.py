@@ -81,7 +81,6 @@ def settings_in_force(recipe: Recipe, run: RunPlan) -> str:
 
 
 def sizes_in_words(task: Task, run: RunPlan) -> Rows:
-    """Sizes of data and network."""
     one, examples = run.sizes.architecture, f"{task.train.examples}"
     if run.sizes.examples < task.train.examples:
         examples = f"{task.train.examples:,}, for which {run.sizes.examples:,} rows stand, exactly"
@@ -127,7 +126,6 @@ def next_order_in_words(run: RunPlan) -> Rows:
 
 
 def widths_in_words(run: RunPlan) -> str:
-    """Widths of all layers."""
     if run.recipe.network.is_infinite:
         return "infinite"
     return ", ".join(map(str, run.sizes.architecture.widths))
@@ -143,7 +141,6 @@ def learned_in_words(task: Task) -> Rows:
 
 
 def weights_in_words(run: RunPlan) -> Rows:
-    """Numbers of order parameters and weights."""
     if run.recipe.network.is_infinite:
         return [("weights", "none: integrated out at infinite width")]
     one = run.sizes.architecture
@@ -167,7 +164,6 @@ def memory(plan: Plan, run: RunPlan) -> Rows:
 
 
 def times(plan: Plan) -> Rows:
-    """Predicted time of every stage."""
     found = plan.forecast.times
     rows = {
         "folding the examples": found.examples,
@@ -286,7 +282,6 @@ def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
 
 
 def named(splits: TrainingSplits) -> list[tuple[str, Any]]:
-    """The splits with their names."""
     return [("training", splits.train), ("validation", splits.validation), ("test", splits.test)]
 
 

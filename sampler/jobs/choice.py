@@ -74,7 +74,6 @@ class Sizes:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Sizes as the manifest has them."""
         one = self.architecture
         return {
             "heads": one.heads, "widths": one.widths, "channels": one.channels,
@@ -200,7 +199,6 @@ class Speed:
     draws: float
 
     def gradients_needed(self, sizes: Sizes) -> float:
-        """Gradients per effective draw."""
         stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
         singular = self.singular * sizes.stiffness * max(0.0, narrowness(sizes.architecture) - 1.0)
         widths = (

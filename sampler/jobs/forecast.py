@@ -148,7 +148,6 @@ def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
 
 
 def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
-    """Bytes of all draws that are kept."""
     architecture, whole = sizes.architecture, STATISTICS
     settings, tests = recipe.sampler, sizes.observed * architecture.outputs
     if recipe.network.fits_theory:
@@ -167,7 +166,6 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
 
 
 def peak_bytes(parts: Iterable[Part]) -> float:
-    """Bytes of a process that holds all of them."""
     return BASE_BYTES + sum(part.copies * part.bytes for part in parts)
 
 
@@ -442,7 +440,6 @@ class Forecast:
     times: Times
 
     def as_dict(self) -> dict[str, Any]:
-        """The forecast as the manifest has it."""
         memory = {"peak": peak_bytes(self.parts), "available": self.available}
         return {"memory_bytes": memory, "seconds": {**vars(self.times), "all": self.times.whole}}
 

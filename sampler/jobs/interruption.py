@@ -122,7 +122,6 @@ class Interruption:
 
     @property
     def asked(self) -> bool:
-        """Whether the program is to leave."""
         return self.interrupted or self.received is not None
 
     def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:

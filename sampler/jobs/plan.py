@@ -188,7 +188,6 @@ def make_plan(command: str, asked: Point) -> Plan:
 
 
 def files_made(command: str, point: Point) -> list[str]:
-    """Return the files of results that a command makes at a point."""
     solves = command == "solve" or (command == "run" and point.solved)
     sampled = [DRAWS_FILE, COMPARISON_FILE] if point.samples(command) else []
     return [*([THEORY_FILE] if solves else []), *sampled]

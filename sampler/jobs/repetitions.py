@@ -63,7 +63,6 @@ class RepetitionStore:
 
     @classmethod
     def of(cls, keeper: ChainKeeper | None, every: float) -> "RepetitionStore":
-        """The store in the folder of a keeper of chains."""
         if keeper is None:
             return cls()
         return cls(keeper.folder, keeper.fingerprint, keeper.interruption, every)
@@ -99,7 +98,6 @@ ARRAYS = ("points", "log_ratio", "log_p", "ancestor", "acceptance")
 
 
 def stored_form(particles: Particles) -> tuple[dict, dict[str, np.ndarray]]:
-    """Header and arrays of particles."""
     header = {
         one.name: getattr(particles, one.name)
         for one in fields(particles)
@@ -114,7 +112,6 @@ def stored_form(particles: Particles) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 def particles_of(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Particles:
-    """The particles whose form was stored."""
     path = {
         name.removeprefix("path/"): tuple(values.tolist())
         for name, values in arrays.items()
@@ -185,7 +182,6 @@ class Repetitions:
         self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, header
 
     def make(self, law: str, count: int) -> None:
-        """Make repetitions until there are so many."""
         if law not in self.pilots:
             name = REPETITION.format(law=f"{law}-pilot", number=0)
             seed = self.settings.seed, NUMBER_OF[law], PILOT
@@ -243,7 +239,6 @@ class Repetitions:
 
     @property
     def kept(self) -> list[Repetition]:
-        """The repetitions whose particles are the draws."""
         return self.made[MODES]
 
     def observe(self) -> None:
@@ -358,7 +353,6 @@ class Repetitions:
 
 
 def latest_in_words(particles: Particles) -> str:
-    """The latest temperature in words."""
     last = {name: values[-1] for name, values in particles.path.items()}
     return (
         f"λ = {last['power']:.3g}, acceptance {last['acceptance_rate']:.2f}, step size "

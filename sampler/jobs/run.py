@@ -66,7 +66,6 @@ class Job:
 
     @property
     def directory(self) -> Path:
-        """The directory of the results."""
         return self.run.point.directory
 
     @property
@@ -88,7 +87,6 @@ class Job:
         return build_problem(recipe, task, rows, self.run.sizes.architecture)
 
     def keeper(self) -> "ChainKeeper":
-        """Keeps the chains of this run on disk."""
         from sampler.jobs.keeper import ChainKeeper
 
         folder = self.directory / CHECKPOINT_FOLDER
@@ -96,7 +94,6 @@ class Job:
 
 
 def done(directory: Path, stage: str, file: str) -> bool:
-    """Whether a stage is recorded as finished and its file is there."""
     return stage in read_manifest(directory).seconds and (directory / file).is_file()
 
 
@@ -285,7 +282,6 @@ def run_all(job: Job) -> ExitCode:
 
 
 def solve_alone(job: Job) -> ExitCode:
-    """Solve the theory and store it."""
     return converged_code(solved(job, job.results))
 
 
@@ -343,7 +339,6 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
 
 
 def compared(results: "RunResults") -> "RunResults":
-    """The results with the comparison of draws and theory."""
     from sampler.jobs.stages import compare_stage
     from sampler.presentation.summary import diagnostics_text
 
@@ -353,12 +348,10 @@ def compared(results: "RunResults") -> "RunResults":
 
 
 def converged_code(results: "RunResults") -> ExitCode:
-    """Exit code of a solved theory."""
     return ExitCode.OK if results.theory.attrs["converged"] else ExitCode.NOT_CONVERGED
 
 
 def verdict_code(diagnostics: "Diagnostics") -> ExitCode:
-    """Exit code of judged draws."""
     return ExitCode.OK if diagnostics.passed else ExitCode.DIAGNOSTICS_FAILED
 
 
@@ -407,7 +400,6 @@ def compare_runs(directories: Sequence[Path]) -> None:
 
 
 def diagnose_stored(directory: Path) -> ExitCode:
-    """Judge the stored draws of a directory."""
     from sampler.jobs.stages import diagnose_stage
     from sampler.presentation.summary import diagnostics_text
     from sampler.storage.results import read_draws

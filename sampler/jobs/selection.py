@@ -59,7 +59,6 @@ class Candidate:
         return criterion in self.scores and math.isfinite(self.value(criterion))
 
     def value(self, criterion: str) -> float:
-        """The score by this criterion."""
         return float(self.scores[criterion]["value"])
 
     def mcse(self, criterion: str) -> float:
@@ -173,7 +172,6 @@ def unknown(run: RunResults, name: str) -> str | None:
 
 
 def scores_from_draws(run: RunResults) -> dict | str:
-    """Scores of the samples on the validation split."""
     if run.comparison is None:
         return "not sampled"
     scores = (run.comparison.get("validation") or {}).get("sampled")

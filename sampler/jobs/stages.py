@@ -141,7 +141,6 @@ MOST_ROWS_CHEAP = 8
 
 
 def solve_problem(problem: Problem, recipe: Recipe) -> xr.Dataset:
-    """Solve the theory as the recipe says."""
     settings = recipe.theory
     saddle_point = solve_saddle_point(
         problem.learning,
@@ -158,7 +157,6 @@ def solve_problem(problem: Problem, recipe: Recipe) -> xr.Dataset:
 
 
 def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
-    """Whether the evidence to next order is to be computed."""
     wanted, sampler = recipe.theory.next_order_evidence, recipe.sampler
     if wanted != AUTO:
         return wanted

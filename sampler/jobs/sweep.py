@@ -95,7 +95,6 @@ def gravest(outcomes: Iterable[PointOutcome]) -> PointOutcome:
 
 
 def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
-    """The gravest exit code."""
     return max(codes, key=gravity)
 
 

@@ -99,7 +99,6 @@ class TrainingJob:
 
     @cached_property
     def data(self) -> "LearningData":
-        """The splits as a network learns them."""
         from sampler.transformer.evaluation import learning_data
 
         return learning_data(self.recipe, self.splits)

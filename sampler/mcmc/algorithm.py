@@ -156,7 +156,6 @@ class Algorithm(Chain):
     remedy_if_frozen: ClassVar[str] = "raise `warmup`"
 
     def configured(self, settings: Mapping[str, Any]) -> "Algorithm":
-        """Return the algorithm with those of these settings that it has and that are given."""
         given = {name for name, value in settings.items() if value is not None}
         own = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in given}
         return replace(self, **{name: kind(settings[name]) for name, kind in own.items()})

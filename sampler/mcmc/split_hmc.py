@@ -86,7 +86,6 @@ class Gaussian:
 
     @classmethod
     def standard(cls, centre: Float[Array, " coordinate"]) -> "Gaussian":
-        """The standard normal distribution in as many coordinates."""
         return cls(jnp.zeros_like(centre), jnp.ones_like(centre))
 
     def at(self, standard: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
@@ -175,7 +174,6 @@ class SplitChain(Chain):
         return self.at(here, key, density)
 
     def at(self, z, key, density: Density) -> dict:
-        """State of a chain at these coordinates."""
         lp, after = value_and_slope(density, z)
         return {"key": key, "z": z, "lp": lp, "slope": after}
 

@@ -173,5 +173,4 @@ class StoppingRule:
         return [asdict(one) for one in self.found]
 
     def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
-        """Go on after checks that were stored."""
         self.found = [InterimVerdict(**one) for one in stored]

@@ -105,7 +105,6 @@ class Stage:
 
     @property
     def gaussian(self) -> Gaussian:
-        """The Gaussian that trajectories are about."""
         return Gaussian(jnp.asarray(self.centre), jnp.asarray(self.scale))
 
 

@@ -50,7 +50,6 @@ class Coordinates:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Number of coordinates of each site."""
         return tuple(prod(shape) for shape in self.shapes)
 
     @property
@@ -59,24 +58,20 @@ class Coordinates:
         return sum(self.sizes)
 
     def part(self, name: str) -> slice:
-        """The slice of the coordinates of a site."""
         index = self.names.index(name)
         start = sum(self.sizes[:index])
         return slice(start, start + self.sizes[index])
 
     def unflatten(self, flat: Float[Array, " coordinate"]) -> dict[str, Array]:
-        """The position with these coordinates."""
         sites = zip(self.names, self.shapes, strict=True)
         return {name: flat[self.part(name)].reshape(shape) for name, shape in sites}
 
     def of_draws(
         self, draws: Mapping[str, np.ndarray]
     ) -> dict[str, Float[np.ndarray, "chain draw ..."]]:
-        """All sites of stored draws."""
         return {name: np.asarray(draws[name]) for name in self.names}
 
     def flatten(self, position: Position) -> Float[Array, " coordinate"]:
-        """The coordinates of a position."""
         return jnp.concatenate([position[name].reshape(-1) for name in self.names])
 
 
@@ -149,13 +144,9 @@ class LogDensity(Protocol):
     single: tuple[Any, ...] | None
 
     @property
-    def coordinates(self) -> Coordinates:
-        """Names and shapes of the sites."""
-        ...
+    def coordinates(self) -> Coordinates: ...
 
-    def log_density(self, position: Position) -> Float[Array, ""]:
-        """Logarithm of the density at a position."""
-        ...
+    def log_density(self, position: Position) -> Float[Array, ""]: ...
 
     def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
         """The logarithm and its gradient, site by site."""
@@ -238,7 +229,6 @@ class Density:
         return kept | self.complete(key, seen, *self.completing)
 
     def observables(self, key: Array, position: Position) -> dict[str, Array]:
-        """All observables of one position."""
         return self.completed(key, self.seen(key, position))
 
     @property
@@ -278,7 +268,6 @@ class Density:
         return log_density(self.model, self.arguments, {}, position)[0]
 
     def log_prior(self, position: Position) -> Float[Array, ""]:
-        """ln p(x)."""
         return sum(jnp.sum(prior.log_prob(position[n])) for n, prior in self.priors.items())
 
     def log_likelihood(self, position: Position) -> Float[Array, ""]:
@@ -352,7 +341,6 @@ def sample_sites(priors: Mapping[str, dist.Distribution]) -> dict[str, Array]:
 
 
 def drawn_sites(key: Array, priors: Mapping[str, dist.Distribution]) -> dict[str, Array]:
-    """Draw all sites from their priors."""
     keys = dict(zip(priors, jax.random.split(key, len(priors)), strict=True))
     return {name: prior.sample(keys[name]) for name, prior in priors.items()}
 
@@ -373,7 +361,6 @@ def input_scale(position: Position) -> Float[Array, ""] | float:
 
 
 def energy_at(energy: LabelEnergy, position: Position) -> LabelEnergy:
-    """The energy of the labels at the temperature of a position."""
     if TEMPERATURE not in position:
         return energy
     return replace(energy, temperature=energy.temperature * temperature_ratio(position))

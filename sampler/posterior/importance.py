@@ -52,7 +52,6 @@ class Proposal:
 
     @property
     def coordinates(self) -> int:
-        """Dimension of x."""
         return self.centres.shape[1]
 
     def draw(self, count: int, rng: np.random.Generator) -> Float[np.ndarray, "_draw coordinate"]:
@@ -69,7 +68,6 @@ class Proposal:
     def log_density(
         self, points: Float[np.ndarray, "draw coordinate"]
     ) -> Float[np.ndarray, " draw"]:
-        """Log density ln q at every point."""
         return logsumexp(self.log_shares_and_densities(points)[0], axis=0)
 
     def log_shares_and_densities(
@@ -89,7 +87,6 @@ class Proposal:
 
     @property
     def centre(self) -> Float[np.ndarray, " coordinate"]:
-        """Mean of x."""
         return self.shares @ self.centres
 
     @property
@@ -179,14 +176,12 @@ class ImportanceDraws:
 
     @property
     def position(self) -> Mapping[str, Float[np.ndarray, "draw _entry"]]:
-        """Named sites of every draw."""
         return {
             name: self.points[:, self.coordinates.part(name)] for name in self.coordinates.names
         }
 
     @property
     def weights(self) -> Float[np.ndarray, " draw"]:
-        """Weights summing to one."""
         return normalised_weights(self.log_weights)
 
     @property
@@ -196,7 +191,6 @@ class ImportanceDraws:
 
     @property
     def efficiency(self) -> float:
-        """Effective draws per draw."""
         return self.effective_sample_size / len(self.log_weights)
 
     @property
@@ -317,7 +311,6 @@ def tail_shape(log_weights: Float[np.ndarray, " draw"]) -> float:
 
 
 def normalised_weights(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndarray, " draw"]:
-    """Weights summing to one."""
     return np.exp(log_weights - logsumexp(log_weights))
 
 

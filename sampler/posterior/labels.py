@@ -69,7 +69,6 @@ class OfLabels(dist.Distribution):
         return draw(jax.random.split(key, sample_shape) if sample_shape else key)
 
     def draw(self, key: Array) -> Array:
-        """Return one draw of all labels."""
         raise NotImplementedError
 
 

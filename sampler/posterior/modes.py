@@ -83,12 +83,10 @@ class StartLaw:
 
     @property
     def modes(self) -> int:
-        """Number of modes."""
         return len(self.centres)
 
     @property
     def coordinates(self) -> Coordinates:
-        """Names and shapes of the sites."""
         return Coordinates.of(self.priors)
 
     def log_density(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:

@@ -77,7 +77,6 @@ def refuse_unknown_sites(sites: Sequence[str], known: tuple[str, ...]) -> None:
 
 
 def make_deterministic(values: dict[str, Array]) -> None:
-    """Make deterministic sites."""
     for name, value in values.items():
         numpyro.deterministic(name, value)
 
@@ -185,7 +184,6 @@ class TrainingExamples:
     def features_of(
         self, inputs: Float[Array, "new path channel"]
     ) -> Float[Array, "new path channel"]:
-        """Features of attended inputs."""
         return path_features(jnp.asarray(inputs), self.input_variance)
 
 
@@ -235,7 +233,6 @@ def collapsed_model(
 def order_parameters_of_weights(
     position: Position, variances: Float[Array, " layer"], architecture: Architecture
 ) -> tuple[Float[Array, "_size _size"], ...]:
-    """U_1 … U_a of upper weights."""
     return overlaps(weights_at(position, architecture), architecture)
 
 

@@ -201,7 +201,6 @@ def likelihood_factor(position: Position, chain: WishartChain) -> Float[Array, "
 def log_likelihood_at(
     position: Position, energy: LabelEnergy, chain: WishartChain
 ) -> Float[Array, ""]:
-    """Log likelihood ln p(y | position)."""
     factor = likelihood_factor(position, chain)
     return label_log_likelihood(energy_at(energy, position), factor)
 

@@ -279,7 +279,6 @@ def observe_order_parameters(
     chain: WishartChain,
     temperature: Float[Array, ""],
 ) -> dict[str, Array]:
-    """Order parameters and coordinates of one draw."""
     observables = named_order_parameters(order_parameters_at(position, chain))
     observables[FACTOR] = likelihood_factor(position, chain)
     observables |= observed_hyper_parameters(position, temperature, chain.variances)

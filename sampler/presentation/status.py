@@ -44,7 +44,6 @@ def state_text(state: RunState) -> str:
 
 
 def reached_text(header: Mapping) -> str:
-    """Say the phase and the steps of a checkpoint."""
     most = "at most " if "looks" in header and header["phase"] == "draws" else ""
     seen = f" ({header['seen']})" if header.get("seen") else ""
     return f"{PHASES[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
@@ -95,7 +94,6 @@ def listing_text(directories: Sequence[Path]) -> str:
 
 
 def entry_text(directory: Path) -> str:
-    """Say of one run what the list has."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_worked_at(directory)))
     try:
         state = state_of(directory)

@@ -87,8 +87,6 @@ def comparison_table(title: str, what: str, rows: Sequence[Row], caption: str = 
 
 
 def comparison_cells(row: Row, own: Sequence[str]) -> list[object]:
-    """One line of the comparison."""
-
     def shown(value: float | None, error: float | None = None) -> Cell:
         return percent(value, error) if row.share else Number(value, error)
 

@@ -33,7 +33,6 @@ def tell_aside(text: str) -> None:
 
 
 def in_terminal() -> bool:
-    """Whether stderr is a terminal."""
     try:
         return sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # it was closed

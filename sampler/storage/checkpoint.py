@@ -105,7 +105,6 @@ class Slots:
 
     @property
     def empty(self) -> bool:
-        """Whether no checkpoint was ever written here."""
         return not self.intact and not self.damage
 
 

@@ -131,7 +131,6 @@ class Manifest(BaseModel):
     ended: str | None = None
 
     def with_stage(self, stage: str, seconds: float, peak_bytes: int) -> "Manifest":
-        """This manifest with one more finished stage."""
         return self.model_copy(
             update={
                 "seconds": self.seconds | {stage: seconds},
@@ -165,7 +164,6 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write `manifest.json`."""
     write_json(directory / MANIFEST_FILE, manifest.as_json())
 
 

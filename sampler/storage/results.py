@@ -85,7 +85,6 @@ def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) 
 
 
 def write_comparison(directory: Path, comparison: dict) -> None:
-    """Write `comparison.json`."""
     write_json(directory / COMPARISON_FILE, comparison)
 
 

@@ -407,7 +407,6 @@ def streamed(file: ArrayFile, arrays: Arrays, name: str, keys: list[str]) -> Str
 
 
 def examples_key(arrays: Arrays, name: str) -> str:
-    """Name the array that says how many examples a split has."""
     return f"attended_{name}" if "heads" in arrays else f"inputs_{name}"
 
 

@@ -49,7 +49,6 @@ OriginOf = Callable[[], Origin]
 
 
 def write_pieces(path: Path, suffix: str, found: Pieces, origin: OriginOf) -> None:
-    """Write all pieces into a file of this kind."""
     (write_hdf5 if suffix in HDF5_SUFFIXES else write_npz)(path, found, origin)
 
 
@@ -67,7 +66,6 @@ def arrays_by_key(name: str, split: Split | AttendedSplit) -> dict[str, np.ndarr
 
 
 def write_npz(path: Path, found: Pieces, origin: OriginOf) -> None:
-    """Write all pieces put together."""
     parts: dict[str, list[np.ndarray]] = {}
     for name, split in found:
         for key, array in arrays_by_key(name, split).items():

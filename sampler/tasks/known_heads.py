@@ -40,7 +40,6 @@ class KnownHeads:
 
 
 def measured_examples(count: int) -> Int[np.ndarray, " measured"]:
-    """Numbers of the training examples that attention is measured on."""
     return evenly_spaced(count, MEASURED_EXAMPLES)
 
 

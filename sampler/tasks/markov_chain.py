@@ -116,12 +116,10 @@ class HiddenMarkovChain:
 
     @property
     def channels(self) -> int:
-        """Features and positions."""
         return self.settings.features + self.positions
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """The number of heads of each layer."""
         return tuple(len(of_layer) for (of_layer,) in self.weights)
 
     @property
@@ -131,7 +129,6 @@ class HiddenMarkovChain:
         return np.where(first, 1.0, -1.0)[:, None]
 
     def identity(self) -> str:
-        """Return a checksum of all that the numbers follow from."""
         checksum = hashlib.sha256(repr((self.settings, self.variants)).encode())
         add_arrays(checksum, tuple(of_layer for (of_layer,) in self.weights))
         return f"{self.key} {checksum.hexdigest()}"

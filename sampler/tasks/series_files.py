@@ -138,7 +138,6 @@ def read_numbers(path: Path, line: int, channel: int, text: str) -> list[float]:
 
 
 def is_finite(text: str) -> bool:
-    """Tell whether a text is a finite number."""
     try:
         return math.isfinite(float(text))
     except ValueError:
@@ -183,7 +182,6 @@ def read_ts_header(path: Path, lines: list[str]) -> Header:
 
 
 def read_ts_row(path: Path, number: int, line: str) -> SeriesLine:
-    """Read dimensions and class of one line."""
     *channels, label = line.split(":")
     if not channels:
         refuse(path, number, line, "must end in a colon and the class of the series")
@@ -240,7 +238,6 @@ def read_arff_header(path: Path, lines: list[str]) -> Header:
 
 
 def read_arff_row(path: Path, number: int, line: str) -> SeriesLine:
-    """Read dimensions and class of one line."""
     match = SERIES.fullmatch(line)
     if match is None:
         refuse(path, number, line, r"must read '1,2\n3,4',class: dimensions in quotation marks")

@@ -35,16 +35,13 @@ class HeldSplit:
 
     @property
     def examples(self) -> int:
-        """The number of examples."""
         return self.shape[0]
 
     @property
     def channels(self) -> int:
-        """The number of channels."""
         return self.shape[2]
 
     def add_to(self, checksum: Checksum) -> None:
-        """Add every number to a checksum."""
         add_arrays(checksum, self.arrays)
 
     @property
@@ -81,17 +78,14 @@ class Split(HeldSplit):
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """The number of heads of each layer of attention."""
         return tuple(matrices.shape[1] for matrices in self.attention)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Every number of the split."""
         found = self.inputs, self.labels, *self.attention, self.lengths
         return tuple(array for array in found if array is not None)
 
     def part(self, examples: slice | np.ndarray) -> "Split":
-        """Some of the examples."""
         labels, lengths = (
             None if one is None else one[examples] for one in (self.labels, self.lengths)
         )
@@ -121,12 +115,10 @@ class AttendedSplit(HeldSplit):
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Every number of the split."""
         labels = () if self.labels is None else (self.labels,)
         return self.attended, *labels, np.array(self.heads, dtype=np.int64)
 
     def part(self, examples: slice | np.ndarray) -> "AttendedSplit":
-        """Some of the examples."""
         labels = None if self.labels is None else self.labels[examples]
         return AttendedSplit(self.attended[examples], labels, self.heads)
 
@@ -173,7 +165,6 @@ class StreamedSplit:
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """The number of heads of each layer of attention."""
         return self.all_heads if self.kept is None else tuple(map(len, self.kept))
 
     def add_to(self, checksum: Checksum) -> None:
@@ -220,7 +211,6 @@ class PartsOf:
         return checksum.hexdigest()
 
     def blocks(self, first: int) -> Iterator[Split]:
-        """Make the examples from this one on."""
         size = block_size(sum(array.size for array in self.make(slice(0, 1)).arrays))
         for start in range(first, self.examples, size):
             yield self.make(slice(start, start + size))

@@ -150,7 +150,6 @@ class Task:
 
     @property
     def layers(self) -> int:
-        """The number of layers of value weights."""
         return len(self.heads)
 
     @property
@@ -162,17 +161,14 @@ class Task:
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """The number of heads of each layer."""
         return paired(self.train.heads, self.pairs)
 
     @property
     def outputs(self) -> int:
-        """The number of outputs of the network."""
         return self.train.labels.shape[1]
 
     @property
     def channels(self) -> int:
-        """The number of channels of a token."""
         return self.train.channels
 
     @property

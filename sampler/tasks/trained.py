@@ -75,7 +75,6 @@ from sampler.transformer.model import (
 
 
 def split_of_model(model: TrainedModel, examples: Unattended) -> AnySplit:
-    """Make the split with the attention of a trained model."""
     variants, parameters = model.recipe.training.variants, model.parameters
 
     def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:

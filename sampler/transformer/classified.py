@@ -19,11 +19,9 @@ class Classified:
 
     @property
     def examples(self) -> int:
-        """The number of examples."""
         return len(self.classes)
 
     def part(self, examples: slice | np.ndarray) -> "Classified":
-        """Some of them."""
         return Classified(self.inputs[examples], self.classes[examples], self.targets[examples])
 
 

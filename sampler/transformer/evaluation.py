@@ -93,12 +93,10 @@ class EpisodeData:
 
     @cached_property
     def embedding(self) -> np.ndarray:
-        """The frozen embedding of the labels of images."""
         return draw_embedding(self.recipe)
 
     @cached_property
     def table(self) -> InputTable:
-        """The table of the training examples."""
         return patch_table(self.splits.train, self.embedding, self.recipe.task.channels)
 
     @cached_property
@@ -139,7 +137,6 @@ class Rows:
 
     @property
     def examples(self) -> int:
-        """The number of examples."""
         return len(self.rows)
 
     @property
@@ -148,7 +145,6 @@ class Rows:
         return (self.rows,)
 
     def part(self, start: int, end: int) -> "Rows":
-        """Some of them."""
         return Rows(self.rows[start:end], self.targets[start:end])
 
 
@@ -179,7 +175,6 @@ class ClassifiedData:
 
     @cached_property
     def table(self) -> InputTable:
-        """The table of the training examples."""
         return tabled(self.splits.train)[0]
 
     @cached_property
@@ -237,7 +232,6 @@ def predict_examples(
     examples: Examples,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
 ) -> Float[np.ndarray, " example *output"]:
-    """Compute f of every example."""
     pieces = []
     for start in range(0, examples.examples, EXAMPLES_AT_ONCE):
         some = examples.part(start, start + EXAMPLES_AT_ONCE)

@@ -41,12 +41,10 @@ class TransformerShape:
     def of(
         cls, settings: TrainingSection, channels: int, outputs: int | None = None
     ) -> "TransformerShape":
-        """The shape of the network that is trained on tokens of so many channels."""
         return cls(settings.heads, settings.layer_widths, settings.key_size, channels, outputs)
 
     @property
     def layers(self) -> int:
-        """L."""
         return len(self.heads)
 
     @property
@@ -72,7 +70,6 @@ class TransformerShape:
 
     @property
     def parameter_count(self) -> int:
-        """The number of all parameters."""
         return sum(int(np.prod(shape)) for shape in self.parameter_shapes.values())
 
 
@@ -275,5 +272,4 @@ def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str,
 
 
 def trained_network(model: TrainedModel) -> FrozenNetwork:
-    """The network of a model as the theory has it."""
     return FrozenNetwork(theory_weights(model.parameters, model.shape), model.shape.architecture)

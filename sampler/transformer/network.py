@@ -127,7 +127,6 @@ def project(
 def apply(
     rows: Float[Array, "example row below"], matrix: Float[Array, "below above"]
 ) -> Float[Array, "example row above"]:
-    """The matrix applied to every row."""
     # As one product of two matrices: differentiated with its three axes it is transposed first.
     product = rows.reshape(-1, rows.shape[-1]) @ matrix
     return product.reshape(*rows.shape[:2], -1)

@@ -53,7 +53,6 @@ class ReadTokens:
         return np.concatenate([[0], np.cumsum((self.positions != NONE).sum(axis=1))])
 
     def part(self, examples: slice) -> "ReadTokens":
-        """Tokens read of some examples."""
         before = self.before + examples.start
         return replace(self, positions=self.positions[examples], before=before)
 

@@ -80,7 +80,6 @@ def values_of(tensors: Any) -> list[Any]:
 
 
 def count_of(tensors: Any) -> int:
-    """The number of examples."""
     return len(values_of(tensors)[0])
 
 

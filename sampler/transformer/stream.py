@@ -252,7 +252,6 @@ def depending(end: Any, tensors: list[Any]) -> Bool[np.ndarray, " tensor"]:
 
 
 def tensors_in(returned: Any) -> Iterator[Any]:
-    """Tensors of real numbers in what a model returns."""
     if hasattr(returned, "is_floating_point"):
         if returned.is_floating_point():
             yield returned
@@ -320,7 +319,6 @@ def traced(model: Any) -> Iterator[Traced]:
 
 
 def import_path(place: Any, path: str) -> Any:
-    """The attribute of an attribute."""
     for name in path.split("."):
         place = getattr(place, name)
     return place

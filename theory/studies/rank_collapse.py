@@ -95,7 +95,6 @@ def collapse_of_random_attention(
 def random_orthogonal_matrix(
     channels: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "channel channel"]:
-    """A uniformly distributed orthogonal matrix."""
     orthogonal, triangular = np.linalg.qr(rng.standard_normal((channels, channels)))
     return orthogonal * np.sign(np.diagonal(triangular))
 

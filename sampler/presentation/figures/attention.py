@@ -62,7 +62,6 @@ def draw_attention(run: RunResults) -> Figure | None:
 def panels_of(
     found: AttentionFound, layer: int, head: int, chains: list[int]
 ) -> list[tuple[str, np.ndarray]]:
-    """Title and matrix of every panel of a head."""
     table = found.table
     prior = table[f"attention_{layer}_prior"].values[:, head]
     panels = [("prior mean", prior)]

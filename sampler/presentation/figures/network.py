@@ -121,7 +121,6 @@ class DrawnLayers:
 
     @property
     def rows(self) -> int:
-        """Number of layers that have a place."""
         return min(len(self.names), MOST_LAYERS)
 
     @property
@@ -135,7 +134,6 @@ class DrawnLayers:
         return (self.columns - shown) / 2.0 + min(head, shown - 1)
 
     def shown(self, layer: int) -> int:
-        """Return how many heads of a layer have a place of their own."""
         count = len(self.names[layer])
         return count if count <= self.columns else self.columns - 1
 
@@ -192,7 +190,6 @@ def draw_network(run: RunResults) -> Figure | None:
 
 
 def _legend_title(run: RunResults, paths: Sequence[DrawnPath]) -> str:
-    """Write what the numbers beside the paths are."""
     title = "diagonal of $U_1$ to leading order"
     if any("±" in path.name for path in paths):
         title += f" ({run.sampled_label} ± MCSE)"

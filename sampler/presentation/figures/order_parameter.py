@@ -253,7 +253,6 @@ def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
 
 
 def _panels_of_point(sweep: SweepResults, row: int) -> dict[str, MatrixPanel]:
-    """Return the matrices of a point by what they are called at every point."""
     run, widths = sweep.runs[row], sweep.widths
     # Without the sections of the keys, a line for each.
     label = re.sub(r"(^|,)[a-z_.]+\.(?=[a-z_]+=)", r"\1", sweep.rows[row].label).replace(",", "\n")

@@ -79,7 +79,6 @@ def accuracies_of_run(run: RunResults) -> list[AccuracyRow]:
 
 
 def draw_accuracy(run: RunResults) -> Figure | None:
-    """Draw the accuracies of one run as labelled points with their errors."""
     undefined = run.theory is not None and run.theory_values("accuracy_theory") is None
     rows = [] if undefined else accuracies_of_run(run)
     if not rows:

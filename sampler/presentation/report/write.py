@@ -89,14 +89,12 @@ def provenance_tables(manifest: Manifest) -> list[Table]:
 
 
 def _text(value: object) -> str:
-    """Nested settings on one line."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_text(inner)}" for key, inner in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def files_table(directory: Path) -> Table:
-    """Return the table of the files in the directory."""
     size = Column("size", unit=" MiB", scale=1 / MEBIBYTE, digits=2)
     rows = [
         [Link(name, name), what, (directory / name).stat().st_size]
