@@ -58,14 +58,6 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(20240515)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_process():
-    """Figures are drawn in the process of the tests: the cores have enough to do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sampler.presentation.figures.beside.usable_cores", lambda: 1)
-        yield
-
-
 @pytest.fixture
 def interruptible():
     """Signals as in a terminal, also where the tests were started in the background or by nohup."""

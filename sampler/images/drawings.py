@@ -91,32 +91,28 @@ CLASSES, UNKNOWN = 2, 2
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """Two supports and the query of every episode.
+class Examples:
+    """Examples that a network learns: numbers by which inputs are gathered, and their targets.
 
-    drawings  rows of `Drawings.images`
-    labels    0 or 1 for a support, 2 for the query
-    targets   +1 where the query is of the character labelled 1, −1 where it is of the other
+    places   of an episode the rows of its images in `Drawings.images`, [example, image], two
+             supports and the query, and their labels: 0 or 1 for a support, 2 for the query
+    targets  of an episode +1 where the query is of the character labelled 1, −1 for the other
     """
 
-    drawings: Int[np.ndarray, "example image"]
-    labels: Int[np.ndarray, "example image"]
-    targets: Float[np.ndarray, " example"]
+    places: tuple[Int[np.ndarray, " example *_image"], ...]
+    targets: Float[np.ndarray, " example *output"]
 
     @property
     def examples(self) -> int:
-        return self.targets.size
+        return len(self.targets)
 
-    @property
-    def places(self) -> tuple[np.ndarray, ...]:
-        """The numbers by which inputs are gathered."""
-        return self.drawings, self.labels
-
-    def part(self, start: int, end: int) -> "Episodes":
-        return Episodes(self.drawings[start:end], self.labels[start:end], self.targets[start:end])
+    def part(self, start: int, end: int) -> "Examples":
+        return Examples(
+            tuple(numbers[start:end] for numbers in self.places), self.targets[start:end]
+        )
 
 
-def draw_episodes(drawings: Drawings, examples: int, generator: np.random.Generator) -> Episodes:
+def draw_episodes(drawings: Drawings, examples: int, generator: np.random.Generator) -> Examples:
     """Episodes of two different characters, each equally likely.
 
     Order and labels of the supports are fair coins, independent of each other, and so is which of
@@ -142,11 +138,12 @@ def make_episodes(
     query: Int[np.ndarray, " example"],
     label: Int[np.ndarray, " example"],
     asked: Int[np.ndarray, " example"],
-) -> Episodes:
+) -> Examples:
     """Episodes from drawings, the label of the first support, and the support asked for."""
     labels = np.stack([label, 1 - label, np.full_like(label, UNKNOWN)], axis=1)
     target = labels[np.arange(label.size), asked]
-    return Episodes(np.concatenate([supports, query[:, None]], axis=1), labels, 2.0 * target - 1.0)
+    images = np.concatenate([supports, query[:, None]], axis=1)
+    return Examples((images, labels), 2.0 * target - 1.0)
 
 
 # Keeps blank patches, which have no variance, at zero.
@@ -191,12 +188,12 @@ def episode_inputs(
     return labelled.reshape(len(drawings), *positions.shape) + positions
 
 
-def nearest_neighbour(drawings: Drawings, episodes: Episodes) -> Float[np.ndarray, " example"]:
+def nearest_neighbour(drawings: Drawings, episodes: Examples) -> Float[np.ndarray, " example"]:
     """The target of the support that has the smaller squared pixel distance; 0 if both have it."""
-    images = drawings.images.reshape(len(drawings.images), -1)
-    query = images[episodes.drawings[:, 2]]
+    images, (shown, labels) = drawings.images.reshape(len(drawings.images), -1), episodes.places
+    query = images[shown[:, 2]]
     first, second = (
-        np.square(images[episodes.drawings[:, support]] - query).sum(axis=1, dtype=np.float64)
+        np.square(images[shown[:, support]] - query).sum(axis=1, dtype=np.float64)
         for support in range(2)
     )
-    return (2.0 * episodes.labels[:, 0] - 1.0) * np.sign(second - first)
+    return (2.0 * labels[:, 0] - 1.0) * np.sign(second - first)

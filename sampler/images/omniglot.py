@@ -23,7 +23,7 @@ from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.images.drawings import (
     CLASSES,
     Drawings,
-    Episodes,
+    Examples,
     make_episodes,
     resize,
     sort_drawings,
@@ -195,7 +195,7 @@ RUN_EPISODES = RUNS * CHARACTERS * (CHARACTERS - 1)
 
 def read_all_runs(
     folder: Path, examples: int, generator: np.random.Generator
-) -> tuple[Drawings, Episodes]:
+) -> tuple[Drawings, Examples]:
     """Drawings of all runs, and episodes of two characters of the same run, none of them twice.
 
     A drawing to classify, its own character and any other one of its run make an episode: 7,600 in

@@ -144,14 +144,9 @@ def _with_segments(
 ) -> StoredChains:
     header = sealed.header
     moments: dict[str, dict[str, np.ndarray]] = {}
-    state = {}
-    for key, values in sealed.arrays.items():
-        kind, _, name = key.partition("/")
-        if kind == STATE:
-            state[name] = values
-        else:
-            quantity, _, part = name.partition("/")
-            moments.setdefault(quantity, {})[part] = values
+    for name, values in sealed.tables.get(MOMENTS, {}).items():
+        quantity, _, part = name.partition("/")
+        moments.setdefault(quantity, {})[part] = values
     chunks, done = [], {"warmup": 0, "draws": 0}
     for entry in header["segments"]:
         phase, before = entry["phase"], done[entry["phase"]]
@@ -174,7 +169,7 @@ def _with_segments(
     if done[phase] != header["done"]:
         raise DamagedFile(f"segments hold {done[phase]} of {header['done']} steps ({phase})")
     return StoredChains(
-        snapshot=Snapshot(header["phase"], header["done"], state),
+        snapshot=Snapshot(header["phase"], header["done"], sealed.tables.get(STATE, {})),
         chunks=tuple(chunks),
         partial_moments=moments,
         segments=tuple(header["segments"]),
@@ -192,11 +187,8 @@ def _read_segment(folder: Path, entry: dict, before: int) -> Chunk:
     steps, held = entry["done"] - before, {v.shape[1] for v in segment.arrays.values()}
     if held != {steps}:
         raise DamagedFile(f"{entry['file']} holds {sorted(held)} steps instead of {steps}")
-    tables: dict[str, dict[str, np.ndarray]] = {OBSERVABLE: {}, STATISTIC: {}}
-    for key, values in segment.arrays.items():
-        kind, _, name = key.partition("/")
-        tables[kind][name] = values
-    return _chunk(entry, tables[OBSERVABLE], tables[STATISTIC])
+    tables = segment.tables
+    return _chunk(entry, tables.get(OBSERVABLE, {}), tables.get(STATISTIC, {}))
 
 
 def _chunk(entry: dict, observables: dict, statistics: dict) -> Chunk:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from sampler.analysis.sweeps import SweepResults
     from sampler.jobs.keeper import ChainKeeper
     from sampler.mcmc.diagnostics import Diagnostics
-    from sampler.presentation.figures.beside import SecondProcess
     from sampler.problem import AnyProblem
 
 FIGURES = (".png", ".svg")
@@ -250,7 +249,6 @@ def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
 def run_all(job: Job) -> ExitCode:
     """Do everything: theory, sampling, comparison, figures and page."""
     from sampler.jobs.progress import busy
-    from sampler.presentation.figures.beside import second_process
     from sampler.presentation.summary import comparison_text
 
     point = job.run.point
@@ -265,16 +263,14 @@ def run_all(job: Job) -> ExitCode:
         results = sampled(job, results)
     # A sweep draws its own; those of a point are a quarter of its time and seldom looked at.
     drawn = point.figures and not point.label
-    # Not before the chains are done, which need the cores.
-    with second_process() if drawn else nullcontext() as second:
-        if point.sampled:
-            results = compared(results)
-            code = max(code, verdict_code(results.diagnostics))
-            with by_itself("the summary"):
-                tell(comparison_text(results))
-        job.interruption.leave_if_asked("everything before the report")
-        with busy("drawing figures") if drawn else nullcontext(), by_itself("the report"):
-            report(job.directory, code, results, drawn, second)
+    if point.sampled:
+        results = compared(results)
+        code = max(code, verdict_code(results.diagnostics))
+        with by_itself("the summary"):
+            tell(comparison_text(results))
+    job.interruption.leave_if_asked("everything before the report")
+    with busy("drawing figures") if drawn else nullcontext(), by_itself("the report"):
+        report(job.directory, code, results, drawn)
     if point.solved:
         with by_itself("the verdict"):
             tell(wrapped(results.verdict.line))
@@ -434,19 +430,17 @@ def report(
     ended: ExitCode | None = None,
     results: "RunResults | SweepResults | None" = None,
     figures: bool = True,
-    second: "SecondProcess | None" = None,
 ) -> ExitCode:
     """Write the page of a run or of a sweep, and its figures.
 
     ended    exit code of a command whose last stage this is
     results  where they are in memory; None: those of the directory
     figures  whether they are drawn
-    second   draws a part of them
     """
     from sampler.presentation.report.write import write_report
 
     failed: dict[str, Exception] = {}
-    tell(written_text(write_report(directory, ended, results, figures, second, failed)))
+    tell(written_text(write_report(directory, ended, results, figures, failed)))
     if ended is None:
         raise_first(failed)
     return ExitCode.OK

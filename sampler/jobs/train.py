@@ -116,8 +116,8 @@ class TrainingJob:
         state = initial_state(self.recipe, self.data)
         saved = load_training(self.directory / CHECKPOINT_FOLDER, state, self.fingerprint)
         if saved is not None:
-            state, self._seconds = saved.state, saved.seconds
-            self._sequence = saved.sequence + 1
+            state, header = saved
+            self._seconds, self._sequence = header["seconds"], header["sequence"] + 1
         steps = self.recipe.training.steps
         with TrainingProgress(steps) as progress:
             last_saved = latest = time.monotonic()

@@ -41,6 +41,15 @@ class Sealed:
     arrays: Mapping[str, np.ndarray]
     checksum: str
 
+    @property
+    def tables(self) -> dict[str, dict[str, np.ndarray]]:
+        """Kind → name → array, of arrays under keys `kind/name`."""
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for key, values in self.arrays.items():
+            kind, _, name = key.partition("/")
+            found.setdefault(kind, {})[name] = values
+        return found
+
 
 def write_sealed(path: Path, header: dict, arrays: Mapping[str, np.ndarray]) -> str:
     """Write a file completely or not at all, and return its checksum. Raises OSError."""
@@ -209,8 +218,7 @@ def read_earlier_chains(
             f"its last checkpoint is not the recorded one (SHA-256 {last.checksum[:8]}…, was "
             f"{origin['checkpoint'][:8]}…); restore it, or run the recipe in another directory"
         )
-    arrays = {name.partition("/"): values for name, values in last.arrays.items()}
-    return EarlierChains(found, {n: v for (kind, _, n), v in arrays.items() if kind == STATE})
+    return EarlierChains(found, last.tables.get(STATE, {}))
 
 
 def has_checkpoint(directory: Path | None) -> bool:

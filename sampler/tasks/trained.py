@@ -14,7 +14,7 @@ from pydantic import field_validator
 from sampler.errors import InputError
 from sampler.images.drawings import (
     Drawings,
-    Episodes,
+    Examples,
     draw_episodes,
     episode_inputs,
     nearest_neighbour,
@@ -198,7 +198,7 @@ def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedMode
 
 def draw_test_set(
     settings: OneShotSection, images: ImageSection, splits: CharacterSplits
-) -> tuple[Drawings, Episodes]:
+) -> tuple[Drawings, Examples]:
     """Draw episodes of the test set: of the model's test characters, or of other images."""
     generator = stream(settings.seed, TEST_STREAM)
     if settings.test == "all_runs":
@@ -220,19 +220,20 @@ def draw_test_set(
     return drawings, draw_episodes(drawings, settings.examples_test, generator)
 
 
-def split_of_episodes(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> AnySplit:
+def split_of_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) -> AnySplit:
     """Make the split of episodes: inputs, targets and the model's attention, float64."""
     # Only what the episodes show: patches of all drawings would take gigabytes.
-    shown, places = np.unique(episodes.drawings, return_inverse=True)
-    places = places.reshape(episodes.drawings.shape)
+    images, labels = episodes.places
+    shown, places = np.unique(images, return_inverse=True)
+    places = places.reshape(images.shape)
     patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
     embedding = model.embedding.astype(np.float64)
     positions = position_table(TOKENS, embedding.shape[1])
 
     def inputs_of(part: slice) -> np.ndarray:
-        return episode_inputs(patches, positions, embedding, places[part], episodes.labels[part])
+        return episode_inputs(patches, positions, embedding, places[part], labels[part])
 
-    origin = (patches, places, episodes.labels, embedding)
+    origin = (patches, places, labels, embedding)
     return split_of_model(model, Unattended(inputs_of, episodes.targets[:, None], origin))
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.images.drawings import (
     UNKNOWN,
     Drawings,
-    Episodes,
+    Examples,
     draw_episodes,
     episode_inputs,
     nearest_neighbour,
@@ -100,14 +100,14 @@ class EpisodeData:
         return patch_table(self.splits.train, self.embedding, self.recipe.task.channels)
 
     @cached_property
-    def validation(self) -> tuple[InputTable, Episodes]:
+    def validation(self) -> tuple[InputTable, Examples]:
         """The table and the examples on which the best step is chosen."""
         settings, drawings = self.recipe.training, self.splits.validation
         table = patch_table(drawings, self.embedding, self.recipe.task.channels)
         generator = stream(settings.seed, CHOICE)
         return table, draw_episodes(drawings, settings.validation_examples, generator)
 
-    def block(self, number: int) -> Episodes:
+    def block(self, number: int) -> Examples:
         """Draw the examples of 100 steps, one batch after the other, whatever was drawn before."""
         settings = self.recipe.training
         generator = stream(settings.seed, EPISODES, number)
@@ -128,30 +128,10 @@ class EpisodeData:
         return found | one_shot_runs(model, self.splits)
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Some rows of a table, and their targets."""
-
-    rows: Int[np.ndarray, " example"]
-    targets: Float[np.ndarray, " example *output"]
-
-    @property
-    def examples(self) -> int:
-        return len(self.rows)
-
-    @property
-    def places(self) -> tuple[np.ndarray, ...]:
-        """The numbers by which inputs are gathered."""
-        return (self.rows,)
-
-    def part(self, start: int, end: int) -> "Rows":
-        return Rows(self.rows[start:end], self.targets[start:end])
-
-
-def tabled(split: Classified) -> tuple[InputTable, Rows]:
+def tabled(split: Classified) -> tuple[InputTable, Examples]:
     """Make a table of the inputs of a split, and name all its rows."""
     table = InputTable((jnp.asarray(split.inputs, jnp.float32),), getitem)
-    return table, Rows(np.arange(split.examples), split.targets)
+    return table, Examples((np.arange(split.examples),), split.targets)
 
 
 @dataclass(frozen=True)
@@ -178,11 +158,11 @@ class ClassifiedData:
         return tabled(self.splits.train)[0]
 
     @cached_property
-    def validation(self) -> tuple[InputTable, Rows]:
+    def validation(self) -> tuple[InputTable, Examples]:
         """The table and the examples on which the best step is chosen."""
         return tabled(self.splits.validation)
 
-    def block(self, number: int) -> Rows:
+    def block(self, number: int) -> Examples:
         """Draw the examples of 100 steps: all in a random order, then again in another one."""
         train, settings = self.splits.train, self.recipe.training
         wanted = BLOCK * min(settings.batch, train.examples)
@@ -191,7 +171,7 @@ class ClassifiedData:
             generator.permutation(train.examples) for _ in range(-(-wanted // train.examples))
         ]
         rows = np.concatenate(orders)[:wanted]
-        return Rows(rows, train.targets[rows])
+        return Examples((rows,), train.targets[rows])
 
     def judged(self, model: TrainedModel) -> dict[str, dict]:
         """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
@@ -209,7 +189,6 @@ class ClassifiedData:
         return found
 
 
-Examples = Episodes | Rows
 LearningData = EpisodeData | ClassifiedData
 
 
@@ -265,7 +244,7 @@ def training_summary(model: TrainedModel, data: LearningData) -> dict:
     }
 
 
-def judge_episodes(model: TrainedModel, drawings: Drawings, episodes: Episodes) -> dict:
+def judge_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) -> dict:
     """Measure accuracies of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
     variants, targets = model.recipe.training.variants, episodes.targets

@@ -77,7 +77,7 @@ def refuse_other_examples(found: list[np.ndarray], examples: int) -> None:
 
 def refuse_partial(inputs: np.ndarray, weights: Sequence[np.ndarray]) -> None:
     """Raise InputError unless every layer has weights of each token with each of its example."""
-    if inputs.ndim != 3:
+    if inputs.ndim != 3 or inputs.size == 0:
         remedy = "the first layer must see [example, token, channel], none of length 0"
         raise InputError("inputs", inputs.shape, remedy)
     for layer, matrices in enumerate(weights, start=1):

@@ -12,6 +12,7 @@ import optax
 
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
+from sampler.images.drawings import Examples
 from sampler.recipes.training_recipe import TrainingRecipe, TrainingSection
 from sampler.storage.checkpoint import (
     no_usable_checkpoint,
@@ -23,7 +24,6 @@ from sampler.storage.run_directory import CHECKPOINT_SLOTS, LOG, unwritable
 from sampler.transformer.evaluation import (
     BLOCK,
     PARAMETERS,
-    Examples,
     InputTable,
     LearningData,
     accuracy_with_error,
@@ -210,15 +210,6 @@ def with_validation(
 PARAMETER, BEST, OPTIMISER = "parameter", "best", "optimiser"
 
 
-@dataclass(frozen=True)
-class SavedTraining:
-    """The content of a checkpoint: the state, its place in the sequence, the time it took."""
-
-    state: TrainingState
-    sequence: int
-    seconds: float
-
-
 def save_training(
     folder: Path, state: TrainingState, total: int, sequence: int, seconds: float, fingerprint: dict
 ) -> None:
@@ -247,8 +238,10 @@ def save_training(
         raise InputError(name, folder, unwritable(problem)) from None
 
 
-def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> SavedTraining | None:
-    """Read the newest intact checkpoint; None if there is none yet.
+def load_training(
+    folder: Path, initial: TrainingState, fingerprint: dict
+) -> tuple[TrainingState, dict] | None:
+    """Read state and header of the newest intact checkpoint; None if there is none yet.
 
     `initial` is a state of the same network, whose structure is taken over. Raises InputError if
     there is a checkpoint and none can be used, or if it is of another training.
@@ -262,11 +255,8 @@ def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> Sa
     header = newest.header
     refuse_another_checkpoint(folder, header["fingerprint"], fingerprint, "training")
     LOG.info("going on after %s of %s steps", header["done"], header["total"])
-    tables: dict[str, dict[str, np.ndarray]] = {PARAMETER: {}, BEST: {}, OPTIMISER: {}}
-    for key, values in newest.arrays.items():
-        kind, _, name = key.partition("/")
-        tables[kind][name] = values
-    leaves = list(map(jnp.asarray, tables[OPTIMISER].values()))
+    tables = newest.tables
+    leaves = list(map(jnp.asarray, tables.get(OPTIMISER, {}).values()))
     state = TrainingState(
         header["done"],
         {name: jnp.asarray(values) for name, values in tables[PARAMETER].items()},
@@ -275,4 +265,4 @@ def load_training(folder: Path, initial: TrainingState, fingerprint: dict) -> Sa
         tuple(header["curve"]),
         tuple(header["losses"]),
     )
-    return SavedTraining(state, header["sequence"], header["seconds"])
+    return state, header

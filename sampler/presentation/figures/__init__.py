@@ -1,7 +1,6 @@
 """Figures, one subject a file: drawings, captions, and alternative texts.
 
 draw             the table of figures, and drawing those that apply
-beside           a second process that draws a part of them
 order_parameter  order parameters as coloured matrices
 predictions      accuracy of runs and sweeps; theory and draws on the test set; calibration
 kernels          kernels between training examples, and kernel–task alignment

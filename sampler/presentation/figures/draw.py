@@ -1,14 +1,12 @@
 """The table of figures, and drawing those that apply to stored results."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
+from contextlib import contextmanager
 from pathlib import Path
 
-from matplotlib import rc_context, rcParams
 from matplotlib.figure import Figure
 
-from sampler.analysis.results import RunResults, open_run
+from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError, one_line
 from sampler.presentation.figures import (
@@ -21,9 +19,8 @@ from sampler.presentation.figures import (
     sweeps,
     temperatures,
 )
-from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
-from sampler.registry import Registry, load_plugins
+from sampler.registry import Registry
 from sampler.storage.run_directory import FIGURE_FOLDER, LOG
 
 # Names of files, in the order of the report. A figure from outside the package is added by
@@ -94,38 +91,26 @@ def draw_figures(
     directory: Path,
     results: RunResults | SweepResults,
     svg: bool = False,
-    second: SecondProcess | None = None,
     failed: dict[str, Exception] | None = None,
 ) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
     svg     as SVG too
-    second  draws a part of the figures from the files of the directory
     failed  takes, by name, what single figures fail with, and the others are drawn; without it the
             first error is raised
 
-    Raises InputError if a file is damaged; without a second process nothing is written then.
+    Raises InputError if a file is damaged; nothing is written then.
     """
-    folder = directory / FIGURE_FOLDER
+    drawn, written = {}, []
     with figure_style():
-        if second is None:
-            drawn = {}
-            for name in FIGURES:
-                with _apart(name, failed):
-                    drawn[name] = figure_of(results, name)
-            made = {}
-            for name, figure in drawn.items():
-                with _apart(name, failed):
-                    made[name] = _saved(figure, folder, name, svg)
-        else:
-
-            def draw(name: str) -> list[Path]:
-                with _apart(name, failed):
-                    return _saved(figure_of(results, name), folder, name, svg)
-                return []
-
-            made = second.share(FIGURES, draw, directory, svg, dict(rcParams))
-        return [path for paths in made.values() for path in paths]
+        for name in FIGURES:
+            with _apart(name, failed):
+                drawn[name] = figure_of(results, name)
+        for name, figure in drawn.items():
+            with _apart(name, failed):
+                if figure is not None:
+                    written += save_figure(figure, directory / FIGURE_FOLDER, name, svg)
+    return written
 
 
 @contextmanager
@@ -142,27 +127,3 @@ def _apart(name: str, failed: dict[str, Exception] | None) -> Iterator[None]:
         LOG.warning(
             "figure %s failed: %s: %s", name, type(problem).__name__, one_line(str(problem))
         )
-
-
-def _saved(figure: Figure | None, folder: Path, name: str, svg: bool) -> list[Path]:
-    """Save one figure; no files where it does not apply."""
-    return [] if figure is None else save_figure(figure, folder, name, svg)
-
-
-def serve(descriptor: int) -> None:
-    """Draw the figures of a run that another process asks for, until it ends.
-
-    descriptor: of the connection to `SecondProcess`, which is answered with the files, or with None
-    where something fails: drawing it there says what.
-    """
-    connection, results = Connection(descriptor), None
-    load_plugins()
-    connection.send("ready")
-    with suppress(EOFError):
-        while True:
-            name, directory, svg, settings = connection.recv()
-            results = results or open_run(directory)
-            paths = None
-            with suppress(Exception), rc_context(settings):
-                paths = _saved(figure_of(results, name), directory / FIGURE_FOLDER, name, svg)
-            connection.send(paths)

@@ -22,7 +22,6 @@ from sampler.errors import ExitCode, InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation import draws_tables, tables
 from sampler.presentation.attention_tables import attention_tables
-from sampler.presentation.figures.beside import SecondProcess
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.models import leave_one_out_table_of
 from sampler.presentation.status import state_text
@@ -174,7 +173,6 @@ def write_report(
     ended: ExitCode | None = None,
     results: RunResults | SweepResults | None = None,
     figures: bool = True,
-    second: SecondProcess | None = None,
     failed: dict[str, Exception] | None = None,
 ) -> list[Path]:
     """Draw the figures and write the page; return what was written, the page last.
@@ -184,7 +182,6 @@ def write_report(
     ended    the exit code of the command that is about to end here and has not recorded it yet
     results  those that are in memory; what is not is read from the directory
     figures  whether they are drawn; without them the page says how they are
-    second   draws a part of them
     failed   takes, by name, what single figures fail with; without it the first error is raised
 
     Raises InputError if nothing is known that could be told.
@@ -227,7 +224,7 @@ def write_report(
         write(None)
     if not figures:
         return [file]
-    drawn = draw_figures(directory, results, second=second, failed=failed)
+    drawn = draw_figures(directory, results, failed=failed)
     write(drawn)
     return [*drawn, file]
 

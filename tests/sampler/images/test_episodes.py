@@ -23,31 +23,31 @@ CHARACTER = np.repeat(np.arange(4), COUNTS)
 
 def test_supports_differ_and_the_query_is_another_drawing_of_one_of_them():
     made = episodes()
-    of_images = CHARACTER[made.drawings]
+    of_images = CHARACTER[made.places[0]]
     assert np.all(of_images[:, 0] != of_images[:, 1])
     assert np.all((of_images[:, :2] == of_images[:, 2:]).sum(axis=1) == 1)
-    assert np.all(made.drawings[:, :2] != made.drawings[:, 2:])
+    assert np.all(made.places[0][:, :2] != made.places[0][:, 2:])
 
 
 def test_targets_are_the_label_of_the_querys_character():
     made = episodes()
-    of_images = CHARACTER[made.drawings]
+    of_images = CHARACTER[made.places[0]]
     asked = (of_images[:, :2] == of_images[:, 2:]).argmax(axis=1)
-    label = made.labels[np.arange(EXAMPLES), asked]
+    label = made.places[1][np.arange(EXAMPLES), asked]
     assert np.array_equal(made.targets, np.where(label == 1, 1.0, -1.0))
-    assert np.all(np.sort(made.labels[:, :2]) == [0, 1])
-    assert np.all(made.labels[:, 2] == UNKNOWN)
+    assert np.all(np.sort(made.places[1][:, :2]) == [0, 1])
+    assert np.all(made.places[1][:, 2] == UNKNOWN)
 
 
 def test_every_choice_is_uniform_and_independent():
     made = episodes()
-    of_images = CHARACTER[made.drawings]
+    of_images = CHARACTER[made.places[0]]
     asked = (of_images[:, :2] == of_images[:, 2:]).argmax(axis=1)
     pairs = 4 * of_images[:, 0] + of_images[:, 1]
-    cells = [pairs[pairs % 5 != 0], 2 * asked + made.labels[:, 0]]
+    cells = [pairs[pairs % 5 != 0], 2 * asked + made.places[1][:, 0]]
     # The query of a character with three drawings, given the support.
     third = (of_images[:, 2] == 2) & (asked == 0)
-    cells.append(3 * made.drawings[third, 0] + made.drawings[third, 2])
+    cells.append(3 * made.places[0][third, 0] + made.places[0][third, 2])
     for cell, kinds in zip(cells, (12, 4, 6), strict=True):
         seen = np.unique(cell, return_counts=True)[1]
         assert seen.size == kinds
@@ -60,4 +60,4 @@ def test_the_seed_decides_the_episodes():
     one, same, other = episodes(), episodes(), episodes(1)
     for name in ("drawings", "labels", "targets"):
         assert np.array_equal(getattr(one, name), getattr(same, name))
-    assert not np.array_equal(one.drawings, other.drawings)
+    assert not np.array_equal(one.places[0], other.places[0])

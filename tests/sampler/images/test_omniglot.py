@@ -106,14 +106,14 @@ def test_runs_give_episodes_within_a_run(tmp_path):
     drawings, episodes = read_all_runs(tmp_path, 7600, np.random.default_rng(0))
     assert len(drawings.images) == 800
     # Members come in pairs, an item and the drawing of its character, forty to a run.
-    runs = episodes.drawings // 40
+    runs = episodes.places[0] // 40
     assert np.all(runs == runs[:, :1])
     rows = np.arange(episodes.examples)
-    asked = (episodes.labels[:, :2] == (episodes.targets[:, None] + 1) / 2).argmax(axis=1)
-    assert np.array_equal(episodes.drawings[rows, asked], episodes.drawings[:, 2] + 1)
-    assert len({tuple(sorted(pair)) for pair in episodes.drawings.tolist()}) == 7600
+    asked = (episodes.places[1][:, :2] == (episodes.targets[:, None] + 1) / 2).argmax(axis=1)
+    assert np.array_equal(episodes.places[0][rows, asked], episodes.places[0][:, 2] + 1)
+    assert len({tuple(sorted(pair)) for pair in episodes.places[0].tolist()}) == 7600
     # Order and labels are fair coins: four standard errors of 7600 of them.
-    for coin in (asked, episodes.labels[:, 0], episodes.targets > 0):
+    for coin in (asked, episodes.places[1][:, 0], episodes.targets > 0):
         assert abs(np.mean(coin) - 0.5) < 4 * 0.5 / np.sqrt(7600)
     fewer = read_all_runs(tmp_path, 10, np.random.default_rng(3))[1]
     again = read_all_runs(tmp_path, 10, np.random.default_rng(3))[1]
