@@ -178,7 +178,7 @@ class OneShotSection(TaskSection):
             # Random heads have no trained values.
             None if self.random_heads else trained_network(model),
             nearest_neighbour(*test),
-            pictures=Pictures(splits.train.images, train.drawings, train.labels, IMAGES),
+            pictures=Pictures(splits.train.images, *train.places, IMAGES),
         )
         return with_chosen_heads(task, attention)
 

@@ -168,13 +168,13 @@ def test_every_example_comes_once_before_any_comes_again(folder, splits):
     block = data.block(3)
     assert block.examples == 900
     for start in range(0, 900, 36):
-        assert sorted(block.rows[start : start + 36]) == list(range(36))
-    assert np.array_equal(block.targets, splits.train.targets[block.rows])
-    assert not np.array_equal(block.rows[:36], block.rows[36:72])
-    assert not np.array_equal(block.rows, data.block(4).rows)
-    assert np.array_equal(block.rows, data.block(3).rows)
+        assert sorted(block.places[0][start : start + 36]) == list(range(36))
+    assert np.array_equal(block.targets, splits.train.targets[block.places[0]])
+    assert not np.array_equal(block.places[0][:36], block.places[0][36:72])
+    assert not np.array_equal(block.places[0], data.block(4).places[0])
+    assert np.array_equal(block.places[0], data.block(3).places[0])
     whole = ClassifiedData(recipe.model_copy(), splits)
-    assert np.array_equal(whole.block(3).rows, block.rows)
+    assert np.array_equal(whole.block(3).places[0], block.places[0])
 
 
 def test_nearest_class_and_targets():
