@@ -12,12 +12,10 @@ from sampler.jobs.forecast import (
     byte_text,
     draw_bytes,
     draws_kept_whole,
-    gradient_operations,
     peak_bytes,
 )
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.jobs.train import TrainingSplits, read_splits
-from sampler.mcmc.algorithm import algorithm_named
 from sampler.presentation.table import Table
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
@@ -49,9 +47,6 @@ def describe(plan: Plan) -> str:
         section("Sizes", sizes_in_words(plan.task, run)),
         "Settings, defaults included\n" + indent(settings_in_force(recipe, run), "  "),
         section("Memory of the largest arrays", memory(plan, run)),
-        section(
-            "Cost, leading order, in floating-point operations", predicted_cost(plan.task, run)
-        ),
         section("Time of `run` on this machine, about", times(plan)),
     ]
     if recipe.sweep:
@@ -173,35 +168,6 @@ def times(plan: Plan) -> Rows:
         "all": found.whole,
     }
     return [(name, duration(seconds)) for name, seconds in rows.items() if seconds]
-
-
-def predicted_cost(task: Task, run: RunPlan) -> Rows:
-    """Operations of the steps that dominate; the sampler's total is an upper bound."""
-    rows, sizes = [], run.sizes
-    if run.point.solved or run.sizes.logits:
-        assembly = "kernel K(U_1), 2 O² P² for each pair of paths"
-        if not sizes.stores_kernels:
-            assembly = "kernel K(U_1) of features, 2 p_1 D P (P O² + p_1)"
-        cholesky = (sizes.examples * sizes.architecture.outputs) ** 3 / 3
-        rows = [
-            ("Cholesky factor of K, (P·O)³/3", f"{cholesky:.1e}"),
-            (assembly, f"{2 * sizes.kernel_operations:.1e}"),
-        ]
-    if run.method is None:
-        return rows
-    settings = run.recipe.sampler
-    if sizes.logits:
-        attending = 2 * sizes.attending * sizes.examples
-        rows.append(("attention to all training examples", f"{attending:.1e}"))
-    gradient = gradient_operations(run.recipe, task, sizes)
-    draws = settings.chains * (settings.warmup_steps + settings.most_draws * settings.thinning)
-    rows.append((f"gradient, space {settings.space}", f"{gradient:.1e}"))
-    per_draw = algorithm_named(settings.algorithm, dict(settings)).gradients_per_draw()
-    if per_draw is not None:
-        words, steps = per_draw
-        rows.append((words, f"{steps}"))
-        rows.append(("all chains, all draws, at most", f"{gradient * steps * draws:.1e}"))
-    return rows
 
 
 def points_in_words(plan: Plan) -> Rows:

@@ -166,10 +166,6 @@ class Algorithm(Chain):
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: v for name, v in own.items() if isinstance(v, int | float | str)}
 
-    def gradients_per_draw(self) -> tuple[str, int] | None:
-        """Words and number of gradients that a transition costs; None: not known, or none."""
-        return None
-
     def independent_draws(self, density, settings: ChainSettings) -> IndependentDraws | None:
         """Make all draws at once; None for a Markov chain."""
         return None

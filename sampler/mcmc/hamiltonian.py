@@ -135,9 +135,6 @@ class Nuts(Hamiltonian):
         if self.max_tree_depth < 1:
             raise ValueError(f"max_tree_depth = {self.max_tree_depth}: must be at least 1")
 
-    def gradients_per_draw(self) -> tuple[str, int]:
-        return "leapfrog steps per draw, at most", 2**self.max_tree_depth - 1
-
     def kernel(self, model, common: dict[str, Any], whitened: bool):
         from numpyro import infer
 
@@ -173,9 +170,6 @@ class StaticHmc(Hamiltonian):
         super().__post_init__()
         if self.leapfrog_steps < 1:
             raise ValueError(f"leapfrog_steps = {self.leapfrog_steps}: must be at least 1")
-
-    def gradients_per_draw(self) -> tuple[str, int]:
-        return "leapfrog steps per draw", self.leapfrog_steps
 
     def kernel(self, model, common: dict[str, Any], whitened: bool):
         from numpyro import infer

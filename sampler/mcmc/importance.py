@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from sampler.mcmc.algorithm import (
-    ALGORITHMS,
     Algorithm,
     ChainSettings,
     IndependentDraws,
@@ -32,10 +31,6 @@ class Importance(Algorithm):
     spaces: ClassVar[tuple[str, ...] | None] = ("order_parameters",)
     needs_hessian: ClassVar[bool] = True
     fallback: ClassVar[str | None] = "nuts"
-
-    def gradients_per_draw(self) -> tuple[str, int] | None:
-        """Gradients of the chains that are run where the weights cannot be trusted."""
-        return ALGORITHMS[self.fallback].gradients_per_draw()
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         return Judgement(numbers=INDEPENDENT)

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose
-from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts, StaticHmc, bfmi_of
+from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts, bfmi_of
 from sampler.mcmc.tempered import TEMPERED
 from tests.small import LONG, autoregressive, healthy_statistics
 
@@ -236,12 +236,6 @@ def test_plain_numbers_for_json(rng):
     received = diagnose(*healthy(rng), NUTS).to_json()
     assert received["verdict"] == "pass"
     assert set(received["quantities"]["predictor"]) == {"r_hat", "ess_bulk", "ess_tail", "at"}
-
-
-def test_gradients_of_a_draw_at_most():
-    """A tree of depth d has 2^d leaves, of which the first is where the trajectory starts."""
-    assert Nuts(max_tree_depth=6).gradients_per_draw()[1] == 63
-    assert StaticHmc(leapfrog_steps=17).gradients_per_draw()[1] == 17
 
 
 def test_depths_of_trees_are_those_of_their_leapfrog_steps():
