@@ -18,7 +18,6 @@ from sampler.numerics import divide_processor, float64, silence_compiler, use_on
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
     use_one_blas_thread()
     words = list(sys.argv[1:] if argv is None else argv)
     try:

@@ -119,7 +119,6 @@ def remove_unused(root: Path, used: Path) -> None:
 
 
 def entries(root: Path) -> Iterator[Path]:
-    """Iterate over the files of kept programs of all machines."""
     yield from root.glob(f"*/*{ENTRY}")
 
 

@@ -58,12 +58,10 @@ class LearnedProblem:
 
     @property
     def sites(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """Names and shapes of the logit weights."""
         return self.examples.attention.sites
 
     @property
     def measured(self) -> Int[np.ndarray, " measured"]:
-        """Numbers of the training examples that attention is measured on."""
         return measured_examples(len(self.labels))
 
     @property

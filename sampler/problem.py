@@ -148,7 +148,6 @@ class TokenProblem:
         )
 
     def astype(self, dtype) -> "TokenProblem":
-        """Return the problem in another floating-point precision."""
         return replace(
             self,
             train=self.train.astype(dtype),

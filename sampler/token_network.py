@@ -188,7 +188,6 @@ class TokenSplit:
         return self.inputs, self.attention
 
     def astype(self, dtype) -> "TokenSplit":
-        """Convert to another floating-point precision."""
         attention = tuple(jnp.asarray(omega, dtype) for omega in self.attention)
         return TokenSplit(jnp.asarray(self.inputs, dtype), attention)
 

@@ -55,7 +55,6 @@ class BartlettShape:
 
 
 def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
-    """Shapes of B_1 … B_{L+1}."""
     width = architecture.widths[-1]
     shape = BartlettShape(architecture.outputs, min(width, architecture.outputs), width)
     shapes = [shape]
@@ -115,7 +114,6 @@ class WishartChain:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Rows of B_1 … B_{L+1}."""
         ranks = [len(degrees) for degrees in self.degrees[1:]]
         return (*(h * rank for h, rank in zip(self.heads, ranks, strict=True)), self.outputs)
 

@@ -199,7 +199,6 @@ def solve_next_order(
 
 
 def evidence_fits(architecture: Architecture, coordinates: int) -> bool:
-    """Whether all third derivatives can be stored."""
     rows = architecture.order_parameter_sizes[0]
     return max(rows**6, (rows * coordinates) ** 2) <= LARGEST_THIRD_DERIVATIVES
 

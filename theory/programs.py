@@ -149,7 +149,6 @@ def mappings() -> int:
 
 
 def most_mappings() -> int:
-    """The number of mappings that the system grants a process."""
     try:
         return int(MOST_MAPPINGS.read_text())
     except (OSError, ValueError):

@@ -126,7 +126,6 @@ def kernel_columns(
 
 
 def kernel_coordinates(problem: Problem, leading: Float[np.ndarray, "row row"]) -> dict:
-    """Numbers of the shown examples and names of the shown paths."""
     if problem.shown is None:
         return {}
     names = [problem.path_names[path] for path in _strongest_paths(problem, leading)]

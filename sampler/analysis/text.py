@@ -57,7 +57,6 @@ class Number:
 
 
 def percent(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:
-    """A share in per cent."""
     return Number(value, error, 100.0, f"{NO_BREAK}%", digits)
 
 

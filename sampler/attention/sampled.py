@@ -42,7 +42,6 @@ class Tokens:
     fixed: tuple[Float[Array, "example _head key _query"], ...]
 
     def astype(self, dtype) -> "Tokens":
-        """Convert to another floating-point precision."""
         return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
 
 
@@ -77,7 +76,6 @@ class SampledAttention:
         return cls(jnp.asarray(np.atleast_1d(heads.scale)), heads.form, *arrays)
 
     def astype(self, dtype) -> "SampledAttention":
-        """Convert to another floating-point precision."""
         return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
 
     @property

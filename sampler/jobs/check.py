@@ -39,7 +39,6 @@ def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
 
 
 def describe(plan: Plan) -> str:
-    """The plan of `run` in words."""
     recipe, run = plan.recipe, plan.runs[0]
     parts = [
         f"{recipe.name} ({recipe.hash8}): recipe and data are valid",

@@ -94,7 +94,6 @@ class Sizes:
 
     @property
     def has_next_order(self) -> bool:
-        """Whether the next order in 1/N can be computed."""
         return has_next_order(self.architecture, self.bartlett_coordinates)
 
     @property
@@ -372,7 +371,6 @@ def ranked(
 
 
 def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
-    """Predicted time to `EFFECTIVE_DRAWS` effective draws."""
     warmup = warmup_of(space, algorithm, sizes.architecture)
     return speed_of(space, algorithm).seconds(space, sizes, warmup)
 

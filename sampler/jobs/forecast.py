@@ -194,7 +194,6 @@ def refuse_too_large(
 
 
 def byte_text(size: float) -> str:
-    """A number of bytes in a unit that suits it."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
     while size >= 1024 and len(units) > 1:
         size, units = size / 1024, units[1:]

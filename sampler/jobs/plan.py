@@ -96,7 +96,6 @@ class RunPlan:
 
     @property
     def files(self) -> list[str]:
-        """The files of results that the command makes here."""
         return files_made(self.command, self.point)
 
     @property

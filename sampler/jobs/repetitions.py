@@ -242,7 +242,6 @@ class Repetitions:
         return self.made[MODES]
 
     def observe(self) -> None:
-        """Read off the particles of all repetitions what the density observes."""
         started = time.perf_counter()
         stream = jax.random.fold_in(jax.random.key(self.settings.seed), OBSERVATION_STREAM)
         for number in range(len(self.observed), len(self.kept)):

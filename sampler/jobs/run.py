@@ -355,7 +355,6 @@ def verdict_code(diagnostics: "Diagnostics") -> ExitCode:
 
 
 def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption) -> None:
-    """Store further theories of the user's own in the directory of a run."""
     plan = plan_in(directory)
     for name, source in own.items():
         check_source(name, source, plan.runs[0].own_axes)

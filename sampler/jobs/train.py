@@ -104,7 +104,6 @@ class TrainingJob:
         return learning_data(self.recipe, self.splits)
 
     def finished(self) -> bool:
-        """Whether the training came to its end here."""
         files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
         return finished_code(self.directory, TRAIN, files) is not None
 

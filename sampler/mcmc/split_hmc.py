@@ -89,7 +89,6 @@ class Gaussian:
         return cls(jnp.zeros_like(centre), jnp.ones_like(centre))
 
     def at(self, standard: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """Map z to x."""
         dense = self.scale.ndim == 2
         return self.centre + (self.scale @ standard if dense else self.scale * standard)
 
@@ -98,7 +97,6 @@ class Gaussian:
         return slope @ self.scale if self.scale.ndim == 2 else slope * self.scale
 
     def standardised(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """Map x to z."""
         away = point - self.centre
         return jnp.linalg.solve(self.scale, away) if self.scale.ndim == 2 else away / self.scale
 

@@ -99,7 +99,6 @@ class AttendingExamples:
         return self.energy(attended), self.features(attended)
 
     def astype(self, dtype) -> "AttendingExamples":
-        """Convert to another floating-point precision."""
         return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
 
 

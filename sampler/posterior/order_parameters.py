@@ -156,7 +156,6 @@ def log_prior(
 def bartlett_matrices_at(
     position: Position, chain: WishartChain
 ) -> tuple[Float[Array, "_rows _rank"], ...]:
-    """Bartlett matrices B_1 … B_{L+1} at a position of the sampler."""
     matrices = []
     for layer, (rows, degrees) in enumerate(zip(chain.rows, chain.degrees, strict=True), start=1):
         diagonal = position[f"chi_{layer}"]
@@ -180,7 +179,6 @@ def factors_at(position: Position, chain: WishartChain) -> tuple[Float[Array, "_
 def order_parameters_at(
     position: Position, chain: WishartChain
 ) -> tuple[Float[Array, "_size _size"], ...]:
-    """U_1 … U_a at a position of the sampler."""
     return tuple(factor @ factor.T for factor in factors_at(position, chain))
 
 
@@ -237,7 +235,6 @@ class OrderParameterPosterior:
 
     @property
     def coordinates(self) -> Coordinates:
-        """Names and shapes of the sites."""
         return Coordinates.of(self.priors)
 
     @property

@@ -36,7 +36,6 @@ class LabelledExamples:
     rows: bool = False
 
     def astype(self, dtype) -> "LabelledExamples":
-        """Convert to another floating-point precision."""
         convert = partial(jnp.asarray, dtype=dtype)
         return replace(self, inputs=jax.tree.map(convert, self.inputs), labels=convert(self.labels))
 
@@ -78,7 +77,6 @@ def given_weights(
     labels: Float[Array, "example output"],
     temperature: Float[Array, ""] | float,
 ) -> dict[str, Array]:
-    """Log likelihoods and new labels given all weights."""
     log_likelihood = log_likelihood_given(outputs, labels, temperature)
     return said_of_labels(key, log_likelihood, outputs, temperature)
 

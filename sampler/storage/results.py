@@ -155,7 +155,6 @@ def read_comparison(directory: Path) -> dict:
 
 
 def is_sampled(directory: Path) -> bool:
-    """Whether `draws.nc` is stored."""
     return (directory / DRAWS_FILE).is_file()
 
 

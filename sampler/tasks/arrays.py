@@ -384,7 +384,6 @@ class ArrayFile:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the whole file."""
         with self.path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -51,7 +51,6 @@ class CopySection(DrawnSection):
     """Logit of the token before the last in copy heads; those of all others are 0."""
 
     def make(self, attention: AttentionSection) -> Task:
-        """Draw the sequences and the logits of random heads."""
         refuse_unfit_length(attention, self.tokens)
 
         def logits_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray]:

@@ -93,7 +93,6 @@ def write_hdf5(path: Path, found: Pieces, origin: OriginOf) -> None:
 
 
 def drop_full_lengths(arrays: MutableMapping[str, Any]) -> None:
-    """Remove the lengths of splits whose sequences all have all tokens."""
     for key in [key for key in arrays if key.startswith("lengths_")]:
         if (arrays[key][:] == arrays[key.replace("lengths", "inputs")].shape[1]).all():
             del arrays[key]

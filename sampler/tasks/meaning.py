@@ -60,7 +60,6 @@ def concerns_of(
     lengths: Mapping[str, Int[np.ndarray, " _example"] | None],
     labels: Float[np.ndarray, "example output"],
 ) -> tuple[str, ...]:
-    """Say what is doubtful about the attention of all splits and the labels of training."""
     found = []
     for name, attention in splits.items():
         for layer, matrices in enumerate(attention, start=1):

@@ -29,7 +29,6 @@ def name_paths(
 
 
 def too_many_paths(heads: Sequence[int]) -> bool:
-    """Tell whether the heads of each layer make more paths than a theory can have."""
     return math.prod(heads) > MOST_PATHS
 
 

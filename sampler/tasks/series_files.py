@@ -207,7 +207,6 @@ def without_arff_comment(line: str) -> str:
 
 
 def read_arff_header(path: Path, lines: list[str]) -> Header:
-    """Read classes and number of time steps."""
     classes: tuple[str, ...] = ()
     steps, inside = 0, False
     for number, line in enumerate(lines, start=1):
@@ -246,7 +245,6 @@ def read_arff_row(path: Path, number: int, line: str) -> SeriesLine:
 
 
 def unquoted(text: str) -> str:
-    """Strip white space and quotation marks."""
     text = text.strip()
     return text[1:-1] if text[:1] in "'\"" and text else text
 

@@ -201,7 +201,6 @@ class Task:
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of every number."""
         checksum = hashlib.sha256()
         for split in self.splits:
             split.add_to(checksum)

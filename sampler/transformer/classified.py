@@ -41,7 +41,6 @@ class ClassifiedSplits:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of every number."""
         checksum = hashlib.sha256(repr(self.names).encode())
         for split in (self.train, self.validation, self.test):
             for array in (split.inputs, split.targets):

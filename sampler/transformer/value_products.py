@@ -53,5 +53,4 @@ class Products:
 
 
 def shares(one: Any, other: Any) -> bool:
-    """Whether two tensors are in the same memory."""
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()

@@ -63,7 +63,6 @@ FIGURES: Registry[FigureEntry] = Registry(
 
 
 def figures_of(results: RunResults | SweepResults) -> Iterator[tuple[str, Figure]]:
-    """Yield name and drawing of every figure that applies."""
     for name in FIGURES:
         figure = figure_of(results, name)
         if figure is not None:

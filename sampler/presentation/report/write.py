@@ -230,7 +230,6 @@ def write_report(
 
 
 def _run_page(run: RunResults) -> dict[str, Any]:
-    """What the template of a run needs beside the figures."""
     diagnostics, comparison = run.diagnostics, run.comparison
     titles = {"verdict": "Verdict", "comparison": "Theory against exact posterior"}
     titles["attention"] = "" if run.attention is None else "Attention found"
@@ -274,7 +273,6 @@ def _remarks(found: Diagnostics | None) -> list[str]:
 
 
 def _sweep_page(shown: SweepResults, recipe: Recipe) -> dict[str, Any]:
-    """What the template of a sweep needs beside the figures."""
     points = shown.points
     if not any(point.stored for point in points):
         remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
