@@ -68,9 +68,15 @@ def problem_for(examples: int, outputs: int = 1):
 
 CASES = [(space, size, outputs) for space in SPACES for size in (FEW, MANY) for outputs in (1, 2)]
 FAST = [("order_parameters", FEW, 1), ("weights", MANY, 2)]
+# With these, every pair of space, size and number of outputs.
+PAIRS = [
+    *FAST, ("order_parameters", MANY, 2), ("upper_weights", FEW, 2), ("upper_weights", MANY, 1),
+    ("weights", FEW, 1),
+]  # fmt: skip
+OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.long)
 
 
-@pytest.mark.parametrize(("space", "examples", "outputs"), all_but(CASES, FAST))
+@pytest.mark.parametrize(("space", "examples", "outputs"), [*all_but(PAIRS, FAST), *OTHERS])
 def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs):
     """Given all weights by the network, given U_1 by the kernel machine without the example."""
     tree, problem = drawn(space, examples, outputs), problem_for(examples, outputs)
