@@ -44,6 +44,7 @@ CONTENTS = {
     "analysis.attention_found": "AttentionFound",
     "posterior.flat_density": "FlatDensity",
     "api.heads": "ablate_heads",
+    "api.removable": "removable",
     "api.runs": "run sweep check open_results compare_models Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
     "tasks.export": "export_attention",

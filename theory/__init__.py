@@ -37,7 +37,7 @@ CONTENTS = {
     "path_kernels": "attended_inputs pair_matrices path_features path_kernels "
     "FeatureForm KernelForm SymmetricKernelForm NoisyKernel",
     "energy": "LabelEnergy LearningProblem",
-    "compression": "compress Triangle sub_network",
+    "compression": "compress Triangle heads_closed sub_network",
     "order_parameters": "OrderParameters",
     "action": "action entropy_terms",
     "saddle_point": "solve_saddle_point SaddlePoint SaddlePointStatus",

@@ -8,7 +8,8 @@ the rows of R, y_∥, y_⊥² and P are all that theory and posterior see. Nothi
 out or rounded away; other than the Gram matrix, R has the condition number of X.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
@@ -176,3 +177,29 @@ def sub_network(
         hyper_priors=KNOWN,
     )
     return compress(part), jnp.asarray(np.asarray(attended)[:, chosen])
+
+
+def heads_closed(
+    problem: LearningProblem,
+    removed: Collection[tuple[int, int]],
+    attended: Float[Array, "test path channel"],
+) -> tuple[LearningProblem, Float[Array, "test path channel"]]:
+    """Return the data as a network sees them whose heads (layer, head) send nothing.
+
+    ξ^π → ξ^π Π_l g_l with g_l = 0 for a head removed and √(H_l/k_l) for the k_l heads that are
+    left: the network of `sub_network`, its predictor, evidence and order parameters of the paths
+    left, in the shape of the whole one. What is compiled and found for that one serves again.
+    Raises ValueError where a layer has no head left.
+    """
+    heads = problem.architecture.heads
+    gone = [{head for at, head in removed if at == layer} for layer in range(len(heads))]
+    left = [count - len(some) for count, some in zip(heads, gone, strict=True)]
+    if not all(left):
+        raise ValueError(f"heads left by layer: {left}: a layer without any sends nothing on")
+    gates = np.ones(1)
+    for count, some, kept in zip(heads, gone, left, strict=True):
+        opened = [0.0 if head in some else math.sqrt(count / kept) for head in range(count)]
+        gates = np.multiply.outer(gates, opened).reshape(-1)
+    by_path = jnp.asarray(gates)[None, :, None]
+    part = replace(problem, attended=problem.attended * by_path, hyper_priors=KNOWN)
+    return part, jnp.asarray(attended) * by_path

@@ -53,7 +53,7 @@ def solved_once(monkeypatch):
             SOLVED[key] = sampler.solve(task, network, starts=1)
         return SOLVED[key]
 
-    monkeypatch.setattr("sampler.api.heads.solve", solve)
+    monkeypatch.setattr("sampler.api.models.solve", solve)
 
 
 SOLVED = {}

@@ -1,0 +1,285 @@
+"""Heads removed together: orders in which they go, each number computed anew of what is left.
+
+A greedy order removes the head with the least number, computes the numbers of the model or of the
+theory that is left, and goes on. Numbers come from validation examples, what each set costs is
+measured on test examples.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from sampler.heads.gates import GatedModel, Head, Numbering, Replacement, closed_gates
+from sampler.heads.measures import Loss, Outputs, loss_slopes, losses, over_examples
+from sampler.heads.removal import Numbers
+from sampler.heads.steps import WorkSteps
+from theory.architecture import all_heads
+from theory.observables import correct, labels_are_classes
+
+# Heads removed → a number of each head, of what is left; NaN: not known, goes last.
+Ranking = Callable[[Sequence[Head]], Float[np.ndarray, " head"]]
+# Most heads of which every subset is tried, and the key of that.
+EXHAUSTIVE, EVERY_SUBSET = 10, "every_subset"
+
+
+@dataclass(frozen=True)
+class RemovalCurve:
+    """Sets of more and more heads, from none on, and what each costs on the same examples.
+
+    removed   (layer from 1, head from 0) of each set
+    loss      gained, ±1σ over examples, paired
+    accuracy  lost, likewise, where labels are classes
+    """
+
+    removed: tuple[tuple[tuple[int, int], ...], ...]
+    loss: Numbers
+    accuracy: Numbers | None
+
+    def within(self, limit: float, measure: str = "loss") -> int:
+        """The number of sets behind the empty one before the first that costs more than this."""
+        values = np.asarray(getattr(self, measure).values)
+        above = np.flatnonzero(~(values <= limit))
+        return int(above[0]) - 1 if len(above) else len(values) - 1
+
+    def at(self, count: int, measure: str = "loss") -> tuple[float, float]:
+        """The cost of the set with so many heads, and its error."""
+        numbers = getattr(self, measure)
+        return numbers.values[count], numbers.errors[count]
+
+    def area(self, measure: str = "loss") -> float:
+        """The mean cost over all sets but the empty one."""
+        return float(np.mean(getattr(self, measure).values[1:]))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The heads that may go, of layers with so many heads.
+
+    heads    in the order of numbers, as gates number them
+    counts   H_1 … H_L
+    emptied  whether a layer may lose all of its heads
+    """
+
+    heads: tuple[Head, ...]
+    counts: tuple[int, ...]
+    emptied: bool
+
+    def left(self, removed: Sequence[Head]) -> list[int]:
+        """Places of the heads that may go next."""
+        gone = [sum(layer == at for at, _ in removed) for layer in range(len(self.counts))]
+        last = [not self.emptied and self.counts[at] - gone[at] == 1 for at in range(len(gone))]
+        return [
+            place
+            for place, head in enumerate(self.heads)
+            if head not in removed and not last[head[0]]
+        ]
+
+
+def greedy_order(
+    ranking: Ranking, candidates: Candidates, steps: WorkSteps | None = None, phase: str = ""
+) -> list[Head]:
+    """Heads in the order in which they go, always the one with the least number."""
+    steps = steps or WorkSteps()
+    removed: list[Head] = []
+    for _ in steps.over(phase, range(len(candidates.heads))):
+        places = candidates.left(removed)
+        if not places:
+            break
+        with steps.kept():
+            numbers = np.asarray(ranking(removed), float)[places]
+            # Sorting puts what is not known last.
+            removed.append(candidates.heads[places[int(np.argsort(numbers, kind="stable")[0])]])
+    return removed
+
+
+def every_subset(
+    cost: Callable[[Sequence[Head]], float], candidates: Candidates, steps: WorkSteps | None = None
+) -> list[tuple[Head, ...]]:
+    """The cheapest set of each size, from none on; raises ValueError for too many heads."""
+    steps, heads = steps or WorkSteps(), candidates.heads
+    if len(heads) > EXHAUSTIVE:
+        raise ValueError(f"{len(heads)} heads have too many subsets: at most {EXHAUSTIVE} heads")
+    subsets = [
+        some
+        for size in range(len(heads) + 1)
+        for some in itertools.combinations(heads, size)
+        if candidates.emptied or all(left_in_layers(candidates.counts, some))
+    ]
+    best: dict[int, tuple[float, tuple[Head, ...]]] = {}
+    for _, some in steps.over("every subset", subsets):
+        with steps.kept():
+            found = cost(some)
+            if len(some) not in best or found < best[len(some)][0]:
+                best[len(some)] = (found, some)
+    return [best[size][1] for size in sorted(best)]
+
+
+def left_in_layers(counts: Sequence[int], removed: Sequence[Head]) -> list[int]:
+    """Numbers of the heads left in each layer."""
+    return [count - sum(at == layer for at, _ in removed) for layer, count in enumerate(counts)]
+
+
+@dataclass(frozen=True)
+class RemovableModel:
+    """A trained model with examples and labels, whose heads are removed together.
+
+    heads        that may go, in the order of numbers
+    replacement  what a head sends that is removed
+    """
+
+    model: GatedModel
+    heads: tuple[Head, ...]
+    labels: Outputs
+    loss: Loss
+    replacement: Replacement
+
+    def outputs(self, removed: Sequence[Head]) -> Outputs:
+        """f of all examples without these heads."""
+        return self.model.outputs(closed_gates(self.model.heads, removed), self.replacement)
+
+    def cost(self, removed: Sequence[Head]) -> float:
+        """The mean loss without these heads."""
+        return float(losses(self.loss, self.outputs(removed), self.labels).mean())
+
+    def curve(self, sets: Sequence[Sequence[Head]], heads: Numbering) -> RemovalCurve:
+        """The cost of each of these sets, the first of which is empty."""
+        found = [self.outputs(some) for some in sets]
+        gained = np.stack([losses(self.loss, one, self.labels) for one in found])
+        shown = dict(zip(heads.gates, heads.shown, strict=True))
+        accuracy = None
+        if labels_are_classes(self.labels):
+            right = np.stack([correct(one, self.labels).astype(float) for one in found])
+            accuracy = Numbers.of(over_examples(right[0] - right))
+        return RemovalCurve(
+            tuple(tuple(shown[head] for head in some) for some in sets),
+            Numbers.of(over_examples(gained - gained[0])),
+            accuracy,
+        )
+
+    # --- numbers of its heads, without those that are removed
+
+    def slopes(self, removed: Sequence[Head]) -> Float[np.ndarray, "head example"]:
+        """∂L/∂g of each example by the gate of each head."""
+        gates = closed_gates(self.model.heads, removed)
+        along = loss_slopes(self.loss, self.model.outputs(gates, self.replacement), self.labels)
+        slopes = self.model.slopes(along, self.replacement, gates).T
+        return slopes[[all_heads(self.model.heads).index(head) for head in self.heads]]
+
+    def taylor(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """The mean of |∂L/∂g|."""
+        return np.abs(self.slopes(removed)).mean(axis=1)
+
+    def patching(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """The loss gained to first order."""
+        return -self.slopes(removed).mean(axis=1)
+
+    def rankings(self) -> dict[str, Ranking]:
+        """The numbers by key of SCORES, of the model itself."""
+        places = [all_heads(self.model.heads).index(head) for head in self.heads]
+        magnitudes = self.model.magnitudes()[places]
+        found = {"taylor": self.taylor, "patching": self.patching, "measured": self.measured}
+        return found | {"magnitude": lambda removed: magnitudes}
+
+    def measured(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """The loss itself without each head more."""
+        return np.array(
+            [np.nan if head in removed else self.cost([*removed, head]) for head in self.heads]
+        )
+
+
+@dataclass(frozen=True)
+class JointlyRemoved:
+    """An order of removal: its sets on the examples that chose it, and on unseen ones."""
+
+    validation: RemovalCurve
+    test: RemovalCurve
+
+
+@dataclass(frozen=True)
+class JointRemoval:
+    """Heads of a trained model removed together, in orders by many numbers.
+
+    heads     (layer from 1, head from 0) that may go
+    unpruned  loss and accuracy of the whole model on test examples, with errors over them
+    orders    key of JOINT → orders by that number; "random" has several
+    seconds   that each took to be found
+    """
+
+    heads: tuple[tuple[int, int], ...]
+    loss: Loss
+    replacement: Replacement
+    examples_validation: int
+    examples_test: int
+    unpruned: Mapping[str, tuple[float, float]]
+    orders: Mapping[str, tuple[JointlyRemoved, ...]]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def removed_together(
+    validation: RemovableModel,
+    test: RemovableModel,
+    heads: Numbering,
+    candidates: Candidates,
+    rankings: Mapping[str, Ranking],
+    *,
+    random: int,
+    exhaustive: bool,
+    seed: int,
+    steps: WorkSteps | None = None,
+) -> JointRemoval:
+    """Remove heads in the greedy order of each number, and hold each set against test examples.
+
+    random      how many random orders
+    exhaustive  whether every subset is tried, too
+    """
+    steps = steps or WorkSteps()
+    orders: dict[str, tuple[JointlyRemoved, ...]] = {}
+    seconds: dict[str, float] = {}
+
+    def judged(sets: Sequence[Sequence[Head]]) -> JointlyRemoved:
+        return JointlyRemoved(*(one.curve(sets, heads) for one in (validation, test)))
+
+    def nested(order: Sequence[Head]) -> list[Sequence[Head]]:
+        return [order[:count] for count in range(len(order) + 1)]
+
+    for key, ranking in rankings.items():
+        if steps.ended:
+            break
+        began = time.monotonic()
+        order = greedy_order(ranking, candidates, steps, f"removed by {key}")
+        seconds[key] = time.monotonic() - began
+        with steps.kept():
+            orders[key] = (judged(nested(order)),)
+    generator = np.random.default_rng(seed)
+    drawn = []
+    for _ in steps.over("random orders", range(random)):
+        numbers = generator.random(len(candidates.heads))
+        with steps.kept():
+            drawn.append(judged(nested(greedy_order(lambda removed, n=numbers: n, candidates))))
+    if drawn:
+        orders["random"] = tuple(drawn)
+    if exhaustive and not steps.ended:
+        began = time.monotonic()
+        sets = every_subset(validation.cost, candidates, steps)
+        seconds[EVERY_SUBSET] = time.monotonic() - began
+        with steps.kept():
+            orders[EVERY_SUBSET] = (judged(sets),)
+    whole = test.outputs([])
+    unpruned = {"loss": over_examples(losses(test.loss, whole, test.labels)[None])}
+    if labels_are_classes(test.labels):
+        unpruned["accuracy"] = over_examples(correct(whole, test.labels).astype(float)[None])
+    return JointRemoval(
+        heads=heads.shown,
+        loss=test.loss,
+        replacement=test.replacement,
+        examples_validation=len(validation.labels),
+        examples_test=len(test.labels),
+        unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in unpruned.items()},
+        orders=orders,
+        seconds=seconds,
+    )

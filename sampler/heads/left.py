@@ -1,0 +1,171 @@
+"""The theory of a network that lost some heads: solved again, or with what it learned.
+
+Up to AGAIN heads the theory of what is left is solved once more after every removal, from the
+saddle point before; above that weights stay as they were learned, and only paths go.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+import numpy as np
+from jaxtyping import Float
+
+from sampler.heads.derivatives import (
+    AFTER,
+    EVIDENCE,
+    INFINITE,
+    LEARNING,
+    SIZE,
+    contributions_at_infinite_width,
+    predictions_of_gates,
+)
+from sampler.heads.gates import Head
+from sampler.heads.joint import Ranking, left_in_layers
+from sampler.heads.measures import Lost, Outputs, TheoryWithoutHeads, losses
+from theory import OrderParameters, heads_closed, solve_saddle_point
+from theory.infinite_width import InfiniteWidth
+
+# Most heads for which the theory is solved again after every removal.
+AGAIN = 16
+OF_WHAT_IS_LEFT = ("score", "removed", "zeroed", AFTER, AFTER + SIZE)
+AT_INFINITE_WIDTH = (INFINITE, INFINITE + SIZE, "evidence_infinite")
+SOLVED = (LEARNING, LEARNING + SIZE, EVIDENCE, "solved_again", "evidence")
+
+
+@dataclass(frozen=True)
+class TheoryLeft:
+    """A theory some of whose heads are removed.
+
+    solved   the predictor of some examples at its order parameters
+    found    the order parameters; None: they are those of the whole network
+    action   max(N) A at them
+    """
+
+    solved: TheoryWithoutHeads
+    found: OrderParameters | None
+    action: float
+
+
+@dataclass(frozen=True)
+class JointTheory:
+    """Numbers of the theory for the heads of what is left, from some examples.
+
+    whole    the theory with all heads
+    found    its order parameters
+    heads    that may go, in the order of numbers, as the theory numbers them
+    removed  heads in the same order, as gates number them
+    """
+
+    whole: TheoryWithoutHeads
+    found: OrderParameters
+    heads: tuple[Head, ...]
+    gates: tuple[Head, ...]
+    labels: Outputs
+    _kept: dict[frozenset[Head], TheoryLeft | None] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def again(self) -> bool:
+        """Whether the theory of what is left is solved again."""
+        return len(self.heads) <= AGAIN
+
+    def rankings(self) -> dict[str, Ranking]:
+        """The numbers by key of PREDICTIONS."""
+        keys = [*OF_WHAT_IS_LEFT, *AT_INFINITE_WIDTH, *(SOLVED if self.again else ())]
+        return {key: partial(self.numbers, key) for key in keys}
+
+    def numbers(self, key: str, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """Numbers of all heads without those removed, as gates number them; NaN: not known."""
+        gone = [self.heads[self.gates.index(head)] for head in removed]
+        places = [place for place, head in enumerate(self.heads) if head not in gone]
+        values = np.full(len(self.heads), np.nan)
+        values[places] = self._of_left(key, gone, [self.heads[place] for place in places])
+        return values
+
+    def _of_left(self, key: str, gone: list[Head], kept: list[Head]) -> np.ndarray:
+        if key in ("solved_again", "evidence", "evidence_infinite"):
+            cost = {
+                "solved_again": self._loss,
+                "evidence": self._action,
+                "evidence_infinite": self._infinite,
+            }[key]
+            return np.array([cost([*gone, head]) for head in kept])
+        if key == "zeroed" and not self.again:
+            return self._lost(lambda some: self.whole.zeroed([*gone, *some]), kept)
+        left = self.left(gone, infinite=key in AT_INFINITE_WIDTH)
+        if left is None:
+            return np.full(len(kept), np.nan)
+        if key in ("removed", "zeroed"):
+            return self._lost(getattr(left.solved, key), kept)
+        if key == "score":
+            return left.solved.scores(kept)
+        learning, seen = left.solved.learning, left.solved.attended
+        if key in AT_INFINITE_WIDTH:
+            terms = {INFINITE: contributions_at_infinite_width(learning, seen)}
+            found = None
+        else:
+            terms, found = {AFTER: left.solved.contributions}, left.found
+        if key in (AFTER, AFTER + SIZE):
+            found = None
+        return predictions_of_gates(learning, found, terms, seen, kept, self.labels)[key].value
+
+    def _lost(self, without, kept: list[Head]) -> np.ndarray:
+        return Lost.without(without, kept, self.labels, "squared").loss.mean(axis=1)
+
+    def _loss(self, gone: list[Head]) -> float:
+        left = self.left(gone)
+        if left is None:
+            return np.nan
+        return float(losses("squared", left.solved.removed([]), self.labels).mean())
+
+    def _action(self, gone: list[Head]) -> float:
+        left = self.left(gone)
+        return np.nan if left is None else 0.5 * left.action
+
+    def _infinite(self, gone: list[Head]) -> float:
+        left = self.left(gone, infinite=True)
+        if left is None:
+            return np.nan
+        learning = left.solved.learning
+        return -InfiniteWidth.of(learning).log_evidence(learning.temperature)
+
+    def left(self, gone: Sequence[Head], *, infinite: bool = False) -> TheoryLeft | None:
+        """The theory without these heads; None where a layer has none left, or none is found.
+
+        infinite  whether it is asked for its data only, which learn nothing
+        """
+        learning, attended = self.whole.learning, self.whole.attended
+        if not all(left_in_layers(learning.architecture.heads, gone)):
+            return None
+        if infinite or not self.again:
+            part, seen = heads_closed(learning, gone, attended)
+            if infinite:
+                return TheoryLeft(replace(self.whole, learning=part, attended=seen), None, np.nan)
+            closed = self.whole.paths
+            uses = np.zeros(closed.count, bool)
+            for head in gone:
+                uses |= closed.uses(*head)
+            seen = np.where(uses[None, :, None], 0.0, np.asarray(attended))
+            return TheoryLeft(replace(self.whole, attended=seen), None, np.nan)
+        key = frozenset(gone)
+        if key not in self._kept:
+            self._kept[key] = self._solved(list(gone))
+        return self._kept[key]
+
+    def _solved(self, gone: list[Head]) -> TheoryLeft | None:
+        learning, attended = self.whole.learning, self.whole.attended
+        part, seen = heads_closed(learning, gone, attended)
+        solved = solve_saddle_point(part, initial=self._near(gone))
+        if not solved.converged:
+            return None
+        found = solved.order_parameters
+        theory = TheoryWithoutHeads(part, seen, np.asarray(found.matrices[0]))
+        return TheoryLeft(theory, found, max(part.architecture.widths) * solved.action)
+
+    def _near(self, gone: list[Head]) -> OrderParameters:
+        """Order parameters of a network that was solved with all but one of these removed."""
+        for head in gone:
+            known = self._kept.get(frozenset(gone) - {head})
+            if known is not None:
+                return known.found
+        return self.found
