@@ -46,25 +46,25 @@ class RemovableHeads:
         return self.result.orders[self.score][0]
 
     @property
-    def count(self) -> int:
-        """The number of heads that can go, as validation examples say."""
+    def place(self) -> int:
+        """The place of the set that validation examples choose."""
         return self.order.validation.within(self.limit, self.measure)
 
     @property
     def heads(self) -> tuple[tuple[int, int], ...]:
         """The heads that can go, by layer from 1 and number from 0."""
-        return self.order.test.removed[self.count]
+        return self.order.test.removed[self.place]
 
     @property
     def loss(self) -> tuple[float, float]:
         """The loss gained without them on test examples, which chose nothing, and its error."""
-        return self.order.test.at(self.count, "loss")
+        return self.order.test.at(self.place, "loss")
 
     @property
     def accuracy(self) -> tuple[float, float] | None:
         """The accuracy lost, likewise; None where labels are no classes."""
         return (
-            None if self.order.test.accuracy is None else self.order.test.at(self.count, "accuracy")
+            None if self.order.test.accuracy is None else self.order.test.at(self.place, "accuracy")
         )
 
     def to_dataframe(self) -> "pandas.DataFrame":
@@ -111,6 +111,7 @@ def removable(
     projection: str | None = None,
     batch_size: int = 64,
     starts: int = 2,
+    sets: int = 24,
     random: int = 0,
     seed: int = 0,
     progress: bool = True,
@@ -133,6 +134,7 @@ def removable(
              what a head sends that is removed: nothing, or its mean over examples
     layers, heads, paths, mlps, residual, forward, projection, batch_size, starts
              as for `ablate_heads`; heads that the theory does not see are not removed
+    sets     of each order that are measured at most, evenly spread from no head to all
     random   orders by chance, to compare with
     seed     of these
     progress on stderr, or in one line of a notebook
@@ -164,6 +166,7 @@ def removable(
             None if theory is None else (theory.problem(), theory.table),
             (score, *compared),
             emptied=not chosen.is_task,
+            sets=sets,
             random=random,
             seed=seed,
             progress=progress,

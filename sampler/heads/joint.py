@@ -40,19 +40,25 @@ class RemovalCurve:
     accuracy: Numbers | None
 
     def within(self, limit: float, measure: str = "loss") -> int:
-        """The number of sets behind the empty one before the first that costs more than this."""
+        """The place of the last set before the first that costs more than this."""
         values = np.asarray(getattr(self, measure).values)
-        above = np.flatnonzero(~(values <= limit))
-        return int(above[0]) - 1 if len(above) else len(values) - 1
+        above = np.flatnonzero(~(values[1:] <= limit))
+        return int(above[0]) if len(above) else len(values) - 1
 
-    def at(self, count: int, measure: str = "loss") -> tuple[float, float]:
-        """The cost of the set with so many heads, and its error."""
+    def at(self, place: int, measure: str = "loss") -> tuple[float, float]:
+        """The cost of the set at a place, and its error."""
         numbers = getattr(self, measure)
-        return numbers.values[count], numbers.errors[count]
+        return numbers.values[place], numbers.errors[place]
+
+    def heads_within(self, limit: float, measure: str = "loss") -> int:
+        """The number of heads of that set."""
+        return len(self.removed[self.within(limit, measure)])
 
     def area(self, measure: str = "loss") -> float:
-        """The mean cost over all sets but the empty one."""
-        return float(np.mean(getattr(self, measure).values[1:]))
+        """The mean cost over all sets but the empty one, between them on straight lines."""
+        counts = [len(some) for some in self.removed]
+        every = np.arange(1, counts[-1] + 1)
+        return float(np.interp(every, counts, getattr(self, measure).values).mean())
 
 
 @dataclass(frozen=True)
@@ -227,6 +233,7 @@ def removed_together(
     candidates: Candidates,
     rankings: Mapping[str, Ranking],
     *,
+    sets: int,
     random: int,
     exhaustive: bool,
     seed: int,
@@ -234,6 +241,7 @@ def removed_together(
 ) -> JointRemoval:
     """Remove heads in the greedy order of each number, and hold each set against test examples.
 
+    sets        of each order that are measured, at most, spread evenly
     random      how many random orders
     exhaustive  whether every subset is tried, too
     """
@@ -245,7 +253,10 @@ def removed_together(
         return JointlyRemoved(*(one.curve(sets, heads) for one in (validation, test)))
 
     def nested(order: Sequence[Head]) -> list[Sequence[Head]]:
-        return [order[:count] for count in range(len(order) + 1)]
+        counts = np.unique(
+            np.linspace(0, len(order), min(sets, len(order)) + 1).round().astype(int)
+        )
+        return [order[:count] for count in counts]
 
     for key, ranking in rankings.items():
         if steps.ended:
@@ -265,10 +276,10 @@ def removed_together(
         orders["random"] = tuple(drawn)
     if exhaustive and not steps.ended:
         began = time.monotonic()
-        sets = every_subset(validation.cost, candidates, steps)
+        best = every_subset(validation.cost, candidates, steps)
         seconds[EVERY_SUBSET] = time.monotonic() - began
         with steps.kept():
-            orders[EVERY_SUBSET] = (judged(sets),)
+            orders[EVERY_SUBSET] = (judged(best),)
     whole = test.outputs([])
     unpruned = {"loss": over_examples(losses(test.loss, whole, test.labels)[None])}
     if labels_are_classes(test.labels):

@@ -40,7 +40,7 @@ class Chosen(Protocol):
     score: str
     measure: str
     limit: float
-    count: int
+    place: int
     heads: tuple[tuple[int, int], ...]
 
 
@@ -49,12 +49,12 @@ def order_rows(found: JointRemoval) -> list[dict]:
     rows = []
     for key, orders in found.orders.items():
         for place, order in enumerate(orders):
-            for count, heads in enumerate(order.test.removed):
-                row: dict = {"score": key, "order": place, "removed": count, "heads": heads}
+            for at, heads in enumerate(order.test.removed):
+                row: dict = {"score": key, "order": place, "removed": len(heads), "heads": heads}
                 for split, curve in (("validation", order.validation), ("test", order.test)):
                     for measure in ("loss", "accuracy"):
                         if getattr(curve, measure) is not None:
-                            value, error = curve.at(count, measure)
+                            value, error = curve.at(at, measure)
                             row |= {f"{split}_{measure}": value, f"{split}_{measure}_error": error}
                 rows.append(row)
     return rows
@@ -72,8 +72,8 @@ def limit_table(found: JointRemoval, measure: str, limit: float) -> Table:
     ]
     rows = []
     for key, orders in found.orders.items():
-        counts = [one.validation.within(limit, measure) for one in orders]
-        costs = [one.test.at(count, measure) for one, count in zip(orders, counts, strict=True)]
+        counts = [one.validation.heads_within(limit, measure) for one in orders]
+        costs = [one.test.at(one.validation.within(limit, measure), measure) for one in orders]
         areas = [one.test.area(measure) for one in orders]
         spread = np.std(areas, ddof=1) if len(orders) > 1 else None
         of_one = costs[0] if len(orders) == 1 else (np.mean([cost for cost, _ in costs]), None)
@@ -104,14 +104,14 @@ def removable_text(chosen: Chosen) -> str:
     """Return the heads that can go, what they cost on unseen examples, and all scores."""
     found, order = chosen.result, chosen.result.orders[chosen.score][0]
     unit = UNITS[found.loss].removesuffix(" loss")
-    costs = [f"loss gained {Number(*order.test.at(chosen.count))} {unit}"]
+    costs = [f"loss gained {Number(*order.test.at(chosen.place))} {unit}"]
     if order.test.accuracy is not None:
-        lost = Number(*order.test.at(chosen.count, "accuracy"), scale=100.0)
+        lost = Number(*order.test.at(chosen.place, "accuracy"), scale=100.0)
         costs.append(f"accuracy lost {lost} points")
     limit = Number(chosen.limit, scale=100.0 if chosen.measure == "accuracy" else 1.0)
     whole = ", ".join(f"{key} {Number(*value)}" for key, value in found.unpruned.items())
     lines = [
-        f"{chosen.count} of {len(found.heads)} heads can go by {SCORES[chosen.score]}, at a limit "
+        f"{len(chosen.heads)} of {len(found.heads)} heads can go by {SCORES[chosen.score]}, at a limit "
         f"of {limit} {'points of accuracy' if chosen.measure == 'accuracy' else unit} on "
         f"{found.examples_validation} validation examples",
         by_layer(chosen.heads) or "no head",
@@ -135,8 +135,9 @@ def draw_orders(found: JointRemoval, measure: str, limit: float | None = None) -
             values = scale * np.array(getattr(order.test, measure).values)
             errors = scale * np.array(getattr(order.test, measure).errors)
             faint = {"alpha": 0.35, "linewidth": 0.8} if len(orders) > 1 else {"marker": mark}
+            counts = [len(heads) for heads in order.test.removed]
             axes.errorbar(
-                range(len(values)), values, errors if key in CURVES else None, color=colour,
+                counts, values, errors if key in CURVES else None, color=colour,
                 markersize=4, elinewidth=0.8, label=SCORES[key] if place == 0 else None, **faint,
             )  # fmt: skip
     if limit is not None:

@@ -35,6 +35,7 @@ def jointly_removed(
     scores: Sequence[str],
     *,
     emptied: bool,
+    sets: int,
     random: int,
     seed: int,
     progress: bool,
@@ -43,6 +44,7 @@ def jointly_removed(
 
     theory   the problem that was learned, and its solved table
     emptied  whether a layer may lose all of its heads
+    sets     of each order that are measured, at most
 
     Raises InputError for a score that there is not.
     """
@@ -66,6 +68,7 @@ def jointly_removed(
             heads,
             candidates,
             {key: known[key] for key in wanted if key != EVERY_SUBSET},
+            sets=sets,
             random=random,
             exhaustive=EVERY_SUBSET in wanted,
             seed=seed,
