@@ -113,7 +113,7 @@ class DenseAction:
         self._energy = DenseEnergy(problem)
 
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """A / max width and its gradient; infinite where K + 𝒯 is not positive definite."""
+        """A / max width and its gradient; infinite where K + 𝒯 or a U_l is not positive."""
         factors = self._factors(point)
         derivatives = self._derivatives(factors, second=False)
         if derivatives is None:
@@ -156,15 +156,15 @@ class DenseAction:
         with np.errstate(all="ignore"):
             if not all(np.all(np.isfinite(factor)) for factor in factors):
                 return None
-            entropy = entropy_derivatives(
-                factors,
-                self._architecture.heads,
-                self._architecture.widths,
-                self._architecture.order_parameter_variances,
-            )
             try:
+                entropy = entropy_derivatives(
+                    factors,
+                    self._architecture.heads,
+                    self._architecture.widths,
+                    self._architecture.order_parameter_variances,
+                )
                 energy = self._energy.at(factors[0])
-            except np.linalg.LinAlgError:
+            except np.linalg.LinAlgError:  # a step too far
                 return None
             gradients = [entropy.gradients[0] + energy.slope, *entropy.gradients[1:]]
             hessians = dict(entropy.hessians)

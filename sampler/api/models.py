@@ -74,8 +74,11 @@ class HeadsOfModel:
         """Whether it is a network that `train` made."""
         return isinstance(self.model, ChosenTask)
 
-    def task(self, progress: bool) -> ChosenTask:
-        """The attention of the model, recorded, as a task of the theory."""
+    def task(self, network: ChosenNetwork, progress: bool) -> ChosenTask:
+        """The attention of the model, recorded, as a task of the theory.
+
+        Single heads are read out at recording, at the token that the network reads.
+        """
         if self.is_task:
             return self.model
         from sampler.jobs.progress import busy
@@ -89,10 +92,18 @@ class HeadsOfModel:
                 heads=seen.heads or None,
                 paths=seen.paths,
                 mlps=seen.mlps,
+                attended=self.read_token(network),
                 residual=not seen.is_single if seen.residual is None else seen.residual,
                 forward=runs.forward,
                 batch_size=runs.batch_size,
             )
+
+    def read_token(self, network: ChosenNetwork) -> str | None:
+        """The token of single heads that is read; None where it is the default, or one of each."""
+        each = any(split is not None and len(split) == 3 for split in self.splits.values())
+        if not self.seen.is_single or each:
+            return None
+        return network.settings["network"].get("readout")
 
 
 def heads_of_model(
@@ -153,7 +164,7 @@ def theory_of_heads(
         tell_forecast,
     )
 
-    task = chosen.task(progress)
+    task = chosen.task(network, progress)
     recipe, fitted = recipe_and_data(task, network)
     refuse_other_heads(
         recipe.network.heads, fitted.head_names, task.data.head_names, chosen.numbering

@@ -111,8 +111,8 @@ def removable_text(chosen: Chosen) -> str:
     limit = Number(chosen.limit, scale=100.0 if chosen.measure == "accuracy" else 1.0)
     whole = ", ".join(f"{key} {Number(*value)}" for key, value in found.unpruned.items())
     lines = [
-        f"{len(chosen.heads)} of {len(found.heads)} heads can go by {SCORES[chosen.score]}, at a limit "
-        f"of {limit} {'points of accuracy' if chosen.measure == 'accuracy' else unit} on "
+        f"{len(chosen.heads)} of {len(found.heads)} heads can go by {SCORES[chosen.score]}, at a "
+        f"limit of {limit} {'points of accuracy' if chosen.measure == 'accuracy' else unit} on "
         f"{found.examples_validation} validation examples",
         by_layer(chosen.heads) or "no head",
         f"without them, on {found.examples_test} test examples: {', '.join(costs)} (the whole "

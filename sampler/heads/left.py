@@ -30,6 +30,7 @@ from theory.infinite_width import InfiniteWidth
 AGAIN = 16
 OF_WHAT_IS_LEFT = ("score", "removed", "zeroed", AFTER, AFTER + SIZE)
 AT_INFINITE_WIDTH = (INFINITE, INFINITE + SIZE, "evidence_infinite")
+OF_SETS = ("solved_again", "evidence", "evidence_infinite")
 SOLVED = (LEARNING, LEARNING + SIZE, EVIDENCE, "solved_again", "evidence")
 
 
@@ -82,52 +83,43 @@ class JointTheory:
         values[places] = self._of_left(key, gone, [self.heads[place] for place in places])
         return values
 
+    def of_set(self, key: str, gone: Sequence[Head]) -> float:
+        """The cost of a set of heads, as the theory numbers them: a squared loss, or −ln p(y).
+
+        key  "removed" and "zeroed" of the whole network's order parameters, "solved_again",
+             "evidence" and "evidence_infinite" of a network without these heads
+        """
+        if key in ("removed", "zeroed"):
+            outputs = getattr(self.whole, key)(gone)
+            return float(losses("squared", outputs, self.labels).mean())
+        left = self.left(gone, infinite=key == "evidence_infinite")
+        if left is None:
+            return np.nan
+        if key == "evidence":
+            return 0.5 * left.action
+        learning = left.solved.learning
+        if key == "evidence_infinite":
+            return -InfiniteWidth.of(learning).log_evidence(learning.temperature)
+        return float(losses("squared", left.solved.removed([]), self.labels).mean())
+
     def _of_left(self, key: str, gone: list[Head], kept: list[Head]) -> np.ndarray:
-        if key in ("solved_again", "evidence", "evidence_infinite"):
-            cost = {
-                "solved_again": self._loss,
-                "evidence": self._action,
-                "evidence_infinite": self._infinite,
-            }[key]
-            return np.array([cost([*gone, head]) for head in kept])
-        if key == "zeroed" and not self.again:
-            return self._lost(lambda some: self.whole.zeroed([*gone, *some]), kept)
+        if key in OF_SETS or (key in ("removed", "zeroed") and not self.again):
+            return np.array([self.of_set(key, [*gone, head]) for head in kept])
         left = self.left(gone, infinite=key in AT_INFINITE_WIDTH)
         if left is None:
             return np.full(len(kept), np.nan)
         if key in ("removed", "zeroed"):
-            return self._lost(getattr(left.solved, key), kept)
+            without = getattr(left.solved, key)
+            return Lost.without(without, kept, self.labels, "squared").loss.mean(axis=1)
         if key == "score":
             return left.solved.scores(kept)
         learning, seen = left.solved.learning, left.solved.attended
         if key in AT_INFINITE_WIDTH:
             terms = {INFINITE: contributions_at_infinite_width(learning, seen)}
-            found = None
         else:
-            terms, found = {AFTER: left.solved.contributions}, left.found
-        if key in (AFTER, AFTER + SIZE):
-            found = None
-        return predictions_of_gates(learning, found, terms, seen, kept, self.labels)[key].value
-
-    def _lost(self, without, kept: list[Head]) -> np.ndarray:
-        return Lost.without(without, kept, self.labels, "squared").loss.mean(axis=1)
-
-    def _loss(self, gone: list[Head]) -> float:
-        left = self.left(gone)
-        if left is None:
-            return np.nan
-        return float(losses("squared", left.solved.removed([]), self.labels).mean())
-
-    def _action(self, gone: list[Head]) -> float:
-        left = self.left(gone)
-        return np.nan if left is None else 0.5 * left.action
-
-    def _infinite(self, gone: list[Head]) -> float:
-        left = self.left(gone, infinite=True)
-        if left is None:
-            return np.nan
-        learning = left.solved.learning
-        return -InfiniteWidth.of(learning).log_evidence(learning.temperature)
+            terms = {AFTER: left.solved.contributions}
+        learns = left.found if key in SOLVED else None
+        return predictions_of_gates(learning, learns, terms, seen, kept, self.labels)[key].value
 
     def left(self, gone: Sequence[Head], *, infinite: bool = False) -> TheoryLeft | None:
         """The theory without these heads; None where a layer has none left, or none is found.
@@ -137,15 +129,13 @@ class JointTheory:
         learning, attended = self.whole.learning, self.whole.attended
         if not all(left_in_layers(learning.architecture.heads, gone)):
             return None
-        if infinite or not self.again:
+        if infinite:
             part, seen = heads_closed(learning, gone, attended)
-            if infinite:
-                return TheoryLeft(replace(self.whole, learning=part, attended=seen), None, np.nan)
-            closed = self.whole.paths
-            uses = np.zeros(closed.count, bool)
-            for head in gone:
-                uses |= closed.uses(*head)
-            seen = np.where(uses[None, :, None], 0.0, np.asarray(attended))
+            return TheoryLeft(replace(self.whole, learning=part, attended=seen), None, np.nan)
+        if not self.again:  # paths that are gone send nothing, the others what they learned
+            uses = [self.whole.paths.uses(*head) for head in gone]
+            closed = np.any(uses, axis=0) if gone else np.zeros(self.whole.paths.count, bool)
+            seen = np.where(closed[None, :, None], 0.0, np.asarray(attended))
             return TheoryLeft(replace(self.whole, attended=seen), None, np.nan)
         key = frozenset(gone)
         if key not in self._kept:

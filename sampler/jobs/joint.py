@@ -83,14 +83,17 @@ def rankings_of(
     found = model.rankings()
     if theory is None:
         return found
-    problem, table = theory
+    return found | joint_theory(*theory, heads).rankings()
+
+
+def joint_theory(problem: Problem, table: xr.Dataset, heads: Numbering) -> JointTheory:
+    """A solved theory, some of whose heads go."""
     names = order_parameter_dimensions(problem.architecture.layers)
     at = OrderParameters.from_matrices([table[name].values for name, _ in names])
     whole = TheoryWithoutHeads(
         problem.learning, problem.attended_validation, table["order_parameter"].values
     )
-    of_theory = JointTheory(whole, at, heads.theory, heads.gates, problem.labels_validation)
-    return found | of_theory.rankings()
+    return JointTheory(whole, at, heads.theory, heads.gates, problem.labels_validation)
 
 
 def refuse_unknown(

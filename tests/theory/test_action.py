@@ -216,7 +216,8 @@ def test_well_conditioned_derivatives_agree_to_twelve_digits(name, rng):
 
 def test_where_the_action_is_not_finite(rng):
     problem = random_problem(ARCHITECTURES["one layer"], rng)
-    point = np.full(problem.architecture.coordinate_count, 800.0)
-    value, gradient = DenseAction(problem).value_and_gradient(point)
-    assert value == np.inf
-    assert np.all(np.isnan(gradient))
+    for far in (800.0, -800.0):  # an order parameter without a largest number, and one of zeros
+        point = np.full(problem.architecture.coordinate_count, far)
+        value, gradient = DenseAction(problem).value_and_gradient(point)
+        assert value == np.inf
+        assert np.all(np.isnan(gradient))
