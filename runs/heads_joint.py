@@ -28,7 +28,7 @@ from sampler.storage.run_directory import write_json
 
 # What may be lost: a point of accuracy where at least so many examples tell, or nats.
 POINT, NATS, ENOUGH = 0.01, 0.02, 4000
-RANDOM_ORDERS, RANDOM_SETS, SETS = 10, 60, 12
+RANDOM_ORDERS, RANDOM_SETS, SETS, FEW_SETS = 10, 60, 12, 8
 # Scores of networks with more heads than are solved again.
 OF_DEEP = (
     "taylor", "patching", "magnitude", "score", "removed", "slope", "slope_size", "slope_infinite",
@@ -57,8 +57,8 @@ def removed_jointly(one: TrainedModel, deep: bool) -> JointRemoval:
         loss=NATS,
         score="taylor",
         compared=OF_DEEP if deep else ["all"],
-        sets=SETS,
-        random=RANDOM_ORDERS if not deep else 3,
+        sets=SETS if one.group == "here" else FEW_SETS,
+        random=RANDOM_ORDERS if not deep else 2,
         seed=0,
     ).result
 
@@ -87,7 +87,8 @@ def random_sets(one: TrainedModel) -> dict[str, float]:
         generator = np.random.default_rng(0)
         for share in (4, 2):
             size = len(heads.gates) // share
-            sets = [generator.permutation(len(heads.gates))[:size] for _ in range(RANDOM_SETS)]
+            count = RANDOM_SETS if one.group == "here" else RANDOM_SETS // 2
+            sets = [generator.permutation(len(heads.gates))[:size] for _ in range(count)]
             costs = [model.cost([heads.gates[place] for place in some]) for some in sets]
             said = {key: [values[some].sum() for some in sets] for key, values in single.items()}
             for key in OF_SETS:

@@ -274,7 +274,7 @@ def deprotections(folder: Path) -> TrainedModel:
                 rows.append([numbers[word] for word in ("[CLS]", *pieces, "[SEP]")])
                 labels.append(1.0 if name.startswith("6.") else -1.0)
     inputs, targets = padded(rows), torch.tensor(labels)
-    places = parted(len(rows), {"train": 100, "validation": 150, "test": 400})
+    places = parted(len(rows), {"train": 100, "validation": 100, "test": 150})
     first = torch.zeros(len(rows), dtype=torch.long)  # the token that is read
     splits = {name: (some_of(inputs, at), targets[at], first[at]) for name, at in places.items()}
 
@@ -342,7 +342,7 @@ def reactions() -> Iterator[list[str]]:
                 yield words
 
 
-OF_REACTIONS = {"train": 100, "validation": 150, "test": 300}
+OF_REACTIONS = {"train": 100, "validation": 100, "test": 150}
 
 
 def masked_rxnfp(folder: Path) -> TrainedModel:

@@ -62,7 +62,10 @@ class GatedModel(Protocol):
         ...
 
     def interpolated_slopes(
-        self, along_of: AlongOf, steps: int
+        self,
+        along_of: AlongOf,
+        steps: int,
+        gates: Float[np.ndarray, " head"] | None = None,
     ) -> Float[np.ndarray, "example head"]:
         """Σ_c a_c ∂f_c/∂o_h · (o'_h − o_h) of every example, where o' is of other examples.
 
@@ -184,16 +187,17 @@ class GatedNetwork:
         _, pull_back = jax.vjp(self._forward(replacement), jnp.asarray(here, float))
         return np.asarray(pull_back(jnp.asarray(along))[0])
 
-    def interpolated_slopes(self, along_of, steps):
+    def interpolated_slopes(self, along_of, steps, gates=None):
         # f and all o_h are linear in the inputs, as attention is held.
-        everyone, gates = list(range(len(self.inputs))), np.ones(sum(self.heads))
+        everyone = list(range(len(self.inputs)))
+        gates = np.ones(sum(self.heads)) if gates is None else gates
         means = (self.inputs.sum(axis=0) - self.inputs) / (len(self.inputs) - 1)
         others = replace(self, inputs=means)
         start, end = (one.outputs(gates, "zero") for one in (others, self))
         shares = np.arange(1, steps + 1) / steps
         between = [along_of(start + share * (end - start), everyone) for share in shares]
         along = np.mean(between, axis=0)
-        return others.slopes(along, "zero") - self.slopes(along, "zero")
+        return others.slopes(along, "zero", gates) - self.slopes(along, "zero", gates)
 
     def magnitudes(self):
         return self.network.magnitudes()

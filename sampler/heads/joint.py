@@ -13,17 +13,25 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
+from sampler.heads.derivatives import over_examples, places_of
 from sampler.heads.gates import GatedModel, Head, Numbering, Replacement, closed_gates
-from sampler.heads.measures import Loss, Outputs, loss_slopes, losses, over_examples
+from sampler.heads.measures import (
+    Loss,
+    Outputs,
+    integrated_slopes,
+    loss_slopes,
+    losses,
+    swapped_slopes,
+)
 from sampler.heads.removal import Numbers
 from sampler.heads.steps import WorkSteps
-from theory.architecture import all_heads
 from theory.observables import correct, labels_are_classes
 
 # Heads removed → a number of each head, of what is left; NaN: not known, goes last.
 Ranking = Callable[[Sequence[Head]], Float[np.ndarray, " head"]]
 # Most heads of which every subset is tried, and the key of that.
 EXHAUSTIVE, EVERY_SUBSET = 10, "every_subset"
+MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -168,12 +176,16 @@ class RemovableModel:
 
     # --- numbers of its heads, without those that are removed
 
+    @property
+    def places(self) -> list[int]:
+        """Places of these heads among all heads of the model."""
+        return places_of(self.heads, self.model.heads)
+
     def slopes(self, removed: Sequence[Head]) -> Float[np.ndarray, "head example"]:
         """∂L/∂g of each example by the gate of each head."""
         gates = closed_gates(self.model.heads, removed)
         along = loss_slopes(self.loss, self.model.outputs(gates, self.replacement), self.labels)
-        slopes = self.model.slopes(along, self.replacement, gates).T
-        return slopes[[all_heads(self.model.heads).index(head) for head in self.heads]]
+        return self.model.slopes(along, self.replacement, gates).T[self.places]
 
     def taylor(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
         """The mean of |∂L/∂g|."""
@@ -185,10 +197,26 @@ class RemovableModel:
 
     def rankings(self) -> dict[str, Ranking]:
         """The numbers by key of SCORES, of the model itself."""
-        places = [all_heads(self.model.heads).index(head) for head in self.heads]
-        magnitudes = self.model.magnitudes()[places]
-        found = {"taylor": self.taylor, "patching": self.patching, "measured": self.measured}
-        return found | {"magnitude": lambda removed: magnitudes}
+        magnitudes = self.model.magnitudes()[self.places]
+        return {
+            "taylor": self.taylor,
+            "patching": self.patching,
+            "integrated": self.integrated,
+            "eap_ig": self.eap_ig,
+            "magnitude": lambda removed: magnitudes,
+            MEASURED: self.measured,
+        }
+
+    def integrated(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """Integrated gradients along all gates that are left, as a loss gained."""
+        gates = closed_gates(self.model.heads, removed)
+        slopes = integrated_slopes(self.model, self.labels, self.loss, gates)
+        return -slopes.mean(axis=1)[self.places]
+
+    def eap_ig(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """EAP-IG with the heads that are left."""
+        gates = closed_gates(self.model.heads, removed)
+        return swapped_slopes(self.model, self.labels, self.loss, gates).mean(axis=1)[self.places]
 
     def measured(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
         """The loss itself without each head more."""

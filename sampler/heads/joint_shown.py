@@ -8,18 +8,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sampler.analysis.text import Number, wrapped
-from sampler.heads.joint import EVERY_SUBSET, JointRemoval
+from sampler.heads.joint import EVERY_SUBSET, MEASURED, JointRemoval
 from sampler.heads.measures import PREDICTIONS
 from sampler.heads.notes import UNITS
 from sampler.presentation import style
 from sampler.presentation.table import Column, Table
 
-MEASURED, RANDOM = "measured", "random"
 SCORES = PREDICTIONS | {
     MEASURED: "loss of the model without the head, validation examples",
     EVERY_SUBSET: "every subset",
-    "evidence": "ln evidence of the heads left, leading order",
-    "evidence_infinite": "ln evidence of the heads left, infinite width",
 }
 # Curves with a colour of their own; all others are grey.
 CURVES = {

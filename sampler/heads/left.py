@@ -13,25 +13,36 @@ from jaxtyping import Float
 
 from sampler.heads.derivatives import (
     AFTER,
-    EVIDENCE,
+    EVIDENCE_SLOPE,
     INFINITE,
+    INFINITE_LEARNING,
     LEARNING,
     SIZE,
-    contributions_at_infinite_width,
-    predictions_of_gates,
+    places_of,
+    predictions_of_slopes,
 )
+from sampler.heads.evidence import EVIDENCE, EVIDENCE_INFINITE
 from sampler.heads.gates import Head
 from sampler.heads.joint import Ranking, left_in_layers
 from sampler.heads.measures import Lost, Outputs, TheoryWithoutHeads, losses
-from theory import OrderParameters, heads_closed, solve_saddle_point
-from theory.infinite_width import InfiniteWidth
+from theory import (
+    InfiniteWidth,
+    OrderParameters,
+    contributions_by_head,
+    gate_response,
+    heads_closed,
+    slopes_at_infinite_width,
+    solve_saddle_point,
+)
 
 # Most heads for which the theory is solved again after every removal.
 AGAIN = 16
 OF_WHAT_IS_LEFT = ("score", "removed", "zeroed", AFTER, AFTER + SIZE)
-AT_INFINITE_WIDTH = (INFINITE, INFINITE + SIZE, "evidence_infinite")
-OF_SETS = ("solved_again", "evidence", "evidence_infinite")
-SOLVED = (LEARNING, LEARNING + SIZE, EVIDENCE, "solved_again", "evidence")
+AT_INFINITE_WIDTH = (
+    INFINITE, INFINITE + SIZE, INFINITE_LEARNING, INFINITE_LEARNING + SIZE, EVIDENCE_INFINITE,
+)  # fmt: skip
+OF_SETS = ("solved_again", EVIDENCE, EVIDENCE_INFINITE)
+SOLVED = (LEARNING, LEARNING + SIZE, EVIDENCE_SLOPE, "solved_again", EVIDENCE)
 
 
 @dataclass(frozen=True)
@@ -39,12 +50,12 @@ class TheoryLeft:
     """A theory some of whose heads are removed.
 
     solved   the predictor of some examples at its order parameters
-    found    the order parameters; None: they are those of the whole network
+    at       the order parameters; None: they are those of the whole network
     action   max(N) A at them
     """
 
     solved: TheoryWithoutHeads
-    found: OrderParameters | None
+    at: OrderParameters | None
     action: float
 
 
@@ -55,7 +66,7 @@ class JointTheory:
     whole    the theory with all heads
     found    its order parameters
     heads    that may go, in the order of numbers, as the theory numbers them
-    removed  heads in the same order, as gates number them
+    gates    heads in the same order, as gates number them
     """
 
     whole: TheoryWithoutHeads
@@ -87,18 +98,18 @@ class JointTheory:
         """The cost of a set of heads, as the theory numbers them: a squared loss, or −ln p(y).
 
         key  "removed" and "zeroed" of the whole network's order parameters, "solved_again",
-             "evidence" and "evidence_infinite" of a network without these heads
+             "evidence" and EVIDENCE_INFINITE of a network without these heads
         """
         if key in ("removed", "zeroed"):
             outputs = getattr(self.whole, key)(gone)
             return float(losses("squared", outputs, self.labels).mean())
-        left = self.left(gone, infinite=key == "evidence_infinite")
+        left = self.left(gone, infinite=key == EVIDENCE_INFINITE)
         if left is None:
             return np.nan
-        if key == "evidence":
+        if key == EVIDENCE:
             return 0.5 * left.action
         learning = left.solved.learning
-        if key == "evidence_infinite":
+        if key == EVIDENCE_INFINITE:
             return -InfiniteWidth.of(learning).log_evidence(learning.temperature)
         return float(losses("squared", left.solved.removed([]), self.labels).mean())
 
@@ -113,13 +124,25 @@ class JointTheory:
             return Lost.without(without, kept, self.labels, "squared").loss.mean(axis=1)
         if key == "score":
             return left.solved.scores(kept)
+        if key == EVIDENCE_SLOPE:
+            response = gate_response(left.solved.learning, left.at, left.solved.attended)
+            return -0.5 * response.action[places_of(kept, self.whole.paths.heads)]
+        mean, slopes = self._slopes(key.removesuffix(SIZE), left)
+        slopes = slopes[..., places_of(kept, self.whole.paths.heads)]
+        return predictions_of_slopes(key.removesuffix(SIZE), mean, slopes, self.labels)[key].value
+
+    def _slopes(self, key: str, left: TheoryLeft) -> tuple[np.ndarray, np.ndarray]:
+        """m(x), and its slopes by all gates."""
         learning, seen = left.solved.learning, left.solved.attended
-        if key in AT_INFINITE_WIDTH:
-            terms = {INFINITE: contributions_at_infinite_width(learning, seen)}
-        else:
-            terms = {AFTER: left.solved.contributions}
-        learns = left.found if key in SOLVED else None
-        return predictions_of_gates(learning, learns, terms, seen, kept, self.labels)[key].value
+        terms = left.solved.contributions if left.at is not None or key == AFTER else None
+        if key == AFTER:
+            return terms.sum(axis=1), contributions_by_head(terms, self.whole.paths)
+        if key == LEARNING:
+            return terms.sum(axis=1), gate_response(learning, left.at, seen).with_learning
+        wide, again = slopes_at_infinite_width(learning, seen)
+        if key == INFINITE_LEARNING:
+            return wide.sum(axis=1), again
+        return wide.sum(axis=1), contributions_by_head(wide, self.whole.paths)
 
     def left(self, gone: Sequence[Head], *, infinite: bool = False) -> TheoryLeft | None:
         """The theory without these heads; None where a layer has none left, or none is found.
@@ -157,5 +180,5 @@ class JointTheory:
         for head in gone:
             known = self._kept.get(frozenset(gone) - {head})
             if known is not None:
-                return known.found
+                return known.at
         return self.found

@@ -155,31 +155,44 @@ def predictions_of_model(
         "patching": over_examples(-to_zero),
         "patching_mean": over_examples(-to_mean),
         "integrated": over_examples(-integrated_slopes(model, labels, loss)),
-        "eap_ig": over_examples(
-            model.interpolated_slopes(
-                lambda outputs, examples: loss_slopes(loss, outputs, labels[examples]), STEPS
-            ).T
-        ),
+        "eap_ig": over_examples(swapped_slopes(model, labels, loss)),
         "magnitude": without_error(model.magnitudes()),
         "random": without_error(np.random.default_rng(seed).random(heads)),
     }
     return {key: one for key, one in found.items() if np.isfinite(one.value).any()}
 
 
-def integrated_slopes(
-    model: GatedModel, labels: Outputs, loss: Loss, nodes: int = NODES
+def swapped_slopes(
+    model: GatedModel, labels: Outputs, loss: Loss, gates: np.ndarray | None = None
 ) -> Float[np.ndarray, "head example"]:
-    """∫_0^1 ∂L/∂g_h(α … α) dα of every head and example, all gates opened together from 0.
+    """∂L/∂o_h · (o'_h − o_h) of every head and example, as EAP-IG has them, with these gates."""
+
+    def along_of(outputs: Outputs, examples: Sequence[int]) -> Outputs:
+        return loss_slopes(loss, outputs, labels[examples])
+
+    return model.interpolated_slopes(along_of, STEPS, gates).T
+
+
+def integrated_slopes(
+    model: GatedModel,
+    labels: Outputs,
+    loss: Loss,
+    gates: Float[np.ndarray, " head"] | None = None,
+    nodes: int = NODES,
+) -> Float[np.ndarray, "head example"]:
+    """∫_0^1 ∂L/∂g_h(α g) dα g_h of every head and example, all gates g opened together from 0.
+
+    gates  None: all 1
 
     Gauss and Legendre's nodes: exact for a loss that is a polynomial of α up to degree 2 `nodes`.
     """
     places, weights = np.polynomial.legendre.leggauss(nodes)
-    found = np.zeros((len(labels), sum(model.heads)))
+    gates = np.ones(sum(model.heads)) if gates is None else gates
+    found = np.zeros((len(labels), len(gates)))
     for node, weight in zip((places + 1.0) / 2.0, weights / 2.0, strict=True):
-        gates = np.full(found.shape[1], node)
-        along = loss_slopes(loss, model.outputs(gates, "zero"), labels)
-        found += weight * model.slopes(along, "zero", gates)
-    return found.T
+        along = loss_slopes(loss, model.outputs(node * gates, "zero"), labels)
+        found += weight * model.slopes(along, "zero", node * gates)
+    return (gates * found).T
 
 
 # --- predictions of the theory

@@ -130,28 +130,40 @@ class GatedModule:
 
         return self._over_batches(part)
 
-    def interpolated_slopes(self, along_of, steps):
+    def interpolated_slopes(self, along_of, steps, gates=None):
         with torch_module().no_grad():
             others = OtherExamples.of(
                 partial(self._run, change=None), self._batches(), self._some, self.real_tokens
             )
         if others is None:
             return np.full((self.examples, sum(self.heads)), np.nan)
-        return self._over_batches(partial(self._swapped, others, along_of, steps))
+        gates = np.ones(sum(self.heads)) if gates is None else gates
+        return self._over_batches(partial(self._swapped, others, along_of, steps, gates))
 
     def _swapped(
-        self, others: OtherExamples, along_of: AlongOf, steps: int, batch: list[int]
+        self,
+        others: OtherExamples,
+        along_of: AlongOf,
+        steps: int,
+        gates: np.ndarray,
+        batch: list[int],
     ) -> Any:
         """Slopes of some examples by how far heads send what they do of the other examples."""
         torch, starts = torch_module(), np.cumsum([0, *self.heads])
-        own, swapped = (self._sent(batch, others.mixed(batch, share)) for share in (1.0, 0.0))
+        opened = torch.as_tensor(gates)[None]
+        own, swapped = (
+            self._sent(batch, others.mixed(batch, share), opened) for share in (1.0, 0.0)
+        )
         found = torch.zeros(len(batch), sum(self.heads))
         for step in range(1, steps + 1):
             moved = torch.zeros_like(found).requires_grad_()
 
             def change(layer: int, sent: Any, moved: Any = moved) -> Any:
-                share = moved[:, starts[layer] : starts[layer + 1]].to(sent)[:, None, :, None]
-                return sent + share * (swapped[layer] - own[layer])
+                share, gate = (
+                    one[:, starts[layer] : starts[layer + 1]].to(sent)[:, None, :, None]
+                    for one in (moved, opened)
+                )
+                return gate * (sent + share * (swapped[layer] - own[layer]))
 
             outputs = self._run(batch, others.mixed(batch, step / steps), change)
             along = torch.as_tensor(along_of(as_numpy(outputs).astype(np.float64), batch))
@@ -161,13 +173,13 @@ class GatedModule:
             found += torch.autograd.grad(summed, moved)[0] / steps
         return found
 
-    def _sent(self, batch: list[int], mix: Mix) -> dict[int, Any]:
-        """What the heads of every layer send, of inputs that are mixed."""
-        sent: dict[int, Any] = {}
+    def _sent(self, batch: list[int], mix: Mix, gates: Any) -> dict[int, Any]:
+        """What the heads of every layer send before their gates, of inputs that are mixed."""
+        sent, starts = {}, np.cumsum([0, *self.heads])
 
         def keep(layer: int, one: Any) -> Any:
             sent[layer] = one
-            return one
+            return gates[:, starts[layer] : starts[layer + 1]].to(one)[:, None, :, None] * one
 
         with torch_module().no_grad():
             self._run(batch, mix, keep)

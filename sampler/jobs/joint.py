@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import xarray as xr
 
-from sampler.analysis.labels import order_parameter_dimensions
 from sampler.errors import InputError
+from sampler.heads.derivatives import order_parameters_of
 from sampler.heads.gates import GatedModel, Numbering, Replacement
 from sampler.heads.joint import (
     EVERY_SUBSET,
@@ -20,7 +20,6 @@ from sampler.heads.left import JointTheory
 from sampler.heads.measures import Loss, Outputs, TheoryWithoutHeads
 from sampler.jobs.ablation import shown_steps
 from sampler.problem import Problem
-from theory import OrderParameters
 
 ALL = "all"
 
@@ -88,8 +87,7 @@ def rankings_of(
 
 def joint_theory(problem: Problem, table: xr.Dataset, heads: Numbering) -> JointTheory:
     """A solved theory, some of whose heads go."""
-    names = order_parameter_dimensions(problem.architecture.layers)
-    at = OrderParameters.from_matrices([table[name].values for name, _ in names])
+    at = order_parameters_of(table, problem.architecture.layers)
     whole = TheoryWithoutHeads(
         problem.learning, problem.attended_validation, table["order_parameter"].values
     )

@@ -41,7 +41,7 @@ class Sum:
     def slopes(self, along, replacement, gates=None):
         return ((self.sent - self.replaced(replacement)) * along[:, None]).sum(axis=-1)
 
-    def interpolated_slopes(self, along_of, steps):
+    def interpolated_slopes(self, along_of, steps, gates=None):
         """Of one's own choice: nothing else is sent for other examples."""
         outputs = self.outputs(np.ones(sum(self.heads)), "zero")
         return -(self.sent * along_of(outputs, list(range(EXAMPLES)))[:, None]).sum(axis=-1)

@@ -1,0 +1,265 @@
+"""Heads removed together: greedy orders, every subset, and the theory of what is left."""
+
+import itertools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.heads.derivatives import LEARNING, SIZE, predictions_at_saddle
+from sampler.heads.evidence import predictions_at_infinite_width, solved_without
+from sampler.heads.gates import Numbering, closed_gates
+from sampler.heads.joint import (
+    MEASURED,
+    Candidates,
+    RemovableModel,
+    RemovalCurve,
+    every_subset,
+    greedy_order,
+    removed_together,
+)
+from sampler.heads.left import JointTheory
+from sampler.heads.measures import TheoryWithoutHeads, losses, predictions_of_theory
+from sampler.heads.removal import Numbers
+from tests.problems import random_network_data, random_problem
+from theory import Architecture, Predictor, predict, solve_saddle_point
+from theory.architecture import all_heads
+
+COUNTS = (3, 2)
+HEADS = tuple(all_heads(COUNTS))
+EXAMPLES = 40
+
+
+class Product:
+    """A model whose heads act together: f = Σ_h g_h a_h + Σ_{h<h'} g_h g_h' b_hh'."""
+
+    heads, numbers = COUNTS, (1, 2)
+
+    def __init__(self, seed: int) -> None:
+        generator = np.random.default_rng(seed)
+        self.alone = generator.standard_normal((EXAMPLES, len(HEADS)))
+        self.together = np.triu(generator.standard_normal((EXAMPLES, len(HEADS), len(HEADS))), 1)
+
+    def outputs(self, gates, replacement):
+        pairs = np.einsum("xij,i,j->x", self.together, gates, gates)
+        return (self.alone @ gates + pairs)[:, None]
+
+    def slopes(self, along, replacement, gates=None):
+        gates = np.ones(len(HEADS)) if gates is None else gates
+        both = self.together + self.together.swapaxes(1, 2)
+        return along * (self.alone + both @ gates)
+
+    def interpolated_slopes(self, along_of, steps, gates=None):
+        return np.full((EXAMPLES, len(HEADS)), np.nan)
+
+    def magnitudes(self):
+        return np.arange(len(HEADS), dtype=float)
+
+    def output_count(self):
+        return 1
+
+    def pass_seconds(self):
+        return 0.0
+
+
+def removable(seed: int = 0) -> RemovableModel:
+    labels = np.sign(np.random.default_rng(seed + 100).standard_normal((EXAMPLES, 1)))
+    return RemovableModel(Product(seed), HEADS, labels, "likelihood", "zero")
+
+
+def cost_by_hand(model: RemovableModel, removed) -> float:
+    gates = np.array([head not in removed for head in HEADS], float)
+    return float(losses("likelihood", model.model.outputs(gates, "zero"), model.labels).mean())
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_every_subset_is_the_minimum_over_all_of_them(emptied):
+    model = removable()
+    found = every_subset(model.cost, Candidates(HEADS, COUNTS, emptied))
+    sizes = range(len(HEADS) + 1) if emptied else range(len(HEADS) - len(COUNTS) + 1)
+    assert [len(some) for some in found] == list(sizes)
+    for size, best in zip(sizes, found, strict=True):
+        allowed = [
+            some
+            for some in itertools.combinations(HEADS, size)
+            if emptied
+            or all(any((at, h) not in some for h in range(n)) for at, n in enumerate(COUNTS))
+        ]
+        least = min(allowed, key=lambda some: cost_by_hand(model, some))
+        assert cost_by_hand(model, best) == cost_by_hand(model, least)
+
+
+def test_the_greedy_order_by_the_measured_loss_is_the_least_at_every_step():
+    model = removable()
+    order = greedy_order(model.measured, Candidates(HEADS, COUNTS, True))
+    removed: list = []
+    for head in order:
+        left = [one for one in HEADS if one not in removed]
+        assert head == min(left, key=lambda one: cost_by_hand(model, [*removed, one]))
+        removed.append(head)
+    assert sorted(removed) == list(HEADS)
+
+
+def test_taylor_importance_is_computed_anew():
+    """The order by it is another one than that of the numbers of the whole model."""
+    model = removable()
+    order = greedy_order(model.taylor, Candidates(HEADS, COUNTS, True))
+    at_once = [HEADS[place] for place in np.argsort(model.taylor([]))]
+    assert order != at_once
+    for count, head in enumerate(order):
+        gates = closed_gates(COUNTS, order[:count])
+        step, slopes = 1e-6, []
+        for place in range(len(HEADS)):
+            moved = step * np.eye(len(HEADS))[place]
+            up, down = (
+                losses(
+                    "likelihood", model.model.outputs(gates + sign * moved, "zero"), model.labels
+                )
+                for sign in (1, -1)
+            )
+            slopes.append(np.abs(up - down).mean() / (2 * step))
+        np.testing.assert_allclose(model.taylor(order[:count]), slopes, rtol=1e-6, atol=1e-8)
+        left = [place for place, one in enumerate(HEADS) if one not in order[:count]]
+        assert HEADS.index(head) == min(left, key=lambda place: slopes[place])
+
+
+def test_a_layer_keeps_a_head_where_it_must():
+    order = greedy_order(removable().taylor, Candidates(HEADS, COUNTS, False))
+    assert len(order) == len(HEADS) - len(COUNTS)
+    assert {layer for layer, _ in HEADS if (layer, _) not in order} == {0, 1}
+
+
+def test_numbers_that_are_not_known_go_last():
+    numbers = np.array([np.nan, 3.0, 1.0, np.nan, 2.0])
+    order = greedy_order(lambda removed: numbers, Candidates(HEADS, COUNTS, True))
+    assert order == [HEADS[place] for place in (2, 4, 1, 0, 3)]
+
+
+def curve(*values: float) -> RemovalCurve:
+    removed = tuple(HEADS[:count] for count in range(len(values)))
+    return RemovalCurve(removed, Numbers(values, (0.0,) * len(values)), None)
+
+
+def test_a_limit_ends_at_the_first_set_that_costs_more():
+    assert curve(0.0, 0.1, 0.3, 0.1).heads_within(0.2) == 1
+    assert curve(0.0, 0.1, 0.2, 0.1).heads_within(0.2) == 3
+    assert curve(0.0, 0.5).heads_within(0.2) == 0
+    assert curve(0.0, float("nan"), 0.1).heads_within(0.2) == 0
+
+
+def test_the_area_is_the_mean_over_numbers_of_heads_removed():
+    full = curve(0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+    few = RemovalCurve((HEADS[:0], HEADS[:2], HEADS), Numbers((0.0, 2.0, 5.0), (0.0,) * 3), None)
+    assert full.area() == few.area() == 3.0
+
+
+def test_costs_are_paired_and_choose_on_other_examples():
+    heads = Numbering.of(COUNTS)
+    validation, test = removable(1), removable(2)
+    found = removed_together(
+        validation, test, heads, Candidates(HEADS, COUNTS, True),
+        {MEASURED: validation.measured}, sets=5, random=3, exhaustive=True, seed=0,
+    )  # fmt: skip
+    (order,) = found.orders[MEASURED]
+    assert len(found.orders["random"]) == 3
+    for one, model in ((order.validation, validation), (order.test, test)):
+        for place, shown in enumerate(one.removed):
+            removed = [(layer - 1, head) for layer, head in shown]
+            gates = closed_gates(COUNTS, removed)
+            whole, without = (
+                losses("likelihood", model.model.outputs(g, "zero"), model.labels)
+                for g in (np.ones(len(HEADS)), gates)
+            )
+            gained = without - whole
+            expected = gained.mean(), gained.std(ddof=1) / np.sqrt(EXAMPLES)
+            np.testing.assert_allclose(one.at(place), expected, rtol=1e-12, atol=1e-15)
+    # No order is cheaper than the cheapest sets on the examples that chose them.
+    (best,) = found.orders["every_subset"]
+    for orders in found.orders.values():
+        for other in orders:
+            costs = np.array(other.validation.loss.values)
+            assert (costs >= np.array(best.validation.loss.values) - 1e-12).all()
+
+
+# --- the theory of what is left
+
+
+@pytest.fixture(scope="module")
+def theory():
+    rng = np.random.default_rng(5)
+    architecture = Architecture((2, 2), (12, 12, 12), (1.2, 0.8, 1.1, 0.9), channels=4)
+    problem = random_problem(architecture, rng, examples=8)
+    data = random_network_data(architecture, rng, examples=6)
+    solved = solve_saddle_point(problem)
+    whole = TheoryWithoutHeads(
+        problem, data.attended, np.asarray(solved.order_parameters.matrices[0])
+    )
+    heads = tuple(all_heads((2, 2)))
+    labels = rng.standard_normal((6, 1))
+    return JointTheory(whole, solved.order_parameters, heads, heads, labels)
+
+
+def test_without_removals_numbers_are_those_of_single_heads(theory):
+    whole = theory.whole
+    single = predictions_of_theory(whole, theory.heads, theory.labels)
+    single |= predictions_at_saddle(
+        whole.learning, theory.found, whole.contributions, whole.attended, theory.heads,
+        theory.labels,
+    )  # fmt: skip
+    base = float(losses("squared", whole.removed([]), theory.labels).mean())
+    for key in theory.rankings():
+        if key in single and key not in ("evidence_infinite", "slope_evidence"):
+            received = theory.numbers(key, [])
+            np.testing.assert_allclose(
+                received, single[key].value, rtol=1e-6, atol=1e-9, err_msg=key
+            )
+    infinite = predictions_at_infinite_width(whole.learning, theory.heads)["evidence_infinite"]
+    costs = theory.numbers("evidence_infinite", [])
+    np.testing.assert_allclose(costs - costs[0], infinite.value - infinite.value[0], atol=1e-10)
+    assert base > 0.0
+
+
+def test_what_is_left_is_solved_as_the_network_without_these_heads(theory):
+    gone, learning, attended = [(0, 1)], theory.whole.learning, theory.whole.attended
+    left = [head for head in theory.heads if head not in gone]
+    costs, evidences = (theory.numbers(key, gone) for key in ("solved_again", "evidence"))
+    assert np.isnan(costs[theory.heads.index((0, 1))])
+    # The other head of that layer is its last one.
+    assert np.isnan(costs[theory.heads.index((0, 0))])
+    expected = []
+    for head in [(1, 0), (1, 1)]:
+        found = solved_without(learning, [*gone, head], attended)
+        cost = float(losses("squared", found.mean, theory.labels).mean())
+        place = theory.heads.index(head)
+        np.testing.assert_allclose(costs[place], cost, rtol=1e-6)
+        expected.append(-found.log_evidence(False)["evidence"])
+    received = [evidences[theory.heads.index(head)] for head in [(1, 0), (1, 1)]]
+    np.testing.assert_allclose(np.diff(received), np.diff(expected), rtol=1e-6, atol=1e-8)
+    slopes = theory.numbers(LEARNING + SIZE, gone)
+    assert np.isfinite(slopes[[theory.heads.index(head) for head in left]]).all()
+
+
+def test_with_many_heads_weights_stay_as_they_were_learned(theory, monkeypatch):
+    monkeypatch.setattr("sampler.heads.left.AGAIN", 3)
+    several = JointTheory(theory.whole, theory.found, theory.heads, theory.gates, theory.labels)
+    assert "solved_again" not in several.rankings()
+    gone = [(0, 1)]
+    for key, without in (("removed", theory.whole.removed), ("zeroed", theory.whole.zeroed)):
+        received = several.numbers(key, gone)
+        for place, head in enumerate(several.heads):
+            if head not in gone:
+                cost = float(losses("squared", without([*gone, head]), theory.labels).mean())
+                np.testing.assert_allclose(received[place], cost, rtol=1e-12)
+
+
+def test_the_cost_of_a_set_is_that_of_its_predictor(theory):
+    gone = [(0, 1), (1, 0)]
+    whole = theory.whole
+    factor = np.array(whole.factor)
+    for path in range(4):
+        if path // 2 == 1 or path % 2 == 0:
+            factor[path] = 0.0
+    predictor = Predictor.for_examples(whole.learning, whole.attended)
+    mean, _ = predict(predictor, jnp.asarray(factor))
+    expected = float(losses("squared", np.asarray(mean), theory.labels).mean())
+    np.testing.assert_allclose(theory.of_set("zeroed", gone), expected, rtol=1e-10)
