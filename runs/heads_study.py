@@ -1,341 +1,404 @@
 # %% [markdown]
 # # Which heads matter? Models of several kinds, every head removed
 #
-# What does a trained model lose without a head, and which number told so beforehand? Encoders of
-# PyTorch learn to look something up, to continue a repetition, to read digits and to tell apart
-# time series; transformers of the command `train` learn one-shot classification. Of each,
-# `ablate_heads` removes every head on unseen examples and holds against that what the theory and
-# practitioners' scores predict from other examples.
+# What does a trained model lose without a head, and which number told so beforehand? Of each model
+# of `heads_models.py`, `ablate_heads` removes every head on unseen examples and holds against that
+# what the theory and practitioners' scores predict from other examples. Then heads are removed one
+# after the other in the greedy order of every score, computed anew of what is left. Of deep models,
+# random sets of equal size are held against what scores say of sets.
 #
 #     python runs/heads_study.py [FOLDER] [MODEL …]   (hours; default runs/results/heads_study)
 #
-# A model whose result is in the folder is not made again. `one_shot_A` to `one_shot_H` are the
-# trainings of `one_shot_trainings.py` and need the files of Omniglot in runs/omniglot (see
-# `runs/one_shot_train_omniglot.toml`). Options ask what the theory
-# misses, each with a folder of its own: `--exact` samples the exact posterior as well, `--width`
-# and `--learned` are units and examples of the theory of encoders, `--keep-order-parameter` leaves
-# out the theory solved again without each head.
+# A model whose results are in the folder is not made again, and of orders only those that are not
+# there. `--exact` samples the exact posterior as
+# well, where a network has at most 16 heads.
 
 # %%
 import argparse
-import re
-import sys
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+from heads_models import DEEP, MODELS, TrainedModel, models_named
 from matplotlib.figure import Figure
 from renew import estimate, record
+from scipy.stats import spearmanr
 
 import sampler
-from sampler.heads.measures import PREDICTIONS
+from sampler.api.models import RunOfModel, SeenOfModel, heads_of_model, theory_of_heads
+from sampler.heads.joint import EVERY_SUBSET, MEASURED, JointRemoval, RemovableModel
+from sampler.heads.joint_shown import SCORES
 from sampler.heads.removal import RemovedHeads
+from sampler.jobs.joint import joint_theory
+from sampler.numerics import float64
 from sampler.presentation import style
 from sampler.storage.results import from_json, to_json
 from sampler.storage.run_directory import read_json, write_json
 
-try:
-    import torch
-    from torch import nn
-except ImportError:
-    sys.exit("this study needs PyTorch: pip install -c constraints.txt -e '.[torch]'")
-
-torch.set_num_threads(1)  # these matrices are too small for more
-SYMBOLS, WIDTH, BATCH = 8, 32, 64
-LEARNED, UNSEEN = 100, 1000  # examples of the theory; of predictions and of removal
+# What may be lost: a point of accuracy where at least so many examples tell, or nats.
+POINT, NATS, ENOUGH = 0.01, 0.02, 4000
+RANDOM_ORDERS, RANDOM_SETS, SETS, FEW_SETS = 10, 60, 12, 8
+# Scores by which heads are removed: of the model, of the theory of what is left, and those that
+# take the theory solved again.
+OF_MODEL = ("taylor", "patching", "integrated", "eap_ig", "magnitude")
+OF_THEORY = (
+    "score", "removed", "zeroed", "slope", "slope_size", "slope_infinite", "slope_infinite_size",
+    "slope_infinite_learning", "slope_infinite_learning_size", "evidence_infinite",
+)  # fmt: skip
+SOLVED_AGAIN = (
+    "slope_learning", "slope_learning_size", "slope_evidence", "solved_again", "evidence", MEASURED,
+    EVERY_SUBSET,
+)  # fmt: skip
+# Not of the deep ones: a solution, or an eigendecomposition, for each head and removal.
+NOT_OF_DEEP = ("zeroed", "slope_infinite_learning", "slope_infinite_learning_size")
+OF_SETS = ("removed", "zeroed", "evidence_infinite")
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="runs/results/heads_study", type=Path)
 parser.add_argument("models", nargs="*", metavar="model", help="by default all")
 parser.add_argument("--exact", action="store_true")
-parser.add_argument("--width", default=20, type=int)
-parser.add_argument("--learned", default=LEARNED, type=int)
-parser.add_argument("--keep-order-parameter", action="store_true")
+parser.add_argument("--alone", action="store_true", help="heads alone only")
 arguments = parser.parse_args()
-folder, recipes = arguments.folder, Path(__file__).parent
+folder = arguments.folder
 
 
-# %% [markdown]
-# ## Tasks: tokens [example, token, channel], and labels ±1
 # %%
-def with_places(tokens: torch.Tensor) -> torch.Tensor:
-    """Channels that say where a token is."""
-    places = torch.eye(tokens.shape[1]).expand(len(tokens), -1, -1)
-    return torch.cat([tokens, places], dim=2)
+def is_single(one: TrainedModel) -> bool:
+    """Whether the theory has every head as a path by itself."""
+    return one.settings.get("paths") == "single"
 
 
-def look_up(examples: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Five items of key and value, then a query: its label is the value of that key."""
-    items, each = 5, torch.arange(examples)
-    keys = torch.rand(examples, SYMBOLS).argsort(dim=1)[:, :items]
-    values = 2.0 * torch.randint(0, 2, (examples, items)) - 1.0
-    chosen = torch.randint(0, items, (examples,))
-    shown = torch.cat([keys, keys[each, chosen, None]], dim=1)
-    tokens = nn.functional.one_hot(shown, SYMBOLS) + 0.2 * torch.randn(examples, 6, SYMBOLS)
-    marks = torch.zeros(examples, items + 1, 2)
-    marks[:, :items, 0], marks[:, items, 1] = values, 1.0
-    return with_places(torch.cat([tokens, marks], dim=2)), values[each, chosen]
-
-
-def induction(examples: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Seven symbols, the last one of them seen before: in which half is the one that followed?"""
-    each, order = torch.arange(examples), torch.rand(examples, SYMBOLS).argsort(dim=1)
-    before = torch.randint(0, 5, (examples,))
-    shown = torch.cat([order[:, :6], order[each, before, None]], dim=1)
-    tokens = nn.functional.one_hot(shown, SYMBOLS) + 0.1 * torch.randn(examples, 7, SYMBOLS)
-    following = order[each, before + 1]
-    return with_places(tokens), torch.where(following < SYMBOLS // 2, -1.0, 1.0)
-
-
-def of_arrays(
-    inputs: np.ndarray, labels: np.ndarray, examples: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Some of these examples by chance."""
-    chosen = torch.randperm(len(inputs))[:examples]
-    return torch.as_tensor(inputs)[chosen].float(), torch.as_tensor(labels)[chosen].float()
-
-
-# %% [markdown]
-# ## Models
-# %%
-class Encoder(nn.Module):
-    """A post-norm encoder, read out at its last token, or at the mean of all."""
-
-    def __init__(self, channels: int, layers: int, heads: int, mean: bool) -> None:
-        super().__init__()
-        self.embedding = nn.Linear(channels, WIDTH)
-        layer = nn.TransformerEncoderLayer(WIDTH, heads, 2 * WIDTH, dropout=0.0, batch_first=True)
-        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.readout, self.mean = nn.Linear(WIDTH, 1), mean
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        hidden = self.encoder(self.embedding(tokens))
-        return self.readout(hidden.mean(dim=1) if self.mean else hidden[:, -1])[:, 0]
-
-
-def trained_encoder(draw, layers: int, heads: int, mean: bool, steps: int) -> Encoder:
-    """Adam on new batches, its learning rate falling to 0."""
-    model = Encoder(draw(1)[0].shape[2], layers, heads, mean).train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    for _ in range(steps):
-        tokens, labels = draw(BATCH)
-        loss = nn.functional.softplus(-labels * model(tokens)).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-    return model
-
-
-def encoder(task: str, layers: int, heads: int, steps: int, seed: int) -> RemovedHeads:
-    """Train an encoder on a task and remove its heads; 𝒯 = 0.1 in the theory."""
-    torch.manual_seed(seed)
-    drawn = {"look_up": look_up, "induction": induction}
-    if task in drawn:
-        learn = drawn[task]
-        splits = {
-            name: learn(count)
-            for name, count in (("train", LEARNED), ("validation", UNSEEN), ("test", UNSEEN))
-        }
-    else:
-        arrays = arrays_of(task, seed)
-        learn = partial(of_arrays, *arrays["learned"])
-        splits = {"train": learn(LEARNED)} | {
-            name: of_arrays(*arrays[name], UNSEEN) for name in ("validation", "test")
-        }
-    mean = task not in drawn
-    model = trained_encoder(learn, layers, heads, mean, steps)
-    if arguments.learned != LEARNED:  # drawn now, so that the model is the same
-        splits["train"] = learn(arguments.learned)
-    network = sampler.make_network(
-        widths=arguments.width, temperature=0.1, readout="mean" if mean else "last"
-    )
+def removed_alone(one: TrainedModel) -> RemovedHeads:
+    """Every head of a model removed."""
+    single = is_single(one)
     return sampler.ablate_heads(
-        model,
-        network,
-        **splits,
-        solve_again=not arguments.keep_order_parameter,
-        exact=arguments.exact,
-        seed=seed,
-    ).result
-
-
-def arrays_of(task: str, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Inputs and labels of what is learned, of validation, and of the test."""
-    if task == "time_series":
-        made = sampler.time_series_task(
-            examples_train=4000, examples_validation=UNSEEN, examples_test=UNSEEN,
-            tokens=12, channels=4, lag=3, noise=0.5, seed=seed,
-        ).data  # fmt: skip
-        named = {"learned": made.train, "validation": made.validation, "test": made.test}
-        return {name: (one.inputs, one.labels[:, 0]) for name, one in named.items()}
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    order = np.random.default_rng(seed).permutation(len(digits.target))
-    rows = digits.images[order] / 8.0 - 1.0  # a token is a row of pixels
-    rows = np.concatenate([rows, np.broadcast_to(np.eye(8), rows.shape)], axis=2)
-    labels = np.where(digits.target[order] % 2, 1.0, -1.0)
-    parts = {"learned": slice(0, 900), "validation": slice(900, 1300), "test": slice(1300, None)}
-    return {name: (rows[part], labels[part]) for name, part in parts.items()}
-
-
-def one_shot(name: str) -> RemovedHeads:
-    """Remove the heads of a training of one_shot_trainings.py; N = 10 and 𝒯 = 0.5 in the theory."""
-    task = sampler.one_shot_task(
-        recipes / "trained" / name,
-        folder=recipes / "omniglot",
-        examples_train=300,
-        examples_validation=UNSEEN,
-        examples_test=UNSEEN,
-    )
-    network = sampler.make_network(widths=10, temperature=0.5)
-    return sampler.ablate_heads(
-        task,
-        network,
-        starts=2,
-        solve_again=not arguments.keep_order_parameter,
-        exact=arguments.exact,
+        one.model,
+        one.network,
+        **one.splits,
+        **one.settings,
+        solve_again=not single,
+        exact=arguments.exact and not single,
         seed=0,
     ).result
 
 
-MODELS = {
-    **{f"look_up_2x4_{seed}": partial(encoder, "look_up", 2, 4, 500, seed) for seed in range(3)},
-    **{f"induction_2x4_{seed}": partial(encoder, "induction", 2, 4, 6000, seed) for seed in (0, 1)},
-    **{f"digits_2x4_{seed}": partial(encoder, "digits", 2, 4, 400, seed) for seed in (0, 1)},
-    **{f"time_series_2x4_{seed}": partial(encoder, "time_series", 2, 4, 400, seed)
-       for seed in (0, 1)},
-    **{f"look_up_3x2_{seed}": partial(encoder, "look_up", 3, 2, 500, seed) for seed in (0, 1)},
-    **{f"one_shot_{name}": partial(one_shot, name) for name in "ABCDEFGH"},
-}  # fmt: skip
+def removed_together(one: TrainedModel, scores: Sequence[str]) -> JointRemoval:
+    """Orders of a model by these scores, and random ones."""
+    return sampler.removable(
+        one.model,
+        one.network,
+        **one.splits,
+        **one.settings,
+        loss=NATS,
+        score=scores[0],
+        compared=scores[1:],
+        sets=SETS if one.group == "here" else FEW_SETS,
+        random=2 if is_single(one) else RANDOM_ORDERS,
+        seed=0,
+    ).result
 
-# %%
-chosen = arguments.models or list(MODELS)
-if unknown := set(chosen) - set(MODELS):
-    parser.error(f"no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
-folder.mkdir(parents=True, exist_ok=True)
-for name in chosen:
-    file = folder / f"{name}.json"
-    if not file.is_file():
-        print(f"{name} …", flush=True)
-        write_json(file, to_json(MODELS[name]()))
-found = {
-    name: from_json(RemovedHeads, read_json(folder / f"{name}.json", "heads_study"))
-    for name in MODELS
-    if (folder / f"{name}.json").is_file()
-}
+
+def random_sets(one: TrainedModel) -> dict[str, float]:
+    """Spearman's ρ of what scores say of random sets of a half and a quarter of the heads."""
+    settings = dict(one.settings)
+    seen = SeenOfModel(paths=settings.get("paths", "products"), layers=settings.get("layers"))
+    runs = RunOfModel(settings.get("forward"))
+    chosen = heads_of_model(one.model, one.splits, seen, runs)
+    solved = theory_of_heads(chosen, one.network, 2, None, False)
+    heads = chosen.numbering
+    with float64():
+        theory = joint_theory(solved.problem(), solved.table, heads)
+        model, seen_model = (
+            RemovableModel(chosen.gated[of], heads.gates, chosen.labels[of], "likelihood", "zero")
+            for of in ("test", "validation")
+        )
+        single = {
+            **{key: seen_model.rankings()[key]([]) for key in OF_MODEL},
+            "score": theory.numbers("score", []),
+            "slope_size": theory.numbers("slope_size", []),
+        }
+        found = {}
+        generator = np.random.default_rng(0)
+        for share in (4, 2):
+            size = len(heads.gates) // share
+            count = RANDOM_SETS if one.group == "here" else RANDOM_SETS // 2
+            sets = [generator.permutation(len(heads.gates))[:size] for _ in range(count)]
+            costs = [model.cost([heads.gates[place] for place in some]) for some in sets]
+            said = {key: [values[some].sum() for some in sets] for key, values in single.items()}
+            for key in OF_SETS:
+                said[key] = [
+                    theory.of_set(key, [heads.theory[place] for place in some]) for some in sets
+                ]
+            for key, values in said.items():
+                found[f"{key}, 1/{share}"] = float(spearmanr(values, costs).statistic)
+            found[f"cost, 1/{share}"] = float(np.mean(costs))
+    return found
+
+
+def scores_of(name: str) -> list[str]:
+    """The scores by which heads of a model are removed together."""
+    if name.endswith("single"):
+        return [key for key in (*OF_MODEL, *OF_THEORY) if key not in NOT_OF_DEEP]
+    if name.endswith("whole"):  # too many paths for a Hessian
+        return [*OF_MODEL, *OF_THEORY, "evidence", MEASURED, EVERY_SUBSET]
+    return [*OF_MODEL, *OF_THEORY, *SOLVED_AGAIN]
+
+
+def stored_in(file: Path) -> dict:
+    """What is kept in a file; nothing where there is none."""
+    return read_json(file, "heads_study") if file.is_file() else {}
+
+
+def together(one: TrainedModel, scores: Sequence[str], stored: dict) -> dict:
+    """Orders of removal of a model by these scores, beside those that are stored."""
+    found = removed_together(one, scores)
+    if stored:
+        known = from_json(JointRemoval, stored["removed"])
+        orders = {key: some for key, some in found.orders.items() if key != "random"}
+        seconds = {**known.seconds, **found.seconds}
+        found = replace(known, orders={**known.orders, **orders}, seconds=seconds)
+    sets = stored.get("sets") or (random_sets(one) if is_single(one) else {})
+    return {"task": one.task, "group": one.group, "removed": to_json(found), "sets": sets}
+
+
+for part in ("alone", "together"):
+    (folder / part).mkdir(parents=True, exist_ok=True)
+for name, make in models_named(arguments.models).items():
+    alone, joint = (folder / part / f"{name}.json" for part in ("alone", "together"))
+    stored = stored_in(joint)
+    missing = [
+        key for key in scores_of(name) if key not in stored.get("removed", {}).get("orders", {})
+    ]
+    if arguments.alone:
+        missing = []
+    if alone.is_file() and not missing:
+        continue
+    print(f"{name} …", flush=True)
+    one = make(folder / "models")
+    if not alone.is_file():
+        removed = to_json(removed_alone(one))
+        write_json(alone, {"task": one.task, "group": one.group, "removed": removed})
+    if missing:
+        write_json(joint, together(one, missing, stored))
+
+
+def results(part: str, kind: type) -> tuple[dict, dict]:
+    """The results of a part by model, and what is stored beside them."""
+    stored = {
+        name: read_json(folder / part / f"{name}.json", "heads_study")
+        for name in MODELS | DEEP
+        if (folder / part / f"{name}.json").is_file()
+    }
+    return {name: from_json(kind, one["removed"]) for name, one in stored.items()}, stored
+
+
+found, of_found = results("alone", RemovedHeads)
+joint, of_joint = results("together", JointRemoval)
 
 # %% [markdown]
 # ## How well each number orders the heads
-# Spearman's ρ with the loss gained when a head sends nothing, and when it sends its mean.
+# Spearman's ρ with the loss gained when a head sends nothing, and when it sends its mean; and how
+# many heads go by it. Intervals are by resampling tasks, all models of a task together.
 # %%
-COLUMNS = [key for key in PREDICTIONS if any(key in one.predicted for one in found.values())]
-
-
-def rho(one: RemovedHeads, key: str, measure: str = "zero_loss") -> float:
-    return one.predicted[key].spearman[measure].value if key in one.predicted else float("nan")
-
-
-numbers: dict = {"models": {}, "median": {}, "ahead of Taylor and patching": {}}
-for name, one in found.items():
-    cost = one.measured["zero_loss"]
-    costliest = int(np.argmax(cost.values))
-    numbers["models"][name] = {
-        "accuracy": estimate(*one.unpruned["accuracy"], "over test examples"),
-        "most costly": estimate(
-            cost.values[costliest], cost.errors[costliest], "over test examples"
-        ),
-        **{key: rho(one, key) for key in COLUMNS if key in one.predicted},
-    }
-    print(f"  {name:18} {one.unpruned['accuracy'][0]:.3f} ± {one.unpruned['accuracy'][1]:.3f}")
-
-
-def medians(of: dict[str, RemovedHeads], key: str, measure: str) -> dict[str, float]:
-    """Median of ρ over models, and the 95 % interval by bootstrap over them."""
-    values = np.array([rho(one, key, measure) for one in of.values()])
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return {}
-    again = np.random.default_rng(0).choice(values, (2000, len(values)))
-    low, high = np.quantile(np.median(again, axis=1), [0.025, 0.975])
-    return {"rho": float(np.median(values)), "low": float(low), "high": float(high),
-            "models": len(values)}  # fmt: skip
-
-
+COLUMNS = [
+    key
+    for key in SCORES
+    if any(key in one.predicted for one in found.values())
+    or any(key in one.orders for one in joint.values())
+]
 GROUPS = {
-    "all": found,
-    "encoders": {name: one for name, one in found.items() if "one_shot" not in name},
-    "one-shot": {name: one for name, one in found.items() if "one_shot" in name},
+    "all": {**of_found, **of_joint},
+    "here": {k: v for k, v in {**of_found, **of_joint}.items() if v["group"] == "here"},
+    "foreign": {k: v for k, v in {**of_found, **of_joint}.items() if v["group"] == "foreign"},
 }
-OF_THEORY = ("removed", "removed_mean", "zeroed", "solved_again", "score")
-for measure in ("zero_loss", "mean_loss"):
-    print(f"\nSpearman ρ with {measure}, {len(found)} models: median (95 % bootstrap over models)")
-    for group, of in GROUPS.items():
-        row = {key: medians(of, key, measure) for key in COLUMNS}
-        numbers["median"].setdefault(measure, {})[group] = row
-    for key, one in numbers["median"][measure]["all"].items():
-        print(f"  {PREDICTIONS[key]:40} {one['rho']:5.2f} ({one['low']:.2f} to {one['high']:.2f})")
-    for theory in OF_THEORY:
-        others = ("taylor", "patching", "patching_mean")
-        ahead = sum(
-            rho(one, theory, measure) > max(rho(one, key, measure) for key in others)
-            for one in found.values()
+TASK_OF = {name: one["task"] for name, one in GROUPS["all"].items()}
+
+
+def rho(name: str, key: str, measure: str = "zero_loss") -> float:
+    """Spearman's ρ of a number with what removal costs; NaN where it is not known."""
+    predicted = found[name].predicted if name in found else {}
+    return predicted[key].spearman[measure].value if key in predicted else float("nan")
+
+
+def limit_of(one: JointRemoval) -> tuple[str, float]:
+    """A point of accuracy, or nats where examples are too few to tell it."""
+    enough = one.examples_test >= ENOUGH and "accuracy" in one.unpruned
+    return ("accuracy", POINT) if enough else ("loss", NATS)
+
+
+def share_removed(name: str, key: str) -> float:
+    """The share of the heads that go at the limit, by validation examples; mean over orders."""
+    if name not in joint or key not in joint[name].orders:
+        return float("nan")
+    one, (measure, limit) = joint[name], limit_of(joint[name])
+    counts = [order.validation.heads_within(limit, measure) for order in one.orders[key]]
+    return float(np.mean(counts)) / len(one.heads)
+
+
+def cost_there(name: str, key: str) -> float:
+    """What these heads cost on test examples, in units of the limit."""
+    if name not in joint or key not in joint[name].orders:
+        return float("nan")
+    one, (measure, limit) = joint[name], limit_of(joint[name])
+    costs = [
+        order.test.at(order.validation.within(limit, measure), measure)[0]
+        for order in one.orders[key]
+    ]
+    return float(np.mean(costs)) / limit
+
+
+def area(name: str, key: str) -> float:
+    """The mean cost over all numbers of heads, as a share of that of random orders."""
+    if name not in joint or key not in joint[name].orders:
+        return float("nan")
+    orders = joint[name].orders
+    mine, chance = (np.mean([one.test.area() for one in orders[of]]) for of in (key, "random"))
+    return float(mine / chance)
+
+
+def ahead(name: str, key: str) -> float:
+    """1 where a number is ahead of Taylor importance, ½ where they are equal."""
+    mine, taylor = rho(name, key), rho(name, "taylor")
+    return float("nan") if np.isnan(mine) else float(mine > taylor) + 0.5 * float(mine == taylor)
+
+
+def over_models(statistic, values: dict[str, float]) -> dict[str, float]:
+    """A statistic of models, and its 95 % interval by resampling tasks."""
+    values = {name: value for name, value in values.items() if np.isfinite(value)}
+    if not values:
+        return {}
+    by_task: dict[str, list[float]] = {}
+    for name, value in values.items():
+        by_task.setdefault(TASK_OF[name], []).append(value)
+    tasks, generator = list(by_task.values()), np.random.default_rng(0)
+    again = []
+    for _ in range(2000):
+        drawn = generator.integers(len(tasks), size=len(tasks))
+        again.append(statistic(np.concatenate([tasks[place] for place in drawn])))
+    low, high = np.quantile(again, [0.025, 0.975])
+    return {"value": float(statistic(list(values.values()))), "low": float(low),
+            "high": float(high), "models": len(values)}  # fmt: skip
+
+
+MEASURES = {
+    "rho": (np.median, rho),
+    "rho, mean": (np.median, lambda name, key: rho(name, key, "mean_loss")),
+    "ahead of Taylor": (np.mean, ahead),
+    "removed": (np.mean, share_removed),
+    "cost": (np.median, cost_there),
+    "area": (np.median, area),
+}
+numbers: dict = {"table": {}, "models": {}, "counts": {}}
+for group, of in GROUPS.items():
+    numbers["counts"][group] = {
+        "alone": len(set(of) & set(found)),
+        "together": len(set(of) & set(joint)),
+    }
+    print(f"\n{group}: {numbers['counts'][group]}")
+    for key in [*COLUMNS, "random"]:
+        row = {
+            measure: over_models(statistic, {name: value(name, key) for name in of})
+            for measure, (statistic, value) in MEASURES.items()
+        }
+        numbers["table"].setdefault(group, {})[key] = row
+        shown = "  ".join(
+            f"{row[m]['value']:5.2f} ({row[m]['low']:.2f} to {row[m]['high']:.2f})"
+            if row[m]
+            else 21 * " "
+            for m in ("rho", "ahead of Taylor", "removed", "cost", "area")
         )
-        numbers["ahead of Taylor and patching"].setdefault(measure, {})[theory] = ahead
-        print(f"  {PREDICTIONS[theory]} ahead of Taylor and patching: {ahead} of {len(found)}")
-numbers["count"] = len(found)
-numbers["least of Taylor"] = min(rho(one, "taylor") for one in found.values())
+        print(f"  {key:28} {shown}")
+
+
+# %% [markdown]
+# ## A default, chosen on half of the tasks and judged on the other half
+# Of all ways to halve the tasks: the score with the largest mean over the tasks of one half, and
+# what it reaches on the other, against Taylor importance there.
+# %%
+def by_task(value, key: str) -> dict[str, float]:
+    """The mean over the models of each task."""
+    tasks: dict[str, list[float]] = {}
+    for name, task in TASK_OF.items():
+        one = value(name, key)
+        if np.isfinite(one):
+            tasks.setdefault(task, []).append(one)
+    return {task: float(np.mean(some)) for task, some in tasks.items()}
+
+
+def chosen_on_half(value) -> dict:
+    """How often each score is chosen, and the mean gain over Taylor on the other half."""
+    tasks = sorted(set(TASK_OF.values()))
+    known = {key: by_task(value, key) for key in COLUMNS if key not in (MEASURED, EVERY_SUBSET)}
+    known = {key: some for key, some in known.items() if set(some) == set(tasks)}
+    times: dict[str, int] = {}
+    gains, reached = [], []
+    for half in combinations(tasks, len(tasks) // 2):
+        rest = [task for task in tasks if task not in half]
+        best = max(known, key=lambda key: np.mean([known[key][task] for task in half]))
+        times[best] = times.get(best, 0) + 1
+        reached.append(np.mean([known[best][task] for task in rest]))
+        gains.append(reached[-1] - np.mean([known["taylor"][task] for task in rest]))
+    low, high = np.quantile(gains, [0.025, 0.975])
+    gain = {"value": float(np.mean(gains)), "low": float(low), "high": float(high)}
+    return {"times": times, "halves": len(gains), "reached": float(np.mean(reached)), "gain": gain}
+
+
+numbers["default"] = {"rho": chosen_on_half(rho), "removed": chosen_on_half(share_removed)}
+print(numbers["default"])
+
+for name in TASK_OF:
+    row: dict = {"task": TASK_OF[name]}
+    if name in found:
+        row["accuracy"] = estimate(*found[name].unpruned["accuracy"], "over test examples")
+        cost = found[name].measured["zero_loss"]
+        at = int(np.argmax(cost.values))
+        row["most costly"] = estimate(cost.values[at], cost.errors[at], "over test examples")
+        row["rho"] = {key: rho(name, key) for key in found[name].predicted}
+    if name in joint:
+        row["heads"] = len(joint[name].heads)
+        row["removed"] = {key: share_removed(name, key) for key in joint[name].orders}
+        row["sets"] = of_joint[name]["sets"]
+    numbers["models"][name] = row
+numbers["least of Taylor"] = min(rho(name, "taylor") for name in found)
 record(folder, "heads_study", numbers, made_by="python runs/heads_study.py", seeds=[0, 1, 2])
 
 
 # %%
-def in_words(name: str) -> str:
-    """`look_up_2x4_0` as "look up, heads 4·4, seed 0", `one_shot_A` as "one shot, training A"."""
-    if "one_shot" in name:
-        return f"one shot, training {name[-1]}"
-    task, layers, heads, seed = re.fullmatch(r"([a-z_]+?)_(\d)x(\d)_(\d)", name).groups()
-    return f"{task.replace('_', ' ')}, heads {'·'.join([heads] * int(layers))}, seed {seed}"
+COLOURED = {"taylor": style.ORANGE, "magnitude": style.GREY, MEASURED: style.BLACK,
+            EVERY_SUBSET: style.BLACK, "random": style.GREY}  # fmt: skip
+DRAWN = {
+    "rho": "median Spearman ρ of a head's number\nwith the loss gained without it",
+    "removed": "mean share of heads that go\nat one point of accuracy",
+}
 
 
-SHOWN = {
-    "solved_again": (style.THEORY, "o"), "score": (style.SKY_BLUE, "s"),
-    "taylor": (style.ORANGE, "^"), "patching": (style.GREEN, "D"), "magnitude": (style.GREY, "v"),
-}  # fmt: skip
+def draw_heads_study() -> Figure:
+    """Draw medians of ρ and mean shares of heads removed, a score in a row, best on top.
 
-
-def draw_heads_study(found: dict[str, RemovedHeads]) -> Figure:
-    """Draw ρ of five numbers in a row for each model, and on top the medians over the models.
-
-    The best row of the theory is among the five. Bars are 95 % intervals over test examples; of
-    medians, bootstrap over models.
+    Blue are scores of the theory, green others of the model. Bars are 95 % intervals by resampling
+    tasks.
     """
-    figure = style.new_figure(style.WIDTH, 0.34 * (len(found) + 1) + 2.2)
-    figure.suptitle("Which number orders heads by what their removal costs?")
-    axes = figure.subplots()
-    for shift, (key, (colour, mark)) in zip(np.linspace(-0.3, 0.3, 5), SHOWN.items(), strict=True):
-        known = {name: one for name, one in found.items() if key in one.predicted}
-        places = shift + 1 + np.array([list(found).index(name) for name in known])
-        values = np.array([rho(one, key) for one in known.values()])
-        bounds = [one.predicted[key].spearman["zero_loss"].interval_over_examples
-                  for one in known.values()]  # fmt: skip
-        if known:
-            axes.hlines(places, *zip(*bounds, strict=True), color=colour, linewidth=1.0)
-            median = medians(found, key, "zero_loss")
-            axes.hlines(shift, median["low"], median["high"], color=colour, linewidth=2.5)
-            axes.plot(median["rho"], shift, mark, color=colour, markersize=7, mec="black")
-        axes.plot(values, places, mark, color=colour, markersize=5, label=PREDICTIONS[key])
-    axes.set_yticks(range(len(found) + 1), ["median", *map(in_words, found)])
-    axes.axhspan(-0.5, 0.5, color=style.GRID, zorder=0)
-    axes.set_ylim(len(found) + 0.5, -0.5)
-    axes.set_xlim(-1.05, 1.05)
-    axes.axvline(0.0, color=style.GREY, linewidth=0.8)
-    bars = "bars: 95 % over test examples,\nof medians over models"
-    axes.set_xlabel(f"Spearman ρ with the loss gained\n({bars})")
-    style.legend_below(figure, axes.get_legend_handles_labels(), 2)
+    table = numbers["table"]["all"]
+    keys = [key for key in table if not key.endswith("_accuracy") and table[key]["removed"]]
+    keys.sort(key=lambda key: table[key]["removed"]["value"])
+    figure = style.new_figure(style.WIDTH, 0.24 * len(keys) + 1.6)
+    figure.suptitle("Which number says which heads can go?")
+    panels = figure.subplots(1, 2, sharey=True)
+    names = {**SCORES, "random": "at random"}
+    for ax, (measure, label) in zip(panels, DRAWN.items(), strict=True):
+        for place, key in enumerate(keys):
+            if one := table[key][measure]:
+                colour = COLOURED.get(key, style.GREEN if key in OF_MODEL else style.THEORY)
+                ax.hlines(place, one["low"], one["high"], color=colour, linewidth=2.0)
+                ax.plot(one["value"], place, "o", color=colour, markersize=5)
+        ax.set_xlabel(label, fontsize=9)
+        ax.axvline(0.0, color=style.GREY, linewidth=0.8)
+    panels[0].set_yticks(range(len(keys)), [names[key] for key in keys], fontsize=8)
     return figure
 
 
-with style.figure_style():
-    written = style.save_figure(draw_heads_study(found), folder, "heads_study")
-print("figure:", *written)
+if joint:
+    with style.figure_style():
+        written = style.save_figure(draw_heads_study(), folder, "heads_study")
+    print("figure:", *written)

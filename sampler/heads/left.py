@@ -34,6 +34,7 @@ from theory import (
     slopes_at_infinite_width,
     solve_saddle_point,
 )
+from theory.architecture import is_dense
 
 # Most heads for which the theory is solved again after every removal.
 AGAIN = 16
@@ -42,7 +43,8 @@ AT_INFINITE_WIDTH = (
     INFINITE, INFINITE + SIZE, INFINITE_LEARNING, INFINITE_LEARNING + SIZE, EVIDENCE_INFINITE,
 )  # fmt: skip
 OF_SETS = ("solved_again", EVIDENCE, EVIDENCE_INFINITE)
-SOLVED = (LEARNING, LEARNING + SIZE, EVIDENCE_SLOPE, "solved_again", EVIDENCE)
+BY_HESSIAN = (LEARNING, LEARNING + SIZE, EVIDENCE_SLOPE)
+SOLVED = (*BY_HESSIAN, "solved_again", EVIDENCE)
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,10 @@ class JointTheory:
 
     def rankings(self) -> dict[str, Ranking]:
         """The numbers by key of PREDICTIONS."""
-        keys = [*OF_WHAT_IS_LEFT, *AT_INFINITE_WIDTH, *(SOLVED if self.again else ())]
+        keys = [*OF_WHAT_IS_LEFT, *AT_INFINITE_WIDTH]
+        if self.again:
+            by_hessian = is_dense(self.whole.learning.architecture)
+            keys += [key for key in SOLVED if by_hessian or key not in BY_HESSIAN]
         return {key: partial(self.numbers, key) for key in keys}
 
     def numbers(self, key: str, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
