@@ -8,7 +8,7 @@
 # kept in a folder.
 #
 # Models of others need the packages that hold their weights,
-# `pip install --no-deps rxnfp==0.1.0 rxnmapper==0.4.3 antiberty==0.1.3`, and for masked atoms the
+# `pip install --no-deps rxnfp==0.1.0`, and for masked atoms the
 # reactions of Schneider et al. (2016), `dataSetA.csv` of github.com/connorcoley/retrosim, in
 # runs/reactions. One-shot trainings need the files of Omniglot in runs/omniglot.
 
@@ -351,30 +351,6 @@ def masked_rxnfp(folder: Path) -> TrainedModel:
     return masked(model, words, list(reactions()), "masked atom", (["O"], ["N"]), OF_REACTIONS)
 
 
-def masked_rxnmapper(folder: Path) -> TrainedModel:
-    """The same by the ALBERT of rxnmapper, one set of weights for twelve layers."""
-    files = "models/transformers/albert_heads_8_uspto_all_1310k"
-    model, words = loaded("rxnmapper", files, "AlbertForMaskedLM")
-    return masked(model, words, list(reactions()), "masked atom", (["O"], ["N"]), OF_REACTIONS)
-
-
-# Variable domains of trastuzumab, and residues by whether they avoid water.
-DOMAINS = (
-    "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAY"
-    "LQMNSLRAEDTAVYYCSRWGGDGFYAMDYWGQGTLVTVSS",
-    "DIQMTQSPSSLSASVGDRVTITCRASQDVNTAVAWYQQKPGKAPKLLIYSASFLYSGVPSRFSGSRSGTDFTLTISSLQP"
-    "EDFATYYCQQHYTTPPTFGQGTKVEIK",
-)
-RESIDUES = (list("AVILMFWCYGP"), list("STNQDEKRH"))
-
-
-def masked_antiberty(folder: Path) -> TrainedModel:
-    """Residues that avoid water at masked places of an antibody, by AntiBERTy."""
-    model, words = loaded("antiberty", "trained_models/AntiBERTy_md_smooth", "BertForMaskedLM")
-    sizes = {"train": 60, "validation": 80, "test": 87}
-    return masked(model, words, [list(one) for one in DOMAINS], "masked residue", RESIDUES, sizes)
-
-
 SINGLE, WINDOW = {"paths": "single"}, {"layers": (5, 6)}
 MODELS: dict[str, Callable[[Path], TrainedModel]] = {
     **{f"look_up_2x4_{seed}": partial(encoder, "look_up", 2, 4, 500, seed) for seed in range(3)},
@@ -393,9 +369,8 @@ DEEP: dict[str, Callable[[Path], TrainedModel]] = {
     "look_up_12x4_0_single": partial(encoder, "look_up", 12, 4, 1500, 0, **SINGLE),
     "reaction_class_single": deprotections,
     "masked_atom_rxnfp_single": masked_rxnfp,
-    "masked_atom_rxnmapper_single": masked_rxnmapper,
-    "masked_residue_single": masked_antiberty,
 }
+FOREIGN = ("reaction_class_single", "masked_atom_rxnfp_single")
 
 
 def models_named(names: list[str]) -> dict[str, Callable[[Path], TrainedModel]]:

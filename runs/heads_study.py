@@ -21,7 +21,7 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from heads_models import DEEP, MODELS, TrainedModel, models_named
+from heads_models import DEEP, FOREIGN, MODELS, TrainedModel, models_named
 from matplotlib.figure import Figure
 from renew import estimate, record
 from scipy.stats import spearmanr
@@ -53,6 +53,8 @@ SOLVED_AGAIN = (
 )  # fmt: skip
 # Not of the deep ones: a solution, or an eigendecomposition, for each head and removal.
 NOT_OF_DEEP = ("zeroed", "slope_infinite_learning", "slope_infinite_learning_size")
+# Many passes for each removal.
+NOT_OF_FOREIGN = ("integrated", "eap_ig")
 OF_SETS = ("removed", "zeroed", "evidence_infinite")
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="runs/results/heads_study", type=Path)
@@ -139,7 +141,8 @@ def random_sets(one: TrainedModel) -> dict[str, float]:
 def scores_of(name: str) -> list[str]:
     """The scores by which heads of a model are removed together."""
     if name.endswith("single"):
-        return [key for key in (*OF_MODEL, *OF_THEORY) if key not in NOT_OF_DEEP]
+        left_out = NOT_OF_DEEP + (NOT_OF_FOREIGN if name in FOREIGN else ())
+        return [key for key in (*OF_MODEL, *OF_THEORY) if key not in left_out]
     if name.endswith("whole"):  # too many paths for a Hessian
         return [*OF_MODEL, *OF_THEORY, "evidence", MEASURED, EVERY_SUBSET]
     return [*OF_MODEL, *OF_THEORY, *SOLVED_AGAIN]
@@ -328,9 +331,9 @@ def by_task(value, key: str) -> dict[str, float]:
 
 def chosen_on_half(value) -> dict:
     """How often each score is chosen, and the mean gain over Taylor on the other half."""
-    tasks = sorted(set(TASK_OF.values()))
     known = {key: by_task(value, key) for key in COLUMNS if key not in (MEASURED, EVERY_SUBSET)}
-    known = {key: some for key, some in known.items() if set(some) == set(tasks)}
+    known = {key: some for key, some in known.items() if set(some) == set(known["taylor"])}
+    tasks = sorted(known["taylor"])
     times: dict[str, int] = {}
     gains, reached = [], []
     for half in combinations(tasks, len(tasks) // 2):
@@ -344,8 +347,9 @@ def chosen_on_half(value) -> dict:
     return {"times": times, "halves": len(gains), "reached": float(np.mean(reached)), "gain": gain}
 
 
-numbers["default"] = {"rho": chosen_on_half(rho), "removed": chosen_on_half(share_removed)}
-print(numbers["default"])
+if len(set(TASK_OF.values())) > 1:
+    numbers["default"] = {"rho": chosen_on_half(rho), "removed": chosen_on_half(share_removed)}
+    print(numbers["default"])
 
 for name in TASK_OF:
     row: dict = {"task": TASK_OF[name]}
