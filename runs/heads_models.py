@@ -298,16 +298,14 @@ def masked(
 ) -> TrainedModel:
     """A model of masked tokens: is a masked one of the first group or of the second?
 
-    Every sequence that has tokens of the groups is an example for up to four of them; splits share
-    no sequence where there are more than two.
-    """  # fmt: skip
+    A sequence is an example for up to four of its tokens that are in the groups.
+    """
     numbers = {word: place for place, word in enumerate(words)}
     generator, rows, labels, positions = np.random.default_rng(0), [], [], []
     for sequence in sequences:
         ids = [numbers.get(word, numbers["[UNK]"]) for word in ("[CLS]", *sequence, "[SEP]")]
         known = [at for at, word in enumerate(sequence, start=1) if word in groups[0] + groups[1]]
-        few = len(sequences) > 2
-        for at in generator.permutation(known)[: 4 if few else None]:
+        for at in generator.permutation(known)[:4]:
             rows.append([*ids[:at], numbers["[MASK]"], *ids[at + 1 :]])
             labels.append(1.0 if sequence[at - 1] in groups[0] else -1.0)
             positions.append(int(at))
