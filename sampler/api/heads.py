@@ -11,7 +11,6 @@ from sampler.api.models import (
     LabelledExamples,
     RunOfModel,
     SeenOfModel,
-    are_classes,
     chosen_loss,
     heads_of_model,
     theory_of_heads,
@@ -21,7 +20,6 @@ from sampler.errors import InputError
 from sampler.numerics import float64
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas
     from matplotlib.figure import Figure
 
@@ -71,15 +69,14 @@ class AblatedHeads:
         ]  # fmt: skip
         return pandas.DataFrame(rows).set_index(["prediction", "measured"])
 
-    def plot(self, figure: Literal["costs", "scores", "orders"] = "costs") -> "Figure":
-        """Draw costs against predictions, scores beside costs, or the orders of removal."""
-        from sampler.heads.shown import draw_costs, draw_head_scores, draw_orders
+    def plot(self, figure: Literal["costs", "scores"] = "costs") -> "Figure":
+        """Draw costs against predictions, or scores beside costs."""
+        from sampler.heads.shown import draw_costs, draw_head_scores
         from sampler.presentation.style import figure_style
 
-        drawings = {"costs": draw_costs, "scores": draw_head_scores, "orders": draw_orders}
-        if figure not in drawings or (figure == "orders" and not self.result.orders):
-            remedy = 'must be "costs", "scores", or, with orders asked for, "orders"'
-            raise InputError("figure", figure, remedy)
+        drawings = {"costs": draw_costs, "scores": draw_head_scores}
+        if figure not in drawings:
+            raise InputError("figure", figure, 'must be "costs" or "scores"')
         with figure_style():
             return drawings[figure](self.result)
 
@@ -116,7 +113,6 @@ def ablate_heads(
     starts: int = 2,
     solve_again: bool = True,
     exact: bool = False,
-    orders: int = 0,
     seed: int = 0,
     progress: bool = True,
 ) -> AblatedHeads:
@@ -150,9 +146,7 @@ def ablate_heads(
     solve_again
              solve the theory once more without each head, too: with many paths the longest part
     exact    sample the exact posterior, too
-    orders   random orders in which heads are removed one after the other, as by `prune`, beside
-             those of ascending score, Taylor importance and magnitude; 0: each head alone
-    seed     of the random orders of heads, and of the draws
+    seed     of the random prediction, and of the draws
     progress on stderr, or in one line of a notebook: how long it takes, and how far it is
 
     A head is replaced by its mean over examples, padding left out, and by 0. Beside the theory's
@@ -169,8 +163,7 @@ def ablate_heads(
         model, {"train": train, "validation": validation, "test": test}, seen, runs
     )
     kind = chosen_loss(chosen.labels, chosen.gated["validation"], loss, likely=not chosen.is_task)
-    refuse_orders(orders, chosen.labels)
-    asked = Asked(kind, solve_again, orders, seed)
+    asked = Asked(kind, solve_again, seed)
     theory = theory_of_heads(chosen, network, starts, asked, progress)
     draw = partial(sample, theory.task, theory.network, seed=seed, progress=progress)
     with float64():
@@ -180,11 +173,3 @@ def ablate_heads(
                 draw if exact else None, progress, theory.notes,
             )
         )  # fmt: skip
-
-
-def refuse_orders(orders: int, labels: "Mapping[str, np.ndarray]") -> None:
-    """Raise InputError unless so many random orders of heads can be removed."""
-    if type(orders) is not int or orders < 0:
-        raise InputError("orders", orders, "must be a whole number from 0")
-    if orders and not are_classes(labels):
-        raise InputError("orders", orders, "accuracies are counted: give labels that are classes")

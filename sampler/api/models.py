@@ -165,6 +165,10 @@ def theory_of_heads(
     )
 
     task = chosen.task(network, progress)
+    if chosen.seen.is_single:  # read out at recording
+        network = ChosenNetwork(
+            {**network.settings, "network": {**network.settings["network"], "readout": "last"}}
+        )
     recipe, fitted = recipe_and_data(task, network)
     refuse_other_heads(
         recipe.network.heads, fitted.head_names, task.data.head_names, chosen.numbering

@@ -73,7 +73,11 @@ class RemovableHeads:
 
         from sampler.heads.joint_shown import order_rows
 
-        return pandas.DataFrame(order_rows(self.result)).set_index(["score", "order", "removed"])
+        return (
+            pandas.DataFrame(order_rows(self.result))
+            .set_index(["score", "order", "removed"])
+            .sort_index()
+        )
 
     def plot(self, measure: Literal["loss", "accuracy"] | None = None) -> "Figure":
         """Draw the cost of removal against the number of heads removed, for every score."""
@@ -86,7 +90,7 @@ class RemovableHeads:
     def __repr__(self) -> str:
         from sampler.heads.joint_shown import removable_text
 
-        return removable_text(self)
+        return removable_text(self.result, self.score, self.measure, self.limit)
 
 
 @in_python
@@ -145,6 +149,11 @@ def removable(
     from sampler.jobs.joint import jointly_removed
 
     measure, limit = chosen_limit(loss, accuracy)
+    for name, value, least in (("sets", sets, 1), ("random", random, 0)):
+        if type(value) is not int or value < least:
+            raise InputError(name, value, f"must be a whole number from {least}")
+    if replacement not in ("zero", "mean"):
+        raise InputError("replacement", replacement, 'must be "zero" or "mean"')
     seen = SeenOfModel(layers, heads or {}, paths, mlps, residual)
     splits = {"train": train, "validation": validation, "test": test}
     if network is None:

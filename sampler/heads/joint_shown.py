@@ -1,7 +1,6 @@
 """Heads removed together: the table of scores, the set that can go in words, and the curves."""
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -28,17 +27,6 @@ CURVES = {
     "solved_again": (style.SKY_BLUE, "o"),
     "evidence": (style.GREEN, "D"),
 }
-
-
-class Chosen(Protocol):
-    """A set of heads that was chosen at a limit."""
-
-    result: JointRemoval
-    score: str
-    measure: str
-    limit: float
-    place: int
-    heads: tuple[tuple[int, int], ...]
 
 
 def order_rows(found: JointRemoval) -> list[dict]:
@@ -97,27 +85,37 @@ def by_layer(heads: tuple[tuple[int, int], ...]) -> str:
     )
 
 
-def removable_text(chosen: Chosen) -> str:
-    """Return the heads that can go, what they cost on unseen examples, and all scores."""
-    found, order = chosen.result, chosen.result.orders[chosen.score][0]
+def removable_text(found: JointRemoval, score: str, measure: str, limit: float) -> str:
+    """Return the heads that can go, what they cost on unseen examples, and all scores.
+
+    score    by which they are chosen, on validation examples
+    measure  "loss" or "accuracy", of which so much may be lost
+    """
+    order = found.orders[score][0]
+    place = order.validation.within(limit, measure)
+    heads = order.test.removed[place]
     unit = UNITS[found.loss].removesuffix(" loss")
-    costs = [f"loss gained {Number(*order.test.at(chosen.place))} {unit}"]
+    costs = [f"loss gained {Number(*order.test.at(place))} {unit}"]
     if order.test.accuracy is not None:
-        lost = Number(*order.test.at(chosen.place, "accuracy"), scale=100.0)
+        lost = Number(*order.test.at(place, "accuracy"), scale=100.0)
         costs.append(f"accuracy lost {lost} points")
-    limit = Number(chosen.limit, scale=100.0 if chosen.measure == "accuracy" else 1.0)
+    at_most = (
+        f"{Number(limit, scale=100.0)} points of accuracy"
+        if measure == "accuracy"
+        else f"{Number(limit)} {unit}"
+    )
     whole = ", ".join(f"{key} {Number(*value)}" for key, value in found.unpruned.items())
     lines = [
-        f"{len(chosen.heads)} of {len(found.heads)} heads can go by {SCORES[chosen.score]}, at a "
-        f"limit of {limit} {'points of accuracy' if chosen.measure == 'accuracy' else unit} on "
-        f"{found.examples_validation} validation examples",
-        by_layer(chosen.heads) or "no head",
+        f"{len(heads)} of {len(found.heads)} heads can go by {SCORES[score]}, at a limit of "
+        f"{at_most} on {found.examples_validation} validation examples",
+        by_layer(heads) or "no head",
         f"without them, on {found.examples_test} test examples: {', '.join(costs)} (the whole "
         f"model: {whole})",
     ]
-    table = limit_table(found, chosen.measure, chosen.limit)
     text = "\n".join(map(wrapped, [*lines, *found.notes]))
-    return f"{text}\n\n{table.text(elsewhere='to_dataframe()')}" if len(found.orders) > 1 else text
+    if len(found.orders) == 1:
+        return text
+    return f"{text}\n\n{limit_table(found, measure, limit).text(elsewhere='to_dataframe()')}"
 
 
 def draw_orders(found: JointRemoval, measure: str, limit: float | None = None) -> Figure:

@@ -31,13 +31,8 @@ from sampler.heads.measures import (
 from sampler.heads.notes import notes_of_measures, notes_of_orders
 from sampler.heads.posterior import predictions_at_draws
 from sampler.heads.removal import (
-    MODEL,
-    ORDERED_BY,
-    ZEROED,
     MeasuredHeads,
     RemovedHeads,
-    removable,
-    removed_in_orders,
 )
 from sampler.heads.steps import WorkSteps
 from sampler.jobs.choice import Sizes, duration
@@ -68,33 +63,26 @@ class Asked:
     """Settings of the work with every head.
 
     solve_again  solve the theory once more without each
-    orders       random orders of removal, beside those of ascending numbers; 0: none
-    seed         of these orders, and of the random prediction
+    seed         of the random prediction
     """
 
     loss: Literal["squared", "likelihood"]
     solve_again: bool = True
-    orders: int = 0
     seed: int = 0
 
 
 # --- how long
 
 
-def forward_passes(heads: Numbering, counts: Sequence[int], orders: int) -> dict[str, float]:
+def forward_passes(heads: Numbering) -> dict[str, float]:
     """Forward passes through all test and all validation examples, slopes counted as such.
-
-    counts  all heads of each layer of the model
 
     A mean needs one that records, to know padding, and one more. So do inputs between examples,
     beside two that keep what heads send.
     """
     means, slope, removed = RECORDED + 1, 1 + BACKWARD, len(heads.gates)
-    in_orders = 0
-    if orders:
-        in_orders = (orders + len(ORDERED_BY)) * (1 + len(removable(heads.gates, counts)))
     return {
-        "test": 1 + 2 * (1 + removed) + means + in_orders,
+        "test": 1 + 2 * (1 + removed) + means,
         "validation": 1 + means + 2 * slope + NODES * (1 + slope) + 3 + STEPS * slope,
     }
 
@@ -115,7 +103,7 @@ def forecast_seconds(
     passes  seconds of a forward pass through all "test" and "validation" examples
     """
     sizes, slower = Sizes.of(recipe, task), machine_seconds() / REFERENCE_SECONDS
-    asked_passes = forward_passes(heads, counts, asked.orders)
+    asked_passes = forward_passes(heads)
     found = {
         "theory": slower * theory_seconds(recipe, sizes, first=True),
         "the model without its heads": sum(asked_passes[key] * passes[key] for key in passes),
@@ -232,21 +220,8 @@ def ablated(
         return gated["test"].outputs(closed_gates(counts, removed), replacement)
 
     ways = {kind: partial(sent, replacement=kind) for kind in ("mean", "zero")}
-    in_orders = {}
     with shown_steps(progress) as steps:
         measured = MeasuredHeads.of(heads, ways, test, asked.loss, steps)
-        if asked.orders:
-            by = {key: predicted[key].value for key in ORDERED_BY if key in predicted}
-            of_test = replace(solved, attended=problem.attended_test)
-            who = {
-                MODEL: ways["zero"],
-                ZEROED: lambda removed: of_test.zeroed(heads.in_theory(removed)),
-            }
-            in_orders = removed_in_orders(
-                who, by, asked.orders, asked.seed, heads, counts, test, steps
-            )
-            if not any(in_orders.values()):
-                in_orders = {}
         if asked.solve_again and not steps.ended:
             evidence = log_evidence_of_all(problem.learning, theory)
             predicted |= predictions_solved_again(solved, heads.theory, labels, evidence, steps)
@@ -258,7 +233,6 @@ def ablated(
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
         seed=asked.seed,
-        orders=in_orders,
         examples_validation=len(labels),
     )
     try:

@@ -56,36 +56,6 @@ def test_every_head_has_its_measures_and_predictions(found):
     assert len(found.plot().axes) >= 4
 
 
-def removed_in_order(given, **others):
-    model, network, splits = given
-    settings = {"solve_again": False, "orders": 3, "seed": 1}
-    return sampler.ablate_heads(model, network, **(splits | others), **settings)
-
-
-@pytest.fixture(scope="module")
-def ordered(given):
-    return removed_in_order(given)
-
-
-def test_heads_of_a_module_can_be_removed_in_an_order(found, ordered):
-    orders = ordered.result.orders
-    assert {key: len(some) for key, some in orders.items()} == {
-        "score": 1, "taylor": 1, "magnitude": 1, "random": 3,
-    }  # fmt: skip
-    table = found.to_dataframe()
-    whole = found.result.unpruned["accuracy"][0]
-    for key in ("score", "taylor", "magnitude"):
-        (one,) = orders[key]
-        assert one.removed == (table.index[np.argmin(table[key])],)
-        expected = [whole, whole - table["zero_accuracy"].loc[one.removed[0]]]
-        np.testing.assert_allclose(one.accuracy["model"].values, expected, atol=1e-12)
-    assert "at random" in repr(ordered)
-    assert "<table>" in ordered._repr_html_()
-    assert len(ordered.plot("orders").axes) == 2
-    with pytest.raises(InputError, match=r"figure.*orders asked for"):
-        found.plot("orders")
-
-
 def test_the_ablation_is_that_of_zeroed_columns(given, found):
     model, _, splits = given
     tokens, labels = splits["test"]
@@ -104,15 +74,17 @@ def values_of(numbers):
     return {key: one.values for key, one in numbers.items()}
 
 
-def test_predictions_are_of_validation_and_measures_of_test_examples(given, found, ordered):
+def test_predictions_are_of_validation_and_measures_of_test_examples(given, found):
     """Other examples of one split change its numbers and leave those of the other as they are."""
-    result, first = found.result, ordered.result
+    result, (model, network, splits) = found.result, given
+
+    def removed(**others):
+        return sampler.ablate_heads(model, network, **(splits | others), solve_again=False).result
+
+    first = removed()
     torch.manual_seed(1)
-    other = removed_in_order(given, validation=drawn()).result
+    other = removed(validation=drawn())
     assert other.measured == result.measured
-    assert [one.accuracy for one in other.orders["random"]] == [
-        one.accuracy for one in first.orders["random"]
-    ]
     # The theory is of the training examples alone.
     training = ("score", "magnitude", "random", "slope_evidence", "evidence")
     same = {key for key in other.predicted if key.startswith(training)}
@@ -124,7 +96,7 @@ def test_predictions_are_of_validation_and_measures_of_test_examples(given, foun
     # An accuracy of so few examples may be the same on others.
     unsure = {key for key in other.predicted if key.endswith("accuracy")}
     assert changed - unsure == other.predicted.keys() - same - unsure
-    other = removed_in_order(given, test=drawn()).result
+    other = removed(test=drawn())
     assert values_of(other.predicted) == values_of(first.predicted)
     assert other.measured["zero_loss"].values != result.measured["zero_loss"].values
 

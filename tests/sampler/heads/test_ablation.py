@@ -113,8 +113,7 @@ def test_an_interrupt_before_any_head_is_removed_is_raised(model, solved_once):
         ablate(model, forward=Interrupted(SPLITS["test"][0], 1))
 
 
-@pytest.mark.parametrize("orders", [0, 2])
-def test_the_forecast_counts_the_passes(model, solved_once, orders):
+def test_the_forecast_counts_the_passes(model, solved_once):
     """Of all calls with all test examples; those that record take the first example alone."""
     counted = []
 
@@ -124,8 +123,8 @@ def test_the_forecast_counts_the_passes(model, solved_once, orders):
             counted[-1] = "test"
         return model(batch)
 
-    ablate(model, forward=forward, orders=orders)
-    expected = forward_passes(Numbering.of((2, 2)), (2, 2), orders)["test"] - RECORDED
+    ablate(model, forward=forward)
+    expected = forward_passes(Numbering.of((2, 2)))["test"] - RECORDED
     assert counted.count("test") == expected
 
 
@@ -185,7 +184,6 @@ def test_what_cannot_be_used_is_refused_before_anything_is_recorded(model, monke
         ({"test": (tokens, labels.argmax(dim=1))}, "labels_test.*class numbers"),
         ({"test": (tokens, None)}, "labels_test.*with labels"),
         ({"test": (tokens, labels[:, :1])}, "columns of labels.*all splits"),
-        ({"orders": -1}, "orders = -1.*from 0"),
         ({"batch_size": 0}, "batch_size"),
         ({"forward": lambda model, batch: model(batch)[:, :1]}, "outputs of the model = 1.*2 col"),
         ({"heads": {1: [2]}}, r"heads\[1\] = \[2\].*0 to 1"),

@@ -1,0 +1,147 @@
+"""Heads of PyTorch modules that can go together, against the same module with columns of zeros."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import sampler
+from sampler.errors import InputError
+from sampler.heads.joint_shown import limit_table
+from tests.sampler.heads.families import HEADS, family, torch
+
+EXAMPLES = 24
+
+
+def drawn(seed: int):
+    """Tokens, and labels by the sign of their first channels' mean."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randn(EXAMPLES, *family("nano_gpt").inputs.shape[1:], generator=generator)
+    return tokens, tokens[:, :, 0].mean(dim=1).sign()
+
+
+SPLITS = {name: drawn(seed) for seed, name in enumerate(("train", "validation", "test"))}
+UNSEEN = {name: SPLITS[name] for name in ("validation", "test")}
+
+
+@pytest.fixture(scope="module")
+def model():
+    made = family("nano_gpt").model
+    readout = torch.nn.Linear(2, 1)
+
+    class Single(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.made, self.readout = made, readout
+
+        def forward(self, tokens):
+            return self.readout(self.made(tokens))[:, 0]
+
+    torch.manual_seed(3)
+    torch.nn.init.normal_(readout.weight)
+    return Single().eval()
+
+
+@pytest.fixture(scope="module")
+def found(model):
+    return sampler.removable(
+        model, loss=0.05, **UNSEEN, score="measured", compared=["all"], random=2, progress=False
+    )
+
+
+def loss_without(model, heads, split) -> np.ndarray:
+    """The loss of each example with the columns of W_O of these heads zeroed."""
+    cut = copy.deepcopy(model)
+    for layer, head in heads:
+        weight = cut.made.blocks[layer - 1].c_proj.weight
+        width = weight.shape[1] // HEADS
+        with torch.no_grad():
+            weight[:, head * width : (head + 1) * width] = 0.0
+    tokens, labels = split
+    with torch.no_grad():
+        return np.logaddexp(0.0, -(labels * cut(tokens)).numpy())
+
+
+def test_the_set_costs_what_the_model_without_it_loses(model, found):
+    for name, curve in (("validation", found.order.validation), ("test", found.order.test)):
+        whole = loss_without(model, (), SPLITS[name])
+        for place, heads in enumerate(curve.removed):
+            gained = loss_without(model, heads, SPLITS[name]) - whole
+            expected = gained.mean(), gained.std(ddof=1) / np.sqrt(EXAMPLES)
+            np.testing.assert_allclose(curve.at(place), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_validation_chooses_and_test_examples_say_the_cost(model, found):
+    whole = loss_without(model, (), SPLITS["validation"]).mean()
+    costs = [
+        loss_without(model, heads, SPLITS["validation"]).mean() - whole
+        for heads in found.order.validation.removed
+    ]
+    above = [place for place, cost in enumerate(costs) if place and cost > 0.05]
+    assert found.place == (above[0] - 1 if above else len(costs) - 1)
+    assert found.heads == found.order.test.removed[found.place]
+    gained = loss_without(model, found.heads, SPLITS["test"])
+    gained = gained - loss_without(model, (), SPLITS["test"])
+    assert found.loss[0] == pytest.approx(gained.mean(), abs=1e-6)
+
+
+def test_a_layer_of_a_module_may_lose_all_heads(found):
+    assert len(found.order.test.removed[-1]) == 2 * HEADS
+
+
+def test_all_scores_are_there(found):
+    assert set(found.result.orders) == {
+        "taylor", "patching", "integrated", "eap_ig", "magnitude", "measured", "random",
+        "every_subset",
+    }  # fmt: skip
+    frame = found.to_dataframe()
+    assert frame.loc["taylor", "test_loss"].iloc[0] == 0.0
+    for score in ("taylor", "measured"):
+        curve = found.result.orders[score][0].test
+        assert frame.loc[score, "test_loss"].tolist() == list(curve.loss.values)
+    rows = {row[0]: row for row in limit_table(found.result, "loss", 0.05).rows}
+    assert len(rows) == 8
+    text = repr(found)
+    assert f"{len(found.heads)} of {2 * HEADS} heads can go" in text
+    assert "every subset" in text
+    assert len(found.plot().axes) == 1
+    assert len(found.plot("accuracy").axes) == 1
+
+
+def test_the_theory_has_scores_too(model):
+    network = sampler.make_network(widths=10, temperature=0.3, readout="last")
+    found = sampler.removable(
+        model, network, accuracy=0.1, **SPLITS, score="slope_size", compared=["evidence"],
+        progress=False,
+    )  # fmt: skip
+    assert set(found.result.orders) == {"slope_size", "evidence"}
+    assert found.accuracy[0] == pytest.approx(
+        found.order.test.accuracy.values[found.place], abs=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "give one limit"),
+        ({"loss": 0.1, "accuracy": 0.1}, "give one limit"),
+        ({"loss": -1.0}, r"loss = -1.0.*from 0"),
+        ({"loss": 0.1, "score": "taylr"}, "score = .*taylr.*there are taylor"),
+        ({"loss": 0.1, "score": "evidence"}, "need a `network`"),
+        ({"loss": 0.1, "sets": 0}, "sets = 0"),
+        ({"loss": 0.1, "random": -1}, "random = -1"),
+        ({"loss": 0.1, "replacement": "noise"}, "replacement = .*noise"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(without_annotation_checks, model, settings, message):
+    with pytest.raises(InputError, match=message):
+        sampler.removable(model, **UNSEEN, **settings, progress=False)
+
+
+def test_a_limit_of_accuracy_needs_classes(model):
+    numbers = {name: (tokens, torch.randn(EXAMPLES)) for name, (tokens, _) in UNSEEN.items()}
+    with pytest.raises(InputError, match="no classes: give a limit of the loss"):
+        sampler.removable(model, accuracy=0.1, **numbers, progress=False)
+    found = sampler.removable(model, loss=100.0, **numbers, progress=False)
+    assert found.accuracy is None
+    assert len(found.heads) == 2 * HEADS
