@@ -19,6 +19,7 @@ from sampler.api.attention import attention_found as attention_found
 from sampler.analysis.attention_found import AttentionFound as AttentionFound
 from sampler.posterior.flat_density import FlatDensity as FlatDensity
 from sampler.api.heads import ablate_heads as ablate_heads
+from sampler.api.removable import removable as removable
 from sampler.api.runs import (
     run as run, sweep as sweep, check as check, open_results as open_results,
     compare_models as compare_models, Run as Run, Sweep as Sweep,

@@ -10,7 +10,8 @@ from theory.path_kernels import (
 )
 from theory.energy import LabelEnergy as LabelEnergy, LearningProblem as LearningProblem
 from theory.compression import (
-    compress as compress, Triangle as Triangle, sub_network as sub_network,
+    compress as compress, Triangle as Triangle, heads_closed as heads_closed,
+    sub_network as sub_network,
 )
 from theory.order_parameters import OrderParameters as OrderParameters
 from theory.action import action as action, entropy_terms as entropy_terms

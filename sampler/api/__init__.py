@@ -6,6 +6,8 @@ results     a network; solve, sample, compare; the problem for a theory of one's
 runs        recipes: run, sweep, check, and their stored results
 attention   what sampled attention attends to
 posterior   the posterior itself, as a NumPyro model or as a function of one vector
-heads       which heads of a trained model matter
+models      trained models whose heads are removed, and the theory of them
+heads       which heads of a trained model matter, each alone
+removable   which of them can go together
 estimators  classifier and regressor in the manner of scikit-learn
 """

@@ -27,7 +27,7 @@ NO_CLASSES = "must be ±1, or one column of 0 and 1 for each class, where the lo
 
 @dataclass(frozen=True)
 class SeenOfModel:
-    """What the theory sees of a PyTorch module, as for `export_attention`."""
+    """Parts of a PyTorch module that its theory sees, as `export_attention` takes them."""
 
     layers: tuple[int, int] | None = None
     heads: Mapping[int, Sequence[int]] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class SeenOfModel:
 
 @dataclass(frozen=True)
 class RunOfModel:
-    """How a PyTorch module is run."""
+    """Settings of a forward pass through a PyTorch module."""
 
     forward: Any = None
     projection: str | None = None
@@ -139,7 +139,7 @@ class TheoryOfHeads:
     notes: tuple[str, ...]
 
     def problem(self) -> "Problem":
-        """What the theory learns, in the precision that is set."""
+        """The problem that the theory learns, in the precision that is set."""
         recipe, fitted = recipe_and_data(self.task, self.network)
         return problem_of(self.task, recipe, fitted)
 

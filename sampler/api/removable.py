@@ -81,11 +81,11 @@ class RemovableHeads:
 
     def plot(self, measure: Literal["loss", "accuracy"] | None = None) -> "Figure":
         """Draw the cost of removal against the number of heads removed, for every score."""
-        from sampler.heads.joint_shown import draw_orders
+        from sampler.heads.joint_shown import draw_together
         from sampler.presentation.style import figure_style
 
         with figure_style():
-            return draw_orders(self.result, measure or self.measure, self.limit)
+            return draw_together(self.result, measure or self.measure, self.limit)
 
     def __repr__(self) -> str:
         from sampler.heads.joint_shown import removable_text

@@ -118,7 +118,7 @@ def removable_text(found: JointRemoval, score: str, measure: str, limit: float) 
     return f"{text}\n\n{limit_table(found, measure, limit).text(elsewhere='to_dataframe()')}"
 
 
-def draw_orders(found: JointRemoval, measure: str, limit: float | None = None) -> Figure:
+def draw_together(found: JointRemoval, measure: str, limit: float | None = None) -> Figure:
     """Draw the cost on test examples against the number of heads removed, for every score."""
     title = f"Cost of heads removed together, {found.examples_test} test examples"
     figure = style.new_figure(style.WIDTH, 4.6, title)

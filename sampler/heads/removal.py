@@ -170,7 +170,7 @@ def judged_numbers(
 # --- in an order
 
 
-def removable(order: Sequence[Head], counts: Sequence[int]) -> list[Head]:
+def one_left_in_each_layer(order: Sequence[Head], counts: Sequence[int]) -> list[Head]:
     """The order without those heads whose turn comes when they are the last of their layer."""
     left = list(counts)
     removed = []
@@ -206,7 +206,7 @@ def removed_in_orders(
     found: dict[str, list[Removals]] = {key: [] for key in (*by, "random")}
     for _, (key, places) in steps.over("orders of removal", orders):
         with steps.kept():
-            order = removable([heads.gates[place] for place in places], counts)
+            order = one_left_in_each_layer([heads.gates[place] for place in places], counts)
             accuracy = {
                 name: accuracies(without, order, labels)
                 for name, without in who.items()

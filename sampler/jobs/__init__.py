@@ -15,6 +15,7 @@ engines       where points are done: Dask workers, Slurm
 selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
 ablation      the heads of a trained model removed one by one
+joint         the heads of a trained model removed together
 choice        what sampling costs by sizes, and the space and algorithm that follow
 memory        bytes that this process may have
 forecast      time and memory of a recipe, before anything is built

@@ -16,7 +16,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.heads.measures import REMOVED_EXACT, TheoryWithoutHeads
 from sampler.heads.posterior import predictions_of_posterior
 from sampler.heads.prune import pruned_heads, refuse_unprunable
-from sampler.heads.removal import removable
+from sampler.heads.removal import one_left_in_each_layer
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_table
@@ -166,7 +166,7 @@ def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
 
 def test_no_layer_loses_all_of_its_heads():
     order = [(0, 1), (0, 0), (1, 0), (1, 2), (1, 1)]
-    assert removable(order, HEADS) == [(0, 1), (1, 0), (1, 2)]
+    assert one_left_in_each_layer(order, HEADS) == [(0, 1), (1, 0), (1, 2)]
 
 
 def test_magnitudes_are_norms_of_the_trained_values(folder):
@@ -205,7 +205,7 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     assert len({json.dumps(one["removed"]) for one in orders["random"]}) > 1
     for key in ("magnitude", "score"):
         ascending = np.argsort(predicted[key]["values"], kind="stable")
-        expected = removable([heads[place] for place in ascending], HEADS)
+        expected = one_left_in_each_layer([heads[place] for place in ascending], HEADS)
         assert orders[key][0]["removed"] == [[layer + 1, head] for layer, head in expected]
     for count, point in enumerate(orders["score"][0]["accuracy"]["zeroed"]["values"]):
         assert point == accuracy(solved.zeroed(expected[:count]), labels)

@@ -8,7 +8,12 @@ import pytest
 from sampler.analysis.estimate import Estimate
 from sampler.heads.gates import Numbering
 from sampler.heads.measures import without_error
-from sampler.heads.removal import MeasuredHeads, RemovedHeads, removable, removed_in_orders
+from sampler.heads.removal import (
+    MeasuredHeads,
+    RemovedHeads,
+    one_left_in_each_layer,
+    removed_in_orders,
+)
 from sampler.heads.shown import (
     draw_head_scores,
     draw_orders,
@@ -75,7 +80,7 @@ def test_accuracy_after_each_removal_is_that_without_the_heads_removed_so_far(fo
     generator = np.random.default_rng(3)
     for order in found.orders["random"]:
         places = generator.permutation(len(WORTH))
-        expected = removable([list(WORTH)[place] for place in places], HEADS)
+        expected = one_left_in_each_layer([list(WORTH)[place] for place in places], HEADS)
         assert order.removed == tuple((layer + 1, head) for layer, head in expected)
     lost = np.cumsum([0, 4 + 2, 8, 2])
     again = found.orders["score"][0].accuracy["solved_again"]
