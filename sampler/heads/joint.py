@@ -25,7 +25,7 @@ from sampler.heads.measures import (
 )
 from sampler.heads.removal import Numbers
 from sampler.heads.steps import WorkSteps
-from theory.observables import correct, labels_are_classes
+from theory.observables import binomial_error, correct, labels_are_classes
 
 # Heads removed → a number of each head, of what is left; NaN: not known, goes last.
 Ranking = Callable[[Sequence[Head]], Float[np.ndarray, " head"]]
@@ -312,6 +312,7 @@ def removed_together(
     unpruned = {"loss": over_examples(losses(test.loss, whole, test.labels)[None])}
     if labels_are_classes(test.labels):
         unpruned["accuracy"] = over_examples(correct(whole, test.labels).astype(float)[None])
+    notes = notes_of_whole(whole, test.labels)
     return JointRemoval(
         heads=heads.shown,
         loss=test.loss,
@@ -321,4 +322,20 @@ def removed_together(
         unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in unpruned.items()},
         orders=orders,
         seconds=seconds,
+        notes=notes,
+    )
+
+
+def notes_of_whole(outputs: Outputs, labels: Outputs) -> tuple[str, ...]:
+    """A sentence where a model tells classes no better than by naming the most frequent one."""
+    if not labels_are_classes(labels):
+        return ()
+    positive = (labels > 0.5).mean(axis=0)
+    frequent = max(positive.max(), 1.0 - positive.sum() if labels.shape[1] == 1 else 0.0)
+    share = correct(outputs, labels).mean()
+    if share > frequent + 2.0 * binomial_error(float(share), len(labels)):
+        return ()
+    return (
+        f"the model is right in {100 * share:.1f} %, and always naming the most frequent class is "
+        f"in {100 * frequent:.1f} %: what costs nothing here says nothing of its heads",
     )

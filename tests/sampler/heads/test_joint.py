@@ -16,6 +16,7 @@ from sampler.heads.joint import (
     RemovalCurve,
     every_subset,
     greedy_order,
+    notes_of_whole,
     removed_together,
 )
 from sampler.heads.left import JointTheory
@@ -263,3 +264,14 @@ def test_the_cost_of_a_set_is_that_of_its_predictor(theory):
     mean, _ = predict(predictor, jnp.asarray(factor))
     expected = float(losses("squared", np.asarray(mean), theory.labels).mean())
     np.testing.assert_allclose(theory.of_set("zeroed", gone), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_model_that_tells_nothing_is_said_to(columns):
+    right = np.where(np.arange(100) < 70, 1.0, -1.0)[:, None]
+    labels = right if columns == 1 else np.concatenate([right < 0, right > 0], axis=1).astype(float)
+    constant = np.ones((100, 1)) if columns == 1 else np.tile([0.0, 1.0], (100, 1))
+    (note,) = notes_of_whole(constant, labels)
+    assert "right in 70.0 %" in note
+    assert "class is in 70.0 %" in note
+    assert notes_of_whole(labels, labels) == ()
