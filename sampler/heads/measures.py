@@ -89,6 +89,19 @@ def loss_slopes(loss: Loss, outputs: Outputs, labels: Outputs) -> Outputs:
 
 
 @dataclass(frozen=True)
+class Numbers:
+    """Some numbers and their errors, ±1σ; NaN where nothing was found."""
+
+    values: tuple[float, ...]
+    errors: tuple[float, ...]
+
+    @classmethod
+    def of(cls, found: Estimate) -> "Numbers":
+        """Values and errors as plain numbers."""
+        return cls(*(tuple(map(float, np.asarray(part))) for part in (found.value, found.mcse)))
+
+
+@dataclass(frozen=True)
 class Lost:
     """Loss gained, and right answers lost, without each head [head, example]; NaN: not found."""
 

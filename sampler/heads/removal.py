@@ -17,11 +17,13 @@ from sampler.heads.measures import (
     PREDICTIONS,
     Loss,
     Lost,
+    Numbers,
     Outputs,
     Without,
     losses,
     over_examples,
 )
+from sampler.heads.paths import CompressedPaths
 from sampler.heads.steps import WorkSteps
 from theory.observables import binomial_error, correct, labels_are_classes
 
@@ -29,19 +31,6 @@ from theory.observables import binomial_error, correct, labels_are_classes
 MODEL, ZEROED, SOLVED_AGAIN = "model", "zeroed", "solved_again"
 # Predictions in whose ascending order heads are removed.
 ORDERED_BY = ("score", "taylor", "magnitude")
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Some numbers and their errors, ±1σ; NaN where nothing was found."""
-
-    values: tuple[float, ...]
-    errors: tuple[float, ...]
-
-    @classmethod
-    def of(cls, found: Estimate) -> "Numbers":
-        """Values and errors as plain numbers."""
-        return cls(*(tuple(map(float, np.asarray(part))) for part in (found.value, found.mcse)))
 
 
 @dataclass(frozen=True)
@@ -78,6 +67,7 @@ class RemovedHeads:
     examples_validation  on which predictions were made; None: on the test examples
     notes      what is to be known when the numbers are read, a sentence each
     widths, temperature  of the theory
+    compressed  paths instead of heads removed, and fewer directions; None where that was not asked
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -92,6 +82,7 @@ class RemovedHeads:
     orders: Mapping[str, tuple[Removals, ...]] = field(default_factory=dict)
     examples_validation: int | None = None
     notes: tuple[str, ...] = ()
+    compressed: CompressedPaths | None = None
 
 
 @dataclass(frozen=True)
