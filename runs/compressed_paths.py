@@ -26,6 +26,7 @@ jax.config.update("jax_enable_x64", True)
 import sampler  # noqa: E402
 from sampler.api.results import problem_of, recipe_and_data  # noqa: E402
 from sampler.heads.paths import (  # noqa: E402
+    AGAIN,
     BEST,
     NETWORK,
     OVERLAP,
@@ -46,8 +47,9 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/compressed_pat
 names = sys.argv[2:] or list("ABCDEFGH")
 LEARNED, CHOSEN, UNSEEN = 300, 4000, 8000
 GROUPS = {"4·4": "ABCDE", "3·3·3": "FGH"}
-SOUGHT, SWEEPS = "sought", 20  # ranks up to this many are sought by alternating least squares
-MOST_SOUGHT = 8
+# Ranks up to the largest are sought by so many sweeps of alternating least squares.
+SOUGHT, MOST_SOUGHT, SWEEPS = "sought", 8, 10
+EXHAUSTIVE, MOST_PATHS = "exhaustive", 16  # of all sets of paths, where there are few
 
 
 # %% [markdown]
@@ -87,6 +89,24 @@ def sought_ranks(weights: np.ndarray, seen: np.ndarray, attended, labels: np.nda
 
 
 # %% [markdown]
+# ## The best sets of paths
+# The squared loss of a set of paths is a quadratic form in its gates: all sets of 16 are searched.
+# %%
+def best_sets(terms: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
+    """Of every number of paths, all of them first, the set with the least squared loss."""
+    count = terms.shape[1]
+    gates = (np.arange(2**count)[:, None] >> np.arange(count) & 1).astype(float)
+    products = np.einsum("xpo,xqo->pq", terms, terms)
+    towards = np.einsum("xpo,xo->p", terms, labels)
+    loss = np.einsum("sp,sp->s", gates @ products - 2.0 * towards, gates)
+    sizes = gates.sum(axis=1)
+    return [
+        gates[sizes == kept][np.argmin(loss[sizes == kept])].astype(bool)
+        for kept in range(count, 0, -1)
+    ]
+
+
+# %% [markdown]
 # ## One training
 # %%
 def compressed(name: str) -> tuple[dict, CompressedPaths]:
@@ -106,6 +126,11 @@ def compressed(name: str) -> tuple[dict, CompressedPaths]:
     test = np.asarray(problem.attended_test), problem.labels_test
     found = compressed_paths(problem.learning, overlap, chosen, test, weights)
     found.ranks[NETWORK][SOUGHT] = sought_ranks(weights, chosen[0], *test)
+    if found.paths <= MOST_PATHS:
+        terms = [np.einsum("xpi,pi->xp", one, weights)[..., None] for one, _ in (chosen, test)]
+        kept = best_sets(terms[0], chosen[1])
+        outputs = np.stack([terms[1][:, some].sum(axis=1) for some in kept])
+        found.removed[NETWORK][EXHAUSTIVE] = curve_of(outputs, test[1])
     values = [problem.trained.weights[key].size for key in problem.trained.weights]
     numbers = {
         "accuracy": {
@@ -201,7 +226,9 @@ def draw_means(curves: dict[str, CompressedPaths]) -> Figure:
         some = [one for one in curves.values() if one.paths == paths]
         for ax, of, words in zip(row, ("removed", "ranks"), (PATHS, RANKS), strict=True):
             for key, (label, colour, mark) in words.items():
-                lines = [getattr(one, of)[NETWORK][key] for one in some]
+                who = THEORY if key == AGAIN else NETWORK
+                label = f"theory, {label}" if key == AGAIN else label
+                lines = [getattr(one, of)[who][key] for one in some]
                 values = np.array([100 * np.array(one.cost["accuracy"].values) for one in lines])
                 spread = values.std(axis=0, ddof=1) if len(some) > 1 else np.zeros(len(values[0]))
                 marks = {"fmt": f"{mark}-", "color": colour, "markersize": 4, "label": label}
@@ -225,6 +252,6 @@ for who, of, key in ((NETWORK, "removed", "loss"), (NETWORK, "removed", OVERLAP)
                      (NETWORK, "removed", RANDOM), (NETWORK, "ranks", BEST),
                      (NETWORK, "ranks", SOUGHT), (NETWORK, "ranks", OVERLAP),
                      (NETWORK, "ranks", RANDOM), (THEORY, "removed", "loss"),
-                     (THEORY, "ranks", OVERLAP)):  # fmt: skip
+                     (THEORY, "removed", AGAIN), (THEORY, "ranks", AGAIN)):  # fmt: skip
     fewest = {name: numbers[name][of][who][key]["fewest"] for name in names}
     print(f"{who:6} {of:8} {key:8}", fewest)

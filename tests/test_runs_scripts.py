@@ -39,6 +39,7 @@ NEEDS_IMAGES = pytest.mark.skipif(
 # study of values train; the studies over seeds solve many saddle points. Studies of many minutes
 # run apart, with all tests.
 MARKS = {
+    "compressed_paths.py": [pytest.mark.slow, pytest.mark.long, NEEDS_IMAGES],
     "copy_head.py": [pytest.mark.slow, pytest.mark.long],
     "heads_study.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
     "hand_written.py": [pytest.mark.slow, NEEDS_TORCH],
@@ -62,6 +63,7 @@ MARKS = {
 # Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws, steps,
 # models.
 SIZES = {
+    "compressed_paths.py": ["A"],
     "copy_head.py": ["2"],
     "heads_study.py": ["look_up_2x4_0"],
     "hand_written.py": ["1"],

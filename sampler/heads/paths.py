@@ -7,6 +7,7 @@ f = Σ_π w_π·ξ^π, and r directions in the space of paths leave r (Π + D) o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,12 +16,12 @@ from jaxtyping import Array, Float
 from sampler.analysis.estimate import Estimate
 from sampler.heads.measures import Numbers, losses, over_examples
 from sampler.problem import square_roots
-from theory import LearningProblem, Predictor, path_contributions, predict
+from theory import LearningProblem, path_contributions
 from theory.observables import correct, labels_are_classes
 
 # Who is compressed: the trained network; the theory's predictor.
 NETWORK, THEORY = "model", "theory"
-OVERLAP, RANDOM, BEST = "overlap", "random", "best"
+OVERLAP, RANDOM, BEST, AGAIN = "overlap", "random", "best", "learned_again"
 RANDOM_ONES = 20
 POINT = 0.01  # of accuracy, or of squared loss where labels are no classes
 
@@ -76,10 +77,11 @@ class CompressedPaths:
     paths, outputs, channels  Π, O and D: the network has Π O D path weights
     examples_chosen  on which orders of removal were chosen
     removed  "model" or "theory" → "loss", "slope", "size", "overlap" (diagonal of the theory's
-             U_1), "theory" (the order in which the theory loses its own paths by loss) or "random"
+             U_1), "theory" (the order in which the theory loses its own paths by loss), "random",
+             or "learned_again": by loss, with the theory's readout learned again each time
     ranks    "model" → its path weights in the "best" directions, in the leading eigenvectors of the
-             theory's U_1 ("overlap"), or in "random" ones; "theory" → "overlap", the readout
-             learned again at U_1 of that rank
+             theory's U_1 ("overlap"), or in "random" ones; "theory" → "learned_again" at U_1 of
+             that rank
     """
 
     paths: int
@@ -238,16 +240,27 @@ def reduced_ranks(
     }
 
 
-def outputs_at_ranks(
-    predictor: Predictor, factor: Float[np.ndarray, "row row"]
+def learned_again(
+    learning: LearningProblem,
+    factor: Float[np.ndarray, "row rank"],
+    attended: Float[Array, "example path channel"],
+    order: Sequence[int],
+    axis: int,
 ) -> Float[np.ndarray, "step example out"]:
-    """Predictor means at U_1 of full rank, one less, … and one, the readout learned again.
+    """Predictor means with rows (axis 0) or columns (1) of a factor of U_1 zeroed one by one.
 
-    factor  of U_1, its columns in ascending size
+    order  of all of them; for rows, of paths
+
+    The readout learns again each time. In ascending order of eigenvalues, columns that go leave U_1
+    at lower rank.
     """
-    rank = factor.shape[1]
-    truncated = (np.where(np.arange(rank) < gone, 0.0, factor) for gone in range(rank))
-    return np.stack([np.asarray(predict(predictor, jnp.asarray(one))[0]) for one in truncated])
+    place = np.argsort(order)  # when each of them goes
+    place = np.repeat(place, factor.shape[axis] // len(order))
+    place = place[:, None] if axis == 0 else place
+    left = (jnp.asarray(np.where(place < gone, 0.0, factor)) for gone in range(len(order)))
+    # Means alone, as sums over paths: no kernel between test and training examples is needed.
+    terms = (path_contributions(learning, one, attended) for one in left)
+    return np.stack([np.asarray(one.sum(axis=1)) for one in terms])
 
 
 # --- all of it
@@ -276,8 +289,10 @@ def compressed_paths(
     orders = {OVERLAP: np.argsort(diagonal, kind="stable").tolist()}
     both = np.asarray(chosen[1]), labels
     removed = {THEORY: removed_paths(*theory, *both, orders, seed)}
-    predictor = Predictor.for_examples(learning, jnp.asarray(test[0]))
-    ranks = {THEORY: {OVERLAP: curve_of(outputs_at_ranks(predictor, factor), labels)}}
+    again = partial(learned_again, learning, factor, jnp.asarray(test[0]))
+    own = removed[THEORY]["loss"].removed
+    removed[THEORY][AGAIN] = curve_of(again(own, axis=0), labels, own)
+    ranks = {THEORY: {AGAIN: curve_of(again(range(factor.shape[1]), axis=1), labels)}}
     if weights is not None:
         by_path = weights.reshape(paths, outputs, channels)
         terms = [np.einsum("xpi,poi->xpo", one, by_path) for one, _ in (chosen, test)]

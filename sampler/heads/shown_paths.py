@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sampler.heads.paths import (
+    AGAIN,
     BEST,
     NETWORK,
     OVERLAP,
@@ -27,14 +28,15 @@ PATHS = {
     "size": ("by size", style.SKY_BLUE, "s"),
     OVERLAP: ("by the theory's U₁", style.PURPLE, "D"),
     THEORY: ("by loss of the theory", style.GREEN, "v"),
+    AGAIN: ("by loss, learned again", style.BLACK, "P"),
     RANDOM: ("at random", style.GREY, "."),
 }
 RANKS = {
     BEST: ("in the best directions", style.BLUE, "o"),
     OVERLAP: ("in eigenvectors of the theory's U₁", style.PURPLE, "D"),
+    AGAIN: ("at U₁ of this rank, learned again", style.BLACK, "P"),
     RANDOM: ("in random directions", style.GREY, "."),
 }
-AGAIN = "at U₁ of lower rank, learned again"
 
 
 def curves_shown(found: CompressedPaths) -> Iterator[tuple[str, str, bool, str, Curve]]:
@@ -43,9 +45,7 @@ def curves_shown(found: CompressedPaths) -> Iterator[tuple[str, str, bool, str, 
         for curves, words in ((found.removed, PATHS), (found.ranks, RANKS)):
             for key, (how, *_) in words.items():
                 if key in curves.get(who, {}):
-                    of_rank = words is RANKS
-                    how = AGAIN if of_rank and who == THEORY else how
-                    yield who, how, of_rank, key, curves[who][key]
+                    yield who, how, words is RANKS, key, curves[who][key]
 
 
 def compression_table(found: CompressedPaths) -> Table:

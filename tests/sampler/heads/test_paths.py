@@ -9,24 +9,27 @@ from scipy.optimize import minimize
 
 from sampler.heads.measures import Numbers, losses
 from sampler.heads.paths import (
+    AGAIN,
     BEST,
     NETWORK,
     OVERLAP,
     RANDOM,
     RULES,
     THEORY,
+    CompressedPaths,
     Curve,
     best_directions,
     compressed_paths,
     curve_of,
     mean_curve,
-    outputs_at_ranks,
     outputs_in_order,
     projected,
     removal_order,
     terms_of_directions,
 )
+from sampler.heads.shown_paths import compression_table, draw_compressed
 from sampler.problem import square_roots
+from sampler.storage.results import from_json, to_json
 from sampler.transformer.model import FrozenNetwork
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
 from theory import (
@@ -275,28 +278,33 @@ def test_the_best_directions_beat_random_ones(rng, outputs):
                 assert distance(weights, other, attended, outputs) > least
 
 
-def test_the_theory_at_lower_rank_learns_its_readout_again(compressed):
+def test_the_theory_with_less_of_its_overlap_learns_its_readout_again(compressed):
+    """Lower ranks, and fewer paths, are predictors at U₁ so made."""
     found, learning, overlap, _, (attended, labels) = compressed
-    values, vectors = np.linalg.eigh(overlap)
-    predictor = Predictor.for_examples(learning, jnp.asarray(attended))
-    received = outputs_at_ranks(predictor, square_roots(overlap))
-    rows = PATHS * OUTPUTS
-    assert len(received) == rows
-    np.testing.assert_array_equal(
-        received[0], predict(predictor, jnp.asarray(square_roots(overlap)))[0]
-    )
-    for rank in (rows, 3, 1):
-        leading = vectors[:, -rank:]
-        lower = square_roots(leading * values[-rank:] @ leading.T)
-        expected, _ = predict(predictor, jnp.asarray(lower))
-        kernel = learning.energy.kernels.kernel(jnp.asarray(lower))
-        condition = np.linalg.norm(kernel, 2) / learning.temperature
-        assert_equal_to_rounding(
-            received[rows - rank], expected, operations=1e3, condition=condition
-        )
-    curve = found.ranks[THEORY][OVERLAP]
-    expected = losses_by_kept(received, labels)
-    assert curve.cost["loss"].values == pytest.approx(expected - expected[0], abs=1e-12)
+    vectors = np.linalg.eigh(overlap)[1]
+    predictor, rows = Predictor.for_examples(learning, jnp.asarray(attended)), PATHS * OUTPUTS
+    order = found.removed[THEORY]["loss"].removed
+    assert found.removed[THEORY][AGAIN].removed == order
+    kernel = learning.energy.kernels.kernel(jnp.asarray(square_roots(overlap)))
+    condition = np.linalg.norm(kernel, 2) / learning.temperature
+
+    def loss(some):
+        lower = some @ some.T @ overlap @ some @ some.T
+        mean, _ = predict(predictor, jnp.asarray(square_roots(lower)))
+        return losses("squared", np.asarray(mean), labels).mean()
+
+    for curve, less in (
+        (found.ranks[THEORY][AGAIN], lambda rank: vectors[:, rows - rank :]),
+        (found.removed[THEORY][AGAIN], lambda kept: np.eye(rows)[:, rows_of(order[-kept:])]),
+    ):
+        for kept in (curve.kept[0], 3, 1):
+            received = curve.cost["loss"].values[curve.kept.index(kept)]
+            words = {"operations": rows * len(kernel), "condition": condition, "scale": 1.0}
+            assert_equal_to_rounding(received, loss(less(kept)) - loss(np.eye(rows)), **words)
+
+
+def rows_of(paths):
+    return [path * OUTPUTS + output for path in paths for output in range(OUTPUTS)]
 
 
 def test_orders_are_chosen_on_other_examples_and_measured_on_these(compressed, network):
@@ -327,3 +335,25 @@ def test_numbers_kept_are_counted(compressed):
     assert found.numbers(2, directions=False) == 2 * OUTPUTS * CHANNELS
     assert found.numbers(3, directions=True) == 3 * (rows + CHANNELS)
     assert found.numbers(4, directions=True) == rows * CHANNELS, "no factors where they are more"
+
+
+def test_the_table_and_the_figure_say_how_many_can_go(compressed):
+    found = from_json(CompressedPaths, to_json(compressed[0]))
+    assert found == compressed[0]
+    table = compression_table(found)
+    by_name = {row[0]: row for row in table.rows}
+    curve = found.removed[NETWORK]["slope"]
+    _, kept, share, half = by_name["trained network, by |∂loss/∂gate|"]
+    assert kept.startswith(f"paths {curve.fewest()}")
+    assert share == curve.fewest() / PATHS
+    cost = curve.cost["accuracy"]
+    assert half == (cost.values[3], cost.errors[3])
+    assert len(table.rows) == sum(
+        len(curves) for of in (found.removed, found.ranks) for curves in of.values()
+    )
+    axes = draw_compressed(found).axes
+    assert [ax.get_title() for ax in axes] == ["trained network"] * 2 + ["theory"] * 2
+    drawn = axes[1].containers[0].lines[0].get_xydata()
+    best = found.ranks[NETWORK][BEST]
+    np.testing.assert_array_equal(drawn[:, 0], best.kept)
+    np.testing.assert_allclose(drawn[:, 1], 100 * np.array(best.cost["accuracy"].values))
