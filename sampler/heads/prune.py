@@ -114,7 +114,7 @@ def pruned_heads(
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
     tell("one after the other")
-    found = MeasuredHeads.of(Numbering.of(counts), ways, labels, "squared").judging(
+    removed = MeasuredHeads.of(Numbering.of(counts), ways, labels, "squared").judging(
         predicted,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
@@ -122,7 +122,7 @@ def pruned_heads(
         orders=removed_in_orders(who, by, orders, seed, Numbering.of(counts), counts, labels),
     )
     tell("paths, and lower ranks")
-    return replace(found, compressed=compressed_paths_of(problem, solved.overlap, seed))
+    return replace(removed, compressed=compressed_paths_of(problem, solved.overlap, seed))
 
 
 def compressed_paths_of(problem: Problem, overlap: np.ndarray, seed: int) -> CompressedPaths:
