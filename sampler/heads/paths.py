@@ -48,7 +48,7 @@ RULES: Mapping[str, Rule] = {
 
 @dataclass(frozen=True)
 class Curve:
-    """What is lost while fewer and fewer paths, or directions, are kept.
+    """Costs of keeping fewer and fewer paths, or directions.
 
     kept     how many, all of them first
     cost     "loss" gained, and "accuracy" lost where labels are classes, paired over test examples
@@ -93,7 +93,7 @@ class CompressedPaths:
     ranks: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
 
     def numbers(self, kept: int, directions: bool) -> int:
-        """How many numbers so many paths have, k O D, or directions, r (Π O + D)."""
+        """Count the numbers of so many paths, k O D, or directions, r (Π O + D)."""
         rows = self.paths * self.outputs
         if directions:
             return min(kept * (rows + self.channels), rows * self.channels)
@@ -118,7 +118,7 @@ def outputs_in_order(terms: Terms, order: Sequence[int]) -> Float[np.ndarray, "s
 def curve_of(
     outputs: Float[np.ndarray, "step example out"], labels: Outputs, removed: Sequence[int] = ()
 ) -> Curve:
-    """What outputs with fewer and fewer kept, one by one, lose against the first."""
+    """Costs of outputs with fewer and fewer kept, one by one, against the first."""
     loss = np.stack([losses("squared", one, labels) for one in outputs])
     lost = {"loss": loss - loss[0]}
     if labels_are_classes(labels):
@@ -209,7 +209,7 @@ def projected(weights: Weights, basis: Float[np.ndarray, "row direction"]) -> Di
 def terms_of_directions(
     directions: Directions, attended: Float[np.ndarray, "example path channel"]
 ) -> Terms:
-    """What every direction contributes to f(x), as paths do."""
+    """Contributions of every direction to f(x), as paths have them."""
     left, right = directions
     by_path = left.reshape(attended.shape[1], -1, left.shape[1])
     pieces = np.einsum("pok,ki->kpoi", by_path, right)

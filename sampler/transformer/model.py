@@ -178,7 +178,7 @@ class FrozenNetwork:
         return np.asarray(network_outputs(self._arrays(), attended, self.architecture))
 
     def path_weights(self) -> Float[np.ndarray, "row channel"]:
-        """What multiplies the attended inputs of each path, f_c(x) = Σ_π w_{π,c}·ξ^π(x).
+        """Weights w that multiply the attended inputs of each path, f_c(x) = Σ_π w_{π,c}·ξ^π(x).
 
         Rows are paths, with several outputs output by output.
         """
