@@ -286,8 +286,8 @@ def over_models(statistic, values: dict[str, float]) -> dict[str, float]:
 
 MEASURES = {
     "rho": (np.median, rho),
-    "rho, mean": (np.median, lambda name, key: rho(name, key, "mean_loss")),
-    "ahead of Taylor": (np.mean, ahead),
+    "rho_mean": (np.median, lambda name, key: rho(name, key, "mean_loss")),
+    "ahead": (np.mean, ahead),
     "removed": (np.mean, share_removed),
     "cost": (np.median, cost_there),
     "area": (np.median, area),
@@ -309,7 +309,7 @@ for group, of in GROUPS.items():
             f"{row[m]['value']:5.2f} ({row[m]['low']:.2f} to {row[m]['high']:.2f})"
             if row[m]
             else 21 * " "
-            for m in ("rho", "ahead of Taylor", "removed", "cost", "area")
+            for m in ("rho", "ahead", "removed", "cost", "area")
         )
         print(f"  {key:28} {shown}")
 
