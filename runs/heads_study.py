@@ -372,8 +372,8 @@ record(folder, "heads_study", numbers, made_by="python runs/heads_study.py", see
 COLOURED = {"taylor": style.ORANGE, "magnitude": style.GREY, MEASURED: style.BLACK,
             EVERY_SUBSET: style.BLACK, "random": style.GREY}  # fmt: skip
 DRAWN = {
-    "rho": "median Spearman ρ of a head's number\nwith the loss gained without it",
-    "removed": "mean share of heads that go\nat one point of accuracy",
+    "rho": "one head: median ρ with\nthe loss gained without it",
+    "removed": "together: share of heads\nthat go at the limit",
 }
 
 
@@ -396,7 +396,7 @@ def draw_heads_study() -> Figure:
                 colour = COLOURED.get(key, style.GREEN if key in OF_MODEL else style.THEORY)
                 ax.hlines(place, one["low"], one["high"], color=colour, linewidth=2.0)
                 ax.plot(one["value"], place, "o", color=colour, markersize=5)
-        ax.set_xlabel(label, fontsize=9)
+        ax.set_xlabel(label, fontsize=8)
         ax.axvline(0.0, color=style.GREY, linewidth=0.8)
     panels[0].set_yticks(range(len(keys)), [names[key] for key in keys], fontsize=8)
     return figure
