@@ -372,8 +372,8 @@ record(folder, "heads_study", numbers, made_by="python runs/heads_study.py", see
 COLOURED = {"taylor": style.ORANGE, "magnitude": style.GREY, MEASURED: style.BLACK,
             EVERY_SUBSET: style.BLACK, "random": style.GREY}  # fmt: skip
 DRAWN = {
-    "rho": "one head: median ρ with\nthe loss gained without it",
-    "removed": "together: share of heads\nthat go at the limit",
+    "rho": "one head alone:\nmedian ρ with the\nloss gained",
+    "removed": "together:\nshare of heads that\ngo at the limit",
 }
 
 

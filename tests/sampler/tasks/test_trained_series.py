@@ -306,6 +306,13 @@ def test_from_python(folder):
     costs, errors = heads.measured["zero_loss"].values, heads.measured["zero_loss"].errors
     assert np.all(np.isfinite(costs))
     assert np.all(np.array(errors) > 0)
+    # Together: a layer keeps a head, and the first that goes costs what it costs alone.
+    found = sampler.removable(task, network, loss=1e9, starts=1, score="removed", progress=False)
+    assert len(found.heads) == 2
+    (layer, head), *_ = found.order.test.removed[1]
+    alone = heads.heads.index((layer, head))
+    np.testing.assert_allclose(found.order.test.at(1), (costs[alone], errors[alone]), rtol=1e-10)
+    assert alone == int(np.argmin(heads.predicted["removed"].values))
 
 
 @pytest.mark.parametrize(
