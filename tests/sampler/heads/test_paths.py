@@ -345,9 +345,9 @@ def test_the_table_and_the_figure_say_how_many_can_go(compressed):
     curve = found.removed[NETWORK]["slope"]
     _, kept, share, half = by_name["trained network, by |∂loss/∂gate|"]
     assert kept.startswith(f"paths {curve.fewest()}")
-    assert share == curve.fewest() / PATHS
+    assert share.value == curve.fewest() / PATHS
     cost = curve.cost["accuracy"]
-    assert half == (cost.values[3], cost.errors[3])
+    assert (half.value, half.error) == (cost.values[3], cost.errors[3])
     assert len(table.rows) == sum(
         len(curves) for of in (found.removed, found.ranks) for curves in of.values()
     )
