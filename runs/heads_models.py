@@ -38,6 +38,10 @@ SYMBOLS, WIDTH, BATCH = 8, 32, 64
 # Examples of the theory, of predictions, and of what removal costs.
 LEARNED, VALIDATION, UNSEEN = 100, 1000, 4000
 RECIPES = Path(__file__).parent
+# What the theory sees of a model: all of it, every head as a path by itself, two layers.
+WHOLE: dict = {}
+SINGLE: dict = {"paths": "single"}
+WINDOW: dict = {"layers": (5, 6)}
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def train_encoder(model: Encoder, draw, steps: int) -> None:
 
 
 def encoder(
-    task: str, layers: int, heads: int, steps: int, seed: int, folder: Path, **settings
+    task: str, layers: int, heads: int, steps: int, seed: int, folder: Path, settings: dict = WHOLE
 ) -> TrainedModel:
     """An encoder trained on a task, or kept in the folder; 𝒯 = 0.1 in the theory."""
     torch.manual_seed(seed)
@@ -349,7 +353,6 @@ def masked_rxnfp(folder: Path) -> TrainedModel:
     return masked(model, words, list(reactions()), "masked atom", (["O"], ["N"]), OF_REACTIONS)
 
 
-SINGLE, WINDOW = {"paths": "single"}, {"layers": (5, 6)}
 MODELS: dict[str, Callable[[Path], TrainedModel]] = {
     **{f"look_up_2x4_{seed}": partial(encoder, "look_up", 2, 4, 500, seed) for seed in range(3)},
     **{f"induction_2x4_{seed}": partial(encoder, "induction", 2, 4, 6000, seed) for seed in (0, 1)},
@@ -360,11 +363,11 @@ MODELS: dict[str, Callable[[Path], TrainedModel]] = {
     **{f"one_shot_{name}": partial(one_shot, name) for name in "ABCDEFGH"},
 }  # fmt: skip
 DEEP: dict[str, Callable[[Path], TrainedModel]] = {
-    "look_up_6x4_0_single": partial(encoder, "look_up", 6, 4, 1000, 0, **SINGLE),
-    "look_up_6x4_0_window": partial(encoder, "look_up", 6, 4, 1000, 0, **WINDOW),
+    "look_up_6x4_0_single": partial(encoder, "look_up", 6, 4, 1000, 0, settings=SINGLE),
+    "look_up_6x4_0_window": partial(encoder, "look_up", 6, 4, 1000, 0, settings=WINDOW),
     "digits_4x2_0_whole": partial(encoder, "digits", 4, 2, 600, 0),
-    "digits_4x2_0_single": partial(encoder, "digits", 4, 2, 600, 0, **SINGLE),
-    "look_up_12x4_0_single": partial(encoder, "look_up", 12, 4, 1500, 0, **SINGLE),
+    "digits_4x2_0_single": partial(encoder, "digits", 4, 2, 600, 0, settings=SINGLE),
+    "look_up_12x4_0_single": partial(encoder, "look_up", 12, 4, 1500, 0, settings=SINGLE),
     "reaction_class_single": deprotections,
     "masked_atom_rxnfp_single": masked_rxnfp,
 }
