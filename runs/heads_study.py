@@ -299,7 +299,7 @@ for group, of in GROUPS.items():
         "together": len(set(of) & set(joint)),
     }
     print(f"\n{group}: {numbers['counts'][group]}")
-    for key in [*COLUMNS, "random"]:
+    for key in COLUMNS:
         row = {
             measure: over_models(statistic, {name: value(name, key) for name in of})
             for measure, (statistic, value) in MEASURES.items()

@@ -5,7 +5,7 @@ Nothing here needs JAX, so that sizes are known without it.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 
@@ -227,6 +227,13 @@ class AttentionPaths:
     def uses(self, layer: int, head: int) -> Bool[np.ndarray, " path"]:
         """Which paths pass through `head` of `layer` (both counted from 0)."""
         return self.indices[:, layer] == head
+
+    def through(self, heads: Collection[tuple[int, int]]) -> Bool[np.ndarray, " path"]:
+        """Which paths pass through any of these heads (layer, head)."""
+        found = np.zeros(self.count, bool)
+        for layer, head in heads:
+            found |= self.uses(layer, head)
+        return found
 
     def subset(self, kept: Sequence[Sequence[int]]) -> Int[np.ndarray, " kept_path"]:
         """Flat positions of the paths whose heads are all kept, in the order of the kept heads.

@@ -244,7 +244,4 @@ def mean_without(
 
     They are removed after learning: all other paths keep what they learned beside these heads.
     """
-    lost = np.zeros(paths.count, dtype=bool)
-    for layer, head in removed:
-        lost |= paths.uses(layer, head)
-    return contributions[:, ~lost].sum(axis=1)
+    return contributions[:, ~paths.through(removed)].sum(axis=1)

@@ -13,17 +13,20 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from sampler.heads.derivatives import over_examples, places_of
+from sampler.heads.derivatives import places_of
 from sampler.heads.gates import GatedModel, Head, Numbering, Replacement, closed_gates
 from sampler.heads.measures import (
     Loss,
+    Numbers,
     Outputs,
     integrated_slopes,
-    loss_slopes,
     losses,
+    mean_performance,
+    paired_costs,
+    performance,
+    slopes_of_loss,
     swapped_slopes,
 )
-from sampler.heads.removal import Numbers
 from sampler.heads.steps import WorkSteps
 from theory.observables import binomial_error, correct, labels_are_classes
 
@@ -84,12 +87,11 @@ class Candidates:
 
     def left(self, removed: Sequence[Head]) -> list[int]:
         """Places of the heads that may go next."""
-        gone = [sum(layer == at for at, _ in removed) for layer in range(len(self.counts))]
-        last = [not self.emptied and self.counts[at] - gone[at] == 1 for at in range(len(gone))]
+        left = left_in_layers(self.counts, removed)
         return [
             place
-            for place, head in enumerate(self.heads)
-            if head not in removed and not last[head[0]]
+            for place, (layer, head) in enumerate(self.heads)
+            if (layer, head) not in removed and (self.emptied or left[layer] > 1)
         ]
 
 
@@ -161,18 +163,10 @@ class RemovableModel:
 
     def curve(self, sets: Sequence[Sequence[Head]], heads: Numbering) -> RemovalCurve:
         """The cost of each of these sets, the first of which is empty."""
-        found = [self.outputs(some) for some in sets]
-        gained = np.stack([losses(self.loss, one, self.labels) for one in found])
+        costs = paired_costs(self.loss, [self.outputs(some) for some in sets], self.labels)
         shown = dict(zip(heads.gates, heads.shown, strict=True))
-        accuracy = None
-        if labels_are_classes(self.labels):
-            right = np.stack([correct(one, self.labels).astype(float) for one in found])
-            accuracy = Numbers.of(over_examples(right[0] - right))
-        return RemovalCurve(
-            tuple(tuple(shown[head] for head in some) for some in sets),
-            Numbers.of(over_examples(gained - gained[0])),
-            accuracy,
-        )
+        removed = tuple(tuple(shown[head] for head in some) for some in sets)
+        return RemovalCurve(removed, costs["loss"], costs.get("accuracy"))
 
     # --- numbers of its heads, without those that are removed
 
@@ -184,8 +178,9 @@ class RemovableModel:
     def slopes(self, removed: Sequence[Head]) -> Float[np.ndarray, "head example"]:
         """∂L/∂g of each example by the gate of each head."""
         gates = closed_gates(self.model.heads, removed)
-        along = loss_slopes(self.loss, self.model.outputs(gates, self.replacement), self.labels)
-        return self.model.slopes(along, self.replacement, gates).T[self.places]
+        return slopes_of_loss(self.model, self.labels, self.loss, gates, self.replacement)[
+            self.places
+        ]
 
     def taylor(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
         """The mean of |∂L/∂g|."""
@@ -239,7 +234,7 @@ class JointRemoval:
 
     heads     (layer from 1, head from 0) that may go
     unpruned  loss and accuracy of the whole model on test examples, with errors over them
-    orders    key of JOINT → orders by that number; "random" has several
+    orders    key of SCORES → orders by that number; "random" has several
     seconds   that each took to be found
     """
 
@@ -309,20 +304,16 @@ def removed_together(
         with steps.kept():
             orders[EVERY_SUBSET] = (judged(best),)
     whole = test.outputs([])
-    unpruned = {"loss": over_examples(losses(test.loss, whole, test.labels)[None])}
-    if labels_are_classes(test.labels):
-        unpruned["accuracy"] = over_examples(correct(whole, test.labels).astype(float)[None])
-    notes = notes_of_whole(whole, test.labels)
     return JointRemoval(
         heads=heads.shown,
         loss=test.loss,
         replacement=test.replacement,
         examples_validation=len(validation.labels),
         examples_test=len(test.labels),
-        unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in unpruned.items()},
+        unpruned=mean_performance(performance(test.loss, whole, test.labels)),
         orders=orders,
         seconds=seconds,
-        notes=notes,
+        notes=notes_of_whole(whole, test.labels),
     )
 
 

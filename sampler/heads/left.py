@@ -26,6 +26,7 @@ from sampler.heads.gates import Head
 from sampler.heads.joint import Ranking, left_in_layers
 from sampler.heads.measures import Lost, Outputs, TheoryWithoutHeads, losses
 from theory import (
+    GateResponse,
     InfiniteWidth,
     OrderParameters,
     contributions_by_head,
@@ -59,6 +60,11 @@ class TheoryLeft:
     solved: TheoryWithoutHeads
     at: OrderParameters | None
     action: float
+
+    @cached_property
+    def response(self) -> GateResponse:
+        """Derivatives by all gates; one Hessian serves slopes, sizes and evidence."""
+        return gate_response(self.solved.learning, self.at, self.solved.attended)
 
 
 @dataclass(frozen=True)
@@ -130,21 +136,19 @@ class JointTheory:
         if key == "score":
             return left.solved.scores(kept)
         if key == EVIDENCE_SLOPE:
-            response = gate_response(left.solved.learning, left.at, left.solved.attended)
-            return -0.5 * response.action[places_of(kept, self.whole.paths.heads)]
+            return -0.5 * left.response.action[places_of(kept, self.whole.paths.heads)]
         mean, slopes = self._slopes(key.removesuffix(SIZE), left)
         slopes = slopes[..., places_of(kept, self.whole.paths.heads)]
         return predictions_of_slopes(key.removesuffix(SIZE), mean, slopes, self.labels)[key].value
 
     def _slopes(self, key: str, left: TheoryLeft) -> tuple[np.ndarray, np.ndarray]:
         """m(x), and its slopes by all gates."""
-        learning, seen = left.solved.learning, left.solved.attended
-        terms = left.solved.contributions if left.at is not None or key == AFTER else None
-        if key == AFTER:
+        if key in (AFTER, LEARNING):
+            terms = left.solved.contributions
+            if key == LEARNING:
+                return terms.sum(axis=1), left.response.with_learning
             return terms.sum(axis=1), contributions_by_head(terms, self.whole.paths)
-        if key == LEARNING:
-            return terms.sum(axis=1), gate_response(learning, left.at, seen).with_learning
-        wide, again = slopes_at_infinite_width(learning, seen)
+        wide, again = slopes_at_infinite_width(left.solved.learning, left.solved.attended)
         if key == INFINITE_LEARNING:
             return wide.sum(axis=1), again
         return wide.sum(axis=1), contributions_by_head(wide, self.whole.paths)
@@ -161,8 +165,7 @@ class JointTheory:
             part, seen = heads_closed(learning, gone, attended)
             return TheoryLeft(replace(self.whole, learning=part, attended=seen), None, np.nan)
         if not self.again:  # paths that are gone send nothing, the others what they learned
-            uses = [self.whole.paths.uses(*head) for head in gone]
-            closed = np.any(uses, axis=0) if gone else np.zeros(self.whole.paths.count, bool)
+            closed = self.whole.paths.through(gone)
             seen = np.where(closed[None, :, None], 0.0, np.asarray(attended))
             return TheoryLeft(replace(self.whole, attended=seen), None, np.nan)
         key = frozenset(gone)

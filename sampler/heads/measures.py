@@ -101,6 +101,32 @@ class Numbers:
         return cls(*(tuple(map(float, np.asarray(part))) for part in (found.value, found.mcse)))
 
 
+def performance(
+    loss: Loss, outputs: Outputs, labels: Outputs
+) -> dict[str, Float[np.ndarray, " example"]]:
+    """Loss of each example, and whether it is right where labels are classes, by measure."""
+    found = {"loss": losses(loss, outputs, labels)}
+    if labels_are_classes(labels):
+        found["accuracy"] = correct(outputs, labels).astype(float)
+    return found
+
+
+def mean_performance(
+    found: Mapping[str, Float[np.ndarray, " example"]],
+) -> dict[str, tuple[float, float]]:
+    """Means over examples with their standard errors, by measure."""
+    means = {key: over_examples(values[None]) for key, values in found.items()}
+    return {key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()}
+
+
+def paired_costs(loss: Loss, outputs: Sequence[Outputs], labels: Outputs) -> dict[str, Numbers]:
+    """Loss gained, and accuracy lost where labels are classes, against the first of the outputs."""
+    found = [performance(loss, one, labels) for one in outputs]
+    values = {key: np.stack([one[key] for one in found]) for key in found[0]}
+    lost = {key: of[0] - of if key == "accuracy" else of - of[0] for key, of in values.items()}
+    return {key: Numbers.of(over_examples(one)) for key, one in lost.items()}
+
+
 @dataclass(frozen=True)
 class Lost:
     """Loss gained, and right answers lost, without each head [head, example]; NaN: not found."""
@@ -175,6 +201,18 @@ def predictions_of_model(
     return {key: one for key, one in found.items() if np.isfinite(one.value).any()}
 
 
+def slopes_of_loss(
+    model: GatedModel,
+    labels: Outputs,
+    loss: Loss,
+    gates: Float[np.ndarray, " head"],
+    replacement: Replacement = "zero",
+) -> Float[np.ndarray, "head example"]:
+    """∂L/∂g_h of every head and example, with these gates."""
+    along = loss_slopes(loss, model.outputs(gates, replacement), labels)
+    return model.slopes(along, replacement, gates).T
+
+
 def swapped_slopes(
     model: GatedModel, labels: Outputs, loss: Loss, gates: np.ndarray | None = None
 ) -> Float[np.ndarray, "head example"]:
@@ -203,8 +241,7 @@ def integrated_slopes(
     gates = np.ones(sum(model.heads)) if gates is None else gates
     found = np.zeros((len(labels), len(gates)))
     for node, weight in zip((places + 1.0) / 2.0, weights / 2.0, strict=True):
-        along = loss_slopes(loss, model.outputs(node * gates, "zero"), labels)
-        found += weight * model.slopes(along, "zero", node * gates)
+        found += weight * slopes_of_loss(model, labels, loss, node * gates).T
     return (gates * found).T
 
 
@@ -256,9 +293,7 @@ class TheoryWithoutHeads:
 
     def zeroed(self, heads: Sequence[Head]) -> Outputs:
         """Rows and columns of U_1 zeroed: with it the readout of the rest is learned again."""
-        gone = np.zeros(self.paths.count, bool)
-        for layer, head in heads:
-            gone |= self.paths.uses(layer, head)
+        gone = self.paths.through(heads)
         rows = np.repeat(gone, len(self.factor) // len(gone))[:, None]
         mean, _ = predict(self.predictor, jnp.asarray(np.where(rows, 0.0, self.factor)))
         return np.asarray(mean)

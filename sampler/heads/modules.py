@@ -149,7 +149,7 @@ class GatedModule:
         batch: list[int],
     ) -> Any:
         """Slopes of some examples by how far heads send what they do of the other examples."""
-        torch, starts = torch_module(), np.cumsum([0, *self.heads])
+        torch = torch_module()
         opened = torch.as_tensor(gates)[None]
         own, swapped = (
             self._sent(batch, others.mixed(batch, share), opened) for share in (1.0, 0.0)
@@ -159,10 +159,7 @@ class GatedModule:
             moved = torch.zeros_like(found).requires_grad_()
 
             def change(layer: int, sent: Any, moved: Any = moved) -> Any:
-                share, gate = (
-                    one[:, starts[layer] : starts[layer + 1]].to(sent)[:, None, :, None]
-                    for one in (moved, opened)
-                )
+                share, gate = (self._of_layer(one, layer, sent) for one in (moved, opened))
                 return gate * (sent + share * (swapped[layer] - own[layer]))
 
             outputs = self._run(batch, others.mixed(batch, step / steps), change)
@@ -175,11 +172,11 @@ class GatedModule:
 
     def _sent(self, batch: list[int], mix: Mix, gates: Any) -> dict[int, Any]:
         """What the heads of every layer send before their gates, of inputs that are mixed."""
-        sent, starts = {}, np.cumsum([0, *self.heads])
+        sent: dict[int, Any] = {}
 
         def keep(layer: int, one: Any) -> Any:
             sent[layer] = one
-            return gates[:, starts[layer] : starts[layer + 1]].to(one)[:, None, :, None] * one
+            return self._of_layer(gates, layer, one) * one
 
         with torch_module().no_grad():
             self._run(batch, mix, keep)
@@ -212,15 +209,19 @@ class GatedModule:
 
     def _part(self, batch: list[int], gates: Any, means: list[Any] | None) -> Any:
         """f [example, output] of some examples, with gates [example or 1, head]; None: as it is."""
-        starts = np.cumsum([0, *self.heads])
 
         def change(layer: int, sent: Any) -> Any:
-            gate = gates[:, starts[layer] : starts[layer + 1]].to(sent)[:, None, :, None]
+            gate = self._of_layer(gates, layer, sent)
             if means is None:
                 return gate * sent
             return gate * sent + (1.0 - gate) * means[layer][: sent.shape[1]].to(sent)
 
         return self._run(batch, None, None if gates is None else change)
+
+    def _of_layer(self, gates: Any, layer: int, sent: Any) -> Any:
+        """Gates [example or 1, head] of one layer, shaped to multiply what its heads send."""
+        first = sum(self.heads[:layer])
+        return gates[:, first : first + self.heads[layer]].to(sent)[:, None, :, None]
 
     def _means(self, replacement: Replacement) -> list[Any] | None:
         """The mean outputs of every layer with the weights of now; None where 0 replaces heads."""

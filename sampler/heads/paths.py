@@ -14,10 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.analysis.estimate import Estimate
-from sampler.heads.measures import Numbers, losses, over_examples
+from sampler.heads.measures import Numbers, paired_costs
 from sampler.problem import square_roots
 from theory import LearningProblem, path_contributions
-from theory.observables import correct, labels_are_classes
 
 # Who is compressed: the trained network; the theory's predictor.
 NETWORK, THEORY = "model", "theory"
@@ -119,12 +118,7 @@ def curve_of(
     outputs: Float[np.ndarray, "step example out"], labels: Outputs, removed: Sequence[int] = ()
 ) -> Curve:
     """Costs of outputs with fewer and fewer kept, one by one, against the first."""
-    loss = np.stack([losses("squared", one, labels) for one in outputs])
-    lost = {"loss": loss - loss[0]}
-    if labels_are_classes(labels):
-        right = correct(outputs, labels).astype(float)
-        lost["accuracy"] = right[0] - right
-    cost = {key: Numbers.of(over_examples(values)) for key, values in lost.items()}
+    cost = paired_costs("squared", list(outputs), labels)
     return Curve(tuple(range(len(outputs), 0, -1)), cost, tuple(removed))
 
 

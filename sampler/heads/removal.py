@@ -20,12 +20,13 @@ from sampler.heads.measures import (
     Numbers,
     Outputs,
     Without,
-    losses,
+    mean_performance,
     over_examples,
+    performance,
 )
 from sampler.heads.paths import CompressedPaths
 from sampler.heads.steps import WorkSteps
-from theory.observables import binomial_error, correct, labels_are_classes
+from theory.observables import binomial_error, correct
 
 # Who loses heads: the trained model; the theory, with zeros in its U₁; the theory solved again.
 MODEL, ZEROED, SOLVED_AGAIN = "model", "zeroed", "solved_again"
@@ -114,9 +115,7 @@ class MeasuredHeads:
         """
         steps = steps or WorkSteps()
         whole = ways["zero"]([])
-        unpruned = {"loss": losses(loss, whole, labels)[None]}
-        if labels_are_classes(labels):
-            unpruned["accuracy"] = correct(whole, labels).astype(float)[None]
+        unpruned = {key: one[None] for key, one in performance(loss, whole, labels).items()}
         measured = {}
         for way, without in ways.items():
             phase = f"heads removed, {way}"
@@ -129,12 +128,11 @@ class MeasuredHeads:
 
     def judging(self, predicted: Mapping[str, Estimate], **settings: Any) -> RemovedHeads:
         """Hold predictions against this; `settings` are the further fields of the result."""
-        means = {key: over_examples(values) for key, values in self.unpruned.items()}
         return RemovedHeads(
             heads=self.heads.shown,
             loss=self.loss,
             examples_test=self.unpruned["loss"].shape[1],
-            unpruned={key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()},
+            unpruned=mean_performance({key: one[0] for key, one in self.unpruned.items()}),
             measured={key: Numbers.of(over_examples(lost)) for key, lost in self.lost.items()},
             predicted={
                 key: judged_numbers(predicted[key], self.lost)
