@@ -14,6 +14,7 @@ network      the forward pass, summed over paths
 transformer  a network trained by gradient descent, whose attention is then fixed
 tasks        inputs and labels, with the attention matrices they fix
 token_network  a network outside the theory, followed token by token
+token_problem  such a network with its data
 learned_problem  a network whose attention is sampled, with its data
 posterior    the densities that can be sampled
 problem      recipe and task joined, for the theory or outside it

@@ -18,8 +18,8 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 ORDER = (
     "errors", "registry", "numerics", "convergence", "compiled", "attention", "network",
     "posterior", "mcmc", "recipes", "storage", "images", "transformer", "tasks", "token_network",
-    "learned_problem", "problem", "teacher", "analysis", "presentation", "heads", "jobs", "api",
-    "command_line", "cli", "__main__",
+    "token_problem", "learned_problem", "problem", "teacher", "analysis", "presentation", "heads",
+    "jobs", "api", "command_line", "cli", "__main__",
 )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
-from sampler.problem import TokenProblem
 from sampler.token_network import TokenNetwork, TokenSplit
+from sampler.token_problem import TokenProblem
 from tests.assertions import assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command

@@ -1,0 +1,190 @@
+"""From a recipe and the tokens of its task to a network outside the theory with its data."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sampler.errors import InputError
+from sampler.mcmc.kept import (
+    LOG_LIKELIHOOD,
+    LOG_PRIOR,
+    MOST_POINTWISE,
+    PREDICTOR_VALIDATION,
+    PREDICTORS,
+)
+from sampler.posterior.density import Density, specialised
+from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.numpyro_model import Model, make_model_of_weights
+from sampler.posterior.pointwise import LabelledExamples
+from sampler.posterior.prior import prior_keys
+from sampler.posterior.weights import weight_model, weight_priors
+from sampler.recipes.recipe import Recipe
+from sampler.tasks.splits import StreamedSplit
+from sampler.tasks.task import Task
+from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, predict_split
+from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.programs import program
+
+
+@dataclass(frozen=True)
+class TokenProblem:
+    """A network outside the theory with its data, and the names that its tables have.
+
+    It has no attended inputs: theory and collapsed spaces have nothing to work on. The validation
+    set is None where the task has none.
+    """
+
+    network: TokenNetwork
+    train: TokenSplit
+    labels: Float[Array, "example output"]
+    temperature: float
+    test: TokenSplit
+    labels_test: Float[np.ndarray, "test output"] | None
+    path_names: tuple[str, ...]
+    head_names: tuple[tuple[str, ...], ...]
+    validation: TokenSplit | None = None
+    labels_validation: Float[np.ndarray, "validation output"] | None = None
+    hyper_priors: HyperPriors = KNOWN
+    layer_numbers: tuple[int, ...] = ()
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.network.architecture
+
+    @property
+    def attended_validation(self) -> None:
+        """There are no attended inputs."""
+
+    def density(self, space: str, precision: str, keep_weights: bool) -> Density:
+        """The posterior of all weights in this precision; per draw f(x), and weights if kept.
+
+        The values are not linear, or normalised between layers: there is no product of weights
+        along a path, so no overlap U_l is observed. Raises ValueError for another space.
+        """
+        if space != "weights":
+            raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
+        problem = self.astype(precision)
+        labels, hyper_priors = problem.labels, problem.hyper_priors
+        network = replace(problem.network, architecture=problem.architecture.sizes)
+        temperature = jnp.asarray(problem.temperature, labels.dtype)
+        variances = jnp.asarray(problem.architecture.variances, labels.dtype)
+        return Density(
+            name="weights",
+            model=specialised(
+                weight_model,
+                architecture=network.architecture,
+                hyper_priors=hyper_priors,
+                predict=specialised(predict_split, network=network),
+            ),
+            arguments=(problem.train.arrays, labels, temperature, variances),
+            priors=weight_priors(network.architecture, variances, hyper_priors),
+            observe=specialised(observe_tokens, network=network, keep_weights=keep_weights),
+            observed=(
+                temperature,
+                variances,
+                problem.test.arrays,
+                None if problem.validation is None else problem.validation.arrays,
+                problem.training_examples,
+            ),
+        )
+
+    @property
+    def training_examples(self) -> LabelledExamples | None:
+        """The examples of which every draw says something; None where they are too many."""
+        if len(self.labels) >= MOST_POINTWISE:
+            return None
+        return LabelledExamples(self.train.arrays, self.labels)
+
+    def prior_draws(self, keep_weights: bool, count: int, seed: int) -> dict[str, np.ndarray]:
+        """Draws [draw, …] without data by name; what depends on tokens by the model itself."""
+        observe = self.density("weights", "float64", keep_weights)
+        found = _observed_prior(prior_keys(seed, count), observe)
+        known = {name: np.asarray(values) for name, values in found.items()}
+        return {name: v for name, v in known.items() if name not in NOT_OF_PRIOR}
+
+    def flat_density(self, space: str) -> FlatDensity:
+        """The posterior of all weights as a function of one flat vector."""
+        return FlatDensity(self.density(space, "float64", False), 0.0)
+
+    def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
+        """The posterior of all weights as a NumPyro model.
+
+        Inputs are pairs of tokens and attention matrices, `TokenSplit.arrays`.
+        """
+        if space != "weights":
+            raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
+        network = replace(self.network, architecture=self.architecture.sizes)
+        return make_model_of_weights(
+            self.train.arrays,
+            self.labels,
+            self.test.arrays,
+            sites,
+            temperature=self.temperature,
+            architecture=self.architecture,
+            hyper_priors=self.hyper_priors,
+            predict=specialised(predict_split, network=network),
+        )
+
+    def astype(self, dtype) -> "TokenProblem":
+        return replace(
+            self,
+            train=self.train.astype(dtype),
+            labels=jnp.asarray(self.labels, dtype),
+            test=self.test.astype(dtype),
+            validation=None if self.validation is None else self.validation.astype(dtype),
+        )
+
+
+# What is read off a position and says something of data, or of the test set.
+NOT_OF_PRIOR = (LOG_LIKELIHOOD, LOG_PRIOR, PREDICTOR_VALIDATION, *PREDICTORS)
+
+
+@program
+def _observed_prior(keys, density: Density):
+    def one(key):
+        return density.observables(key, density.draw_prior(key))
+
+    return jax.lax.map(one, keys)
+
+
+def make_token_problem(
+    recipe: Recipe, task: Task, architecture: Architecture, hyper_priors: HyperPriors
+) -> TokenProblem:
+    """Join the tokens of a task with the recipe's network, in float64."""
+    settings, validation = recipe.network, task.validation
+    for name, split in (("train", task.train), ("test", task.test), ("validation", validation)):
+        if isinstance(split, StreamedSplit):
+            raise InputError(
+                f"network ({name} split)",
+                f"{split.examples:,} examples",
+                "a network outside the theory follows all tokens, and these examples are too many "
+                "to be held; use fewer of them",
+            )
+        if split is not None and split.lengths is not None and settings.readout == "mean":
+            raise InputError(
+                "network.readout",
+                "mean",
+                f"the sequences of {name} have {split.lengths.min()} to {split.lengths.max()} "
+                'tokens, and outside the theory only one token can be read of such: use "last" or '
+                '"first"',
+            )
+    network = TokenNetwork(
+        architecture, task.pairs, settings.values, settings.layer_norm, settings.readout
+    )
+    return TokenProblem(
+        network,
+        TokenSplit.of(task.train, settings.readout),
+        jnp.asarray(task.train.labels),
+        recipe.posterior.temperature,
+        TokenSplit.of(task.test, settings.readout),
+        task.test.labels,
+        task.path_names,
+        task.head_names,
+        None if validation is None else TokenSplit.of(validation, settings.readout),
+        None if validation is None else validation.labels,
+        hyper_priors,
+        task.numbers,
+    )
