@@ -115,7 +115,7 @@ def make_network(
     widths: int | Sequence[int] | Literal['infinite'], *, variances: float | Sequence[float] = 1.0,
     readout: Literal['last', 'first', 'mean'] | None = None,
     heads: Sequence[Sequence[int]] | None = None, hypernetwork: bool | Sequence[bool] = False,
-    values: Literal['linear', 'relu'] = 'linear', layer_norm: bool = False,
+    values: Literal['linear', 'relu', 'erf', 'gelu'] = 'linear', layer_norm: bool = False,
     temperature: float = 0.01, temperature_spread: float = 0.0, variance_spread: float = 0.0,
 ) -> ChosenNetwork:
     """Choose a network and its temperature; lists meet the layers of a task when it is used."""

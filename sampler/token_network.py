@@ -21,9 +21,9 @@ from sampler.posterior.density import (
 from sampler.posterior.pointwise import LabelledExamples, given_weights
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import Split
-from theory.architecture import Architecture
+from theory.activations import activation
+from theory.architecture import Architecture, Values
 
-Values = Literal["linear", "relu"]
 Weights = Mapping[str, Array]
 Matrices = tuple[Float[Array, "_head key query"], ...]
 # Hidden vectors of all tokens that are held at a time, for each chain.
@@ -38,11 +38,10 @@ class TokenNetwork:
     """A network whose tokens are followed one by one.
 
         z^1_t = V_0 x_t/√D
-        z^{l+1}_t = Σ_h Σ_s φ(V_l^h z^l_s) Ω^{l,h}_{st} / √(H_l N_l)
+        z^{l+1}_t = Σ_h Σ_s φ(V_l^h z^l_s/√N_l) Ω^{l,h}_{st} / √H_l
         f = a z^{L+1} t* / √N_a
 
-    values         "linear": φ(u) = u; "relu": φ(u) = √2 max(u, 0), where √2 keeps the second moment
-                   of a symmetric u
+    values         φ: "linear", "relu", "erf" or "gelu" (`theory.activations`)
     hypernetworks  one entry per attention; where true, it serves two layers of weights,
 
                        z^{l+2}_t = Σ_s W_out(Ω_st) φ(W_val(Ω_st) z^l_s),
@@ -133,7 +132,8 @@ def predict_example(
             omega = omega[:, :, READ[network.readout]]  # no other query of the last layer is read
         values = scaled(weights[f"V_{layer}"])
         if network.hypernetworks[place]:
-            outputs = scaled(weights[f"V_{layer + 1}"])
+            values = values / values.shape[0] ** 0.5
+            outputs = scaled(weights[f"V_{layer + 1}"]) / values.shape[0] ** 0.5
             by_head = jnp.einsum("hmn,kn->hkm", values, hidden)
             inner = activation(jnp.einsum("hkq,hkm->kqm", omega, by_head), network.values)
             # Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s): tokens are summed before W_out, of which there is
@@ -141,21 +141,15 @@ def predict_example(
             hidden = jnp.einsum("hum,hqm->qu", outputs, jnp.einsum("hkq,kqm->hqm", omega, inner))
         else:
             moved = activation(jnp.einsum("hmn,kn->hkm", values, hidden), network.values)
-            hidden = jnp.einsum("hkm,hkq->qm", moved, omega)
+            hidden = jnp.einsum("hkm,hkq->qm", moved, omega) / values.shape[0] ** 0.5
         if network.layer_norm:
             hidden = layer_normalised(hidden)
     return weights["a"] @ hidden.mean(axis=0) / arch.widths[-1] ** 0.5
 
 
 def scaled(values: Float[Array, "head above below"]) -> Float[Array, "head above below"]:
-    """V_l/√(H_l N_l)."""
-    heads, _, below = values.shape
-    return values / (heads * below) ** 0.5
-
-
-def activation(values: Float[Array, "..."], kind: Values) -> Float[Array, "..."]:
-    """u, or √2 max(u, 0)."""
-    return values if kind == "linear" else 2**0.5 * jax.nn.relu(values)
+    """V_l/√N_l."""
+    return values / values.shape[2] ** 0.5
 
 
 def layer_normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token unit"]:

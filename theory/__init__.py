@@ -34,6 +34,7 @@ from types import ModuleType
 CONTENTS = {
     "programs": "program",
     "architecture": "Architecture AttentionPaths",
+    "activations": "activation",
     "path_kernels": "attended_inputs pair_matrices path_features path_kernels "
     "FeatureForm KernelForm SymmetricKernelForm NoisyKernel",
     "energy": "LabelEnergy LearningProblem",

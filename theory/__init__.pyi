@@ -2,6 +2,7 @@
 
 from theory.programs import program as program
 from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
+from theory.activations import activation as activation
 from theory.path_kernels import (
     attended_inputs as attended_inputs, pair_matrices as pair_matrices,
     path_features as path_features, path_kernels as path_kernels, FeatureForm as FeatureForm,

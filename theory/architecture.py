@@ -8,10 +8,13 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+# Functions of values, `theory.activations`.
+Values = Literal["linear", "relu", "erf", "gelu"]
 # Up to this many coordinates the Hessian is formed and factorised; above, only its products.
 DENSE_COORDINATES = 500
 # Up to this many Bartlett coordinates the Hessian of the exact posterior is formed at its mode.

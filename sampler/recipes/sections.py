@@ -32,7 +32,7 @@ from sampler.recipes.limits import (
     none_or_several,
     positive_or_positives,
 )
-from theory.architecture import Architecture
+from theory.architecture import Architecture, Values
 
 
 class Mark(Enum):
@@ -143,8 +143,9 @@ class NetworkSection(Section):
     hypernetwork: Switch | tuple[Switch, ...] = False
     """Whether heads make two layers of weights, of values and of outputs, each with a width and a
     variance of its own: in all layers of attention, or a list by layer."""
-    values: Literal["linear", "relu"] = "linear"
-    """The function of values; "relu" is outside the theory, and only sampled."""
+    values: Values = "linear"
+    """The function of values, scaled to keep the second moment; all but "linear" are outside the
+    theory, and only sampled."""
     layer_norm: Switch = False
     """Normalisation between layers; outside the theory, and only sampled."""
 

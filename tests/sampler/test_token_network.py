@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, product
-from math import sqrt
+from math import erf, sqrt
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from sampler.token_network import READ, TokenNetwork, predict_tokens
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, NetworkData, random_network_data, random_weights
 from theory import Architecture, attended_inputs, pair_matrices
+from theory.activations import ERF, GELU
 
 # A hypernetwork between two layers of other head counts, and one alone; all sizes differ.
 PAIRED = {
@@ -25,7 +26,14 @@ PAIRED = {
         (False, True, False),
     ),
 }
-KINDS = list(product(("linear", "relu"), (False, True)))
+KINDS = [*product(("linear", "relu"), (False, True)), ("erf", False), ("gelu", False)]
+# φ of one number; E φ(u)² = 1 is tested where `theory.activations` is.
+PHI = {
+    "linear": lambda u: u,
+    "relu": lambda u: sqrt(2) * max(u, 0.0),
+    "erf": lambda u: ERF * erf(u),
+    "gelu": lambda u: GELU * u * (1 + erf(u / sqrt(2))) / 2,
+}
 
 
 def network_of(architecture, hypernetworks=None, values="linear", layer_norm=False, readout="last"):
@@ -61,31 +69,29 @@ def compiled(network):
 def loops(network, data, weights):
     """f(x) of every example, one number after the other, as the definition has it."""
     arch = network.architecture
-
-    def phi(number):
-        return number if network.values == "linear" else sqrt(2) * max(number, 0.0)
-
+    phi = PHI[network.values]
     outputs = []
     for example, tokens in enumerate(data.inputs):
         hidden = [weights["V_0"] @ token / sqrt(arch.channels) for token in tokens]
         for place, layer in enumerate(network.lowest_layers):
             omega, V = data.attention[place][example], weights[f"V_{layer}"]
-            heads, scale = len(omega), 1 / sqrt(len(omega) * arch.widths[layer - 1])
+            heads, width = len(omega), arch.widths[layer - 1]
             new = []
             for t in range(len(tokens)):
                 if network.hypernetworks[place]:
                     W = weights[f"V_{layer + 1}"]
                     total = np.zeros(arch.widths[layer + 1])
                     for s in range(len(tokens)):
-                        value = sum(omega[h, s, t] * V[h] * scale for h in range(heads))
-                        inner = np.array([phi(number) for number in value @ hidden[s]])
+                        W_val = sum(omega[h, s, t] * V[h] for h in range(heads))
+                        inner = W_val @ hidden[s] / sqrt(heads * width)
+                        inner = np.array([phi(number) for number in inner])
                         outer = sum(omega[h, s, t] * W[h] for h in range(heads))
                         total += outer @ inner / sqrt(heads * arch.widths[layer])
                 else:
                     total = np.zeros(arch.widths[layer])
                     for h, s in product(range(heads), range(len(tokens))):
-                        moved = np.array([phi(number) for number in V[h] @ hidden[s]])
-                        total += moved * omega[h, s, t] * scale
+                        moved = np.array([phi(u) for u in V[h] @ hidden[s] / sqrt(width)])
+                        total += moved * omega[h, s, t] / sqrt(heads)
                 new.append(total)
             hidden = new
             if network.layer_norm:
