@@ -38,10 +38,10 @@ def markov_chain_task(
     *, heads: Sequence[Sequence[str]] = (('good', 'random'), ('uniform', 'random')),
     inverse_temperature: float = 10.0,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
-    learned: Mapping[str, Any] = None, labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, examples_train: int = 100, examples_test: int = 1000,
-    examples_validation: int = 0, seed: int = 0, head_seed: int = 0, tokens: int = 30,
-    features: int = 200, stay_positive: float = 0.7, stay_negative: float = 0.3,
+    learned: Mapping[str, Any] = None, reads: Literal['inputs', 'stream'] = 'inputs',
+    labels: Literal['task', 'teacher'] = 'task', teacher_seed: int = 0, examples_train: int = 100,
+    examples_test: int = 1000, examples_validation: int = 0, seed: int = 0, head_seed: int = 0,
+    tokens: int = 30, features: int = 200, stay_positive: float = 0.7, stay_negative: float = 0.3,
     parallel_noise: float = 1.0, perpendicular_noise: float = 1.0,
 ) -> ChosenTask:
     """Make hidden Markov chains: sequences of two classes that differ in how often they stay."""
@@ -51,10 +51,10 @@ def time_series_task(
     *, heads: Sequence[Sequence[str]] = (('lag', 'random'), ('uniform', 'random')),
     inverse_temperature: float = 10.0, head_lag: int = 5,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
-    learned: Mapping[str, Any] = None, labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, examples_train: int = 100, examples_test: int = 1000,
-    examples_validation: int = 0, seed: int = 0, head_seed: int = 0, tokens: int = 40,
-    channels: int = 16, lag: int = 5, period: int = 20, phase_noise: float = 0.1,
+    learned: Mapping[str, Any] = None, reads: Literal['inputs', 'stream'] = 'inputs',
+    labels: Literal['task', 'teacher'] = 'task', teacher_seed: int = 0, examples_train: int = 100,
+    examples_test: int = 1000, examples_validation: int = 0, seed: int = 0, head_seed: int = 0,
+    tokens: int = 40, channels: int = 16, lag: int = 5, period: int = 20, phase_noise: float = 0.1,
     noise: float = 0.8,
 ) -> ChosenTask:
     """Make series of a hidden oscillation: half of the channels leads the other, or follows it."""
@@ -65,9 +65,10 @@ def series_archive_task(
     heads: Sequence[Sequence[str]] = (('lag', 'random'), ('uniform', 'random')),
     inverse_temperature: float = 10.0, head_lag: int = 5,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
-    learned: Mapping[str, Any] = None, labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, problem: str | None = None, stride: int | None = None,
-    max_tokens: int = 50, classes: Sequence[str] | None = None, head_seed: int = 0,
+    learned: Mapping[str, Any] = None, reads: Literal['inputs', 'stream'] = 'inputs',
+    labels: Literal['task', 'teacher'] = 'task', teacher_seed: int = 0, problem: str | None = None,
+    stride: int | None = None, max_tokens: int = 50, classes: Sequence[str] | None = None,
+    head_seed: int = 0,
 ) -> ChosenTask:
     """Read labelled series of the UEA archive, or of one's own in one of its formats."""
 
@@ -75,9 +76,9 @@ def series_archive_task(
 def digits_task(
     *, heads: Sequence[Sequence[str]] = (('similar', 'near'),), inverse_temperature: float = 10.0,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
-    learned: Mapping[str, Any] = None, labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, examples_train: int = 100, examples_test: int = 700,
-    examples_validation: int = 0, seed: int = 0, head_seed: int = 0,
+    learned: Mapping[str, Any] = None, reads: Literal['inputs', 'stream'] = 'inputs',
+    labels: Literal['task', 'teacher'] = 'task', teacher_seed: int = 0, examples_train: int = 100,
+    examples_test: int = 700, examples_validation: int = 0, seed: int = 0, head_seed: int = 0,
     classes: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9), patch: Literal[1, 2, 4] = 2,
 ) -> ChosenTask:
     """Cut handwritten digits of 8 × 8 pixels, which come with scikit-learn, into patches."""
@@ -86,10 +87,10 @@ def digits_task(
 def copy_task(
     *, heads: Sequence[Sequence[str]] = (('learned',),), inverse_temperature: float = 0.3,
     form: AttentionVariant | Mapping[str, Any] | Sequence[Any] | None = None,
-    learned: Mapping[str, Any] = None, labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, examples_train: int = 100, examples_test: int = 1000,
-    examples_validation: int = 0, seed: int = 0, head_seed: int = 0, tokens: int = 24,
-    symbols: int = 6, copied_logit: float = 4.0,
+    learned: Mapping[str, Any] = None, reads: Literal['inputs', 'stream'] = 'inputs',
+    labels: Literal['task', 'teacher'] = 'task', teacher_seed: int = 0, examples_train: int = 100,
+    examples_test: int = 1000, examples_validation: int = 0, seed: int = 0, head_seed: int = 0,
+    tokens: int = 24, symbols: int = 6, copied_logit: float = 4.0,
 ) -> ChosenTask:
     """Draw sequences of symbols, labelled by the one before the last, which heads are to find."""
 
@@ -115,8 +116,10 @@ def make_network(
     widths: int | Sequence[int] | Literal['infinite'], *, variances: float | Sequence[float] = 1.0,
     readout: Literal['last', 'first', 'mean'] | None = None,
     heads: Sequence[Sequence[int]] | None = None, hypernetwork: bool | Sequence[bool] = False,
-    values: Literal['linear', 'relu', 'erf', 'gelu'] = 'linear', layer_norm: bool = False,
-    temperature: float = 0.01, temperature_spread: float = 0.0, variance_spread: float = 0.0,
+    values: Literal['linear', 'relu', 'erf', 'gelu'] = 'linear',
+    norm: Literal['none', 'before', 'after'] = 'none', residual: bool = False,
+    mlp: Mapping[str, Any] = None, temperature: float = 0.01, temperature_spread: float = 0.0,
+    variance_spread: float = 0.0,
 ) -> ChosenNetwork:
     """Choose a network and its temperature; lists meet the layers of a task when it is used."""
 

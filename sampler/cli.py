@@ -295,7 +295,7 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
 
     plan = plan_in(arguments.directory)
     one, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
-    refuse_without_theory(one.network, remedy, one.learns_attention)
+    refuse_without_theory(one.outside_theory, remedy, one.learns_attention)
     with locked(arguments.directory), float64():
         from sampler.heads import prune as heads
 

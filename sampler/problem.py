@@ -210,7 +210,7 @@ def build_problem(
     """
     if architecture is None:
         architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
-    if not recipe.network.fits_theory:
+    if not recipe.fits_theory:
         return make_token_problem(recipe, task, architecture, hyper_priors_of(recipe))
     if task.learned is not None:
         return make_learned_problem(recipe, task, architecture, hyper_priors_of(recipe))

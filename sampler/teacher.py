@@ -68,7 +68,7 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
     seed = recipe.task.teacher_seed
     architecture, temperature = drawn_hyper_parameters(recipe, task, seed)
     generator = stream(seed, WEIGHT_STREAM)
-    if recipe.network.fits_theory:
+    if recipe.fits_theory:
         overlaps, outputs_of = linear_teacher(task, recipe, architecture, generator)
     else:
         overlaps, outputs_of = (), token_teacher(task, recipe, architecture, generator)
@@ -83,7 +83,7 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
             labels = outputs[name] + math.sqrt(temperature) * noise
             labelled[name] = with_labels(task.named_splits[name], labels)
     attention = ()
-    if task.learned is not None:
+    if task.learned is not None and not task.learned.stream:
         measured = measured_examples(task.train.examples)
         attention = tuple(matrices[measured] for matrices in task.train.attention)
     teacher = Teacher(overlaps, outputs, temperature, architecture.variances, attention)
@@ -151,20 +151,21 @@ def token_teacher(
     # Only here: plans of other networks are made without JAX.
     import jax.numpy as jnp
 
-    from sampler.token_network import TokenNetwork, TokenSplit, predict_split
+    from sampler.token_network import TokenSplit, network_and_heads, predict_split
 
-    settings = recipe.network
-    network = TokenNetwork(
-        architecture, task.pairs, settings.values, settings.layer_norm, settings.readout
-    )
+    # Heads that read inputs are fixed as the task drew them.
+    reads_stream = task.learned is not None and task.learned.stream
+    known = task if reads_stream else replace(task, learned=None)
+    network, heads = network_and_heads(recipe.network, known, architecture)
     weights = {
-        name: math.sqrt(architecture.weight_variances[name]) * generator.standard_normal(shape)
-        for name, shape in architecture.weight_shapes.items()
+        name: generator.standard_normal(shape) for name, shape in network.weight_shapes.items()
     }
+    for name, layer in network.weight_layers.items():
+        weights[name] *= math.sqrt(network.variances[layer])
 
     def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
         with float64():
-            tokens = TokenSplit.of(block, settings.readout)
+            tokens = TokenSplit.of(block, recipe.network.readout, heads)
             arrays = {name: jnp.asarray(values) for name, values in weights.items()}
             return np.asarray(predict_split(arrays, tokens.arrays, network))
 

@@ -1,10 +1,11 @@
-"""A network outside the theory: values with a ReLU, or normalised between layers.
+"""A network outside the theory: nonlinear values, norms, residuals, MLPs, logits of its stream.
 
 There is no sum over attention paths, so its tokens are followed one by one.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import jax
@@ -12,20 +13,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
+from sampler.attention.sampled import SampledAttention, Tokens
 from sampler.posterior.density import (
     Position,
     observed_hyper_parameters,
     weights_at,
 )
 from sampler.posterior.pointwise import LabelledExamples, given_weights
-from sampler.recipes.sections import paired
+from sampler.recipes.sections import (
+    MlpSection,
+    NetworkSection,
+    lowest_layers,
+    mlp_shapes,
+    paired,
+)
 from sampler.tasks.splits import Split
+from sampler.tasks.task import Task
 from theory.activations import activation
 from theory.architecture import Architecture, Values
 
 Weights = Mapping[str, Array]
-Matrices = tuple[Float[Array, "_head key query"], ...]
+Matrices = tuple[Float[Array, "_head key _query"], ...]
 # Hidden vectors of all tokens that are held at a time, for each chain.
 EXAMPLES_BYTES = 2**28
 # Added to the variance of a normalised layer, as is usual.
@@ -37,20 +47,29 @@ READ = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
 class TokenNetwork:
     """A network whose tokens are followed one by one.
 
-        z^1_t = V_0 x_t/√D
-        z^{l+1}_t = Σ_h Σ_s φ(V_l^h z^l_s/√N_l) Ω^{l,h}_{st} / √H_l
-        f = a z^{L+1} t* / √N_a
+        z_t ← V_0 x_t/√D
+        z_t ← Σ_h Σ_s φ(V_l^h z_s/√N_l) Ω^{l,h}_{st} / √H_l                       for l = 1 … L
+        f = a z t* / √N_a
 
     values         φ: "linear", "relu", "erf" or "gelu" (`theory.activations`)
     hypernetworks  one entry per attention; where true, it serves two layers of weights,
 
-                       z^{l+2}_t = Σ_s W_out(Ω_st) φ(W_val(Ω_st) z^l_s),
+                       z_t ← Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s),
                        W_val(ω) = Σ_h ω_h V_l^h/√(H N_l),  W_out(ω) = Σ_h ω_h V_{l+1}^h/√(H N_{l+1})
 
                    with Ω_st the vector over heads (arXiv 2406.05816; with the ReLU this is HYLA)
-    layer_norm     whether z ← (z − mean)/√(variance + 10⁻⁵) over the units of each token after
-                   every attention, without learned scale
+    mlp            width M and activation ψ of z ← W_2 ψ(W_1 z/√N)/√M after each attention, with
+                   `mlp_in_l` [M, N] and `mlp_out_l` [N, M] of the prior variance σ_l² of V_l (the
+                   upper layer of a hypernetwork); None where there is none
+    norm           n(z) = (z − mean)/√(variance + 10⁻⁵) over the units of each token, without
+                   learned scale. "before": attention, its logits, MLP and readout read n(z) in the
+                   place of z; "after": z ← n(z) after each attention and each MLP; "none"
+    residual       z ← (z + …)/√2 in the place of z ← … for each attention and each MLP, which keeps
+                   the second moment
     readout        t*: "last", "first" or "mean"
+    logits         name and shape of the logit weights of learned heads, standard normal, of which
+                   `SampledAttention` makes Ω
+    stream         whether these read z/√N_l (n(z)/√N_l where the norm is "before"), or inputs
 
     Raises ValueError if `hypernetworks` does not fit the heads of the architecture.
     """
@@ -58,8 +77,12 @@ class TokenNetwork:
     architecture: Architecture
     hypernetworks: tuple[bool, ...]
     values: Values
-    layer_norm: bool
+    norm: Literal["none", "before", "after"]
     readout: Literal["last", "first", "mean"]
+    residual: bool = False
+    mlp: MlpSection | None = None
+    logits: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    stream: bool = False
 
     def __post_init__(self) -> None:
         heads = self.architecture.heads
@@ -76,25 +99,69 @@ class TokenNetwork:
     @property
     def lowest_layers(self) -> tuple[int, ...]:
         """For each attention the first layer l of weights that it serves."""
-        return tuple(
-            1 + place + sum(self.hypernetworks[:place]) for place in range(len(self.hypernetworks))
-        )
+        return lowest_layers(self.hypernetworks)
+
+    @property
+    def variances(self) -> tuple[float, ...]:
+        return self.architecture.variances
+
+    @property
+    def sizes(self) -> "TokenNetwork":
+        """This network with variances of 1: equal for all whose weights have equal shapes."""
+        return replace(self, architecture=self.architecture.sizes)
+
+    @property
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the weights of the architecture, of MLPs and of logits."""
+        mlp = mlp_shapes(self.mlp, self.architecture.widths, self.hypernetworks)
+        return self.architecture.weight_shapes | mlp | dict(self.logits)
+
+    @property
+    def weight_layers(self) -> dict[str, int]:
+        """Place of the variance of each array, logits having none."""
+        mlp = mlp_shapes(self.mlp, self.architecture.widths, self.hypernetworks)
+        return self.architecture.weight_layers | {n: int(n.rpartition("_")[2]) for n in mlp}
+
+
+def network_and_heads(
+    settings: NetworkSection, task: Task, architecture: Architecture
+) -> tuple[TokenNetwork, SampledAttention | None]:
+    """The network of a recipe on a task, and its learned heads, where it has such."""
+    network = TokenNetwork(
+        architecture,
+        task.pairs,
+        settings.values,
+        settings.norm,
+        settings.readout,
+        settings.residual,
+        settings.mlp,
+    )
+    if task.learned is None:
+        return network, None
+    below = [architecture.widths[layer - 1] for layer in network.lowest_layers]
+    shape = task.train.tokens, task.channels
+    heads = SampledAttention.of(task.learned, *shape, task.pairs, settings.readout, below)
+    return replace(network, logits=heads.sites, stream=task.learned.stream), heads
 
 
 def predict_tokens(
     weights: Weights,
     inputs: Float[Array, "example token channel"],
-    attention: tuple[Float[Array, "example _head key query"], ...],
+    attention: tuple[Float[Array, "example _head key _query"], ...],
     network: TokenNetwork,
+    heads: SampledAttention | None = None,
 ) -> Float[Array, "example output"]:
     """f(x) of every example: here, and nowhere else, examples are batched.
 
     As many at a time as hold their hidden vectors in `EXAMPLES_BYTES`; where these are not all, the
     gradient computes the vectors again instead of keeping them.
+
+    attention  of all heads, or of those that are not learned, as in `Tokens`
+    heads      the learned ones
     """
 
     def one(example):
-        return predict_example(weights, *example, network)
+        return predict_example(weights, *example, network, heads)
 
     batch = max(1, EXAMPLES_BYTES // (inputs.dtype.itemsize * hidden_numbers(inputs, network)))
     if batch >= inputs.shape[0]:
@@ -104,16 +171,22 @@ def predict_tokens(
 
 def predict_split(weights: Weights, tokens: tuple, network: TokenNetwork):
     """f(x) of every example of a split, from its `arrays`."""
-    return predict_tokens(weights, *tokens, network)
+    inputs, attention, *heads = tokens
+    return predict_tokens(weights, inputs, attention, network, *heads)
 
 
 def hidden_numbers(inputs: Float[Array, "example token channel"], network: TokenNetwork) -> int:
     """Numbers of the largest hidden array of one example, values of all heads included."""
     arch, tokens = network.architecture, inputs.shape[1]
     per_layer = [arch.channels * tokens]
+    if network.mlp is not None:
+        per_layer.append(network.mlp.width * tokens)
     for layer, is_pair in zip(network.lowest_layers, network.hypernetworks, strict=True):
-        units = arch.widths[layer]
-        per_layer.append(tokens * units * (tokens if is_pair else arch.heads[layer - 1]))
+        units, heads = arch.widths[layer], arch.heads[layer - 1]
+        per_layer.append(tokens * units * (tokens if is_pair else heads))
+        if network.logits:
+            read = arch.widths[layer - 1] if network.stream else arch.channels
+            per_layer.append(attention_numbers("full", heads, tokens, read, 0))
     return max(per_layer)
 
 
@@ -122,29 +195,80 @@ def predict_example(
     inputs: Float[Array, "token channel"],
     attention: Matrices,
     network: TokenNetwork,
+    heads: SampledAttention | None = None,
 ) -> Float[Array, " output"]:
     """f(x) of one example, as `TokenNetwork` defines it."""
     arch = network.architecture
     hidden = inputs @ weights["V_0"].T / arch.channels**0.5
     for place, layer in enumerate(network.lowest_layers):
-        omega = attention[place]
-        if place + 1 == len(attention):
-            omega = omega[:, :, READ[network.readout]]  # no other query of the last layer is read
-        values = scaled(weights[f"V_{layer}"])
-        if network.hypernetworks[place]:
-            values = values / values.shape[0] ** 0.5
-            outputs = scaled(weights[f"V_{layer + 1}"]) / values.shape[0] ** 0.5
-            by_head = jnp.einsum("hmn,kn->hkm", values, hidden)
-            inner = activation(jnp.einsum("hkq,hkm->kqm", omega, by_head), network.values)
-            # Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s): tokens are summed before W_out, of which there is
-            # one per head, not one per pair of tokens.
-            hidden = jnp.einsum("hum,hqm->qu", outputs, jnp.einsum("hkq,kqm->hqm", omega, inner))
+        is_pair, is_last = network.hypernetworks[place], place + 1 == len(network.hypernetworks)
+        read = READ[network.readout] if is_last else slice(None)  # no other query is read above
+        seen = as_seen(hidden, network)
+        if heads is None:
+            omega = attention[place][:, :, read]
         else:
-            moved = activation(jnp.einsum("hmn,kn->hkm", values, hidden), network.values)
-            hidden = jnp.einsum("hkm,hkq->qm", moved, omega) / values.shape[0] ** 0.5
-        if network.layer_norm:
-            hidden = layer_normalised(hidden)
-    return weights["a"] @ hidden.mean(axis=0) / arch.widths[-1] ** 0.5
+            logits_of = seen / arch.widths[layer - 1] ** 0.5 if network.stream else inputs
+            tokens = Tokens(logits_of[None], tuple(fixed[None] for fixed in attention))
+            omega = heads.columns(weights, tokens, place)[0]
+        values = [scaled(weights[f"V_{layer + step}"]) for step in range(1 + is_pair)]
+        attend = by_hypernetwork if is_pair else by_values
+        hidden = joined(hidden[read], attend(*values, seen, omega, network.values), network)
+        if network.mlp is not None:
+            arrays = (weights[f"mlp_{name}_{layer + is_pair}"] for name in ("in", "out"))
+            moved = by_mlp(*arrays, as_seen(hidden, network), network.mlp.activation)
+            hidden = joined(hidden, moved, network)
+    return weights["a"] @ as_seen(hidden, network).mean(axis=0) / arch.widths[-1] ** 0.5
+
+
+def as_seen(hidden: Float[Array, "token unit"], network: TokenNetwork):
+    """Return what attention, MLP and readout read of hidden vectors."""
+    return layer_normalised(hidden) if network.norm == "before" else hidden
+
+
+def joined(
+    hidden: Float[Array, "token _below"], branch: Float[Array, "token unit"], network: TokenNetwork
+) -> Float[Array, "token unit"]:
+    """Hidden vectors above an attention or an MLP, whose output is the branch."""
+    new = (hidden + branch) / 2**0.5 if network.residual else branch
+    return layer_normalised(new) if network.norm == "after" else new
+
+
+def by_values(
+    values: Float[Array, "head above below"],
+    hidden: Float[Array, "key below"],
+    omega: Float[Array, "head key query"],
+    function: Values,
+) -> Float[Array, "query above"]:
+    """Σ_h Σ_s φ(V^h z_s/√N) Ω^h_{st}/√H, of values that are scaled already."""
+    moved = activation(jnp.einsum("hmn,kn->hkm", values, hidden), function)
+    return jnp.einsum("hkm,hkq->qm", moved, omega) / values.shape[0] ** 0.5
+
+
+def by_hypernetwork(
+    values: Float[Array, "head middle below"],
+    outputs: Float[Array, "head above middle"],
+    hidden: Float[Array, "key below"],
+    omega: Float[Array, "head key query"],
+    function: Values,
+) -> Float[Array, "query above"]:
+    """Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s), of weights that are scaled but for √H."""
+    root = values.shape[0] ** 0.5
+    by_head = jnp.einsum("hmn,kn->hkm", values, hidden)
+    inner = activation(jnp.einsum("hkq,hkm->kqm", omega, by_head) / root, function)
+    # Tokens are summed before W_out, of which there is one per head, not one per pair of tokens.
+    summed = jnp.einsum("hkq,kqm->hqm", omega, inner)
+    return jnp.einsum("hum,hqm->qu", outputs, summed) / root
+
+
+def by_mlp(
+    inner: Float[Array, "middle unit"],
+    outer: Float[Array, "unit middle"],
+    hidden: Float[Array, "token unit"],
+    function: Values,
+) -> Float[Array, "token unit"]:
+    """W_2 ψ(W_1 z/√N)/√M."""
+    middle, units = inner.shape
+    return activation(hidden @ inner.T / units**0.5, function) @ outer.T / middle**0.5
 
 
 def scaled(values: Float[Array, "head above below"]) -> Float[Array, "head above below"]:
@@ -161,15 +285,23 @@ def layer_normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token 
 
 @dataclass(frozen=True)
 class TokenSplit:
-    """Inputs and attention matrices [example, head, key, query] of a split, one per attention."""
+    """Inputs and attention matrices [example, head, key, query] of a split, one per attention.
+
+    heads  the learned ones; where there are such, the matrices are those of the others, as in
+           `Tokens`
+    """
 
     inputs: Float[Array, "example token channel"]
-    attention: tuple[Float[Array, "example _head key query"], ...]
+    attention: tuple[Float[Array, "example _head key _query"], ...]
+    heads: SampledAttention | None = None
 
     @classmethod
-    def of(cls, split: Split, readout: str) -> "TokenSplit":
+    def of(cls, split: Split, readout: str, heads: SampledAttention | None = None) -> "TokenSplit":
         """The tokens of a split; where the last is read, padding is put before the first."""
         inputs, attention = split.inputs, split.attention
+        if heads is not None:  # of sequences that have one length
+            tokens = heads.tokens(inputs, attention)
+            return cls(tokens.inputs, tokens.fixed, heads)
         if split.lengths is not None and readout == "last":
             behind = split.tokens - split.lengths[:, None]
             order = (np.arange(split.tokens) - behind) % split.tokens
@@ -178,12 +310,12 @@ class TokenSplit:
 
     @property
     def arrays(self) -> tuple:
-        """The arguments of `predict_tokens` after the weights."""
-        return self.inputs, self.attention
+        """The arguments of `predict_tokens` after the weights, but for the network."""
+        heads = () if self.heads is None else (self.heads,)
+        return self.inputs, self.attention, *heads
 
     def astype(self, dtype) -> "TokenSplit":
-        attention = tuple(jnp.asarray(omega, dtype) for omega in self.attention)
-        return TokenSplit(jnp.asarray(self.inputs, dtype), attention)
+        return TokenSplit(*jax.tree.map(partial(jnp.asarray, dtype=dtype), self.arrays))
 
 
 def observe_tokens(
@@ -200,15 +332,17 @@ def observe_tokens(
 ) -> dict[str, Array]:
     """f on the test set and, where there is one, on the validation set.
 
-    And what the draw says of the training labels.
+    And what the draw says of the training labels. Logit weights are always kept, and the others on
+    request.
     """
-    weights = weights_at(position, network.architecture)
-    observables = {"predictor": predict_tokens(weights, *test, network)}
+    weights = weights_at(position, network)
+    observables = {"predictor": predict_split(weights, test, network)}
     if validation is not None:
-        observables["predictor_validation"] = predict_tokens(weights, *validation, network)
+        observables["predictor_validation"] = predict_split(weights, validation, network)
     observables |= observed_hyper_parameters(position, temperature, variances)
     if training is not None:
         outputs = predict_split(weights, training.inputs, network)
         here = observables.get("temperature", temperature)
         observables |= given_weights(key, outputs, training.labels, here)
-    return observables | (weights if keep_weights else {})
+    kept = weights if keep_weights else {name: weights[name] for name, _ in network.logits}
+    return observables | kept

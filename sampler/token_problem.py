@@ -22,9 +22,15 @@ from sampler.posterior.pointwise import LabelledExamples
 from sampler.posterior.prior import prior_keys
 from sampler.posterior.weights import weight_model, weight_priors
 from sampler.recipes.recipe import Recipe
-from sampler.tasks.splits import StreamedSplit
+from sampler.tasks.splits import Split, StreamedSplit
 from sampler.tasks.task import Task
-from sampler.token_network import TokenNetwork, TokenSplit, observe_tokens, predict_split
+from sampler.token_network import (
+    TokenNetwork,
+    TokenSplit,
+    network_and_heads,
+    observe_tokens,
+    predict_split,
+)
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.programs import program
 
@@ -68,19 +74,19 @@ class TokenProblem:
             raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
         problem = self.astype(precision)
         labels, hyper_priors = problem.labels, problem.hyper_priors
-        network = replace(problem.network, architecture=problem.architecture.sizes)
+        network = problem.network.sizes
         temperature = jnp.asarray(problem.temperature, labels.dtype)
         variances = jnp.asarray(problem.architecture.variances, labels.dtype)
         return Density(
             name="weights",
             model=specialised(
                 weight_model,
-                architecture=network.architecture,
+                architecture=network,
                 hyper_priors=hyper_priors,
                 predict=specialised(predict_split, network=network),
             ),
             arguments=(problem.train.arrays, labels, temperature, variances),
-            priors=weight_priors(network.architecture, variances, hyper_priors),
+            priors=weight_priors(network, variances, hyper_priors),
             observe=specialised(observe_tokens, network=network, keep_weights=keep_weights),
             observed=(
                 temperature,
@@ -116,16 +122,15 @@ class TokenProblem:
         """
         if space != "weights":
             raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
-        network = replace(self.network, architecture=self.architecture.sizes)
         return make_model_of_weights(
             self.train.arrays,
             self.labels,
             self.test.arrays,
             sites,
             temperature=self.temperature,
-            architecture=self.architecture,
+            architecture=self.network,
             hyper_priors=self.hyper_priors,
-            predict=specialised(predict_split, network=network),
+            predict=specialised(predict_split, network=self.network.sizes),
         )
 
     def astype(self, dtype) -> "TokenProblem":
@@ -171,19 +176,21 @@ def make_token_problem(
                 'tokens, and outside the theory only one token can be read of such: use "last" or '
                 '"first"',
             )
-    network = TokenNetwork(
-        architecture, task.pairs, settings.values, settings.layer_norm, settings.readout
-    )
+    network, heads = network_and_heads(settings, task, architecture)
+
+    def tokens_of(split: Split) -> TokenSplit:
+        return TokenSplit.of(split, settings.readout, heads)
+
     return TokenProblem(
         network,
-        TokenSplit.of(task.train, settings.readout),
+        tokens_of(task.train),
         jnp.asarray(task.train.labels),
         recipe.posterior.temperature,
-        TokenSplit.of(task.test, settings.readout),
+        tokens_of(task.test),
         task.test.labels,
         task.path_names,
         task.head_names,
-        None if validation is None else TokenSplit.of(validation, settings.readout),
+        None if validation is None else tokens_of(validation),
         None if validation is None else validation.labels,
         hyper_priors,
         task.numbers,

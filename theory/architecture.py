@@ -134,6 +134,11 @@ class Architecture:
         return replace(self, variances=(1.0,) * len(self.variances))
 
     @property
+    def weight_layers(self) -> dict[str, int]:
+        """Place of each array of `weight_shapes` among the variances."""
+        return {name: place for place, name in enumerate(self.weight_shapes)}
+
+    @property
     def weight_variances(self) -> dict[str, float]:
         """Prior variance of each array of `weight_shapes`."""
         return dict(zip(self.weight_shapes, self.variances, strict=True))

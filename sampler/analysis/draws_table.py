@@ -42,6 +42,7 @@ from sampler.posterior.density import OBSERVED
 from sampler.posterior.learned_attention import SPECTRUM
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem
+from sampler.token_problem import TokenProblem
 from theory import Architecture
 
 # Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
@@ -174,7 +175,8 @@ def drawn_groups(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> dict[s
     """Group → draws [chain, draw, …] of that group, under the names that they have there."""
     columns: dict[str, dict] = {}
     for name, values in drawn.items():
-        of_draw = logit_dimensions(name, values.ndim - 2)
+        stream = isinstance(problem, TokenProblem) and problem.network.stream
+        of_draw = logit_dimensions(name, values.ndim - 2, stream)
         of_draw = of_draw or quantity_dimensions(name, problem.architecture)
         axes = ("chain", "draw", *of_draw)
         stored = squeeze_output(values) if name in WITH_OUTPUTS else values
@@ -208,24 +210,33 @@ def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...
     return known[name]
 
 
-def logit_dimensions(name: str, axes: int) -> tuple[str, ...]:
+def logit_dimensions(name: str, axes: int, stream: bool) -> tuple[str, ...]:
     """Axes of the logit weights of a layer, of which each form has another number.
 
     Rows are keys and columns queries; nothing for any other name.
+
+    stream  whether they meet hidden units in the place of channels
     """
     if not name.startswith(LOGITS):
         return ()
-    of_head = {2: ("token",), 3: ("channel", "channel_"), 4: ("query_or_key", "row", "channel")}
-    return f"learned_head_{name.removeprefix(LOGITS)}", *of_head[axes]
+    layer = name.removeprefix(LOGITS)
+    read = f"unit_below_{layer}" if stream else "channel"
+    of_head = {2: ("token",), 3: (read, f"{read}_"), 4: ("query_or_key", "row", read)}
+    return f"learned_head_{layer}", *of_head[axes]
 
 
 def weight_dimensions(architecture: Architecture) -> dict[str, tuple[str, ...]]:
-    """Axes of every weight array; hidden units of layer l are `unit_l`, readout units `unit_a`."""
+    """Axes of every weight array; hidden units of layer l are `unit_l`, readout units `unit_a`.
+
+    Those of MLPs, outside the theory, are `unit_mlp`.
+    """
     layers = architecture.layers
     units = [f"unit_{layer}" for layer in range(1, layers + 1)] + ["unit_a"]
     axes = {"V_0": (units[0], "channel")}
     for layer in range(1, layers + 1):
         axes[f"V_{layer}"] = (f"head_{layer}", units[layer], units[layer - 1])
+        axes[f"mlp_in_{layer}"] = ("unit_mlp", units[layer])
+        axes[f"mlp_out_{layer}"] = (units[layer], "unit_mlp")
     return axes | {"a": ("output", units[-1])}
 
 

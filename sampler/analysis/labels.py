@@ -149,7 +149,7 @@ KNOWN = {
     r"mcse": ("Monte Carlo standard error of elpd", PURE_NUMBER),
     r"bartlett_(\w+)": ("Bartlett coordinates {0} of the order parameters", PURE_NUMBER),
     r"labels_test|labels_shown|labels|y": ("labels", ON_SCALE_OF_LABELS),
-    r"V_(\d+)|a": ("weights", PURE_NUMBER),
+    r"V_(\d+)|a|mlp_(in|out)_(\d+)": ("weights", PURE_NUMBER),
 }
 COORDINATES = {
     r"path_?": "attention path",

@@ -98,7 +98,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     be used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
-    refuse_without_theory(recipe.network, "use `sample`", recipe.learns_attention)
+    refuse_without_theory(recipe.outside_theory, "use `sample`", recipe.learns_attention)
     refuse_too_large(recipe, data)
     use_one_blas_thread()
     with float64():

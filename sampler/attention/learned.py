@@ -72,6 +72,7 @@ class LearnedHeads:
     learned   which heads of each layer are learned
     variants  the attention variant of each head
     rank      G; 0 for another form
+    stream    whether x is the hidden vector z/√N below each layer, not the input
     """
 
     form: LogitForm
@@ -79,6 +80,7 @@ class LearnedHeads:
     learned: tuple[tuple[bool, ...], ...]
     variants: tuple[tuple[AttentionVariant, ...], ...]
     rank: int = 0
+    stream: bool = False
 
     def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "LearnedHeads | None":
         """Those of a sub-network with these heads; None where it has no learned ones."""
@@ -89,15 +91,24 @@ class LearnedHeads:
             return None
         return replace(self, learned=learned, variants=variants)
 
-    def shapes(self, tokens: int, channels: int) -> dict[str, tuple[int, ...]]:
-        """Sites of the logit weights, [learned head, …] for each layer that has such."""
-        of_head = {
-            "full": (channels, channels),
-            "low_rank": (2, self.rank, channels),
-            "positions": (tokens,),
-        }[self.form]
-        counts = {f"{LOGITS}{n}": sum(one) for n, one in enumerate(self.learned, start=1)}
-        return {name: (count, *of_head) for name, count in counts.items() if count}
+    def shapes(
+        self, tokens: int, channels: int, widths: Sequence[int] = ()
+    ) -> dict[str, tuple[int, ...]]:
+        """Sites of the logit weights, [learned head, …] for each layer that has such.
+
+        widths  of the hidden vectors below each layer, which those that read the stream need
+        """
+        found = {}
+        units = widths if self.stream else (channels,) * len(self.learned)
+        for number, (of_layer, size) in enumerate(zip(self.learned, units, strict=True), start=1):
+            of_head = {
+                "full": (size, size),
+                "low_rank": (2, self.rank, size),
+                "positions": (tokens,),
+            }[self.form]
+            if any(of_layer):
+                found[f"{LOGITS}{number}"] = (sum(of_layer), *of_head)
+        return found
 
     def drawn_matrices(
         self,
@@ -118,8 +129,8 @@ class LearnedHeads:
         found = layer_matrices(chosen, *made)
         return np.broadcast_to(found, (len(inputs), *found.shape[1:]))
 
-    def count(self, tokens: int, channels: int) -> int:
-        return sum(map(math.prod, self.shapes(tokens, channels).values()))
+    def count(self, tokens: int, channels: int, widths: Sequence[int] = ()) -> int:
+        return sum(map(math.prod, self.shapes(tokens, channels, widths).values()))
 
     def numbers(self, tokens: int, channels: int) -> int:
         """Numbers of the attention of one example, those for its gradient counted."""

@@ -5,7 +5,7 @@ of the token that is read out: paths are contracted from there down to the input
 two attention matrices is ever formed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -69,9 +69,16 @@ class SampledAttention:
 
     @classmethod
     def of(
-        cls, heads: LearnedHeads, tokens: int, channels: int, pairs: tuple[bool, ...], readout: str
+        cls,
+        heads: LearnedHeads,
+        tokens: int,
+        channels: int,
+        pairs: tuple[bool, ...],
+        readout: str,
+        widths: Sequence[int] = (),
     ) -> "SampledAttention":
-        sites = tuple(heads.shapes(tokens, channels).items())
+        """The heads of a network; `widths` as for `LearnedHeads.shapes`."""
+        sites = tuple(heads.shapes(tokens, channels, widths).items())
         arrays = heads.learned, heads.variants, pairs, readout, sites
         return cls(jnp.asarray(np.atleast_1d(heads.scale)), heads.form, *arrays)
 

@@ -7,7 +7,7 @@ from typing import Any
 from sampler.analysis.text import terminal_width, wrapped
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
-from sampler.jobs.choice import duration
+from sampler.jobs.choice import Sizes, duration
 from sampler.jobs.forecast import (
     byte_text,
     draw_bytes,
@@ -101,7 +101,7 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
         ("attention paths Π", paths),
         ("widths N_1 … N_L, N_a", widths_in_words(run)),
         ("variances σ0² … σL², σa²", ", ".join(map(str, one.variances))),
-        *learned_in_words(task),
+        *learned_in_words(task, run.sizes),
         *weights_in_words(run),
         *next_order_in_words(run),
     ]
@@ -125,23 +125,21 @@ def widths_in_words(run: RunPlan) -> str:
     return ", ".join(map(str, run.sizes.architecture.widths))
 
 
-def learned_in_words(task: Task) -> Rows:
+def learned_in_words(task: Task, sizes: Sizes) -> Rows:
     """Number of logit weights that are sampled, where heads are learned."""
     if task.learned is None:
         return []
-    count = task.learned.count(task.train.tokens, task.channels)
     form = task.learned.form.replace("_", " ")
-    return [("logit weights of learned heads", f"{count:,} ({form})")]
+    return [("logit weights of learned heads", f"{sizes.logits:,} ({form})")]
 
 
 def weights_in_words(run: RunPlan) -> Rows:
     if run.recipe.network.is_infinite:
         return [("weights", "none: integrated out at infinite width")]
-    one = run.sizes.architecture
-    return [
-        ("parameters of U_1 … U_L, U_a", f"{one.coordinate_count}"),
-        ("weights", f"{one.weight_count:,}"),
-    ]
+    weights = ("weights", f"{run.sizes.weight_count:,}")
+    if not run.recipe.fits_theory:
+        return [weights]
+    return [("parameters of U_1 … U_L, U_a", f"{run.sizes.architecture.coordinate_count}"), weights]
 
 
 def memory(plan: Plan, run: RunPlan) -> Rows:
@@ -189,7 +187,7 @@ def points_in_words(plan: Plan) -> Rows:
         left_open = AUTO in (settings.space, settings.algorithm)
         if left_open and run.method is not None and not own_data:
             what += f" ({run.method.space}, {run.method.algorithm})"
-        rows.append((run.point.label, f"{run.sizes.architecture.weight_count:,} weights; {what}"))
+        rows.append((run.point.label, f"{run.sizes.weight_count:,} weights; {what}"))
     return rows
 
 

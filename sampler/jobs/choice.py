@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO, DEFAULT_WARMUP
+from sampler.recipes.sections import AUTO, DEFAULT_WARMUP, lowest_layers, mlp_shapes
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
 from sampler.tasks.task import Task
 from theory.architecture import (
@@ -42,6 +42,7 @@ class Sizes:
     stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where it is not known
     attending    products of one example whose attention is sampled; 0 where it is fixed
     logits       logit weights that are sampled
+    added        weights of a network outside the theory beside those of its architecture and logits
     """
 
     architecture: Architecture
@@ -50,6 +51,7 @@ class Sizes:
     stiffness: float = math.nan
     attending: int = 0
     logits: int = 0
+    added: int = 0
 
     @classmethod
     def of(cls, recipe: Recipe, task: Task, eigenvalue: float = math.nan) -> "Sizes":
@@ -63,14 +65,19 @@ class Sizes:
         if recipe.has_theory:
             examples = architecture.rows_of(examples)
         scale = math.prod(architecture.variances) / recipe.posterior.temperature
-        sizes = cls(architecture, examples, task.test.examples, eigenvalue * scale)
+        mlp = mlp_shapes(recipe.network.mlp, architecture.widths, task.pairs)
+        added = sum(map(math.prod, mlp.values()))
+        stiffness = eigenvalue * scale
+        sizes = cls(architecture, examples, task.test.examples, stiffness, added=added)
         if task.learned is None:
             return sizes
-        tokens, channels = task.train.tokens, task.channels
+        tokens, widths = task.train.tokens, architecture.widths
+        below = [widths[layer - 1] for layer in lowest_layers(task.pairs)]
+        read = max(below) if task.learned.stream else task.channels
         return replace(
             sizes,
-            attending=task.learned.products(tokens, channels, recipe.network.readout),
-            logits=task.learned.count(tokens, channels),
+            attending=task.learned.products(tokens, read, recipe.network.readout),
+            logits=task.learned.count(tokens, task.channels, below),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -79,6 +86,11 @@ class Sizes:
             "heads": one.heads, "widths": one.widths, "channels": one.channels,
             "outputs": one.outputs, "rows": self.examples, "test_examples": self.observed,
         }  # fmt: skip
+
+    @property
+    def weight_count(self) -> int:
+        """Number of weights of the network, its logits left out."""
+        return self.architecture.weight_count + self.added
 
     @property
     def path_pairs(self) -> int:
@@ -148,7 +160,7 @@ class Sizes:
 
     def moved_numbers(self, space: str) -> int:
         """Numbers that a step of a trajectory moves; order parameters are too few to count."""
-        count, first = self.architecture.weight_count, self.architecture.widths[0]
+        count, first = self.weight_count, self.architecture.widths[0]
         inputs = first * self.architecture.channels
         return self.logits + {"weights": count, "upper_weights": count - inputs}.get(space, 0)
 
@@ -313,7 +325,7 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     named = None if settings.algorithm == AUTO else settings.algorithm
     if settings.space != AUTO and named:
         return SamplingMethod(settings.space, named, NAMED)
-    if not network.fits_theory:
+    if not recipe.fits_theory:
         reason = "a network outside the theory has no other space"
         return SamplingMethod("weights", named or "nuts", reason)
     spaces = settings.spaces_for(network) or settings.spaces

@@ -16,7 +16,7 @@ import numpy as np
 
 from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
 from sampler.errors import InputError, Verbatim
-from sampler.jobs.choice import EFFECTIVE_DRAWS, Sizes, speed_of
+from sampler.jobs.choice import ATTENDING, EFFECTIVE_DRAWS, Sizes, speed_of
 from sampler.jobs.memory import available_bytes
 from sampler.mcmc.kept import (
     KEPT_BYTES,
@@ -29,7 +29,7 @@ from sampler.mcmc.kept import (
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
-from theory.architecture import Architecture, is_dense
+from theory.architecture import is_dense
 from theory.kernel_sizes import kernel_form_pays, stored_bytes
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
@@ -62,15 +62,15 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
     parts = [Part("data", data_bytes(task), "use fewer examples, or give attended inputs (.h5)")]
     if task.learned is not None:
         parts += parts_of_attention(recipe, task, sizes)
-    if recipe.network.fits_theory:
+    if recipe.fits_theory:
         parts += parts_of_theory(task, sizes)
     else:
-        tokens = FLOAT * task.train.examples * token_numbers(task, sizes)
+        tokens = FLOAT * task.train.examples * token_numbers(recipe, task, sizes)
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
     if not sampled:
         return parts
     if recipe.sampler.space in ("weights", "upper_weights"):
-        chains = FLOAT * sizes.architecture.weight_count * recipe.sampler.chain_count
+        chains = FLOAT * sizes.weight_count * recipe.sampler.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
     remedy = "use fewer draws or test examples, or leave keep_weights out"
@@ -133,10 +133,11 @@ def data_bytes(task: Task) -> float:
     )
 
 
-def token_numbers(task: Task, sizes: Sizes) -> int:
+def token_numbers(recipe: Recipe, task: Task, sizes: Sizes) -> int:
     """Numbers of one example that is followed token by token, in all layers."""
-    heads = (1, *task.heads)
+    heads, mlp = (1, *task.heads), recipe.network.mlp
     numbers = sum(h * n for h, n in zip(heads, sizes.architecture.widths, strict=True))
+    numbers += 0 if mlp is None else mlp.width * len(task.pairs)
     return task.train.tokens * numbers
 
 
@@ -150,10 +151,10 @@ def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
 def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     architecture, whole = sizes.architecture, STATISTICS
     settings, tests = recipe.sampler, sizes.observed * architecture.outputs
-    if recipe.network.fits_theory:
+    if recipe.fits_theory:
         whole += sum(p * p for p in architecture.order_parameter_sizes)
     if settings.keep_weights:
-        whole += architecture.weight_count
+        whole += sizes.weight_count
     logits = FLOAT * settings.chain_count * draws_of_chain * sizes.logits
     # f, and where weights are integrated out its mean and variance given the rest
     large = 3 if settings.space != "weights" else 1
@@ -394,26 +395,29 @@ def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> f
             second = speed.gradient_seconds(settings.space, sizes, operations)
             theories = 0 if recipe.network.is_infinite else settings.attention_theories
             return speed.start + gradients * second / TWO_CORES + theories * AT_ONE_ATTENTION
-    start = speed.start if recipe.network.fits_theory else OUTSIDE_START
+    start = speed.start if recipe.fits_theory else OUTSIDE_START
     start *= 1.0 if first else EARLIER_COMPILED
     return start + (warmup + draws) * per_draw / TWO_CORES
 
 
 def gradient_operations(recipe: Recipe, task: Task, sizes: Sizes) -> int:
     """Operations of one gradient of the log posterior, leading order."""
-    if recipe.network.fits_theory:
+    if recipe.fits_theory:
         return sizes.gradient_operations(recipe.sampler.space)
-    return 6 * task.train.examples * token_operations(task, sizes.architecture)
+    each = token_operations(task, sizes) + ATTENDING * sizes.attending
+    return 6 * task.train.examples * each
 
 
-def token_operations(task: Task, network: Architecture) -> int:
+def token_operations(task: Task, sizes: Sizes) -> int:
     """Products of one example that is followed token by token, leading order.
 
     Every token meets the values of all heads, T H N_l N_{l+1}, and is mixed with all others,
-    T² H N_{l+1}; a hypernetwork mixes twice and has the outputs of its heads besides.
+    T² H N_{l+1}; a hypernetwork mixes twice and has the outputs of its heads besides. Every token
+    meets all weights of MLPs.
     """
-    widths, tokens, layer = network.widths, task.train.tokens, 0
-    total = tokens * network.channels * widths[0]
+    network, tokens, layer = sizes.architecture, task.train.tokens, 0
+    widths = network.widths
+    total = tokens * (network.channels * widths[0] + sizes.added)
     for is_pair in task.pairs:
         heads = network.heads[layer]
         mixing = tokens**2 * heads * widths[layer + 1]

@@ -226,7 +226,7 @@ def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point])
         raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
     for point in points if command == "solve" else ():
         one = point.recipe
-        refuse_without_theory(one.network, "use `run` or `sample`", one.learns_attention)
+        refuse_without_theory(one.outside_theory, "use `run` or `sample`", one.learns_attention)
 
 
 def plan_run(

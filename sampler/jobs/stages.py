@@ -1,6 +1,7 @@
 """Stages of a run: rows of examples, theory, draws, comparison, each a value made from values."""
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -52,6 +53,7 @@ from sampler.storage.results import write_comparison
 from sampler.storage.run_directory import unwritable
 from sampler.tasks.splits import StreamedSplit
 from sampler.tasks.task import Task
+from sampler.token_problem import TokenProblem
 from theory import Architecture, LearningProblem, Triangle, solve_next_order, solve_saddle_point
 
 # --- rows that stand for training examples too many to be held
@@ -319,7 +321,9 @@ PRIOR_DRAWS, PRIOR_BYTES = 1000, 8 * 2**20
 
 def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[str, np.ndarray]:
     """Draws from the prior of what is sampled, and of the training labels."""
-    numbers = problem.architecture.weight_count if settings.keep_weights else 0
+    network = problem.network if isinstance(problem, TokenProblem) else problem.architecture
+    kept = network.weight_shapes.values() if settings.keep_weights else ()
+    numbers = sum(map(math.prod, kept))
     if problem.training_examples is not None:
         numbers += problem.training_examples.labels.size
     count = int(np.clip(PRIOR_BYTES // (4 * max(numbers, 1)), 1, PRIOR_DRAWS))

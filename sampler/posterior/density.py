@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 from numpyro.infer.util import compute_log_probs, log_density
 
-from theory.architecture import HESSIAN_COORDINATES, Architecture, HyperPriors
+from theory.architecture import HESSIAN_COORDINATES, HyperPriors
 from theory.energy import LabelEnergy
 from theory.programs import program
 
@@ -34,6 +34,28 @@ OBSERVED = ("temperature", "prior_variances")
 # Densities per call of a compiled function, in batches: shorter calls are filled up, so it compiles
 # once.
 BATCHES = 32
+
+
+@runtime_checkable
+class Weighted(Protocol):
+    """A network by its weights: `Architecture`, or one outside the theory.
+
+    weight_shapes  of every array, by name
+    weight_layers  place of its prior variance among σ_0² … σ_a²; arrays that are left out are
+                   standard normal
+    """
+
+    @property
+    def variances(self) -> tuple[float, ...]: ...
+
+    @property
+    def sizes(self) -> "Weighted": ...
+
+    @property
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]: ...
+
+    @property
+    def weight_layers(self) -> dict[str, int]: ...
 
 
 @dataclass(frozen=True)
@@ -366,14 +388,14 @@ def energy_at(energy: LabelEnergy, position: Position) -> LabelEnergy:
     return replace(energy, temperature=energy.temperature * temperature_ratio(position))
 
 
-def weights_at(position: Position, architecture: Architecture) -> dict[str, Array]:
+def weights_at(position: Position, network: Weighted) -> dict[str, Array]:
     """The weights among the sites of a position, with the variances of that position."""
-    names = [name for name in architecture.weight_shapes if name in position]
+    found = {name: position[name] for name in network.weight_shapes if name in position}
     if VARIANCES not in position:
-        return {name: position[name] for name in names}
-    scales = jnp.exp(position[VARIANCES] / 2.0)
-    layer = {name: index for index, name in enumerate(architecture.weight_shapes)}
-    return {name: scales[layer[name]] * position[name] for name in names}
+        return found
+    scales, layers = jnp.exp(position[VARIANCES] / 2.0), network.weight_layers
+    scaled = {name: scales[place] * found[name] for name, place in layers.items() if name in found}
+    return found | scaled
 
 
 def scaled_factors(

@@ -21,6 +21,7 @@ from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.density import (
     Position,
+    Weighted,
     energy_at,
     hyper_prior_sites,
     observed_hyper_parameters,
@@ -93,7 +94,7 @@ def model_of_weights(
     inputs_new: Any = None,
     *,
     predict: Callable[[Position, Any], Float[Array, "example output"]],
-    architecture: Architecture,
+    architecture: Weighted,
     hyper_priors: HyperPriors,
     fits_theory: bool,
     sites: tuple[str, ...],
@@ -130,7 +131,7 @@ def make_model_of_weights(
     sites: Sequence[str],
     *,
     temperature: float,
-    architecture: Architecture,
+    architecture: Weighted,
     hyper_priors: HyperPriors,
     predict: Callable[[Position, Any], Float[Array, "example output"]] | None = None,
 ) -> Model:

@@ -18,6 +18,7 @@ from numpyro import distributions as dist
 from sampler.network import Weights, network_outputs, path_weights
 from sampler.posterior.density import (
     Position,
+    Weighted,
     energy_at,
     hyper_prior_sites,
     sample_sites,
@@ -76,7 +77,7 @@ def weight_model(
     variances: Float[Array, " layer"],
     residual: ResidualLabels | None = None,
     *,
-    architecture: Architecture,
+    architecture: Weighted,
     hyper_priors: HyperPriors = KNOWN,
     predict: Callable[[Weights, Any], Array] | None = None,
 ) -> dict[str, Array]:
@@ -103,7 +104,7 @@ def weight_model(
 
 
 def weight_priors(
-    architecture: Architecture,
+    network: Weighted,
     variances: Float[Array, " layer"],
     hyper_priors: HyperPriors = KNOWN,
     *,
@@ -111,11 +112,13 @@ def weight_priors(
 ) -> dict[str, dist.Distribution]:
     """Priors of all weights, or all but V_0, at known variances, and of what has a prior itself.
 
-    Of the architecture only the sizes are read.
+    Of the network only the sizes are read.
     """
     sites, dtype = hyper_prior_sites(hyper_priors, variances), variances.dtype
-    for variance, (name, shape) in zip(variances, architecture.weight_shapes.items(), strict=True):
+    layers, one = network.weight_layers, jnp.ones((), dtype)
+    for name, shape in network.weight_shapes.items():
         if name != "V_0" or not upper:
+            variance = variances[layers[name]] if name in layers else one
             prior = dist.Normal(jnp.zeros(shape, dtype), jnp.sqrt(variance))
             sites[name] = prior.to_event(len(shape))
     return sites

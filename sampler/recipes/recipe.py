@@ -20,6 +20,7 @@ from sampler.recipes.sections import (
     Mark,
     Name,
     NetworkSection,
+    OutsideTheory,
     PosteriorSection,
     RelativePath,
     SamplerSection,
@@ -37,6 +38,7 @@ from sampler.recipes.settings import (
     toml_text,
 )
 from sampler.recipes.task_section import (
+    INPUTS,
     LEARNED,
     AttentionSection,
     TaskSection,
@@ -140,9 +142,21 @@ class Recipe(NamedRecipe):
         )
 
     @property
+    def outside_theory(self) -> OutsideTheory | None:
+        """A setting by which the network is no sum over attention paths; None where it is one."""
+        if self.learns_attention and self.attention.reads != INPUTS:
+            return OutsideTheory("attention.reads", self.attention.reads, INPUTS)
+        return self.network.outside_theory
+
+    @property
+    def fits_theory(self) -> bool:
+        """Whether the network is a sum over attention paths, of attention that is fixed or not."""
+        return self.outside_theory is None
+
+    @property
     def has_theory(self) -> bool:
-        """Whether the theory describes the network: linear values, attention that is fixed."""
-        return self.network.fits_theory and not self.learns_attention
+        """Whether the theory describes the network: a sum over paths, attention that is fixed."""
+        return self.fits_theory and not self.learns_attention
 
     @property
     def seeds(self) -> dict:
@@ -267,15 +281,20 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
         raise recipe_error(problem, settings, sections_of(settings)) from None
     check_attention(recipe)
     if recipe.learns_attention:
-        check_learned(recipe.network, recipe.sampler)
-    check_sampler_fits(recipe.network, recipe.sampler)
+        check_learned(recipe.network, recipe.sampler, recipe.outside_theory)
+    check_sampler_fits(recipe.network, recipe.sampler, recipe.outside_theory)
     return recipe
 
 
 def check_attention(recipe: Recipe) -> None:
     """Raise InputError unless the heads are of kinds that the task has."""
     attention, kinds = recipe.attention, recipe.task.head_kinds
-    if attention is None or recipe.task.brings_heads:
+    if attention is None:
+        return
+    if attention.reads != INPUTS and not recipe.learns_attention:
+        remedy = f'heads that are fixed attend to inputs; use "{INPUTS}", or heads of the kind '
+        raise InputError("attention.reads", attention.reads, f'{remedy}"{LEARNED}"')
+    if recipe.task.brings_heads:
         return
     known = ", ".join(f"'{kind}'" for kind in kinds)
     for layer, of_layer in enumerate(attention.heads):

@@ -5,7 +5,7 @@ Python functions, help, the reference of the site and the hash follow from the f
 of a field is its meaning; marks in its `Annotated` type say what else there is to know.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -122,6 +122,24 @@ def known_algorithm(value: object) -> object:
     return value
 
 
+class MlpSection(Section):
+    """The layers between attention layers: W_2 φ(W_1 z/√N)/√M for each token."""
+
+    width: Count
+    """M, the units of each."""
+    activation: Literal["relu", "erf", "gelu"] = "relu"
+    """φ, scaled so that it keeps the second moment of a standard normal number."""
+
+
+@dataclass(frozen=True)
+class OutsideTheory:
+    """A setting that the theory does not cover, by its dotted key, and the value that it does."""
+
+    key: str
+    value: Any
+    covered: Any
+
+
 class NetworkSection(Section):
     """The network: widths, prior variances, token readout, the heads it keeps, and its layers.
 
@@ -146,13 +164,31 @@ class NetworkSection(Section):
     values: Values = "linear"
     """The function of values, scaled to keep the second moment; all but "linear" are outside the
     theory, and only sampled."""
-    layer_norm: Switch = False
-    """Normalisation between layers; outside the theory, and only sampled."""
+    norm: Literal["none", "before", "after"] = "none"
+    """Normalisation of the hidden vector z of each token: of what attention, MLP and readout read
+    ("before"), or of z after each attention and MLP ("after"); outside the theory, and only
+    sampled."""
+    residual: Switch = False
+    """Whether attention and MLP are added to what they read, (z + …)/√2, which needs equal widths;
+    outside the theory, and only sampled."""
+    mlp: Annotated[MlpSection | None, InPython(type=Mapping[str, Any])] = None
+    """A layer W_2 φ(W_1 z/√N)/√M after each attention: a table with `width` M and `activation`
+    "relu", "erf" or "gelu"; outside the theory, and only sampled. Its weights have the prior
+    variance of the values below it."""
+
+    @property
+    def outside_theory(self) -> "OutsideTheory | None":
+        """A setting that the theory does not cover; None where it covers the network."""
+        covered = {"values": "linear", "norm": "none", "residual": False, "mlp": None}
+        for name, value in covered.items():
+            if getattr(self, name) != value:
+                return OutsideTheory(f"network.{name}", getattr(self, name), value)
+        return None
 
     @property
     def fits_theory(self) -> bool:
         """Whether the network is a sum over attention paths."""
-        return self.values == "linear" and not self.layer_norm
+        return self.outside_theory is None
 
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
@@ -495,3 +531,25 @@ def paired(of_attention: tuple, hypernetworks: tuple[bool, ...]) -> tuple:
         for entry, is_pair in zip(of_attention, hypernetworks, strict=True)
         for _ in range(1 + is_pair)
     )
+
+
+def lowest_layers(hypernetworks: Sequence[bool]) -> tuple[int, ...]:
+    """For each attention the first layer l of weights that it serves, from 1."""
+    return tuple(1 + place + sum(hypernetworks[:place]) for place in range(len(hypernetworks)))
+
+
+def mlp_shapes(
+    mlp: MlpSection | None, widths: Sequence[int], hypernetworks: Sequence[bool]
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of `mlp_in_l` [M, N] and `mlp_out_l` [N, M], the weights of the MLP above layer l.
+
+    widths         N_1 … N_L, N_a
+    hypernetworks  whether each attention serves two layers of weights
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    layers = zip(lowest_layers(hypernetworks), hypernetworks, strict=True)
+    for layer, is_pair in layers if mlp is not None else ():
+        above = layer + is_pair
+        found[f"mlp_in_{above}"] = (mlp.width, widths[above])
+        found[f"mlp_out_{above}"] = (widths[above], mlp.width)
+    return found

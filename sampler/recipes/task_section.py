@@ -29,6 +29,8 @@ Form = AttentionVariant | Mapping[str, Any] | Sequence[Any] | None
 
 # The kind of heads whose attention is sampled.
 LEARNED, UNIFORM = "learned", "uniform"
+# What the logits of learned heads are made from.
+INPUTS, STREAM = "inputs", "stream"
 
 
 class LearnedSection(Section):
@@ -72,6 +74,12 @@ class AttentionSection(Section):
     learned: Annotated[LearnedSection | None, InPython(type=Mapping[str, Any])] = None
     """The prior of learned heads, whose logit weights are sampled: a table with `form`, `rank` and
     `variance`; by default the law that random heads are drawn from."""
+
+    reads: Literal["inputs", "stream"] = "inputs"
+    """What the logits of learned heads are made from: the inputs of the network in all layers, or
+    "stream", the hidden vectors z/√N below the layer, normalised where `network.norm` = "before".
+    A network that reads its stream is outside the theory, and only sampled; its logits have the
+    form "low_rank" by default, with `attention.learned.variance` as scale."""
 
     @property
     def has_learned(self) -> bool:

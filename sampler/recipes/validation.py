@@ -7,7 +7,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.sections import AUTO, NetworkSection, SamplerSection
+from sampler.recipes.sections import (
+    AUTO,
+    NetworkSection,
+    OutsideTheory,
+    SamplerSection,
+    Section,
+    lowest_layers,
+)
+from sampler.recipes.settings import toml_value
 from theory.architecture import HESSIAN_COORDINATES
 
 # Remedies by pydantic's name for the problem; {…} are taken from pydantic's own context.
@@ -105,48 +113,50 @@ def check_network(network: NetworkSection, attention_layers: int) -> None:
     layers = network.layers(attention_layers)
     widths = network.layer_widths(layers)
     network.layer_variances(layers)
-    if network.layer_norm:
-        layer = 0
-        for is_pair in network.hypernetworks(attention_layers):
-            layer += 1 + is_pair
-            if widths[layer] == 1:
-                raise InputError(
-                    "network.widths",
-                    network.widths if isinstance(network.widths, int) else list(network.widths),
-                    "one unit alone is always zero when it is normalised; use at least 2, or "
-                    "network.layer_norm = false",
-                )
+    # Widths between branches: those inside a hypernetwork are neither normalised nor added to.
+    lowest = lowest_layers(network.hypernetworks(attention_layers))
+    between = [*(widths[layer - 1] for layer in lowest), widths[-1]]
+    given = list(network.widths) if isinstance(network.widths, tuple) else network.widths
+    if network.norm != "none" and 1 in between[1 if network.norm == "after" else 0 :]:
+        remedy = "one unit alone is always zero when it is normalised; use at least 2, or "
+        raise InputError("network.widths", given, remedy + 'network.norm = "none"')
+    if network.residual and len({*between}) > 1:
+        remedy = f"a residual network adds layers of {between} units; use equal widths, or "
+        raise InputError("network.widths", given, remedy + "network.residual = false")
 
 
-def check_sampler_fits(network: NetworkSection, sampler: SamplerSection) -> None:
+def check_sampler_fits(
+    network: NetworkSection, sampler: SamplerSection, outside: OutsideTheory | None
+) -> None:
     """Raise InputError for a space that the network does not have, or a theory that it has not."""
+    if network.is_infinite and outside is not None:
+        text = f"{in_words(outside)} is sampled by its weights, of which there are none; use a "
+        raise InputError("network.widths", network.widths, text + f"number, or {covering(outside)}")
     if sampler.space != AUTO and (sampler.space == "attention") != network.is_infinite:
         allowed = "attention" if network.is_infinite else "order_parameters"
         words = "infinite" if network.is_infinite else "finite"
         text = f'has another posterior than a network of {words} widths; use "{allowed}"'
         raise InputError("sampler.space", sampler.space, text)
-    if network.fits_theory:
+    if outside is None:
         return
     if "weights" not in sampler.spaces:
         raise InputError(
             "sampler.space",
             sampler.space,
-            f'{outside(network)} has no order parameters; use "weights"',
+            f'{in_words(outside)} has no order parameters; use "weights"',
         )
     if sampler.points == "selected":
         raise InputError(
             "sampler.points",
             "selected",
-            f'{outside(network)} has no theory to choose by; use "all"',
+            f'{in_words(outside)} has no theory to choose by; use "all"',
         )
 
 
-def check_learned(network: NetworkSection, sampler: SamplerSection) -> None:
+def check_learned(
+    network: NetworkSection, sampler: SamplerSection, outside: OutsideTheory | None
+) -> None:
     """Raise InputError for settings that heads whose attention is sampled do not go with."""
-    if not network.fits_theory:
-        key, value = ("layer_norm", True) if network.layer_norm else ("values", network.values)
-        remedy = "learned heads need a network that is linear in its values; use the default"
-        raise InputError(f"network.{key}", value, remedy)
     refused = (
         ("weight_draws", sampler.weight_draws, network.is_infinite and sampler.weight_draws > 0,
          "there are no weights at infinite width; use 0"),
@@ -165,28 +175,35 @@ def check_learned(network: NetworkSection, sampler: SamplerSection) -> None:
 
 
 def refuse_without_theory(
-    network: NetworkSection, remedy: str, learns_attention: bool = False
+    outside: OutsideTheory | None, remedy: str, learns_attention: bool = False
 ) -> None:
-    """Raise InputError, naming the setting, if this network has no theory."""
+    """Raise InputError, naming the setting, if a network has no theory.
+
+    outside  the setting that is outside of it
+    """
+    if outside is not None:
+        text = f"the theory needs a sum over attention paths: {remedy}, or {covering(outside)}"
+        raise InputError(outside.key, as_written(outside.value), text)
     if learns_attention:
         text = f"the theory needs attention that is fixed: {remedy}, or other kinds of heads"
         raise InputError("attention.heads", "learned", text)
-    if network.fits_theory:
-        return
-    if network.layer_norm:
-        field, value, linear = "network.layer_norm", True, "false"
-    else:
-        field, value, linear = "network.values", network.values, '"linear"'
-    raise InputError(
-        field,
-        value,
-        f"the theory needs a network linear in its values: {remedy}, or set {field} = {linear}",
-    )
 
 
-def outside(network: NetworkSection) -> str:
-    """The property that keeps a network outside the theory, in words."""
-    return "a network with " + ("layer_norm" if network.layer_norm else f"{network.values} values")
+def as_written(value: Any) -> Any:
+    """A setting as a recipe has it."""
+    return value.model_dump() if isinstance(value, Section) else value
+
+
+def covering(outside: OutsideTheory) -> str:
+    """The change that brings a network back into the theory, in words."""
+    if outside.covered is None:
+        return f"remove {outside.key}"
+    return f"set {outside.key} = {toml_value(outside.covered)}"
+
+
+def in_words(outside: OutsideTheory) -> str:
+    """A network outside the theory, by what keeps it there."""
+    return f"a network with {outside.key} = {toml_value(as_written(outside.value))}"
 
 
 def refuse_without_hessian(field: str, value: object, coordinates: int) -> None:

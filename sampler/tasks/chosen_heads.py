@@ -54,12 +54,13 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
 def with_prior_draw(task: Task, attention: AttentionSection, brought: bool, seed: int) -> Task:
     """The task with a draw of their prior in the place of its learned heads' matrices.
 
-    A task that has random heads, and no other form, has made one itself.
+    A task that has random heads, and no other form, has made one itself; heads that read the stream
+    have none before its weights are known.
 
     brought  whether its data came with heads
     """
     named = attention.learned is not None and attention.learned.form is not None
-    if task.learned is None or not (brought or named):
+    if task.learned is None or task.learned.stream or not (brought or named):
         return task
 
     def with_draw(split: Split) -> Split:

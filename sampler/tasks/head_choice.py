@@ -8,7 +8,13 @@ from sampler.attention.heads import variants_by_head
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError
-from sampler.recipes.task_section import LEARNED, AttentionSection, LearnedSection
+from sampler.recipes.task_section import (
+    INPUTS,
+    LEARNED,
+    STREAM,
+    AttentionSection,
+    LearnedSection,
+)
 
 # The variant of every head, layer by layer.
 HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
@@ -35,6 +41,8 @@ def learned_heads(
     learned = tuple(tuple(kind == LEARNED for kind in kinds) for kinds in attention.heads)
     variants = chosen_variants(attention)
     refuse_without_derivatives(learned, variants)
+    if attention.reads == STREAM:
+        return heads_of_stream(section, channels, learned, variants)
     if section.form is None and random is not None:
         if "variance" in section.model_fields_set:
             remedy = "needs a form; without one learned heads have the law of random heads, of "
@@ -49,6 +57,22 @@ def learned_heads(
         "positions": np.full(1, np.sqrt(section.variance)),
     }[form]
     return LearnedHeads(form, scale, learned, variants, rank)
+
+
+def heads_of_stream(
+    section: LearnedSection,
+    channels: int,
+    learned: tuple[tuple[bool, ...], ...],
+    variants: HeadVariants,
+) -> LearnedHeads:
+    """Learned heads that read the hidden vectors z/√N, whose scale no task knows."""
+    form = section.form or "low_rank"
+    if form == "positions":
+        remedy = 'logits of positions read nothing; use "low_rank" or "full", or attention.reads = '
+        raise InputError("attention.learned.form", form, f'{remedy}"{INPUTS}"')
+    rank = (section.rank or channels) if form == "low_rank" else 0
+    scale = np.full(2 if rank else 1, np.sqrt(section.variance))
+    return LearnedHeads(form, scale, learned, variants, rank, stream=True)
 
 
 def refuse_without_derivatives(

@@ -7,7 +7,7 @@ from itertools import product
 from sampler.errors import InputError, Verbatim
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import NetworkSection, paired
-from sampler.recipes.validation import check_network
+from sampler.recipes.validation import as_written, check_network
 from sampler.tasks.chosen_heads import with_prior_draw
 from sampler.tasks.paths import name_paths, refuse_too_many_paths
 from sampler.tasks.splits import KeptHeads, Split, kept_paths
@@ -30,7 +30,7 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         task = keep_heads(task, recipe.network.heads)
     check_network_fits(recipe.network, task)
     task = with_hypernetworks(task, recipe.network.hypernetworks(len(task.train.heads)))
-    if recipe.network.fits_theory:
+    if recipe.fits_theory:
         refuse_too_many_paths(task.heads)
     if task.learned is not None:
         for name, split in task.named_splits.items():
@@ -74,12 +74,14 @@ def refuse_without_tokens(network: NetworkSection, layers: int) -> None:
         ("readout", network.readout != "last", "attended inputs were read out already; remove it"),
         ("hypernetwork", paired_layers, "attended inputs come with their paths; use false"),
         ("values", network.values != "linear", 'needs tokens, not attended inputs; use "linear"'),
-        ("layer_norm", network.layer_norm, "needs tokens, not attended inputs; use false"),
+        ("norm", network.norm != "none", 'needs tokens, not attended inputs; use "none"'),
+        ("residual", network.residual, "needs tokens, not attended inputs; use false"),
+        ("mlp", network.mlp is not None, "needs tokens, not attended inputs; remove it"),
     )
     for key, is_asked, remedy in asked:
         if is_asked:
             remedy = f"{remedy}, or give inputs and attention matrices"
-            raise InputError(f"network.{key}", getattr(network, key), remedy)
+            raise InputError(f"network.{key}", as_written(getattr(network, key)), remedy)
 
 
 def check_heads(field: str, kept: KeptHeads, task: Task) -> None:

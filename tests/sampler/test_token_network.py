@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 from itertools import cycle, product
-from math import erf, sqrt
 
 import jax
 import jax.numpy as jnp
@@ -12,42 +11,14 @@ import pytest
 
 import sampler.token_network as module
 from sampler.network import network_outputs
-from sampler.token_network import READ, TokenNetwork, predict_tokens
+from sampler.token_network import READ, predict_tokens
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, NetworkData, random_network_data, random_weights
+from tests.token_networks import PAIRED, data_of, loops, network_of
 from theory import Architecture, attended_inputs, pair_matrices
-from theory.activations import ERF, GELU
 
-# A hypernetwork between two layers of other head counts, and one alone; all sizes differ.
-PAIRED = {
-    "one pair": (Architecture((2, 2), (7, 5, 6), (0.9, 1.5, 0.6, 1.3), 4), (True,)),
-    "layer, pair, layer": (
-        Architecture((3, 2, 2, 1), (7, 5, 6, 4, 8), (0.9, 1.5, 0.6, 1.3, 0.8, 1.1), 4, outputs=2),
-        (False, True, False),
-    ),
-}
-KINDS = [*product(("linear", "relu"), (False, True)), ("erf", False), ("gelu", False)]
-# φ of one number; E φ(u)² = 1 is tested where `theory.activations` is.
-PHI = {
-    "linear": lambda u: u,
-    "relu": lambda u: sqrt(2) * max(u, 0.0),
-    "erf": lambda u: ERF * erf(u),
-    "gelu": lambda u: GELU * u * (1 + erf(u / sqrt(2))) / 2,
-}
-
-
-def network_of(architecture, hypernetworks=None, values="linear", layer_norm=False, readout="last"):
-    pairs = (False,) * architecture.layers if hypernetworks is None else hypernetworks
-    return TokenNetwork(architecture, pairs, values, layer_norm, readout)
-
-
-def data_of(network: TokenNetwork, rng, examples=3, tokens=4) -> NetworkData:
-    """Inputs and attention with any sign, one array of matrices for each attention."""
-    arch = network.architecture
-    inputs = rng.standard_normal((examples, tokens, arch.channels))
-    heads = [arch.heads[layer - 1] for layer in network.lowest_layers]
-    attention = tuple(rng.standard_normal((examples, count, tokens, tokens)) for count in heads)
-    return NetworkData(inputs, attention, network.readout)
+KINDS = [("linear", "none"), ("relu", "none"), ("linear", "after"), ("relu", "after")]
+KINDS += [("erf", "before"), ("gelu", "none")]
 
 
 def received(network, data, weights):
@@ -64,43 +35,6 @@ def arrays_of(data, dtype=jnp.float64):
 
 def compiled(network):
     return jax.jit(partial(predict_tokens, network=network))
-
-
-def loops(network, data, weights):
-    """f(x) of every example, one number after the other, as the definition has it."""
-    arch = network.architecture
-    phi = PHI[network.values]
-    outputs = []
-    for example, tokens in enumerate(data.inputs):
-        hidden = [weights["V_0"] @ token / sqrt(arch.channels) for token in tokens]
-        for place, layer in enumerate(network.lowest_layers):
-            omega, V = data.attention[place][example], weights[f"V_{layer}"]
-            heads, width = len(omega), arch.widths[layer - 1]
-            new = []
-            for t in range(len(tokens)):
-                if network.hypernetworks[place]:
-                    W = weights[f"V_{layer + 1}"]
-                    total = np.zeros(arch.widths[layer + 1])
-                    for s in range(len(tokens)):
-                        W_val = sum(omega[h, s, t] * V[h] for h in range(heads))
-                        inner = W_val @ hidden[s] / sqrt(heads * width)
-                        inner = np.array([phi(number) for number in inner])
-                        outer = sum(omega[h, s, t] * W[h] for h in range(heads))
-                        total += outer @ inner / sqrt(heads * arch.widths[layer])
-                else:
-                    total = np.zeros(arch.widths[layer])
-                    for h, s in product(range(heads), range(len(tokens))):
-                        moved = np.array([phi(u) for u in V[h] @ hidden[s] / sqrt(width)])
-                        total += moved * omega[h, s, t] / sqrt(heads)
-                new.append(total)
-            hidden = new
-            if network.layer_norm:
-                hidden = [
-                    (z - z.mean()) / sqrt(np.mean((z - z.mean()) ** 2) + 1e-5) for z in hidden
-                ]
-        readout = {"last": hidden[-1], "first": hidden[0], "mean": sum(hidden) / len(hidden)}
-        outputs.append(weights["a"] @ readout[network.readout] / sqrt(arch.widths[-1]))
-    return np.array(outputs)
 
 
 # Every architecture and every readout, not every pair: each is compiled anew.
@@ -134,24 +68,24 @@ def test_a_linear_hypernetwork_is_the_sum_over_hadamard_paths(name, readout, rng
     np.testing.assert_allclose(by_token, expected, rtol=0, atol=1e-12 * scale)
 
 
-@pytest.mark.parametrize(("values", "layer_norm"), KINDS)
+@pytest.mark.parametrize(("values", "norm"), KINDS)
 @pytest.mark.parametrize(
     ("name", "readout"),
     [("layer, pair, layer", "mean"), ("one pair", "last"), ("two layers", "first")],
 )
-def test_it_equals_loops_over_the_definition(name, readout, values, layer_norm, rng):
+def test_it_equals_loops_over_the_definition(name, readout, values, norm, rng):
     arch, hypernetworks = PAIRED[name] if name in PAIRED else (ARCHITECTURES[name], None)
-    network = network_of(arch, hypernetworks, values, layer_norm, readout)
+    network = network_of(arch, hypernetworks, values, norm, readout)
     data, weights = data_of(network, rng), random_weights(arch, rng)
     expected = loops(network, data, weights)
     found = received(network, data, weights)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("values", "layer_norm"), [("relu", True), ("linear", False)])
-def test_no_example_sees_another_and_batches_do_not_matter(values, layer_norm, rng, monkeypatch):
+@pytest.mark.parametrize(("values", "norm"), [("relu", "after"), ("linear", "none")])
+def test_no_example_sees_another_and_batches_do_not_matter(values, norm, rng, monkeypatch):
     arch, hypernetworks = PAIRED["layer, pair, layer"]
-    network = network_of(arch, hypernetworks, values, layer_norm)
+    network = network_of(arch, hypernetworks, values, norm)
     data, weights = data_of(network, rng, examples=5), on_device(random_weights(arch, rng))
     together = received(network, data, weights)
     changed = replace(data, inputs=data.inputs.copy())
@@ -255,7 +189,7 @@ def test_hypernetworks_must_fit_the_heads(hypernetworks):
 
 def test_single_precision_stays_single(rng):
     arch, hypernetworks = PAIRED["one pair"]
-    network = network_of(arch, hypernetworks, "relu", layer_norm=True)
+    network = network_of(arch, hypernetworks, "relu", norm="after")
     data = data_of(network, rng)
     weights = {k: jnp.asarray(v, jnp.float32) for k, v in random_weights(arch, rng).items()}
     arrays = arrays_of(data, jnp.float32)

@@ -80,7 +80,8 @@ def test_more_examples_than_features_keep_their_labels():
 
 def test_a_network_outside_the_theory_has_all_weights(chosen, without_annotation_checks):
     task, _ = chosen
-    network = sampler.make_network(widths=3, temperature=0.5, values="relu", layer_norm=True)
+    block = {"norm": "before", "residual": True, "mlp": {"width": 2, "activation": "gelu"}}
+    network = sampler.make_network(widths=3, temperature=0.5, values="relu", **block)
     of_model, of_function = joint(task, network, space="weights")
     assert of_model == pytest.approx(of_function, rel=1e-10)
     model, kwargs = sampler.numpyro_model(task, network, sites=["predictor"])

@@ -69,7 +69,9 @@ def test_a_named_space_leaves_the_algorithm_open(load, space):
         ("sampler.weight_draws=2", {"order_parameters"}),
         ("sampler.keep_weights=true", {"upper_weights", "weights"}),
         ("network.values=relu", {"weights"}),
-        ("network.layer_norm=true", {"weights"}),
+        ("network.norm=after", {"weights"}),
+        ("network.residual=true", {"weights"}),
+        ("network.mlp={width=2}", {"weights"}),
     ],
 )
 def test_other_settings_restrict_the_spaces(load, setting, spaces):
@@ -89,7 +91,7 @@ def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
         (("sampler.evidence=true", "sampler.keep_weights=true"), "keep_weights needs a space of"),
         (("sampler.algorithm=importance", "sampler.space=weights"), "importance"),
         (("network.values=relu", "sampler.space=order_parameters"), 'use "weights"'),
-        (("network.layer_norm=true", "sampler.evidence=true"), "no order parameters"),
+        (("network.norm=after", "sampler.evidence=true"), "no order parameters"),
     ],
 )
 def test_settings_that_leave_no_space_are_refused(load, settings, words):

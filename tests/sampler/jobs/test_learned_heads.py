@@ -65,7 +65,32 @@ def finished(recipe, tmp_path_factory):
 
 REFUSED = [
     (["solve"], "attention.heads = 'learned': ", "attention that is fixed"),
-    (["run", "network.values=relu"], "network.values = 'relu': ", "linear in its values"),
+    (
+        ["solve", "attention.reads=stream", "sampler.weight_draws=0"],
+        "attention.reads = 'stream': ",
+        'set attention.reads = "inputs"',
+    ),
+    (
+        ["run", "attention.reads=stream", "sampler.space=order_parameters"],
+        "sampler.space = 'order_parameters': ",
+        'a network with attention.reads = "stream" has no order parameters; use "weights"',
+    ),
+    (
+        ["run", "network.values=relu", "sampler.space=upper_weights", "sampler.weight_draws=0"],
+        "sampler.space = 'upper_weights': ",
+        'use "weights"',
+    ),
+    (
+        ["run", "attention.reads=stream", "network.widths=infinite", "sampler.weight_draws=0"],
+        "network.widths = 'infinite': ",
+        'use a number, or set attention.reads = "inputs"',
+    ),
+    (
+        ["run", "attention.reads=stream", "attention.learned.form=positions",
+         "sampler.weight_draws=0", "sampler.space=weights"],
+        "attention.learned.form = 'positions': ",
+        "read nothing",
+    ),
     (["run", "sampler.algorithm=importance"], "sampler.algorithm = 'importance': ", "single mode"),
     (["run", "sampler.evidence=true"], "sampler.evidence = True: ", "tempered"),
     (["run", "sampler.points=selected"], "sampler.points = 'selected': ", 'use "all"'),

@@ -12,15 +12,22 @@ from arviz_stats.base import array_stats
 from sampler.analysis.estimate import mean_of
 from sampler.cli import main
 from sampler.errors import ExitCode
+from sampler.jobs.choice import Sizes
+from sampler.jobs.stages import draw_posterior
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
+from sampler.problem import build_problem
+from sampler.tasks.make import build_task
 from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.token_problem import TokenProblem
-from tests.assertions import assert_within_mcse
+from tests.assertions import assert_equal_in_float32, assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
+from tests.learned import learned_recipe
+from tests.problems import NetworkData
+from tests.token_networks import Learned, loops
 from theory import Architecture
 
 pytestmark = pytest.mark.heavy
@@ -56,7 +63,9 @@ def finished(recipe, tmp_path_factory):
     ("words", "start", "remedy"),
     [
         (["solve", "network.values=relu"], "network.values = 'relu': ", "use `run` or `sample`"),
-        (["solve", "network.layer_norm=true"], "network.layer_norm = True: ", "linear"),
+        (["solve", "network.norm=after"], "network.norm = 'after': ", 'network.norm = "none"'),
+        (["solve", "network.residual=true"], "network.residual = True: ", "sum over"),
+        (["solve", "network.mlp={width=2}"], "network.mlp = {'width': 2, ", "remove network.mlp"),
         (
             ["solve", 'sweep."network.values"=["linear", "relu"]'],
             "network.values = 'relu': ",
@@ -65,12 +74,12 @@ def finished(recipe, tmp_path_factory):
         (
             ["run", "network.values=relu", "sampler.space=upper_weights"],
             "sampler.space = 'upper_weights': ",
-            'a network with relu values has no order parameters; use "weights"',
+            'a network with network.values = "relu" has no order parameters; use "weights"',
         ),
         (
-            ["sample", "network.layer_norm=true", "sampler.space=order_parameters"],
+            ["sample", "network.norm=before", "sampler.space=order_parameters"],
             "sampler.space = 'order_parameters': ",
-            "a network with layer_norm",
+            'a network with network.norm = "before" has no order parameters',
         ),
         (
             ["run", "network.values=relu", "sampler.points=selected"],
@@ -84,9 +93,14 @@ def finished(recipe, tmp_path_factory):
         ),
         (["run", "network.values=relu", "sampler.weight_draws=3"], "sampler", "weight_draws needs"),
         (
-            ["run", "network.layer_norm=true", "network.widths=[3, 1, 3]"],
+            ["run", "network.norm=after", "network.widths=[3, 1, 3]"],
             "network.widths = [3, 1, 3]: ",
             "at least 2",
+        ),
+        (
+            ["run", "network.residual=true", "network.widths=[3, 2, 3]"],
+            "network.widths = [3, 2, 3]: ",
+            "adds layers of [3, 2, 3] units; use equal widths, or network.residual = false",
         ),
     ],
 )
@@ -106,7 +120,7 @@ def test_what_needs_the_theory_is_refused_in_one_line(
 
 def test_a_normalised_hypernetwork_may_be_narrow_inside(recipe, capsys):
     """Only what is normalised needs two units: the inner layer of a hypernetwork is not."""
-    overrides = ("network.layer_norm=true", "network.hypernetwork=true")
+    overrides = ("network.norm=after", "network.hypernetwork=true")
     widths = settings(*overrides, "network.widths=[1, 1, 2, 1, 2]")
     assert command("check", recipe, *widths) == ExitCode.OK
     text = capsys.readouterr().out
@@ -199,7 +213,7 @@ def test_a_sweep_holds_networks_within_and_outside_the_theory(recipe, tmp_path):
 def tiny_problem(rng) -> TokenProblem:
     """One head, one layer, widths 2 and 3, three examples of three tokens, ReLU values."""
     network = TokenNetwork(
-        Architecture((1,), (2, 3), (0.8, 1.4, 1.2), channels=3), (False,), "relu", False, "mean"
+        Architecture((1,), (2, 3), (0.8, 1.4, 1.2), channels=3), (False,), "relu", "none", "mean"
     )
 
     def split(examples: int) -> TokenSplit:
@@ -259,3 +273,33 @@ def test_nuts_agrees_with_weighted_draws_from_the_prior(rng):
     assert_within_mcse(
         estimate.value, expected, np.hypot(estimate.mcse, error), ess=ess, minimum_ess=400
     )
+
+
+def test_stored_weights_of_a_block_make_its_stored_predictor():
+    """A block that reads its stream: predictors are those of the loops at stored weights."""
+    recipe = learned_recipe(
+        heads=(("learned", "good"),),
+        network={"norm": "before", "residual": True, "mlp": {"width": 2, "activation": "erf"}},
+        attention={"reads": "stream"},
+        sampler={
+            "chains": 2, "warmup": 4, "draws": 4, "algorithm": "hmc", "leapfrog_steps": 2,
+            "space": "weights", "keep_weights": True,
+        },
+    )  # fmt: skip
+    task = build_task(recipe)
+    problem = build_problem(recipe, task)
+    network = problem.network
+    tree = draw_posterior(problem, recipe.sampler, show=False)
+    posterior = tree["posterior"].to_dataset()
+    assert posterior["mlp_in_1"].dims[2:] == ("unit_mlp", "unit_a")
+    assert posterior["logits_1"].dims[-1] == "unit_below_1"
+    weights = {name: posterior[name].values[1, 2] for name in network.weight_shapes}
+    learned = Learned("low_rank", task.learned.learned, True, (1.0, 1.0), rank=task.channels)
+    data = NetworkData(task.test.inputs, task.test.attention, "last")
+    expected = loops(network, data, weights, learned)[:, 0]
+    stored = tree["predictions"]["predictor"].values[1, 2]
+    assert_equal_in_float32(stored, expected)
+    assert Sizes.of(recipe, task).weight_count + Sizes.of(recipe, task).logits == sum(
+        np.prod(shape) for shape in network.weight_shapes.values()
+    )
+    assert set(tree["prior"].data_vars) >= {*network.weight_shapes}

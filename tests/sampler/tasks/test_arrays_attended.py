@@ -172,7 +172,9 @@ def test_reading_leaves_jax_alone(tmp_path):
     [
         ('readout = "mean"', r"^network\.readout = 'mean': attended inputs were read out already"),
         ('values = "relu"', r"^network\.values = 'relu': needs tokens, .*use \"linear\""),
-        ("layer_norm = true", r"^network\.layer_norm = True: needs tokens, .*use false"),
+        ('norm = "after"', r"^network\.norm = 'after': needs tokens, .*use \"none\""),
+        ("residual = true", r"^network\.residual = True: needs tokens, .*use false"),
+        ("mlp = {width = 2}", r"^network\.mlp = {'width': 2, .*: needs tokens, .*remove it"),
         ("hypernetwork = true", r"^network\.hypernetwork = True: .*come with their paths; use fal"),
         ("hypernetwork = [false, true]", r"^network\.hypernetwork = \(False, True\): "),
         ("heads = [[0], [3]]", r"^network\.heads = \[\[0\], \[3\]\]: layer 2 has no head 3"),

@@ -235,9 +235,10 @@ def test_a_network_outside_the_theory_reads_the_last_token(tmp_path):
     )
     recipe = tmp_path / "mine.toml"
     text = 'name = "mine"\ntask = {kind = "arrays", path = "tokens.npz"}\n[network]\nwidths = 3\n'
-    recipe.write_text(text + 'values = "relu"\nlayer_norm = true\n', encoding="utf-8")
+    block = "residual = true\nmlp = {width = 4}\n"
+    recipe.write_text(text + 'values = "relu"\nnorm = "before"\n' + block, encoding="utf-8")
     problem = build_problem(load_recipe(recipe), read_arrays(path))
-    shapes = problem.architecture.weight_shapes
+    shapes = problem.network.weight_shapes
     keys = jax.random.split(jax.random.PRNGKey(0), len(shapes))
     drawn = {
         name: jax.random.normal(key, shape)
