@@ -102,8 +102,16 @@ class TokenNetwork:
         return lowest_layers(self.hypernetworks)
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        return self.architecture.widths
+
+    @property
     def variances(self) -> tuple[float, ...]:
         return self.architecture.variances
+
+    @property
+    def outputs(self) -> int:
+        return self.architecture.outputs
 
     @property
     def sizes(self) -> "TokenNetwork":

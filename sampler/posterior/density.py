@@ -46,7 +46,13 @@ class Weighted(Protocol):
     """
 
     @property
+    def widths(self) -> tuple[int, ...]: ...
+
+    @property
     def variances(self) -> tuple[float, ...]: ...
+
+    @property
+    def outputs(self) -> int: ...
 
     @property
     def sizes(self) -> "Weighted": ...
