@@ -34,7 +34,7 @@ from types import ModuleType
 CONTENTS = {
     "programs": "program",
     "architecture": "Architecture AttentionPaths",
-    "activations": "activation",
+    "activations": "activation pair_moment first_moment mean_slope",
     "path_kernels": "attended_inputs pair_matrices path_features path_kernels "
     "FeatureForm KernelForm SymmetricKernelForm NoisyKernel",
     "energy": "LabelEnergy LearningProblem",
@@ -49,6 +49,9 @@ CONTENTS = {
     "next_order": "solve_next_order NextOrder NextOrderStatus",
     "predictor": "Predictor predict path_contributions mean_without",
     "infinite_width": "InfiniteWidth BestTemperature best_temperature",
+    "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at",
+    "one_scale": "solve_one_scale OneScale",
+    "by_heads": "solve_by_heads kernels_by_heads",
     "gate_response": "gate_response GateResponse contributions_by_head slopes_at_overlaps "
     "SlopesAtOverlaps slopes_at_infinite_width",
     "copy_head": "CopyHead HeadMinimum Coexistence copied_weights",

@@ -2,7 +2,10 @@
 
 from theory.programs import program as program
 from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
-from theory.activations import activation as activation
+from theory.activations import (
+    activation as activation, pair_moment as pair_moment, first_moment as first_moment,
+    mean_slope as mean_slope,
+)
 from theory.path_kernels import (
     attended_inputs as attended_inputs, pair_matrices as pair_matrices,
     path_features as path_features, path_kernels as path_kernels, FeatureForm as FeatureForm,
@@ -40,6 +43,12 @@ from theory.infinite_width import (
     InfiniteWidth as InfiniteWidth, BestTemperature as BestTemperature,
     best_temperature as best_temperature,
 )
+from theory.nonlinear_kernels import (
+    NonlinearProblem as NonlinearProblem, TokenExamples as TokenExamples, Kernels as Kernels,
+    kernels_at as kernels_at,
+)
+from theory.one_scale import solve_one_scale as solve_one_scale, OneScale as OneScale
+from theory.by_heads import solve_by_heads as solve_by_heads, kernels_by_heads as kernels_by_heads
 from theory.gate_response import (
     gate_response as gate_response, GateResponse as GateResponse,
     contributions_by_head as contributions_by_head, slopes_at_overlaps as slopes_at_overlaps,

@@ -11,6 +11,7 @@ tests compare the rest with automatic differentiation.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture, order_parameter_sizes
-from theory.energy import LabelEnergy, LearningProblem
+from theory.energy import LearningProblem, ResidualLabels
 from theory.energy_expansion import DenseEnergy
 from theory.order_parameters import (
     OrderParameters,
@@ -67,8 +68,18 @@ def log_determinant(factor: Float[Array, "n n"]) -> Float[Array, ""]:
     return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
+@runtime_checkable
+class LayersEnergy(Protocol):
+    """The energy of labels as a function of the order parameters of all layers."""
+
+    residual: ResidualLabels | None
+
+    def of_layers(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, ""]:
+        """E at factors F_l of U_1 … U_L, U_a, U_l = F_l F_lᵀ."""
+
+
 def action(
-    order_parameters: OrderParameters, architecture: Architecture, energy: LabelEnergy
+    order_parameters: OrderParameters, architecture: Architecture, energy: LayersEnergy
 ) -> Float[Array, ""]:
     """A(U_a, U_L … U_1) = entropy terms + ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y.
 
@@ -80,7 +91,7 @@ def action(
         architecture.widths,
         architecture.order_parameter_variances,
     )
-    total = entropy + energy(order_parameters.factors[0])
+    total = entropy + energy.of_layers(order_parameters.factors)
     if energy.residual is None:
         return total
     # A value of the energy leaves this constant out; here it belongs to what is known.
@@ -226,15 +237,15 @@ class ActionByProducts:
     Without `LearningProblem.residual_energy`, as `DenseAction`.
     """
 
-    def __init__(self, problem: LearningProblem) -> None:
-        arch = problem.architecture
+    def __init__(self, architecture: Architecture, energy: LayersEnergy) -> None:
+        arch = architecture
         scale = float(max(arch.widths))
         self._shape = {"heads": arch.heads, "outputs": arch.outputs}
         # Data, widths and variances are arguments: one compilation serves every width.
         self._arrays = (
             jnp.asarray(arch.widths, float) / scale,
             jnp.asarray(arch.order_parameter_variances, float),
-            problem.energy,
+            energy,
             1.0 / scale,
         )
 
@@ -260,7 +271,7 @@ class ActionByProducts:
 def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
     order_parameters = from_log_cholesky(point, order_parameter_sizes(heads, outputs))
     entropy = entropy_terms(order_parameters, heads, widths, variances)
-    return entropy + scale * energy(order_parameters.factors[0])
+    return entropy + scale * energy.of_layers(order_parameters.factors)
 
 
 _value_and_gradient = program(

@@ -94,6 +94,10 @@ class LabelEnergy:
         """Labels y as a vector, output fastest."""
         return self.labels.reshape(-1)
 
+    def of_layers(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, ""]:
+        """E at factors of all order parameters, of which it depends on that of U_1."""
+        return self(factors[0])
+
     def noisy_kernel(self, factor: Float[Array, "_row _rank"]) -> NoisyKernel:
         """K(U_1) + 𝒯 1 for U_1 = F Fᵀ."""
         return NoisyKernel.factorise(self.kernels.kernel(factor), self.temperature)
@@ -201,6 +205,34 @@ def _energy_and_slopes(columns, labels, temperature):
     value = sets * logarithm + jnp.vdot(labels, alpha)
     by_column = 2.0 * (sets * carried - alpha @ (alpha.T @ columns))
     return value, by_column, 2.0 * alpha, sets * trace - jnp.vdot(alpha, alpha)
+
+
+@jax.custom_jvp
+def energy_of_kernel(
+    kernel: Float[Array, "row row"],
+    labels: Float[Array, "row set"],
+    temperature: Float[Array, ""] | float,
+) -> Float[Array, ""]:
+    """Σ_s [ ln det(K + 𝒯 1) + y_sᵀ (K + 𝒯 1)⁻¹ y_s ] as a function of K.
+
+    Its derivative is n_s (K + 𝒯)⁻¹ − α αᵀ; labels and temperature count as constants.
+    """
+    return _energy_and_slope(kernel, labels, temperature)[0]
+
+
+@energy_of_kernel.defjvp
+def _energy_of_kernel_jvp(primals, tangents):
+    value, slope = _energy_and_slope(*primals)
+    return value, jnp.vdot(slope, tangents[0])
+
+
+def _energy_and_slope(kernel, labels, temperature):
+    noisy, sets = NoisyKernel.factorise(kernel, temperature), labels.shape[1]
+    inverse_factor = inverse_of_lower(noisy.cholesky)
+    whitened = inverse_factor @ labels
+    alpha = inverse_factor.T @ whitened
+    value = sets * noisy.log_determinant + jnp.vdot(whitened, whitened)
+    return value, sets * gram_of_lower(inverse_factor) - alpha @ alpha.T
 
 
 def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:

@@ -166,6 +166,16 @@ class KernelForm(DifferentiatedByJax):
     others: int
     symmetric: bool
 
+    @classmethod
+    def of(cls, kernels: Float[Array, "path path example other"], outputs: int) -> "KernelForm":
+        """The stored form of kernels C_ππ'(x, x')."""
+        paths, _, examples, others = kernels.shape
+        if symmetric := outputs == 1:
+            rows, columns = np.triu_indices(paths)
+            halves = np.where(rows == columns, 0.5, 1.0)[:, None, None]
+            kernels = (kernels[rows, columns] + kernels[columns, rows]) * halves
+        return cls(kernels.reshape(-1, examples * others), paths, examples, others, symmetric)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the path kernels."""
@@ -317,27 +327,9 @@ def path_kernels(
 @program.of(static_argnames="outputs")
 def store_path_kernels(form: FeatureForm, outputs: int) -> KernelForm | SymmetricKernelForm:
     """The stored form of given features; with one output half of the pairs is enough."""
-    one_output = outputs == 1
-    if form.right is None and one_output:
+    if form.right is None and outputs == 1:
         return SymmetricKernelForm.of(form.left)
-    examples, paths, _ = form.left.shape
-    return KernelForm(
-        packed=_packed(form, one_output),
-        paths=paths,
-        examples=examples,
-        others=examples if form.right is None else form.right.shape[0],
-        symmetric=one_output,
-    )
-
-
-def _packed(form: FeatureForm, symmetric: bool) -> Float[Array, "pair entry"]:
-    kernels = form.path_kernels()
-    paths, _, examples, others = kernels.shape
-    if symmetric:
-        rows, columns = np.triu_indices(paths)
-        halves = np.where(rows == columns, 0.5, 1.0)[:, None, None]
-        kernels = (kernels[rows, columns] + kernels[columns, rows]) * halves
-    return kernels.reshape(-1, examples * others)
+    return KernelForm.of(form.path_kernels(), outputs)
 
 
 def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):

@@ -210,7 +210,9 @@ class SaddlePoint:
 
 def hessian_of_action(problem: LearningProblem, order_parameters: OrderParameters) -> np.ndarray:
     """Second derivatives of A / max width in log-Cholesky coordinates."""
-    function = (DenseAction if is_dense(problem.architecture) else ActionByProducts)(problem)
+    arch = problem.architecture
+    dense = is_dense(arch)
+    function = DenseAction(problem) if dense else ActionByProducts(arch, problem.energy)
     return function.hessian(to_log_cholesky(order_parameters))
 
 
@@ -238,15 +240,43 @@ def solve_saddle_point(
         )
     if starts < 1:
         raise ValueError(f"starts = {starts}: must be at least 1")
-    architecture = problem.architecture
+    dense = is_dense(problem.architecture)
+    return lowest_minimum(
+        DenseAction(problem) if dense else ActionByProducts(problem.architecture, problem.energy),
+        problem.architecture,
+        dense=dense,
+        tolerance=tolerance,
+        max_steps=max_steps,
+        starts=starts,
+        seed=seed,
+        initial=initial,
+        constant=problem.residual_energy,
+    )
+
+
+def lowest_minimum(
+    function: DenseAction | ActionByProducts,
+    architecture: Architecture,
+    *,
+    dense: bool,
+    tolerance: float | None,
+    max_steps: int,
+    starts: int,
+    seed: int,
+    initial: OrderParameters | None = None,
+    constant: float = 0.0,
+) -> SaddlePoint:
+    """Minimise an action from all starts, as `solve_saddle_point` does.
+
+    dense     whether Newton equations use the Hessian, or products with it
+    constant  what the action has beside this function
+    """
     count = architecture.coordinate_count
     if tolerance is None:
         tolerance = 1e-10 if count <= DENSE_COORDINATES else 1e-8
-    if dense := is_dense(architecture):
-        function = DenseAction(problem)
+    if dense:
         direction = dense_direction(function.hessian)
     else:
-        function = ActionByProducts(problem)
         direction = truncated_direction(function.hessian_products)
     begin = _first_start(initial, architecture)
     noise = np.random.default_rng(seed)
@@ -274,7 +304,7 @@ def solve_saddle_point(
         status = SaddlePointStatus.NOT_A_MINIMUM
     return SaddlePoint(
         order_parameters=from_log_cholesky(best.point, architecture.order_parameter_sizes),
-        action=best.value + problem.residual_energy / max(architecture.widths),
+        action=best.value + constant / max(architecture.widths),
         gradient_norm=best.gradient_norm,
         smallest_hessian_eigenvalue=curvature,
         tolerance=tolerance,

@@ -238,7 +238,7 @@ def test_hessian_products_lead_to_the_same_place(monkeypatch):
 @pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
 def test_the_hessian_is_made_of_its_products(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
-    free = ActionByProducts(problem)
+    free = ActionByProducts(problem.architecture, problem.energy)
     matrices = random_order_parameters(problem.architecture, rng)
     point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
     hessian = DenseAction(problem).hessian(point)
@@ -299,7 +299,7 @@ def test_an_initial_point_of_another_architecture_is_refused(rng):
 
 def test_one_compilation_serves_the_hessian_products_of_all_points(rng):
     problem = random_problem(ARCHITECTURES["two layers"], rng)
-    free = ActionByProducts(problem)
+    free = ActionByProducts(problem.architecture, problem.energy)
     points = 0.1 * rng.standard_normal((3, problem.architecture.coordinate_count))
     before = _applied.compilations
     found = [free.hessian_products(point)(points[0]) for point in points]

@@ -1,0 +1,165 @@
+"""Order parameters of all heads: loops over the definition, the linear theory, infinite width."""
+
+from dataclasses import replace
+from itertools import product
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import READOUTS, all_but, random_order_parameters
+from tests.theory.nonlinear import NONLINEAR, nonlinear_problem
+from theory import (
+    Architecture,
+    LearningProblem,
+    OrderParameters,
+    Predictor,
+    action,
+    predict,
+    solve_saddle_point,
+)
+from theory.activations import first_moment, mean_slope, pair_moment
+from theory.by_heads import HeadsEnergy, kernel_parts, kernels_by_heads, solve_by_heads
+from theory.nonlinear_kernels import kernels_at
+
+TWO = Architecture((2, 3), (13, 9, 11), (0.9, 1.5, 0.6, 1.3), 4)
+OUTPUTS = Architecture((3, 2), (23, 9, 7), (0.9, 1.5, 0.6, 1.3), 4, 2)
+
+
+def kernel_by_loops(problem, data, overlaps) -> np.ndarray:
+    """K of all examples of `data`, every sum over heads and tokens written out; one output."""
+    arch, values = problem.architecture, problem.values
+    examples, tokens, _ = data.inputs.shape
+    heads, variances = arch.heads, arch.variances
+    places = list(product(range(examples), range(tokens)))
+    flat = data.inputs.reshape(examples * tokens, -1)
+    Q = variances[0] * flat @ flat.T / arch.channels  # over (example, token)
+    readout = READOUTS[data.readout](tokens)
+    slopes, rests = [], []
+    for layer, count in enumerate(heads):
+        units = variances[layer + 1] * Q
+        diagonal = jnp.asarray(np.diagonal(units))
+        mean, slope = (np.asarray(f(diagonal, values)) for f in (first_moment, mean_slope))
+        rows = jnp.broadcast_to(diagonal[:, None], units.shape)
+        moment = np.asarray(pair_moment(rows, jnp.asarray(units), rows.T, values))
+        omega, above, linear = data.attention[layer], np.zeros_like(Q), np.zeros_like(Q)
+        for (i, (x, t)), (j, (z, u)) in product(enumerate(places), repeat=2):
+            for h, g, s, v in product(range(count), range(count), range(tokens), range(tokens)):
+                weight = omega[x, h, s, t] * omega[z, g, v, u] / count
+                p, q = x * tokens + s, z * tokens + v
+                above[i, j] += weight * (moment[p, q] if h == g else mean[p] * mean[q])
+                if h == g:
+                    linear[i, j] += weight * slope[p] * units[p, q] * slope[q]
+        slopes.append(slope.reshape(examples, tokens))
+        rests.append(above - linear)
+        Q = above
+
+    def tail(path, x):
+        """Keys of the layer below the heads of a path, as the readout weighs them."""
+        vector = readout
+        for layer in reversed(range(len(heads) - len(path), len(heads))):
+            head = path[layer - len(heads) + len(path)]
+            vector = slopes[layer][x] * (data.attention[layer][x, head] @ vector)
+            vector = vector / np.sqrt(heads[layer])
+        return vector
+
+    found = np.zeros((examples, examples))
+    for below, rest in enumerate([None, *rests]):
+        paths = list(product(*map(range, heads[below:])))
+        for (a, one), (b, other) in product(enumerate(paths), repeat=2):
+            for x, z in product(range(examples), repeat=2):
+                left, right = tail(one, x), tail(other, z)
+                if rest is None:
+                    block = data.inputs[x] @ data.inputs[z].T * variances[0] / arch.channels
+                else:
+                    block = rest.reshape(examples, tokens, examples, tokens)[x, :, z]
+                found[x, z] += overlaps[below][a, b] * (left @ block @ right)
+    return found
+
+
+@pytest.mark.parametrize("values", all_but(NONLINEAR, ["erf"]))
+def test_the_kernel_is_that_of_loops_over_heads_and_tokens(values, rng):
+    arch = Architecture((2, 2), (5, 6, 4), (0.9, 1.5, 0.6, 1.3), 3)
+    problem, _, (data, _) = nonlinear_problem(arch, values, rng, examples=2, tokens=2)
+    overlaps = random_order_parameters(arch, rng)
+    expected = kernel_by_loops(problem, data, overlaps)
+    order_parameters = OrderParameters.from_matrices(tuple(map(jnp.asarray, overlaps)))
+    received = kernels_by_heads(problem, order_parameters, problem.train)
+    assert_equal_to_rounding(received.train, expected, operations=1000)
+    assert_equal_to_rounding(received.cross, expected, operations=1000)
+    assert_equal_to_rounding(received.prior, np.diagonal(expected), operations=1000)
+
+
+@pytest.mark.parametrize("arch", all_but([TWO, OUTPUTS], [OUTPUTS]))
+def test_linear_values_give_the_linear_theory(arch, rng):
+    problem, test, (data, tested) = nonlinear_problem(arch, "linear", rng, examples=8)
+    learning = LearningProblem(arch, data.attended, problem.labels, problem.temperature)
+    expected, received = solve_saddle_point(learning), solve_by_heads(problem)
+    assert received.converged
+    assert received.action == pytest.approx(expected.action, rel=1e-10)
+    factors = expected.order_parameters.factors
+    energy = HeadsEnergy(kernel_parts(problem, problem.train), problem.labels, problem.temperature)
+    assert_equal_to_rounding(
+        energy.of_layers(factors), learning.energy(factors[0]), operations=1000, condition=100
+    )
+    pairs = zip(received.order_parameters.matrices, expected.order_parameters.matrices, strict=True)
+    for one, other in pairs:
+        # |gradient| ≤ 10⁻¹⁰ at both, over the smallest eigenvalue of the Hessian.
+        limit = 1e-9 / expected.smallest_hessian_eigenvalue
+        np.testing.assert_allclose(one, other, rtol=0, atol=limit * np.abs(other).max())
+    mean, variance, _ = kernels_by_heads(problem, expected.order_parameters, test).regression(
+        problem.labels.reshape(-1, 1), problem.temperature
+    )
+    known = predict(Predictor.for_examples(learning, tested.attended), factors[0])
+    for found, one in zip((mean, variance), known, strict=True):
+        np.testing.assert_allclose(found.reshape(one.shape), one, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("values", all_but(NONLINEAR, ["gelu"]))
+def test_infinite_width_is_where_all_order_parameters_are_those_of_the_prior(values, rng):
+    problem, test, _ = nonlinear_problem(OUTPUTS, values, rng)
+    limit = OrderParameters.gp_limit(OUTPUTS)
+    received, expected = kernels_by_heads(problem, limit, test), kernels_at(problem, test)
+    outputs = np.eye(2)
+    for name in ("train", "cross"):
+        both = np.kron(getattr(expected, name), outputs)
+        assert_equal_to_rounding(getattr(received, name), both, operations=200)
+    assert_equal_to_rounding(received.prior, np.repeat(expected.prior, 2), operations=200)
+
+
+@pytest.mark.heavy
+def test_wide_layers_are_those_of_infinite_width(rng):
+    wide = replace(TWO, widths=(10**8,) * 3)
+    problem, _, _ = nonlinear_problem(wide, "gelu", rng)
+    found = solve_by_heads(problem)
+    assert found.converged
+    expected = OrderParameters.gp_limit(wide).matrices
+    for one, other in zip(found.order_parameters.matrices, expected, strict=True):
+        difference = np.abs(one - other).max()
+        assert 0 < difference < 100 / 10**8
+
+
+def test_the_minimum_is_one_and_found_from_other_starts(rng):
+    """The slope of the action is zero there by differences, and no start finds another one."""
+    problem, _, _ = nonlinear_problem(TWO, "relu", rng, examples=10)
+    found = solve_by_heads(problem, starts=2, seed=3)
+    assert found.converged
+    assert found.smallest_hessian_eigenvalue > 0
+    assert found.start_disagreement < 1e-8 / found.smallest_hessian_eigenvalue
+    energy = HeadsEnergy(kernel_parts(problem, problem.train), problem.labels, problem.temperature)
+    step = 1e-4
+    matrices = [np.asarray(u) for u in found.order_parameters.matrices]
+    kicks = [rng.standard_normal(u.shape) for u in matrices]
+    kicks = [(kick + kick.T) * np.abs(u).min() for kick, u in zip(kicks, matrices, strict=True)]
+
+    def value(length):
+        moved = (jnp.asarray(u + length * k) for u, k in zip(matrices, kicks, strict=True))
+        return float(action(OrderParameters.from_matrices(tuple(moved)), TWO, energy)) / 13
+
+    up, lowest, down = (value(length) for length in (step, 0.0, -step))
+    assert_equal_to_rounding(lowest, found.action, operations=1000)
+    curvature = (up - 2 * lowest + down) / step**2
+    assert curvature > 0
+    # The odd part left is a third derivative times step³.
+    assert abs(up - down) / 2 < 10 * curvature * step**3

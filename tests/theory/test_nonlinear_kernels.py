@@ -1,0 +1,109 @@
+"""Kernels of nonlinear values against wide random networks, the linear theory, and themselves."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import theory.nonlinear_kernels as module
+from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.problems import all_but, random_weights
+from tests.theory.nonlinear import NONLINEAR, last_hidden, nonlinear_problem, read
+from theory import Architecture, OrderParameters, Predictor, predict
+from theory.energy import LearningProblem
+from theory.nonlinear_kernels import kernel_of_pairs, kernels_at, own_variances
+
+TWO = Architecture((2, 3), (7, 5, 6), (0.9, 1.5, 0.6, 1.3), 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heads", [(2,), (2, 2), (2, 1, 2)])
+def test_wide_random_networks_have_these_kernels(heads, rng):
+    """Σ f f' over draws of all weights; without means of different heads the ReLU is far off."""
+    width, draws = 400, 40
+    variances = tuple(rng.uniform(0.7, 1.4, len(heads) + 2))
+    arch = Architecture(heads, (width,) * (len(heads) + 1), variances, 4)
+    problem, _, (data, _) = nonlinear_problem(arch, "relu", rng, examples=3)
+    sums = {values: [] for values in NONLINEAR}
+    for _ in range(draws):
+        weights = random_weights(arch, rng)
+        for values, found in sums.items():
+            hidden = last_hidden(arch, data, weights, values)
+            found.append(variances[-1] * hidden @ hidden.T / width)
+    for values, found in sums.items():
+        received = np.asarray(kernels_at(replace(problem, values=values), problem.train).train)
+        mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(draws)
+        assert_within_mcse(mean, received, error, what=values)
+        if values == "relu":
+            same_heads = without_other_heads(problem)
+            with pytest.raises(AssertionError, match="standard errors apart"):
+                assert_within_mcse(mean, same_heads, error)
+
+
+def without_other_heads(problem) -> np.ndarray:
+    """The kernel of the last layer from pairs of equal heads alone: a network of one head each.
+
+    Σ_h K^{(h)}/H_L, K^{(h)} that of a last layer with head h only.
+    """
+    *lower, last = problem.train.attention
+    arch = replace(problem.architecture, heads=(*problem.architecture.heads[:-1], 1))
+    found = []
+    for head in range(last.shape[1]):
+        attention = (*lower, last[:, head : head + 1])
+        train = replace(problem.train, attention=attention)
+        found.append(kernels_at(replace(problem, architecture=arch, train=train), train).train)
+    return np.mean(found, axis=0)
+
+
+def test_linear_values_give_the_linear_theory_at_infinite_width(rng):
+    arch = replace(TWO, outputs=2)
+    problem, test, (train, tested) = nonlinear_problem(arch, "linear", rng, readout="last")
+    mean, variance, evidence = kernels_at(problem, test).regression(
+        problem.labels, problem.temperature
+    )
+    learning = LearningProblem(arch, train.attended, problem.labels, problem.temperature)
+    limit = OrderParameters.gp_limit(arch).factors[0]
+    expected = predict(Predictor.for_examples(learning, tested.attended), limit)
+    assert_equal_to_rounding(mean, expected[0], operations=500, condition=100)
+    assert_equal_to_rounding(variance, expected[1], operations=500, condition=100)
+    energy = float(learning.energy(limit)) + problem.labels.size * np.log(2 * np.pi)
+    assert_equal_to_rounding(evidence, -0.5 * energy, operations=500, condition=100)
+
+
+@pytest.mark.parametrize("values", all_but(NONLINEAR, ["relu"]))
+def test_pairs_in_batches_and_one_set_with_itself_are_all_at_once(values, rng, monkeypatch):
+    """Also the diagonal, of examples alone, is that of pairs."""
+    problem, _, _ = nonlinear_problem(TWO, values, rng)
+    network = problem.network
+    scales = jnp.asarray(TWO.order_parameter_variances)
+    together, _ = kernel_of_pairs(problem.train, problem.train, scales, **network)
+    monkeypatch.setattr(module, "BATCH_NUMBERS", 2 * 3**2)
+    kernel_of_pairs.clear_cache()
+    halves, prior = kernel_of_pairs(problem.train, None, scales, **network)
+    kernel_of_pairs.clear_cache()
+    assert_equal_to_rounding(halves, together, operations=100)
+    assert_equal_to_rounding(prior, jnp.diagonal(together), operations=100)
+    np.testing.assert_array_equal(halves, halves.T)
+    *below, last = own_variances(problem.train, scales, **network)
+    assert [q.shape for q in below] == [(6, 3), (6, 3)]
+    np.testing.assert_array_equal(last[:, 0], prior)
+
+
+def test_tokens_that_no_query_reads_do_not_matter(rng):
+    """Padding of zeros has variance 0: no attention reaches it, and nothing is undefined."""
+    problem, _, (data, _) = nonlinear_problem(TWO, "relu", rng, readout="last")
+    inputs = np.pad(data.inputs, ((0, 0), (2, 0), (0, 0)))
+    attention = tuple(np.pad(o, ((0, 0), (0, 0), (2, 0), (2, 0))) for o in data.attention)
+    padded = read(replace(data, inputs=inputs, attention=attention))
+    expected = kernels_at(problem, problem.train)
+    received = kernels_at(replace(problem, train=padded), padded)
+    for name in ("train", "cross", "prior"):
+        assert_equal_to_rounding(getattr(received, name), getattr(expected, name), operations=100)
+
+
+def test_single_precision_is_refused(rng):
+    problem, _, _ = nonlinear_problem(TWO, "erf", rng)
+    train = replace(problem.train, inputs=problem.train.inputs.astype(jnp.float32))
+    with pytest.raises(ValueError, match="needs float64"):
+        replace(problem, train=train)

@@ -1,0 +1,212 @@
+"""Order parameters of all heads in a network with nonlinear values: paths and what they leave.
+
+φ(u) = μ u + rest with μ = E φ'(u), for each token by its variance at infinite width, where u and
+the rest are uncorrelated. Linear parts alone make paths, whose kernels C^μ weigh the keys of every
+layer with μ. What layer l adds beside its linear part,
+
+    R^l = Q^{l+1} − (σ_l²/H_l) Σ_h Ω_hᵀ (μ Q^l μ') Ω'_h
+
+with means of different heads in Q^{l+1}, is taken to be Gaussian and to go on along the linear
+tails ρ = (h_{l+1} … h_L) above it. The kernel then is
+
+    K = Σ_ππ' U_1^{ππ'} C^μ_ππ' + Σ_{l=1}^L Σ_ρρ' U_{l+1}^{ρρ'} R^l_ρρ'
+
+and all U_l minimise the action of the linear theory (`theory.action`) with this K. Linear values
+leave nothing, R^l = 0, which gives that theory; at infinite width U_l = σ_l² ··· σ_a² 1 gives the
+kernel of `theory.nonlinear_kernels`.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from theory.action import ActionByProducts
+from theory.activations import mean_slope
+from theory.architecture import Architecture, Values
+from theory.energy import energy_of_kernel
+from theory.nonlinear_kernels import (
+    Kernels,
+    NonlinearProblem,
+    TokenExamples,
+    input_covariance,
+    next_covariance,
+    of_pairs,
+    own_variances,
+)
+from theory.order_parameters import OrderParameters
+from theory.path_kernels import FeatureForm, KernelForm, PathKernels
+from theory.programs import program
+from theory.saddle_point import SaddlePoint, lowest_minimum
+
+# Up to this many coordinates the Hessian is formed, from products; above, these alone are used.
+DENSE_COORDINATES = 100
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["paths", "rests"], meta_fields=[])
+@dataclass(frozen=True)
+class KernelParts:
+    """Path kernels C^μ and what every layer leaves beside them, between two sets of examples.
+
+    paths  multiplied by U_1
+    rests  R^1 … R^L, multiplied by U_2 … U_{L+1}
+    """
+
+    paths: PathKernels
+    rests: tuple[KernelForm, ...]
+
+    def kernel(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, "_row _row"]:
+        """K at U_l = F_l F_lᵀ, rows (example, output), output fastest."""
+        parts = (self.paths, *self.rests)
+        return sum(part.kernel(factor) for part, factor in zip(parts, factors, strict=True))
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["parts", "labels", "temperature"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class HeadsEnergy:
+    """E(U_1 … U_{L+1}) = ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y with the kernel of all layers."""
+
+    parts: KernelParts
+    labels: Float[Array, "example output"]
+    temperature: Float[Array, ""] | float
+    residual: ClassVar[None] = None
+
+    def of_layers(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, ""]:
+        """E at factors of all order parameters."""
+        labels = self.labels.reshape(-1, 1)
+        return energy_of_kernel(self.parts.kernel(factors), labels, self.temperature)
+
+
+def solve_by_heads(
+    problem: NonlinearProblem,
+    *,
+    tolerance: float | None = None,
+    max_steps: int = 100,
+    starts: int = 1,
+    seed: int = 0,
+) -> SaddlePoint:
+    """Minimise the action over all order parameters, as `solve_saddle_point` does."""
+    arch = problem.architecture
+    energy = HeadsEnergy(kernel_parts(problem, problem.train), problem.labels, problem.temperature)
+    return lowest_minimum(
+        ActionByProducts(arch, energy),
+        arch,
+        dense=arch.coordinate_count <= DENSE_COORDINATES,
+        tolerance=tolerance,
+        max_steps=max_steps,
+        starts=starts,
+        seed=seed,
+    )
+
+
+def kernels_by_heads(
+    problem: NonlinearProblem, order_parameters: OrderParameters, test: TokenExamples
+) -> Kernels:
+    """K at given order parameters, rows (example, output)."""
+    factors = order_parameters.factors
+    train = _assembled(kernel_parts(problem, problem.train), factors)
+    cross = _assembled(kernel_parts(problem, test, problem.train), factors)
+    prior = _prior(test, factors, **problem.network)
+    return Kernels(train, cross, prior)
+
+
+_assembled = program(lambda parts, factors: parts.kernel(factors))
+
+
+def kernel_parts(
+    problem: NonlinearProblem, left: TokenExamples, right: TokenExamples | None = None
+) -> KernelParts:
+    """Kernels between two sets of examples; right = None: of one with itself."""
+    return _kernel_parts(left, right, **problem.network)
+
+
+@program.of(static_argnames=("architecture", "values"))
+def _kernel_parts(left, right, *, architecture, values):
+    outputs = architecture.outputs
+    described = partial(described_by_token, architecture=architecture, values=values)
+    (features, *of_left), of_right = described(left), None
+    others = None
+    if right is not None:
+        others, *of_right = described(right)
+    one = partial(rests_of_pair, architecture=architecture, values=values)
+    sizes = [tails.shape[1] ** 2 for tails in of_left[0]]
+    numbers = left.inputs.shape[1] ** 2 + sum(sizes)
+    pairs = (left, *of_left), None if right is None else (right, *of_right)
+    found = of_pairs(lambda x, other: one(*x, *other), *pairs, numbers)
+    rests = tuple(KernelForm.of(jnp.moveaxis(rest, (2, 3), (0, 1)), outputs) for rest in found)
+    return KernelParts(FeatureForm(features, others), rests)
+
+
+@program.of(static_argnames=("architecture", "values"))
+def _prior(test, factors, *, architecture, values):
+    """K(x, x) [test · output] of every example."""
+    features, *described = described_by_token(test, architecture, values)
+
+    def one(example):
+        rests = rests_of_pair(*example, *example, architecture=architecture, values=values)
+        return tuple(rest[:, :, None, None] for rest in rests)
+
+    rests = jax.lax.map(one, (test, *described))
+    outputs = architecture.outputs
+
+    def of_example(feature, rest):
+        form = FeatureForm(feature[None], None)
+        parts = KernelParts(form, tuple(KernelForm.of(one, outputs) for one in rest))
+        return jnp.diagonal(parts.kernel(factors))
+
+    return jax.vmap(of_example)(features, rests).reshape(-1)
+
+
+def described_by_token(
+    examples: TokenExamples, architecture: Architecture, values: Values
+) -> tuple[Float[Array, "example path channel"], tuple, tuple, tuple]:
+    """Features of all paths, and for every layer linear tails, variances and slopes μ.
+
+    Features are φ^π = (σ_0/√D) Σ_s τ^0_πs x_s; tails τ^l [example, path above, token] begin with
+    τ^L = 1 and go down by τ^{l-1}_{(h,ρ),s} = μ^l_s Σ_t Ω^{l,h}_st τ^l_ρt/√H_l.
+    """
+    scales = jnp.asarray(architecture.order_parameter_variances)
+    variances = own_variances(examples, scales, architecture, values)[:-1]
+    slopes = tuple(mean_slope(q, values) for q in variances)
+    tails = [jnp.ones((len(examples), 1, 1))]
+    for omega, slope in zip(reversed(examples.attention), reversed(slopes), strict=True):
+        down = jnp.einsum("xs,xhst,xrt->xhrs", slope, omega, tails[0]) / omega.shape[1] ** 0.5
+        tails.insert(0, down.reshape(len(examples), -1, down.shape[-1]))
+    scale = (architecture.variances[0] / architecture.channels) ** 0.5
+    return scale * tails[0] @ examples.inputs, tuple(tails[1:]), variances, slopes
+
+
+def rests_of_pair(
+    left: TokenExamples,
+    tails: tuple,
+    variances: tuple,
+    slopes: tuple,
+    right: TokenExamples,
+    other_tails: tuple,
+    other_variances: tuple,
+    other_slopes: tuple,
+    *,
+    architecture: Architecture,
+    values: Values,
+) -> tuple[Float[Array, "_path _path"], ...]:
+    """R^1_ρρ' … R^L_ρρ' of a pair of examples."""
+    found = []
+    above = input_covariance(left, right, architecture)
+    layers = zip(
+        architecture.order_parameter_variances,
+        zip(left.attention, tails, variances, slopes, strict=True),
+        zip(right.attention, other_tails, other_variances, other_slopes, strict=True),
+        strict=False,
+    )
+    for variance, (omega, tail, q, slope), (other_omega, other_tail, p, other_slope) in layers:
+        units = variance * above
+        linear = slope[:, None] * units * other_slope[None, :]
+        rest = next_covariance(units, q, p, omega, other_omega, values, linear)
+        found.append(tail @ rest @ other_tail.T)
+        above = rest + jnp.einsum("hst,su,huv->tv", omega, linear, other_omega) / len(omega)
+    return tuple(found)

@@ -1,0 +1,272 @@
+"""Kernels of networks with nonlinear values at infinite width, and regression with a kernel.
+
+The network is z^{l+1}_t = Σ_h Σ_s φ(V_l^h z^l_s/√N_l) Ω^{l,h}_st/√H_l, f = a z^{L+1} t*/√N_a. At
+infinite width the units of one head before φ are Gaussian, with covariance g_l Q^l over examples
+and tokens,
+
+    Q^1_tt'(x, x')     = σ_0² x_t·x'_t'/D
+    Q^{l+1}_tt'(x, x') = (1/H_l) Σ_hh' Σ_ss' Ω^h_st Ω^h'_s't' E_hh',ss'
+    E_hh',ss'          = k_φ(g_l Q^l)_ss' for h = h',   m_φ(g_l Q^l_ss) m_φ(g_l Q^l_s's') for h ≠ h'
+    K(x, x')           = g_{L+1} Q^{L+1} at t*
+
+with g_l = σ_l² here; `theory.one_scale` has other ones. Different heads have independent units, so
+only their means meet: they are zero for odd φ, and large for others.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.activations import first_moment, pair_moment
+from theory.architecture import Architecture, Values
+from theory.path_kernels import NoisyKernel, Readout, token_readout
+from theory.programs import program
+
+# Numbers of one size of array that are held at a time: pairs of examples are taken in batches.
+BATCH_NUMBERS = 2**21
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["inputs", "attention"], meta_fields=[])
+@dataclass(frozen=True)
+class TokenExamples:
+    """Examples of a network that is followed token by token, or one of them without its axis.
+
+    inputs     x_0 [example, token, channel]
+    attention  Ω^l [example, head, key, query] for each layer; the last one is Ω^L t*, with one
+               query, so that z^{L+1} has one token
+    """
+
+    inputs: Float[Array, "*example token channel"]
+    attention: tuple[Float[Array, "*example _head token _query"], ...]
+
+    @classmethod
+    def read(
+        cls,
+        inputs: Float[Array, "example token channel"],
+        attention: tuple[Float[Array, "example _head token token"], ...],
+        readout: Readout,
+    ) -> "TokenExamples":
+        """Tokens and attention of which one is read: "last", "first", or the "mean" of all."""
+        *lower, last = attention
+        read = jnp.einsum("xhkq,q->xhk", last, token_readout(inputs.shape[1], readout))
+        return cls(inputs, (*lower, read[..., None]))
+
+    def __getitem__(self, place) -> "TokenExamples":
+        return jax.tree.map(lambda values: values[place], self)
+
+    def __len__(self) -> int:
+        return self.inputs.shape[0]
+
+
+@dataclass(frozen=True)
+class NonlinearProblem:
+    """A network with nonlinear values and its training data.
+
+    train        inputs and attention of the training examples
+    labels       y [example, output]
+    temperature  𝒯
+    """
+
+    architecture: Architecture
+    values: Values
+    train: TokenExamples
+    labels: Float[Array, "example output"]
+    temperature: float
+
+    def __post_init__(self) -> None:
+        if self.train.inputs.dtype != jnp.float64:
+            raise ValueError(f"the theory needs float64, got {self.train.inputs.dtype}")
+
+    @property
+    def network(self) -> dict[str, Architecture | Values]:
+        """Architecture and values as compiled functions take them, one compilation for all widths.
+
+        None of their results depends on a width: it is 1 everywhere.
+        """
+        arch = self.architecture
+        return {
+            "architecture": replace(arch, widths=(1,) * len(arch.widths)),
+            "values": self.values,
+        }
+
+
+def next_covariance(
+    units: Float[Array, "token other"],
+    left_variance: Float[Array, " token"],
+    right_variance: Float[Array, " other"],
+    left: Float[Array, "head token query"],
+    right: Float[Array, "head other other_query"],
+    values: Values,
+    linear: Float[Array, "token other"] | None = None,
+) -> Float[Array, "query other_query"]:
+    """Q^{l+1} of a pair of examples from the covariance g_l Q^l of units and from Ω of both.
+
+    Σ_h Ω_hᵀ (k − m mᵀ) Ω'_h + (Σ_h Ω_hᵀ m)(Σ_h Ω'_hᵀ m')ᵀ, divided by H: the same sum, without the
+    pairs of heads. With `linear` that covariance is taken off k.
+    """
+    of_one = pair_moment(left_variance[:, None], units, right_variance[None, :], values)
+    left_mean, right_mean = (first_moment(q, values) for q in (left_variance, right_variance))
+    of_one = of_one - left_mean[:, None] * right_mean[None, :]
+    if linear is not None:
+        of_one = of_one - linear
+    within = jnp.einsum("hst,su,huv->tv", left, of_one, right)
+    left_all, right_all = left.sum(0).T @ left_mean, right.sum(0).T @ right_mean
+    return (within + left_all[:, None] * right_all[None, :]) / len(left)
+
+
+def input_covariance(left, right, architecture: Architecture) -> Float[Array, "token other"]:
+    """Q^1 of a pair of examples."""
+    return architecture.variances[0] / architecture.channels * left.inputs @ right.inputs.T
+
+
+def covariances(
+    left: TokenExamples,
+    right: TokenExamples,
+    variances: tuple[tuple[Array, ...], tuple[Array, ...]] | None,
+    scales: Float[Array, " layer"],
+    architecture: Architecture,
+    values: Values,
+) -> list[Float[Array, "_query _other_query"]]:
+    """g_1 Q^1 … g_{L+1} Q^{L+1} of a pair of examples.
+
+    variances  diagonals of g_l Q^l of both; None for an example with itself
+    scales     g_1 … g_{L+1}
+    """
+    found = [scales[0] * input_covariance(left, right, architecture)]
+    for layer, (one, other) in enumerate(zip(left.attention, right.attention, strict=True)):
+        diagonals = (jnp.diagonal(found[-1]),) * 2
+        if variances is not None:
+            diagonals = tuple(of_one[layer] for of_one in variances)
+        above = next_covariance(found[-1], *diagonals, one, other, values)
+        found.append(scales[layer + 1] * above)
+    return found
+
+
+def own_variances(
+    examples: TokenExamples, scales: Float[Array, " layer"], architecture, values: Values
+) -> tuple[Float[Array, "example _token"], ...]:
+    """Diagonals of g_l Q^l(x, x), l = 1 … L, and K(x, x) [example, 1] as the last."""
+
+    def one(example):
+        found = covariances(example, example, None, scales, architecture, values)
+        return tuple(map(jnp.diagonal, found))
+
+    return in_batches(one, examples, examples.inputs.shape[1] ** 2)
+
+
+def in_batches(function: Callable, arguments, numbers: int):
+    """Apply a function to every entry, as many at a time as hold `BATCH_NUMBERS` in all.
+
+    Of what is differentiated nothing is kept but the arguments.
+    """
+    batch = max(1, BATCH_NUMBERS // numbers)
+    return jax.lax.map(jax.checkpoint(function), arguments, batch_size=batch)
+
+
+def of_pairs(function: Callable, left: tuple, right: tuple | None, numbers: int) -> Any:
+    """Arrays [left, right, …] of function(one, other), of every pair of two sets of examples.
+
+    right = None stands for the left set itself. Then half of the pairs are enough:
+    function(other, one) is the transpose in the last two axes, if there are any. Here, and nowhere
+    else, pairs are batched; `numbers` are those that one of them needs.
+    """
+    size, others = len(left[0]), left if right is None else right
+    rows, columns = np.triu_indices(size) if right is None else np.indices((size, len(right[0])))
+
+    def one(pair):
+        first, second = (
+            jax.tree.map(lambda values, i=place: values[i], side)
+            for side, place in zip((left, others), pair, strict=True)
+        )
+        return function(first, second)
+
+    pairs = jnp.asarray(rows.reshape(-1)), jnp.asarray(columns.reshape(-1))
+    found = in_batches(one, pairs, numbers)
+
+    def placed(values):
+        if right is not None:
+            return values.reshape(*rows.shape, *values.shape[1:])
+        whole = jnp.zeros((size, size, *values.shape[1:]), values.dtype)
+        turned = jnp.swapaxes(values, -1, -2) if values.ndim > 1 else values
+        return whole.at[columns, rows].set(turned).at[rows, columns].set(values)
+
+    return jax.tree.map(placed, found)
+
+
+@program.of(static_argnames=("architecture", "values"))
+def kernel_of_pairs(
+    left: TokenExamples,
+    right: TokenExamples | None,
+    scales: Float[Array, " layer"],
+    *,
+    architecture: Architecture,
+    values: Values,
+) -> tuple[Float[Array, "left right"], Float[Array, " left"]]:
+    """K between two sets of examples (right = None: of one with itself), and K(x, x) of the left.
+
+    architecture  of which widths do not matter
+    """
+    with_variances = partial(own_variances, scales=scales, architecture=architecture, values=values)
+    *of_left, prior = with_variances(left)
+    of_right = None if right is None else with_variances(right)[:-1]
+
+    def one(first, second):
+        (x, q), (other, p) = first, second
+        return covariances(x, other, (q, p), scales, architecture, values)[-1][0, 0]
+
+    pairs = ((left, tuple(of_left)), None if right is None else (right, of_right))
+    tokens = left.inputs.shape[1]
+    return of_pairs(one, *pairs, tokens**2), prior[:, 0]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """K of one theory: of the training examples, from test examples to these, and K(x, x).
+
+    Rows may be examples, or (example, output) with the output fastest.
+    """
+
+    train: Float[Array, "row row"]
+    cross: Float[Array, "test row"]
+    prior: Float[Array, " test"]
+
+    def regression(
+        self, labels: Float[Array, "row set"], temperature: float
+    ) -> tuple[Float[Array, "test set"], Float[Array, "test set"], Float[Array, ""]]:
+        """Mean and variance of f, and ln p(y), for sets of labels that are independent.
+
+        m = k (K + 𝒯)⁻¹ y,  v = K(x, x) − k (K + 𝒯)⁻¹ kᵀ,  ln p(y) = −½ Σ (E + n ln 2π)
+        """
+        return _regression(self, labels, temperature)
+
+
+jax.tree_util.register_dataclass(Kernels, ["train", "cross", "prior"], [])
+
+
+@program
+def _regression(kernels, labels, temperature):
+    noisy = NoisyKernel.factorise(kernels.train, temperature)
+    whitened = noisy.whiten(kernels.cross.T)
+    fitted = noisy.whiten(labels)
+    variance = kernels.prior - jnp.sum(whitened**2, axis=0)
+    rows, sets = labels.shape
+    energy = sets * noisy.log_determinant + jnp.sum(fitted**2)
+    evidence = -0.5 * (energy + rows * sets * jnp.log(2.0 * jnp.pi))
+    return whitened.T @ fitted, jnp.repeat(variance[:, None], sets, axis=1), evidence
+
+
+def kernels_at(
+    problem: NonlinearProblem, test: TokenExamples, scales: Float[Array, " layer"] | None = None
+) -> Kernels:
+    """K of training and test examples at scales g_1 … g_{L+1}; at infinite width by default."""
+    if scales is None:
+        scales = jnp.asarray(problem.architecture.order_parameter_variances)
+    train, _ = kernel_of_pairs(problem.train, None, scales, **problem.network)
+    cross, prior = kernel_of_pairs(test, problem.train, scales, **problem.network)
+    return Kernels(train, cross, prior)
