@@ -233,7 +233,7 @@ def build_problem(
         task.head_names,
         None if validation is None else attend_split(validation, readout, task.pairs),
         None if validation is None else validation.labels,
-        task.trained if readout == "mean" else None,
+        task.trained if task.trained is not None and task.trained.readout == readout else None,
         task.nearest_neighbour,
         task.train if isinstance(task.train, Split) else None,
         show_examples(task, readout),

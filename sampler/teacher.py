@@ -151,7 +151,8 @@ def token_teacher(
     # Only here: plans of other networks are made without JAX.
     import jax.numpy as jnp
 
-    from sampler.token_network import TokenSplit, network_and_heads, predict_split
+    from sampler.token_network import TokenSplit, predict_split
+    from sampler.token_problem import network_and_heads
 
     # Heads that read inputs are fixed as the task drew them.
     reads_stream = task.learned is not None and task.learned.stream

@@ -6,7 +6,7 @@ There is no sum over attention paths, so its tokens are followed one by one.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +22,7 @@ from sampler.posterior.density import (
     weights_at,
 )
 from sampler.posterior.pointwise import LabelledExamples, given_weights
-from sampler.recipes.sections import (
-    MlpSection,
-    NetworkSection,
-    lowest_layers,
-    mlp_shapes,
-    paired,
-)
-from sampler.tasks.splits import Split
-from sampler.tasks.task import Task
+from sampler.recipes.sections import MlpSection, lowest_layers, mlp_shapes, paired
 from theory.activations import activation
 from theory.architecture import Architecture, Values
 
@@ -129,27 +121,6 @@ class TokenNetwork:
         """Place of the variance of each array, logits having none."""
         mlp = mlp_shapes(self.mlp, self.architecture.widths, self.hypernetworks)
         return self.architecture.weight_layers | {n: int(n.rpartition("_")[2]) for n in mlp}
-
-
-def network_and_heads(
-    settings: NetworkSection, task: Task, architecture: Architecture
-) -> tuple[TokenNetwork, SampledAttention | None]:
-    """The network of a recipe on a task, and its learned heads, where it has such."""
-    network = TokenNetwork(
-        architecture,
-        task.pairs,
-        settings.values,
-        settings.norm,
-        settings.readout,
-        settings.residual,
-        settings.mlp,
-    )
-    if task.learned is None:
-        return network, None
-    below = [architecture.widths[layer - 1] for layer in network.lowest_layers]
-    shape = task.train.tokens, task.channels
-    heads = SampledAttention.of(task.learned, *shape, task.pairs, settings.readout, below)
-    return replace(network, logits=heads.sites, stream=task.learned.stream), heads
 
 
 def predict_tokens(
@@ -304,8 +275,8 @@ class TokenSplit:
     heads: SampledAttention | None = None
 
     @classmethod
-    def of(cls, split: Split, readout: str, heads: SampledAttention | None = None) -> "TokenSplit":
-        """The tokens of a split; where the last is read, padding is put before the first."""
+    def of(cls, split: Any, readout: str, heads: SampledAttention | None = None) -> "TokenSplit":
+        """The tokens of a `Split`; where the last is read, padding is put before the first."""
         inputs, attention = split.inputs, split.attention
         if heads is not None:  # of sequences that have one length
             tokens = heads.tokens(inputs, attention)

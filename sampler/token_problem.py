@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.attention.sampled import SampledAttention
 from sampler.errors import InputError
 from sampler.mcmc.kept import (
     LOG_LIKELIHOOD,
@@ -22,12 +23,12 @@ from sampler.posterior.pointwise import LabelledExamples
 from sampler.posterior.prior import prior_keys
 from sampler.posterior.weights import weight_model, weight_priors
 from sampler.recipes.recipe import Recipe
+from sampler.recipes.sections import NetworkSection
 from sampler.tasks.splits import Split, StreamedSplit
 from sampler.tasks.task import Task
 from sampler.token_network import (
     TokenNetwork,
     TokenSplit,
-    network_and_heads,
     observe_tokens,
     predict_split,
 )
@@ -153,6 +154,27 @@ def _observed_prior(keys, density: Density):
         return density.observables(key, density.draw_prior(key))
 
     return jax.lax.map(one, keys)
+
+
+def network_and_heads(
+    settings: NetworkSection, task: Task, architecture: Architecture
+) -> tuple[TokenNetwork, SampledAttention | None]:
+    """The network of a recipe on a task, and its learned heads, where it has such."""
+    network = TokenNetwork(
+        architecture,
+        task.pairs,
+        settings.values,
+        settings.norm,
+        settings.readout,
+        settings.residual,
+        settings.mlp,
+    )
+    if task.learned is None:
+        return network, None
+    below = [architecture.widths[layer - 1] for layer in network.lowest_layers]
+    shape = task.train.tokens, task.channels
+    heads = SampledAttention.of(task.learned, *shape, task.pairs, settings.readout, below)
+    return replace(network, logits=heads.sites, stream=task.learned.stream), heads
 
 
 def make_token_problem(

@@ -17,7 +17,7 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
     "errors", "registry", "numerics", "convergence", "compiled", "attention", "network",
-    "posterior", "mcmc", "recipes", "storage", "images", "transformer", "tasks", "token_network",
+    "posterior", "mcmc", "recipes", "storage", "images", "token_network", "transformer", "tasks",
     "token_problem", "learned_problem", "problem", "teacher", "analysis", "presentation", "heads",
     "jobs", "api", "command_line", "cli", "__main__",
 )  # fmt: skip

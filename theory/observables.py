@@ -15,7 +15,8 @@ def accuracy(
 ) -> float:
     """Share of examples whose class the mean predicts; NaN where labels are not classes.
 
-    One output: labels ±1, class by sign. Several: the largest label and the largest mean.
+    One output: labels ±1, class by sign. Several: the largest label and the largest mean, in each
+    of several groups of outputs where labels name a class in each.
     """
     if not labels_are_classes(labels):
         return float("nan")
@@ -34,21 +35,39 @@ def binomial_error(share: float, examples: int) -> float:
 
 
 def labels_are_classes(labels: Float[np.ndarray, "example output"] | None) -> bool:
-    """Whether labels name classes: ±1 for one output, one largest entry per row for several."""
+    """Whether labels name classes: ±1 for one output, one largest entry per group for several.
+
+    Groups are of equal size and follow one another, as many as a row has largest entries.
+    """
     if labels is None:
         return False
     labels = np.asarray(labels)
     if labels.shape[1] == 1:
         return bool(np.all(np.abs(labels) == 1))
-    largest = labels == labels.max(axis=1, keepdims=True)
-    return bool(np.all(largest.sum(axis=1) == 1) and np.unique(labels).size == 2)
+    groups = class_groups(labels)
+    if labels.shape[1] % groups or labels.shape[1] == groups:
+        return False
+    largest = (labels == labels.max(axis=1, keepdims=True)).reshape(len(labels), groups, -1)
+    return bool(np.all(largest.sum(axis=2) == 1) and np.unique(labels).size == 2)
+
+
+def class_groups(labels: np.ndarray) -> int:
+    """Groups of outputs in each of which labels name a class: the largest entries of a row."""
+    return int(np.sum(labels[:1] == labels[:1].max(axis=1, keepdims=True)))
 
 
 def correct(mean: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Which examples are classified correctly; leading axes of `mean` are kept."""
+    """Which examples are classified correctly, in every group; leading axes of `mean` are kept."""
+    return np.all(correct_by_group(mean, labels), axis=-1)
+
+
+def correct_by_group(mean: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Which examples are classified correctly in each group of outputs, the last axis."""
     if labels.shape[1] == 1:
-        return np.sign(mean[..., 0]) == labels[:, 0]
-    return np.argmax(mean, axis=-1) == np.argmax(labels, axis=1)
+        return np.sign(mean) == labels
+    groups = class_groups(labels) if labels_are_classes(labels) else 1
+    largest = (np.argmax(a.reshape(*a.shape[:-1], groups, -1), axis=-1) for a in (mean, labels))
+    return np.equal(*largest)
 
 
 def head_scores(

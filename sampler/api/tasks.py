@@ -26,6 +26,7 @@ from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.copying import CopySection
 from sampler.tasks.digits import DigitsSection
 from sampler.tasks.markov_chain import MarkovChainSection
+from sampler.tasks.raven import RavenSection, TrainedRavenSection
 from sampler.tasks.task import Task
 from sampler.tasks.time_series import SeriesArchiveSection, TimeSeriesSection
 from sampler.tasks.trained import OneShotSection, TrainedSeriesSection
@@ -137,6 +138,25 @@ def copy_task(**settings: Any) -> ChosenTask:
     There is one output per symbol. Raises InputError, naming the keyword, for what cannot be used.
     """
     return chosen_task("copy", settings)
+
+
+@takes(*keywords_of_task(RavenSection))
+def raven_task(**settings: Any) -> ChosenTask:
+    """Draw symbolic Raven's matrices, some compositions of whose rules are kept for the test.
+
+    Raises InputError, naming the keyword, for what cannot be used.
+    """
+    return chosen_task("raven", settings)
+
+
+@takes(*keywords_of_task(TrainedRavenSection))
+def trained_raven_task(**settings: Any) -> ChosenTask:
+    """Draw symbolic Raven's matrices, with the attention of a transformer trained on them.
+
+    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
+    cannot be used.
+    """
+    return chosen_task("raven", settings)
 
 
 @takes(*keywords_of_task(OneShotSection))

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from sampler.errors import InputError
 from sampler.tasks.splits import Split
+from sampler.token_network import READ
 from sampler.transformer.chosen_layers import EVERY_LAYER, ChosenLayers
 from sampler.transformer.model import FrozenNetwork
 from theory.architecture import all_heads
@@ -212,21 +213,23 @@ class GatedNetwork:
         return time.perf_counter() - began
 
     def _forward(self, replacement: Replacement):
+        read = READ[self.network.readout]
         weights = {name: jnp.asarray(values) for name, values in self.network.weights.items()}
         attention = tuple(map(jnp.asarray, self.attention))
         return partial(gated_forward, weights, jnp.asarray(self.inputs), attention,
-                       replacement == "mean")  # fmt: skip
+                       replacement == "mean", read)  # fmt: skip
 
 
-@program.of(static_argnames="use_mean")
+@program.of(static_argnames=("use_mean", "read"))
 def gated_forward(
     weights: dict[str, Array],
     inputs: Float[Array, "example token channel"],
     attention: tuple[Float[Array, "example _head key query"], ...],
     use_mean: bool,
+    read: slice,
     gates: Float[Array, "example all_heads"],
 ) -> Float[Array, "example output"]:
-    """f(x) token by token, the mean over tokens read out.
+    """f(x) token by token, the mean over the tokens that are read.
 
     z^{l+1} = Σ_h (g_h o_h + (1 − g_h) r_h)/√H_l with o_h = V_l^h z^l Ω^{l,h}/√N_l. Means are those
     of the whole network, every gate open.
@@ -249,4 +252,4 @@ def gated_forward(
         hidden = sent.sum(axis=1) / count**0.5
         first += count
     readout = weights["a"] / weights["a"].shape[1] ** 0.5
-    return hidden.mean(axis=1) @ readout.T
+    return hidden[:, read].mean(axis=1) @ readout.T

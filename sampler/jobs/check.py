@@ -19,8 +19,9 @@ from sampler.jobs.train import TrainingSplits, read_splits
 from sampler.presentation.table import Table
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
-from sampler.recipes.training_recipe import PATCHES, TOKENS, TrainingRecipe
+from sampler.recipes.training_recipe import PANELS, PATCHES, TOKENS, TrainingRecipe
 from sampler.tasks.task import Task
+from sampler.transformer.matrices import MatrixSplits, MatrixTokens
 from sampler.transformer.model import TransformerShape
 from theory.architecture import HESSIAN_COORDINATES
 
@@ -203,6 +204,13 @@ def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
         shape = TransformerShape.of(settings, recipe.task.token_channels)
         tokens, held = TOKENS, len(splits.train.images) * PATCHES * shape.channels
         what, batch, classes = "patches", settings.batch, []
+    elif isinstance(splits, MatrixSplits):
+        counted = "compositions"
+        counts = {"seen": str(len(splits.seen)), "held out": str(len(splits.held_out))}
+        form = MatrixTokens.of(recipe.task)
+        shape = TransformerShape.of(settings, form.channels, form.outputs)
+        tokens, batch = PANELS, settings.batch
+        what, held, classes = "tokens of a batch", batch * PANELS * form.channels, []
     else:
         counted, what = "series", "series"
         counts = {name: str(part.examples) for name, part in named(splits)}
@@ -260,9 +268,10 @@ def variants_text(variants: tuple[tuple[AttentionVariant, ...], ...]) -> str:
 def example_operations(shape: TransformerShape, length: int) -> int:
     """Operations of one forward pass of `length` tokens; the last layer has one token."""
     products = length * shape.channels * shape.widths[0]
-    for layer, heads in enumerate(shape.heads, start=1):
+    attended = length * shape.key_size * (2 * shape.channels + length)
+    products += sum(shape.heads) * attended
+    for layer, heads in enumerate(shape.value_heads, start=1):
         below, above = shape.widths[layer - 1], shape.widths[layer]
         tokens = 1 if layer == shape.layers else length
-        products += heads * length * shape.key_size * (2 * shape.channels + length)
         products += heads * tokens * below * (length + above)
     return 2 * products

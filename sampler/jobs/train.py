@@ -16,7 +16,12 @@ from sampler.jobs.sweep import write_table
 from sampler.numerics import refuse_absent_platforms
 from sampler.presentation.telling import tell
 from sampler.recipes.recipe import settings_that_fix_draws
-from sampler.recipes.training_recipe import TRAIN, SeriesSection, TrainingRecipe
+from sampler.recipes.training_recipe import (
+    TRAIN,
+    MatrixTrainingSection,
+    SeriesSection,
+    TrainingRecipe,
+)
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (
     claim_directory,
@@ -34,6 +39,7 @@ from sampler.storage.run_directory import (
 )
 from sampler.tasks.trained import series_to_learn
 from sampler.transformer.classified import ClassifiedSplits
+from sampler.transformer.matrices import MatrixSplits
 from sampler.transformer.model import MODEL_FILE, TrainedModel, write_model
 
 if TYPE_CHECKING:
@@ -53,13 +59,15 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
         return TrainingJob(recipe, splits, directory, common, interruption).work()
 
 
-TrainingSplits = CharacterSplits | ClassifiedSplits
+TrainingSplits = CharacterSplits | ClassifiedSplits | MatrixSplits
 
 
 def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
     """Read all splits of a training recipe. Raises InputError where they cannot be used."""
     if isinstance(recipe.task, SeriesSection):
         return series_to_learn(recipe)
+    if isinstance(recipe.task, MatrixTrainingSection):
+        return MatrixSplits(recipe.task)
     return split_characters(read_drawings(recipe.task), recipe.task)
 
 

@@ -161,7 +161,7 @@ class Recipe(NamedRecipe):
     @property
     def seeds(self) -> dict:
         """Every seed, for the manifest."""
-        task = self.task.model_dump(include={"seed", "head_seed", "teacher_seed"})
+        task = self.task.model_dump(include={"seed", "head_seed", "split_seed", "teacher_seed"})
         return {"task": task, "theory": self.theory.seed, "sampler": self.sampler.seed}
 
     @property

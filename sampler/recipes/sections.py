@@ -192,15 +192,7 @@ class NetworkSection(Section):
 
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
-        if isinstance(self.hypernetwork, bool):
-            return (self.hypernetwork,) * attention_layers
-        if len(self.hypernetwork) != attention_layers:
-            raise InputError(
-                "network.hypernetwork",
-                list(self.hypernetwork),
-                f"give true, false, or a list of {attention_layers}, one per layer of attention",
-            )
-        return self.hypernetwork
+        return by_attention_layer("network.hypernetwork", self.hypernetwork, attention_layers)
 
     def layers(self, attention_layers: int) -> int:
         """L, the layers of value weights: two for each hypernetwork."""
@@ -521,6 +513,16 @@ def expanded(field: str, value: object, length: int, form: str, layers: int) -> 
             list(value),
             f"give one number or a list {form} of {length} numbers, for {layers} layers of values",
         )
+    return value
+
+
+def by_attention_layer(field: str, value: bool | tuple, layers: int) -> tuple[bool, ...]:
+    """A switch for all layers of attention, or one for each, as a list; InputError if none fits."""
+    if isinstance(value, bool):
+        return (value,) * layers
+    if len(value) != layers:
+        remedy = f"give true, false, or a list of {layers}, one per layer of attention"
+        raise InputError(field, list(value), remedy)
     return value
 
 

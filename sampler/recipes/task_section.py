@@ -1,16 +1,18 @@
 """The sections [task] and [attention] of a recipe, and the table of tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from sampler.attention.heads import read_variants, variants_by_head
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.sections import (
     Count,
+    CountFromZero,
     FilePath,
+    Fraction,
     InPython,
     Mark,
     NotNegative,
@@ -167,6 +169,39 @@ class SeriesFilesSection(DataSection):
     """The largest number of tokens, where `stride` is not set."""
 
 
+Rule = Literal["constant", "progression_1", "progression_2", "sum", "distribution"]
+
+
+class MatrixSection(DataSection):
+    """Settings of symbolic Raven's matrices, three rows of three panels of features.
+
+    Every feature follows one rule along the rows; compositions have one for each feature.
+    """
+
+    features: Annotated[int, Field(strict=True, ge=1, le=6)] = 2
+    """F, the features of a panel."""
+    symbols: Annotated[int, Field(strict=True, ge=3)] = 5
+    """S, what a feature may be: integers modulo S."""
+    rules: Annotated[tuple[Rule, ...], Field(min_length=1)] = get_args(Rule)
+    """The rules: "constant", "progression_1" and "progression_2", which add 1 or 2 from panel to
+    panel, "sum" of the first two, and "distribution" of the same three symbols in other orders."""
+    asks: Literal["all", "one"] = "all"
+    """What of the ninth panel is asked for: all features, with F·S outputs, or one that the ninth
+    token names, with S outputs."""
+    held_out: Fraction | CountFromZero = 0.2
+    """Compositions that are not trained on, as a fraction of all or their number: every rule in
+    every feature about as often, and never always."""
+    split_seed: Seed = 0
+    """Seed of which these are."""
+
+    @field_validator("rules")
+    @classmethod
+    def rules_are_different(cls, rules):
+        if len(set(rules)) != len(rules):
+            raise ValueError("name every rule once")
+        return rules
+
+
 # Kinds of tasks. Each file is imported when a recipe first asks for its kind.
 TASKS: Registry[type[TaskSection]] = Registry(
     "task",
@@ -176,6 +211,7 @@ TASKS: Registry[type[TaskSection]] = Registry(
         "one_shot": "sampler.tasks.trained:OneShotSection",
         "digits": "sampler.tasks.digits:DigitsSection",
         "copy": "sampler.tasks.copying:CopySection",
+        "raven": "sampler.tasks.raven:RavenSection",
         "time_series": "sampler.tasks.time_series:TimeSeriesSection",
         "trained_series": "sampler.tasks.trained:TrainedSeriesSection",
     },

@@ -37,18 +37,21 @@ from sampler.recipes.sections import (
     Seed,
     Switch,
     Text,
+    by_attention_layer,
     expanded,
 )
 from sampler.recipes.settings import folder_of, parse_override, place, read_toml
 from sampler.recipes.task_section import (
     TASKS,
     DataSection,
+    MatrixSection,
     SeriesFilesSection,
     kinds_of,
     read_section,
 )
 from sampler.recipes.validation import known_keys, recipe_error
 from sampler.registry import load_plugins
+from theory.architecture import Values
 
 # The command that such a recipe is for.
 TRAIN = "train"
@@ -59,6 +62,7 @@ GRID = SIDE // PATCH  # rows, and columns, of patches
 PATCHES = GRID**2  # of one image
 IMAGES = 3  # of one episode
 TOKENS = IMAGES * PATCHES
+PANELS = 9  # tokens of a matrix
 
 OmniglotFile = Literal[
     "images_background.zip",
@@ -72,9 +76,11 @@ class TrainedSection(DataSection):
     """Settings of the examples that a network is trained on.
 
     of_training  what the examples are made of, in words
+    readout      the token that is read out, or "mean" of all
     """
 
     of_training: ClassVar[str]
+    readout: ClassVar[Literal["mean", "last"]] = "mean"
 
     def refuse_unfit(self, training: "TrainingSection") -> None:
         """Raise InputError if a variant cannot be trained on these examples, as far as known."""
@@ -161,6 +167,21 @@ class SeriesSection(SeriesFilesSection, TrainedSection):
         return classes
 
 
+class MatrixTrainingSection(MatrixSection, TrainedSection):
+    """Symbolic Raven's matrices, drawn anew for every step, of compositions that are not held out.
+
+    The ninth token is read out. The test is on compositions that are held out, where there are any.
+    """
+
+    of_training: ClassVar = "matrices"
+    readout: ClassVar = "last"
+
+    kind: Literal["raven"]
+
+    def refuse_unfit(self, training: "TrainingSection") -> None:
+        refuse_unfit_variants(training, PANELS, "a matrix")
+
+
 class TrainingSection(Section):
     """Network, loss and steps of a training.
 
@@ -176,6 +197,11 @@ class TrainingSection(Section):
     form: Annotated[Any, BeforeValidator(read_variants)] = None
     """The attention variant, softmax by default: a table for all heads, or a list with a table, or
     a list of tables, one per head, for each layer."""
+    hypernetwork: Switch | tuple[Switch, ...] = False
+    """Whether heads make two layers of weights, of values and of outputs: in all layers of
+    attention, or a list by layer."""
+    values: Values = "linear"
+    """The function of values."""
     steps: Count = 30_000
     """Steps of gradient descent."""
     batch: Count = 128
@@ -206,8 +232,13 @@ class TrainingSection(Section):
     @property
     def layer_widths(self) -> tuple[int, ...]:
         """Widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
-        layers = len(self.heads)
+        layers = len(self.heads) + sum(self.hypernetworks)
         return expanded("training.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)
+
+    @property
+    def hypernetworks(self) -> tuple[bool, ...]:
+        """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
+        return by_attention_layer("training.hypernetwork", self.hypernetwork, len(self.heads))
 
     @property
     def variants(self) -> tuple[tuple[AttentionVariant, ...], ...]:
@@ -223,7 +254,11 @@ class TrainingSection(Section):
         return self
 
 
-TRAINED: dict[str, type[TrainedSection]] = {"one_shot": ImageSection, "time_series": SeriesSection}
+TRAINED: dict[str, type[TrainedSection]] = {
+    "one_shot": ImageSection,
+    "time_series": SeriesSection,
+    "raven": MatrixTrainingSection,
+}
 
 
 def trained_sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] | None]:
@@ -249,7 +284,8 @@ class TrainingRecipe(NamedRecipe):
     @property
     def seeds(self) -> dict:
         """Every seed, for the manifest."""
-        return {"task": self.task.seed, "training": self.training.seed}
+        task = self.task.model_dump(include={"seed", "split_seed"})
+        return {"task": task, "training": self.training.seed}
 
     @property
     def precision(self) -> dict:

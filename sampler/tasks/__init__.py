@@ -13,6 +13,7 @@ time_series     time series: drawn, of a hidden oscillation, or read from the UE
 series_files    files of the UEA archive of time series
 digits          ten classes of handwritten digits, one output each
 copying         copying a token that heads find by its position
+raven           symbolic Raven's matrices, with heads of a recipe or of a trained transformer
 arrays          arrays brought by the user, in files that may be larger than memory
 hdf5            HDF5 files of arrays
 reduction       fewer channels for attended inputs

@@ -8,7 +8,7 @@ output per symbol. Logits of heads depend on the position of the key alone.
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from sampler.attention.heads import layer_matrices
 from sampler.attention.learned import LearnedHeads
@@ -27,7 +27,7 @@ from sampler.tasks.task import (
     name_heads,
     refuse_unfit_length,
 )
-from sampler.transformer.classified import centred_one_hot
+from sampler.transformer.classified import scaled_one_hot
 
 # How many tokens before the end the copied one stands.
 COPIED = -2
@@ -117,11 +117,3 @@ def matrices_of_positions(
     """Matrices of heads whose logits depend on the key's position alone, one variant for each."""
     keys = logits[None, :, :, None]
     return np.ascontiguousarray(layer_matrices(variants, np.ones_like(keys), keys)[0])
-
-
-def scaled_one_hot(
-    symbols: Int[np.ndarray, " *axes"], count: int
-) -> Float[np.ndarray, " *axes {count}"]:
-    """Centred one-hot vectors times the root of the number of symbols V: covariance 1 − J/V."""
-    flat = centred_one_hot(symbols.reshape(-1), range(count))
-    return np.sqrt(count) * flat.reshape(*symbols.shape, count)

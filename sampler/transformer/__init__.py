@@ -5,6 +5,7 @@ network     its forward pass, and the attention of its layers
 training    steps, choice by validation, and their checkpoints
 evaluation  examples to learn, as arrays, and accuracies with their errors
 classified  inputs of several classes, for training, validation and test
+matrices    symbolic Raven's matrices: rules, panels, tokens, what is held out
 forward_pass  attention seen in a forward pass of a PyTorch model, however it shows it
 softmaxes   attention that a model computes step by step, and where
 refusals    models whose attention is no matrix of all tokens of an example

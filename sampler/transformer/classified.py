@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -54,6 +55,15 @@ def centred_one_hot(
 ) -> Float[np.ndarray, "example output"]:
     """Return 1 for the class of an example and 0 for the others, less their mean 1/classes."""
     return (classes[:, None] == np.asarray(among)).astype(np.float64) - 1.0 / len(among)
+
+
+def scaled_one_hot(symbols: Any, count: int) -> Float[Any, " *axes {count}"]:
+    """Centred one-hot vectors times the root of the number of symbols V: covariance 1 − J/V.
+
+    Symbols are numbers from 0, an array of NumPy or of JAX.
+    """
+    hot = symbols[..., None] == symbols.__array_namespace__().arange(count)
+    return count**0.5 * (hot - 1.0 / count)
 
 
 def targets_of(

@@ -26,15 +26,17 @@ from sampler.images.omniglot import ARCHIVE, RUN_EPISODES, read_all_runs
 from sampler.images.sources import CharacterSplits, omniglot_folder, refuse_shared_drawings
 from sampler.numerics import stream
 from sampler.recipes.training_recipe import TOKENS, TrainingRecipe
+from sampler.token_network import TokenNetwork
 from sampler.transformer.classified import (
     Classified,
     ClassifiedSplits,
     nearest_class,
     targets_of,
 )
+from sampler.transformer.matrices import MatrixSplits, MatrixTokens, draw_matrices
 from sampler.transformer.model import TrainedModel
 from sampler.transformer.network import transformer_outputs
-from theory.observables import binomial_error
+from theory.observables import binomial_error, correct, correct_by_group
 from theory.programs import program
 
 # First entries of the spawn keys: no two purposes share random numbers.
@@ -178,7 +180,9 @@ class ClassifiedData:
         variants, found = model.recipe.training.variants, {}
         for name in ("train", "validation", "test"):
             split: Classified = getattr(self.splits, name)
-            predictions = predict_examples(model.parameters, *tabled(split), variants)
+            predictions = predict_examples(
+                model.parameters, *tabled(split), variants, model.network
+            )
             nearest = nearest_class(split.inputs, self.splits.train, leave_out=name == "train")
             by_neighbour = targets_of(nearest, len(self.splits.names))
             found[name] = {
@@ -189,20 +193,89 @@ class ClassifiedData:
         return found
 
 
-LearningData = EpisodeData | ClassifiedData
+@dataclass(frozen=True)
+class MatrixData:
+    """Symbolic Raven's matrices, as a network learns them: every step draws its own."""
+
+    recipe: TrainingRecipe
+    splits: MatrixSplits
+
+    embedding = None
+
+    @cached_property
+    def tokens(self) -> MatrixTokens:
+        return MatrixTokens.of(self.recipe.task)
+
+    @property
+    def channels(self) -> int:
+        """D, of a token."""
+        return self.tokens.channels
+
+    @property
+    def outputs(self) -> int:
+        return self.tokens.outputs
+
+    @property
+    def table(self) -> InputTable:
+        """No arrays: tokens are made of symbols."""
+        return InputTable((), self.tokens.inputs)
+
+    @cached_property
+    def validation(self) -> tuple[InputTable, Examples]:
+        """The table and the examples on which the best step is chosen, of compositions seen."""
+        count = self.recipe.training.validation_examples
+        return self.table, self.drawn(self.splits.seen, count, CHOICE)
+
+    def block(self, number: int) -> Examples:
+        """Draw the examples of 100 steps, one batch after the other, whatever was drawn before."""
+        count = BLOCK * self.recipe.training.batch
+        return self.drawn(self.splits.seen, count, EPISODES, number)
+
+    def drawn(self, compositions: np.ndarray, count: int, *key: int) -> Examples:
+        generator = stream(self.recipe.training.seed, *key)
+        matrices = draw_matrices(self.recipe.task, compositions, count, generator)
+        return Examples((matrices.panels, matrices.asked), self.tokens.targets(matrices))
+
+    def judged(self, model: TrainedModel) -> dict[str, dict]:
+        """Measure accuracies, of whole panels and feature by feature, on matrices not seen before.
+
+        The test is on compositions that were held out, where there are any.
+        """
+        settings, found = model.recipe.training, {}
+        held_out = self.splits.held_out
+        test = held_out if len(held_out) else self.splits.seen
+        by_split = {"train": self.splits.seen, "validation": self.splits.seen, "test": test}
+        for position, (name, compositions) in enumerate(by_split.items()):
+            examples = self.drawn(compositions, settings.evaluation_examples, EVALUATION, position)
+            given = self.table, examples, settings.variants, model.network
+            predictions = predict_examples(model.parameters, *given)
+            right = correct_by_group(predictions, examples.targets).mean(axis=0)
+            found[name] = {
+                "compositions": len(compositions),
+                "examples": examples.examples,
+                "network": accuracy_with_error(predictions, examples.targets),
+                "by_feature": [
+                    {"accuracy": float(one), "error": binomial_error(one, examples.examples)}
+                    for one in right
+                ],
+            }
+        return found
+
+
+LearningData = EpisodeData | ClassifiedData | MatrixData
+KINDS = {CharacterSplits: EpisodeData, ClassifiedSplits: ClassifiedData, MatrixSplits: MatrixData}
 
 
 def learning_data(
-    recipe: TrainingRecipe, splits: CharacterSplits | ClassifiedSplits
+    recipe: TrainingRecipe, splits: CharacterSplits | ClassifiedSplits | MatrixSplits
 ) -> LearningData:
     """Prepare these splits as a network learns them, float32 and on the device."""
-    kind = EpisodeData if isinstance(splits, CharacterSplits) else ClassifiedData
-    return kind(recipe, splits)
+    return KINDS[type(splits)](recipe, splits)
 
 
-@program.of(static_argnames=("gather", "variants"))
-def _predict(parameters, arrays, places, gather, variants):
-    return transformer_outputs(parameters, gather(*arrays, *places), variants)
+@program.of(static_argnames=("gather", "variants", "network"))
+def _predict(parameters, arrays, places, gather, variants, network):
+    return transformer_outputs(parameters, gather(*arrays, *places), variants, network)
 
 
 def predict_examples(
@@ -210,12 +283,13 @@ def predict_examples(
     table: InputTable,
     examples: Examples,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
+    network: TokenNetwork | None = None,
 ) -> Float[np.ndarray, " example *output"]:
     pieces = []
     for start in range(0, examples.examples, EXAMPLES_AT_ONCE):
         some = examples.part(start, start + EXAMPLES_AT_ONCE)
         places = tuple(map(jnp.asarray, some.places))
-        received = _predict(dict(parameters), table.arrays, places, table.gather, variants)
+        received = _predict(dict(parameters), table.arrays, places, table.gather, variants, network)
         pieces.append(np.asarray(received, dtype=np.float64))
     return np.concatenate(pieces)
 
@@ -223,12 +297,12 @@ def predict_examples(
 def accuracy_with_error(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Return the fraction of right examples and its binomial error √(p(1 − p)/n).
 
-    Right is the sign, 0 counting half, or the largest of several outputs.
+    Right is the sign, 0 counting half, or the largest of several outputs, in each of their groups.
     """
     if targets.ndim == 1:
         right = float(np.mean(0.5 + 0.5 * np.sign(predictions) * targets))
     else:
-        right = float(np.mean(predictions.argmax(axis=1) == targets.argmax(axis=1)))
+        right = float(np.mean(correct(predictions, targets)))
     return {"accuracy": right, "error": binomial_error(right, len(targets))}
 
 
@@ -248,7 +322,7 @@ def judge_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) 
     """Measure accuracies of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
     variants, targets = model.recipe.training.variants, episodes.targets
-    predictions = predict_examples(model.parameters, table, episodes, variants)
+    predictions = predict_examples(model.parameters, table, episodes, variants, model.network)
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,
@@ -279,17 +353,16 @@ def one_shot_runs(model: TrainedModel, splits: CharacterSplits) -> dict:
 def summary_text(summary: dict) -> str:
     """Write the accuracies as a table in plain text."""
     kinds = ", ".join(sorted({kind for of_layer in summary["form"] for kind in of_layer}))
+    judged = [of for of in ("network", "nearest_neighbour") if of in summary["splits"]["train"]]
+    names = " | ".join(judged).replace("_", " ")
     lines = [
         f"attention: {kinds}",
-        f"step {summary['step']}, accuracy ± binomial error: network | nearest neighbour",
+        f"step {summary['step']}, accuracy ± binomial error: {names}",
     ]
     for name, split in summary["splits"].items():
         if "left_out" in split:
             lines.append(f"  {name:<11} left out: {split['left_out']}")
             continue
-        values = [
-            f"{split[of]['accuracy']:.3f} ± {split[of]['error']:.3f}"
-            for of in ("network", "nearest_neighbour")
-        ]
+        values = [f"{split[of]['accuracy']:.3f} ± {split[of]['error']:.3f}" for of in judged]
         lines.append(f"  {name:<11} {' | '.join(values)}")
     return "\n".join(lines)

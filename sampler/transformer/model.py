@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +12,7 @@ from sampler.attention.heads import layer_matrices, softmax_attention
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError
 from sampler.numerics import stream
+from sampler.recipes.sections import paired
 from sampler.recipes.training_recipe import (
     TrainingRecipe,
     TrainingSection,
@@ -19,6 +20,7 @@ from sampler.recipes.training_recipe import (
 )
 from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
 from sampler.storage.run_directory import SCHEMA_VERSION, check_schema
+from sampler.token_network import TokenNetwork
 from theory.architecture import Architecture
 
 Parameters = Mapping[str, np.ndarray]
@@ -28,7 +30,8 @@ Parameters = Mapping[str, np.ndarray]
 class TransformerShape:
     """H_1 … H_L heads, widths N_1 … N_L, N_a, G key channels, D input channels, outputs.
 
-    Without a number of outputs there is one, and it has no axis.
+    Without a number of outputs there is one, and it has no axis. `heads` and `hypernetworks` have
+    an entry for each layer of attention, which is two layers of values where the latter is true.
     """
 
     heads: tuple[int, ...]
@@ -36,22 +39,31 @@ class TransformerShape:
     key_size: int
     channels: int
     outputs: int | None = None
+    hypernetworks: tuple[bool, ...] = ()
 
     @classmethod
     def of(
         cls, settings: TrainingSection, channels: int, outputs: int | None = None
     ) -> "TransformerShape":
-        return cls(settings.heads, settings.layer_widths, settings.key_size, channels, outputs)
+        sizes = settings.heads, settings.layer_widths, settings.key_size, channels, outputs
+        return cls(*sizes, settings.hypernetworks)
+
+    @property
+    def value_heads(self) -> tuple[int, ...]:
+        """Heads of every layer of values."""
+        return paired(self.heads, self.hypernetworks or (False,) * len(self.heads))
 
     @property
     def layers(self) -> int:
-        return len(self.heads)
+        """Layers of values."""
+        return len(self.value_heads)
 
     @property
     def architecture(self) -> Architecture:
         """The sizes as the theory has them; the weights have no prior."""
         variances = (1.0,) * (self.layers + 2)
-        return Architecture(self.heads, self.widths, variances, self.channels, self.outputs or 1)
+        sizes = self.widths, variances, self.channels, self.outputs or 1
+        return Architecture(self.value_heads, *sizes)
 
     @property
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -60,10 +72,13 @@ class TransformerShape:
         The readout of several outputs is [output, N_a].
         """
         shapes: dict[str, tuple[int, ...]] = {"W_in": (self.widths[0], self.channels)}
-        for layer, heads in enumerate(self.heads, start=1):
-            shapes[f"W_Q_{layer}"] = (heads, self.key_size, self.channels)
-            shapes[f"W_K_{layer}"] = (heads, self.key_size, self.channels)
-            shapes[f"W_V_{layer}"] = (heads, self.widths[layer], self.widths[layer - 1])
+        pairs, layer = self.hypernetworks or (False,) * len(self.heads), 0
+        for number, (heads, is_pair) in enumerate(zip(self.heads, pairs, strict=True), start=1):
+            shapes[f"W_Q_{number}"] = (heads, self.key_size, self.channels)
+            shapes[f"W_K_{number}"] = (heads, self.key_size, self.channels)
+            for _ in range(1 + is_pair):
+                layer += 1
+                shapes[f"W_V_{layer}"] = (heads, self.widths[layer], self.widths[layer - 1])
         several = () if self.outputs is None else (self.outputs,)
         shapes["readout"] = (*several, self.widths[-1])
         return shapes
@@ -113,6 +128,24 @@ class TrainedModel:
         channels = self.parameters["W_in"].shape[1]
         return TransformerShape.of(self.recipe.training, channels, outputs)
 
+    @property
+    def network(self) -> TokenNetwork | None:
+        """As of `token_network`."""
+        return token_network(self.recipe, self.shape)
+
+
+def token_network(recipe: TrainingRecipe, shape: TransformerShape) -> TokenNetwork | None:
+    """The network of a training whose tokens are followed one by one; None for a plain one.
+
+    A plain one averages its tokens, and is linear in what its heads attend to, each head with one
+    layer of values.
+    """
+    settings, readout = recipe.training, recipe.task.readout
+    if settings.values == "linear" and readout == "mean" and not any(settings.hypernetworks):
+        return None
+    hypernetworks = settings.hypernetworks
+    return TokenNetwork(shape.architecture, hypernetworks, settings.values, "none", readout)
+
 
 def write_model(directory: Path, model: TrainedModel) -> str:
     """Write `model.bin` completely or not at all, and return its checksum. Raises OSError."""
@@ -160,10 +193,12 @@ class FrozenNetwork:
 
     weights       V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
     architecture  the network's own sizes; its weights have no prior
+    readout       the token that it reads out, or "mean" of all
     """
 
     weights: Mapping[str, np.ndarray]
     architecture: Architecture
+    readout: Literal["mean", "last"] = "mean"
 
     def overlap(self) -> Float[np.ndarray, "path path"]:
         """U_GD = w_1 w_1ᵀ/N_1, the overlap that the posterior of U_1 is about."""
@@ -215,7 +250,7 @@ class FrozenNetwork:
             values = weights[f"V_{layer}"]
             weights[f"V_{layer}"] = values[list(heads)] * np.sqrt(len(heads) / len(values))
         architecture = replace(self.architecture, heads=tuple(map(len, kept)))
-        return FrozenNetwork(weights, architecture)
+        return replace(self, weights=weights, architecture=architecture)
 
 
 def frozen_attention(
@@ -229,7 +264,7 @@ def frozen_attention(
     of W_Q and W_K beyond those are extra ones: each attends as it would in the place of a trained
     head, in turn, and no trained head sees it.
     """
-    layers = sum(name.startswith("W_V_") for name in parameters)
+    layers = sum(name.startswith("W_Q_") for name in parameters)
     return tuple(
         layer_attention(
             inputs, *(parameters[f"W_{kind}_{layer}"].astype(np.float64) for kind in "QK"), of_layer
@@ -265,7 +300,9 @@ def layer_attention(
     return matrices
 
 
-def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str, np.ndarray]:
+def theory_weights(
+    parameters: Mapping[str, Any], shape: TransformerShape | Architecture, dtype: Any = np.float64
+) -> dict[str, Any]:
     """The weights V_0, V_l and a with which the theory's network is the trained one.
 
         V_0 = √D W_in,   V_l^h = √N_l W_V^{l,h},   a = √N_a readout
@@ -273,14 +310,22 @@ def theory_weights(parameters: Parameters, shape: TransformerShape) -> dict[str,
     since the theory divides by √D, √(H_l N_l) and √N_a, the trained network by √H_l alone. Weights
     drawn uniformly from ±1/√(fan-in) have variance 1/3 in these terms.
     """
-    weights = {"V_0": np.sqrt(shape.channels) * parameters["W_in"].astype(np.float64)}
+    weights = {"V_0": shape.channels**0.5 * parameters["W_in"].astype(dtype)}
     for layer in range(1, shape.layers + 1):
-        values = parameters[f"W_V_{layer}"].astype(np.float64)
-        weights[f"V_{layer}"] = np.sqrt(shape.widths[layer - 1]) * values
-    readout = np.atleast_2d(parameters["readout"].astype(np.float64))
-    weights["a"] = np.sqrt(shape.widths[-1]) * readout
+        values = parameters[f"W_V_{layer}"].astype(dtype)
+        weights[f"V_{layer}"] = shape.widths[layer - 1] ** 0.5 * values
+    readout = parameters["readout"].astype(dtype).reshape(-1, shape.widths[-1])
+    weights["a"] = shape.widths[-1] ** 0.5 * readout
     return weights
 
 
-def trained_network(model: TrainedModel) -> FrozenNetwork:
-    return FrozenNetwork(theory_weights(model.parameters, model.shape), model.shape.architecture)
+def trained_network(model: TrainedModel) -> FrozenNetwork | None:
+    """The trained network in the theory's terms; None where it has more than the theory's values.
+
+    These are a ReLU, or two layers of values for each head.
+    """
+    settings = model.recipe.training
+    if settings.values != "linear" or any(settings.hypernetworks):
+        return None
+    weights, readout = theory_weights(model.parameters, model.shape), model.recipe.task.readout
+    return FrozenNetwork(weights, model.shape.architecture, readout)

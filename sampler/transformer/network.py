@@ -8,8 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sampler.attention.heads import HeadGroup, by_head, head_groups
+from sampler.attention.heads import HeadGroup, by_head, head_groups, layer_matrices
 from sampler.attention.variants import AttentionVariant, Softmax, transposed
+from sampler.token_network import TokenNetwork, predict_tokens
+from sampler.transformer.model import theory_weights
 
 
 @jax.custom_vjp
@@ -139,17 +141,21 @@ def transformer_outputs(
     parameters: Parameters,
     inputs: Float[Array, "example token channel"],
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
+    network: TokenNetwork | None = None,
 ) -> Float[Array, " example *output"]:
     """f(x_0) of every example: linear attention layers, mean over tokens, linear readout.
 
         z^1 = W_in x_0,   z^{l+1} = Σ_h W_V^{l,h} z^l Ω^{l,h} / √H_l,   f = readout · mean_t z^{L+1}
 
     `variants` has that of every head, layer by layer; without it all are softmax. The readout is
-    [N_a], or [output, N_a] where there are several outputs.
+    [N_a], or [output, N_a] where there are several outputs. Of a `network` tokens are followed one
+    by one.
 
     The mean over tokens goes first, down through the attention of the upper layers; their values
     then meet one row per path instead of one per token and head.
     """
+    if network is not None:
+        return followed_outputs(parameters, inputs, variants, network)
     layers = sum(name.startswith("W_V_") for name in parameters)
     values = [parameters[f"W_V_{layer}"] for layer in range(1, layers + 1)]
     attention = [
@@ -168,6 +174,24 @@ def transformer_outputs(
     for of_layer in values[lower:]:
         hidden = sum_heads(hidden, of_layer)
     return hidden[:, 0] @ parameters["readout"].T
+
+
+def followed_outputs(
+    parameters: Parameters,
+    inputs: Float[Array, "example token channel"],
+    variants: tuple[tuple[AttentionVariant, ...], ...],
+    network: TokenNetwork,
+) -> Float[Array, " example *output"]:
+    """f(x_0) of every example, by the forward pass of networks outside the theory."""
+    attention = tuple(
+        layer_matrices(
+            of_layer, *(project(inputs, parameters[f"W_{kind}_{layer}"]) for kind in "QK")
+        )
+        for layer, of_layer in enumerate(variants, start=1)
+    )
+    weights = theory_weights(parameters, network.architecture, inputs.dtype)
+    outputs = predict_tokens(weights, inputs, attention, network)
+    return outputs.reshape(len(outputs), *parameters["readout"].shape[:-1])
 
 
 def token_layers(heads: tuple[int, ...], tokens: int) -> int:
@@ -200,6 +224,8 @@ def squared_error(
     inputs: Float[Array, "example token channel"],
     targets: Float[Array, " example *output"],
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
+    network: TokenNetwork | None = None,
 ) -> Float[Array, ""]:
     """Mean over examples and outputs of (f − y)²."""
-    return jnp.mean((transformer_outputs(parameters, inputs, variants) - targets) ** 2)
+    outputs = transformer_outputs(parameters, inputs, variants, network)
+    return jnp.mean((outputs - targets) ** 2)

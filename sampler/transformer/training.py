@@ -21,6 +21,7 @@ from sampler.storage.checkpoint import (
     write_sealed,
 )
 from sampler.storage.run_directory import CHECKPOINT_SLOTS, LOG, unwritable
+from sampler.token_network import TokenNetwork
 from sampler.transformer.evaluation import (
     BLOCK,
     PARAMETERS,
@@ -29,7 +30,7 @@ from sampler.transformer.evaluation import (
     accuracy_with_error,
     predict_examples,
 )
-from sampler.transformer.model import TransformerShape, draw_parameters
+from sampler.transformer.model import TransformerShape, draw_parameters, token_network
 from sampler.transformer.network import squared_error
 
 
@@ -115,7 +116,9 @@ def train(
     no longer finite.
     """
     settings = recipe.training
-    advance = make_step(make_optimiser(settings), data.table, settings.variants)
+    shape = TransformerShape.of(settings, data.channels, data.outputs)
+    network = token_network(recipe, shape)
+    advance = make_step(make_optimiser(settings), data.table, settings.variants, network)
     block, examples = -1, None
     while not state.is_last(settings):
         if state.step // BLOCK != block:
@@ -125,7 +128,7 @@ def train(
         state = take_steps(advance, state, examples, end)
         refuse_divergence(state.losses[-1], end, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
-            state = with_validation(state, *data.validation, settings.variants)
+            state = with_validation(state, *data.validation, settings.variants, network)
             # The last step may have spoilt what its loss does not show yet.
             refuse_divergence(state.curve[-1]["validation_loss"], end, settings.learning_rate)
         on_chunk(state)
@@ -141,13 +144,15 @@ def make_step(
     optimiser: optax.GradientTransformation,
     table: InputTable,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
+    network: TokenNetwork | None = None,
 ) -> Callable:
     """Compile one step: from parameters and state of the optimiser to the next, and the loss."""
 
     @jax.jit
     def step(parameters, state, arrays, places, targets):
         inputs = table.gather(*arrays, *places)
-        loss, gradient = jax.value_and_grad(squared_error)(parameters, inputs, targets, variants)
+        learned = inputs, targets, variants, network
+        loss, gradient = jax.value_and_grad(squared_error)(parameters, *learned)
         change, state = optimiser.update(gradient, state, parameters)
         return optax.apply_updates(parameters, change), state, loss
 
@@ -191,9 +196,10 @@ def with_validation(
     table: InputTable,
     examples: Examples,
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
+    network: TokenNetwork | None = None,
 ) -> TrainingState:
     """Add a point to the curve, and keep the parameters if they are the best."""
-    predictions = predict_examples(state.parameters, table, examples, variants)
+    predictions = predict_examples(state.parameters, table, examples, variants, network)
     point = {
         "step": state.step,
         "training_loss": float(np.mean(state.losses)),

@@ -20,6 +20,7 @@ from theory import (
 from theory.observables import (
     accuracy,
     correct,
+    correct_by_group,
     labels_are_classes,
     mean_alignment_of_others,
     off_diagonal_share,
@@ -44,6 +45,19 @@ def test_several_outputs_are_judged_by_the_largest():
     np.testing.assert_array_equal(correct(mean, 2 * ONE_HOT - 1), [True, True, False, True])
 
 
+def test_of_several_classes_all_must_be_right():
+    """Pairs of classes of three: right are both, the first, the second."""
+    labels = np.concatenate([np.eye(3)[[0, 2, 1]], np.eye(3)[[1, 1, 0]]], axis=1) - 1 / 3
+    mean = labels.copy()
+    mean[1, 3:] = [0.0, 0.1, 0.2]
+    mean[2, :3] = [3.0, 2.0, 1.0]
+    assert labels_are_classes(labels)
+    by_group = [[True, True], [True, False], [False, True]]
+    np.testing.assert_array_equal(correct_by_group(mean, labels), by_group)
+    np.testing.assert_array_equal(correct(mean, labels), [True, False, False])
+    assert accuracy(mean, labels) == 1 / 3
+
+
 def test_leading_axes_are_kept(rng):
     for labels in (SIGNS, ONE_HOT):
         mean = rng.standard_normal((5, 2, *labels.shape))
@@ -64,6 +78,7 @@ def test_leading_axes_are_kept(rng):
         (np.array([[0.3], [-1.7]]), False),
         (np.array([[1.0, 1.0], [0.0, 1.0]]), False),
         (np.array([[0.2, 0.8], [0.7, 0.3]]), False),
+        (np.array([[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 0.0, 0.0]]), False),
     ],
 )
 def test_only_labels_that_name_classes_have_an_accuracy(labels, expected):

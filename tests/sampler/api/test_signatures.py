@@ -14,11 +14,13 @@ from sampler.recipes.recipe import sections_of
 from sampler.recipes.sections import InPython, Mark, Section
 from sampler.recipes.task_section import TASKS, AttentionSection
 from sampler.recipes.training_recipe import TRAINED, TrainingSection
+from sampler.tasks.raven import TrainedRavenSection
 from sampler.tasks.time_series import SeriesArchiveSection
 from tests.stubs import stub_file, stub_of
 
 OF_TASKS = {f"{kind}_task": TASKS[kind] for kind in TASKS} | {
-    "series_archive_task": SeriesArchiveSection
+    "series_archive_task": SeriesArchiveSection,
+    "trained_raven_task": TrainedRavenSection,
 }
 SECTIONS = [one for one in sections_of({}).values() if one]
 FUNCTIONS = {

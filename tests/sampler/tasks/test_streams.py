@@ -17,6 +17,7 @@ from sampler.tasks import trained as episodic
 from sampler.tasks.make import build_task
 from sampler.tasks.trained import series_to_learn
 from sampler.transformer.evaluation import draw_embedding
+from sampler.transformer.matrices import MatrixSplits, MatrixTokens
 from sampler.transformer.model import (
     TrainedModel,
     TransformerShape,
@@ -84,6 +85,18 @@ def model_of_series(folder: Path) -> dict:
     return {"model": str(folder), **SIZES}
 
 
+def model_of_matrices(folder: Path) -> dict:
+    """The same of Raven's matrices."""
+    settings = tomllib.loads(TINY)
+    settings["task"] = {"kind": "raven"}
+    recipe = make_training_recipe(settings)
+    tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
+    shape = TransformerShape.of(recipe.training, tokens.channels, tokens.outputs)
+    parameters = draw_parameters(shape, 0, 0)
+    write_model(folder, TrainedModel(recipe, parameters, None, 0, splits.checksum))
+    return {"model": str(folder), **SIZES}
+
+
 def other_pictures(folder: Path) -> dict:
     other = write_labelled(folder / "other.npz", np.random.default_rng(6), characters=2)
     return {**untrained_model(folder), "test": str(other)}
@@ -101,6 +114,8 @@ SOURCES = {
     ("time_series", "archive"): archive_of_series,
     ("digits", "drawings"): lambda folder: SIZES,
     ("copy", "drawn"): lambda folder: SIZES,
+    ("raven", "drawn"): lambda folder: SIZES,
+    ("raven", "model"): model_of_matrices,
     ("arrays", "file"): file_of_arrays,
     ("one_shot", "characters"): untrained_model,
     ("one_shot", "other pictures"): other_pictures,
