@@ -213,20 +213,19 @@ class GatedNetwork:
         return time.perf_counter() - began
 
     def _forward(self, replacement: Replacement):
-        read = READ[self.network.readout]
         weights = {name: jnp.asarray(values) for name, values in self.network.weights.items()}
         attention = tuple(map(jnp.asarray, self.attention))
         return partial(gated_forward, weights, jnp.asarray(self.inputs), attention,
-                       replacement == "mean", read)  # fmt: skip
+                       replacement == "mean", self.network.readout)  # fmt: skip
 
 
-@program.of(static_argnames=("use_mean", "read"))
+@program.of(static_argnames=("use_mean", "readout"))
 def gated_forward(
     weights: dict[str, Array],
     inputs: Float[Array, "example token channel"],
     attention: tuple[Float[Array, "example _head key query"], ...],
     use_mean: bool,
-    read: slice,
+    readout: Literal["mean", "last"],
     gates: Float[Array, "example all_heads"],
 ) -> Float[Array, "example output"]:
     """f(x) token by token, the mean over the tokens that are read.
@@ -251,5 +250,5 @@ def gated_forward(
             plain = undisturbed.sum(axis=1) / count**0.5
         hidden = sent.sum(axis=1) / count**0.5
         first += count
-    readout = weights["a"] / weights["a"].shape[1] ** 0.5
-    return hidden[:, read].mean(axis=1) @ readout.T
+    read_out = weights["a"] / weights["a"].shape[1] ** 0.5
+    return hidden[:, READ[readout]].mean(axis=1) @ read_out.T
