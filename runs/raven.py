@@ -331,7 +331,7 @@ def posterior_of(model: Path) -> dict:
             "trusted": bool(draws.attrs["trusted"]) if "trusted" in draws.attrs else None,
         }
         overlap = np.asarray(theory["order_parameter"])
-    names, outputs = task.data.path_names, FEATURES * SYMBOLS
+    names, outputs = task.data.path_names, task.data.outputs
     blocks = overlap.reshape(len(names), outputs, len(names), outputs)
     traced = np.einsum("pcqc->pq", blocks) / outputs
     off = traced[~np.eye(len(names), dtype=bool)]
