@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
@@ -68,3 +69,12 @@ def outputs_of(
 def overlaps(weights: Weights, architecture: Architecture) -> tuple[Float[Array, "_row _row"], ...]:
     """U_l = w_l w_lᵀ / N_l for l = 1 … L, and U_a = a aᵀ / N_a last."""
     return tuple(rows @ rows.T / rows.shape[1] for rows in path_weights(weights, architecture))
+
+
+def named_order_parameters(
+    matrices: tuple[Array | np.ndarray, ...],
+) -> dict[str, Array | np.ndarray]:
+    """U_1, U_2 …, U_a under the names they have in every stored table."""
+    *layers, readout = matrices
+    names = ["order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, len(layers) + 1))]
+    return dict(zip(names, layers, strict=True)) | {"readout_order_parameter": readout}

@@ -18,6 +18,7 @@ from sampler.mcmc.kept import (
 )
 from sampler.posterior.density import Density, specialised
 from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.hidden_weights import hidden_weight_density
 from sampler.posterior.numpyro_model import Model, make_model_of_weights
 from sampler.posterior.pointwise import LabelledExamples
 from sampler.posterior.prior import prior_keys
@@ -66,16 +67,30 @@ class TokenProblem:
         """There are no attended inputs."""
 
     def density(self, space: str, precision: str, keep_weights: bool) -> Density:
-        """The posterior of all weights in this precision; per draw f(x), and weights if kept.
+        """The posterior in a space and in this precision; per draw f(x), and weights if kept.
 
         The values are not linear, or normalised between layers: there is no product of weights
         along a path, so no overlap U_l is observed. Raises ValueError for another space.
         """
-        if space != "weights":
-            raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
+        refuse_space(space)
         problem = self.astype(precision)
         labels, hyper_priors = problem.labels, problem.hyper_priors
         network = problem.network.sizes
+        if space == "hidden_weights":
+            validation = problem.validation
+            logits = tuple(name for name, _ in network.logits)
+            return hidden_weight_density(
+                problem.train.arrays,
+                labels,
+                problem.temperature,
+                problem.network,
+                specialised(predict_split, network=network),
+                problem.test.arrays,
+                hyper_priors=hyper_priors,
+                validation=None if validation is None else validation.arrays,
+                training=problem.training_examples,
+                kept=tuple(network.weight_shapes) if keep_weights else logits,
+            )
         temperature = jnp.asarray(problem.temperature, labels.dtype)
         variances = jnp.asarray(problem.architecture.variances, labels.dtype)
         return Density(
@@ -113,16 +128,15 @@ class TokenProblem:
         return {name: v for name, v in known.items() if name not in NOT_OF_PRIOR}
 
     def flat_density(self, space: str) -> FlatDensity:
-        """The posterior of all weights as a function of one flat vector."""
+        """The posterior in a space as a function of one flat vector."""
         return FlatDensity(self.density(space, "float64", False), 0.0)
 
     def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
-        """The posterior of all weights as a NumPyro model.
+        """The posterior in a space as a NumPyro model.
 
         Inputs are pairs of tokens and attention matrices, `TokenSplit.arrays`.
         """
-        if space != "weights":
-            raise ValueError(f'space {space!r}: a network outside the theory has only "weights"')
+        refuse_space(space)
         return make_model_of_weights(
             self.train.arrays,
             self.labels,
@@ -132,6 +146,7 @@ class TokenProblem:
             architecture=self.network,
             hyper_priors=self.hyper_priors,
             predict=specialised(predict_split, network=self.network.sizes),
+            hidden=space == "hidden_weights",
         )
 
     def astype(self, dtype) -> "TokenProblem":
@@ -142,6 +157,13 @@ class TokenProblem:
             test=self.test.astype(dtype),
             validation=None if self.validation is None else self.validation.astype(dtype),
         )
+
+
+def refuse_space(space: str) -> None:
+    """Raise ValueError for a space that a network outside the theory does not have."""
+    if space not in ("hidden_weights", "weights"):
+        known = '"hidden_weights" and "weights"'
+        raise ValueError(f"space {space!r}: a network outside the theory has only {known}")
 
 
 # What is read off a position and says something of data, or of the test set.

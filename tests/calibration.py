@@ -240,7 +240,7 @@ class UpperWeightCalibration(IntegratedCalibration):
 
     def priors(self) -> dict:
         priors = self.problem.believed_hyper_priors
-        return weight_priors(self.believed, self.believed_variances, priors, upper=True)
+        return weight_priors(self.believed, self.believed_variances, priors, without="V_0")
 
     def drawn(self, key, position, labels):
         below = path_weights(position, self.believed)[0] / self.believed.widths[0] ** 0.5

@@ -1,6 +1,6 @@
 """Networks outside the theory, followed one number after the other, as their definition has it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import erf, exp, sqrt
 
@@ -10,10 +10,13 @@ import numpy as np
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
+from sampler.recipes.sections import MlpSection
 from sampler.token_network import TokenNetwork, TokenSplit
+from sampler.token_problem import TokenProblem
 from tests.problems import NetworkData
 from theory import Architecture
 from theory.activations import ERF, GELU
+from theory.architecture import KNOWN, HyperPriors
 
 # A hypernetwork between two layers of other head counts, and one alone; all sizes differ.
 PAIRED = {
@@ -172,3 +175,42 @@ def attended(network, weights, hidden, omega, place):
                 total += moved * omega[h, s, t] / sqrt(heads)
         new.append(total)
     return new
+
+
+_PLAIN = Architecture((2,), (4, 3), (0.8, 1.4, 1.2), channels=3)
+_EVEN = Architecture((2,), (4, 4), (0.8, 1.4, 1.2), channels=3)
+_PAIR = Architecture((2, 2), (3, 4, 5), (0.8, 1.4, 0.9, 1.2), channels=3)
+_BLOCK = {"norm": "before", "residual": True, "mlp": MlpSection(width=3, activation="gelu")}
+# Networks of every kind, as `random_token_problem` poses them; a new kind is one more row.
+KINDS: dict[str, tuple[TokenNetwork, Learned | None]] = {
+    "relu": (network_of(_PLAIN, None, "relu", readout="mean"), None),
+    "normalised": (network_of(_PLAIN, norm="after"), None),
+    "normalised hypernetwork": (network_of(_PAIR, (True,), "relu", "after"), None),
+    "block": (network_of(_EVEN, None, "erf", **_BLOCK), None),
+    "stream": (
+        network_of(_EVEN, residual=True),
+        Learned("low_rank", ((True, True),), True),
+    ),
+}
+
+
+def random_token_problem(
+    kind: str,
+    rng,
+    *,
+    examples: int = 4,
+    temperature: float = 0.3,
+    hyper_priors: HyperPriors = KNOWN,
+) -> TokenProblem:
+    """A network of a kind with random tokens, attention and labels, and three test examples."""
+    network, learned = KINDS[kind]
+    heads = None
+    if learned is not None:
+        heads = learned.heads(network, 3)
+        network = replace(network, logits=heads.sites, stream=learned.stream)
+    train, test = (split_of(data_of(network, rng, count, 3), heads) for count in (examples, 3))
+    labels = jnp.asarray(rng.standard_normal((examples, network.outputs)))
+    names = tuple(tuple(map(str, range(count))) for count in network.architecture.heads)
+    return TokenProblem(
+        network, train, labels, temperature, test, None, ("0",), names, hyper_priors=hyper_priors
+    )

@@ -55,6 +55,7 @@ GIVEN_OVERLAP = (
     "leave-one-out predictive ln p(y_i | all other labels, U_1), weights integrated out: what "
     "leave-one-out cross-validation needs; its sum over examples is not the joint log likelihood"
 )
+GIVEN_HIDDEN = GIVEN_OVERLAP.replace("U_1), weights", "hidden weights), the readout")
 
 
 def pointwise_elpd(
@@ -149,6 +150,8 @@ def leave_one_out_table(
     table = {name: (("example",), one.astype(np.float32)) for name, one in columns.items()}
     table["y"] = (("example", "output"), labels)
     definition = GIVEN_WEIGHTS if space == "weights" else GIVEN_OVERLAP
+    if space == "hidden_weights" and kept is not None:
+        definition = GIVEN_HIDDEN
     about = {"log_likelihood": definition, "draws": draws, "labels": checksum.hexdigest()}
     return xr.Dataset(table, attrs=about)
 

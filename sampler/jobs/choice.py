@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.mcmc.kept import evenly_spaced
+from sampler.recipes.limits import DEFAULT_WARMUP, OF_ANY_NETWORK
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO, DEFAULT_WARMUP, lowest_layers, mlp_shapes
+from sampler.recipes.sections import AUTO, lowest_layers, mlp_shapes
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
 from sampler.tasks.task import Task
 from theory.architecture import (
@@ -136,22 +137,42 @@ class Sizes:
         """Products that give the predictor of one example from all path weights, p_1 D."""
         return self.architecture.order_parameter_sizes[0] * self.architecture.channels
 
+    @property
+    def forward_operations(self) -> int:
+        """Products of a forward pass of all examples, contracted along the paths first."""
+        inner = self.architecture.widths[0] + self.examples
+        return self.contraction_operations + self.path_operations * inner
+
+    @property
+    def with_units_as_outputs(self) -> "Sizes":
+        """The sizes of the network that has one output per unit below its readout."""
+        one = self.architecture
+        return replace(self, architecture=replace(one, outputs=one.widths[-1]))
+
+    @property
+    def readout_operations(self) -> int:
+        """Products that integrate the readout out: the smaller of Gᵀ G and G Gᵀ is factorised."""
+        small, large = sorted((self.examples, self.architecture.widths[-1]))
+        return small**2 * large + small**3
+
     def gradient_operations(self, space: str) -> int:
         """Operations of one gradient of the log posterior, leading order.
 
         Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D), then with
         the attended inputs, 2 P p_1 D. Integrated spaces assemble K, factorise it and invert the
         factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
-        Where attention is sampled, the smaller of K and its dual [p_1 D] is factorised.
+        Where attention is sampled, the smaller of K and its dual [p_1 D] is factorised. Hidden
+        weights are contracted to one row per unit below the readout, in the place of an output.
         """
         one = self.architecture
         integrated = self.kernel_operations + (self.examples * one.outputs) ** 3
         if self.logits:
             small, large = sorted((self.examples * one.outputs, self.path_operations))
             integrated = small**2 * large + small**3
+        wide = self.with_units_as_outputs
         products = {
-            "weights": self.contraction_operations
-            + self.path_operations * (one.widths[0] + self.examples),
+            "weights": self.forward_operations,
+            "hidden_weights": wide.forward_operations + self.readout_operations,
             "upper_weights": self.contraction_operations + integrated,
             "order_parameters": integrated,
             "attention": integrated,
@@ -162,17 +183,26 @@ class Sizes:
         """Numbers that a step of a trajectory moves; order parameters are too few to count."""
         count, first = self.weight_count, self.architecture.widths[0]
         inputs = first * self.architecture.channels
-        return self.logits + {"weights": count, "upper_weights": count - inputs}.get(space, 0)
+        moved = {
+            "weights": count,
+            "hidden_weights": count - self.architecture.outputs * self.architecture.widths[-1],
+            "upper_weights": count - inputs,
+        }
+        return self.logits + moved.get(space, 0)
 
     def observation_operations(self, space: str) -> int:
         """Operations that read the predictor of the observed examples off one draw, leading order.
 
-        From the weights 2 p_1 D for each; where they are integrated out, its mean and variance: the
+        From the weights 2 p_1 D for each. Where the readout is integrated out there is a row for
+        each of its units, and N_a² for the variance. Where others are, mean and variance need the
         kernel with all training examples, 2 P O p_1 D, and a solution with the factor, (P O)² O.
         """
         rows = self.examples * self.architecture.outputs
         each = 2 * self.path_operations
-        if space != "weights":
+        if space == "hidden_weights":
+            wide = self.with_units_as_outputs
+            each = 2 * wide.path_operations + self.architecture.widths[-1] ** 2
+        elif space != "weights":
             each = each * rows + rows**2 * self.architecture.outputs
         return self.observed * (each + 2 * self.attending)
 
@@ -257,6 +287,11 @@ SPEEDS = {
     ("weights", "split_hmc"): Speed(22.3, 0.93, 2.45e10, 12.2, 0.0, 63.9, 0.5, 0.0, 2.23),
     ("weights", "nuts"): Speed(93.7, 0.171, 9.67e9, 28.5, 0.0, 50.9, 0.5, 0.0, 1.66),
 }
+# Networks outside the theory, by which no space is chosen: of ReLU values, one and two layers.
+OUTSIDE_SPEEDS = {
+    ("hidden_weights", "split_hmc"): Speed(22.3, 1.0, 2.45e10, 30.0, 0.0, 0.0, 0.5, 0.0, 2.23),
+    ("hidden_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 22.0, 0.0, 0.0, 0.5, 0.0, 1.66),
+}
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 # Draws of order parameters know mean and variance of the predictor exactly, so that another space
 # has to be faster by this factor.
@@ -326,9 +361,15 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     if settings.space != AUTO and named:
         return SamplingMethod(settings.space, named, NAMED)
     if not recipe.fits_theory:
-        reason = "a network outside the theory has no other space"
-        return SamplingMethod("weights", named or "nuts", reason)
+        allowed = *settings.spaces_for(network), *settings.spaces
+        space = next(one for one in allowed if one in OF_ANY_NETWORK)
+        reason = "fewer gradients than all weights, of a network outside the theory"
+        if space == "weights":
+            reason = "of a network outside the theory"
+        return SamplingMethod(space, named or "split_hmc", reason)
     spaces = settings.spaces_for(network) or settings.spaces
+    if settings.space == AUTO:  # upper weights have fewer gradients, where there are such
+        spaces = tuple(space for space in spaces if space != "hidden_weights") or spaces
     if recipe.learns_attention:
         space = PREFERRED if PREFERRED in spaces else spaces[0]
         if named or settings.asks_for_chains:
@@ -390,7 +431,8 @@ def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
 def speed_of(space: str, algorithm: str) -> Speed:
     """The measured speed of this pair, or of one that is taken to be like it."""
     known = PREFERRED if space == "attention" else space
-    return SPEEDS.get((known, algorithm)) or SPEEDS[known, LIKE_OTHERS]
+    speeds = SPEEDS | OUTSIDE_SPEEDS
+    return speeds.get((known, algorithm)) or speeds[known, LIKE_OTHERS]
 
 
 def duration(seconds: float) -> str:

@@ -26,6 +26,7 @@ from sampler.mcmc.kept import (
     POINTWISE,
     SELECTED,
 )
+from sampler.recipes.limits import OF_ANY_NETWORK
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
@@ -69,7 +70,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
     if not sampled:
         return parts
-    if recipe.sampler.space in ("weights", "upper_weights"):
+    if recipe.sampler.space in ("upper_weights", *OF_ANY_NETWORK):
         chains = FLOAT * sizes.weight_count * recipe.sampler.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
@@ -404,8 +405,11 @@ def gradient_operations(recipe: Recipe, task: Task, sizes: Sizes) -> int:
     """Operations of one gradient of the log posterior, leading order."""
     if recipe.fits_theory:
         return sizes.gradient_operations(recipe.sampler.space)
-    each = token_operations(task, sizes) + ATTENDING * sizes.attending
-    return 6 * task.train.examples * each
+    each, more = ATTENDING * sizes.attending, 0
+    if recipe.sampler.space == "hidden_weights":
+        more, sizes = sizes.readout_operations, sizes.with_units_as_outputs
+    each += token_operations(task, sizes)
+    return 6 * (task.train.examples * each + more)
 
 
 def token_operations(task: Task, sizes: Sizes) -> int:

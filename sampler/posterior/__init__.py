@@ -4,8 +4,9 @@ density           what an algorithm sees of a posterior; temperature and varianc
 labels            laws of the labels: example by example, of all given U_1, of new ones
 order_parameters  Bartlett coordinates: all weights integrated out, exact at any width; their mode
 weights           all network weights, or all but V_0
+hidden_weights    all but the readout, of any network
 pointwise         what a draw says of every training label
-spaces            the three spaces, and what is read off each of their draws
+spaces            the spaces of a network of the theory, and what is read off each of their draws
 learned_attention the same with attention that is sampled, too
 prior             draws without data
 modes             every mode that descents find, and a law to begin in at all of them

@@ -26,6 +26,11 @@ from sampler.posterior.density import (
     specialised,
     temperature_ratio,
 )
+from sampler.posterior.hidden_weights import (
+    hidden_weight_model,
+    hidden_weight_priors,
+    observe_hidden_weights,
+)
 from sampler.posterior.labels import IndependentLabels, site_of_labels
 from sampler.posterior.order_parameters import kernel_factor, order_parameter_model, site_priors
 from sampler.posterior.pointwise import LabelledExamples
@@ -33,6 +38,7 @@ from sampler.posterior.spaces import (
     EFFECTIVE,
     FACTOR,
     at_temperature_of,
+    linear_outputs,
     observe_order_parameters,
     observe_upper_weights,
     observe_weights,
@@ -151,10 +157,34 @@ def observe_attending(
     """Observables of the space at the attention of this position, and the logit weights."""
     given = examples.given(position) if with_energy else ()
     known = () if with_energy else (examples.temperature,)
-    found = observe(key, position, *given, prior, *known)
+    return with_attention(observe(key, position, *given, prior, *known), position, examples)
+
+
+def with_attention(
+    found: dict[str, Array], position: Position, examples: AttendingExamples
+) -> dict[str, Array]:
+    """Observables, with the eigenvalues of their overlaps and the logit weights of the position."""
     overlaps = [values for name, values in found.items() if "order_parameter" in name]
     found |= {f"{SPECTRUM}{n}": jnp.linalg.eigvalsh(u) for n, u in enumerate(overlaps, start=1)}
     return found | {name: position[name] for name, _ in examples.attention.sites}
+
+
+def observe_hidden_attending(
+    key: Array,
+    position: Position,
+    examples: AttendingExamples,
+    prior: Float[Array, " layer"],
+    test: Tokens,
+    validation: Tokens | None,
+    *,
+    observe: Callable[..., dict[str, Array]],
+) -> dict[str, Array]:
+    """Observables of hidden weights at the attention of this position, and the logit weights."""
+    attended = examples.attended(position)
+    others = [None if t is None else examples.attended(position, t) for t in (test, validation)]
+    training = LabelledExamples(attended, examples.labels)
+    given = attended, examples.labels, examples.temperature, prior
+    return with_attention(observe(key, position, *given, *others, training), position, examples)
 
 
 def predict_attending(
@@ -268,7 +298,7 @@ def attending_density(
         passing: tuple[str, ...] = (FACTOR,)
     elif name == "upper_weights":
         prior = variances
-        priors = weight_priors(sizes, variances, hyper_priors, upper=True)
+        priors = weight_priors(sizes, variances, hyper_priors, without="V_0")
         model = specialised(upper_weight_model, architecture=sizes, hyper_priors=hyper_priors)
         observe = specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights)
         predict = specialised(predict_by_upper_weights, architecture=sizes)
@@ -280,6 +310,19 @@ def attending_density(
         observe = specialised(observe_by_weights, architecture=sizes, keep_weights=keep_weights)
         predict = specialised(predict_by_weights, architecture=sizes)
         passing = (EFFECTIVE,)
+    elif name == "hidden_weights":
+        network = {"architecture": sizes, "predict": linear_outputs(architecture)}
+        kept = tuple(sizes.weight_shapes) if keep_weights else ()
+        observe = specialised(observe_hidden_weights, fits_theory=True, kept=kept, **network)
+        model = specialised(hidden_weight_model, hyper_priors=hyper_priors, **network)
+        return Density(
+            name=name,
+            model=specialised(attending_model, model=model, collapsed=False),
+            arguments=(examples, variances),
+            priors=examples.attention.priors | hidden_weight_priors(sizes, variances, hyper_priors),
+            observe=specialised(observe_hidden_attending, observe=observe),
+            observed=(examples, variances, test, validation),
+        )
     elif name == "attention":
         prior = variances
         priors = hyper_prior_sites(hyper_priors, variances)
@@ -288,7 +331,7 @@ def attending_density(
         observe = specialised(observe_infinite_width, rows=rows)
         predict, passing = predict_by_order_parameters, (FACTOR,)
     else:
-        known = "order_parameters, upper_weights, weights, or attention at infinite width"
+        known = "order_parameters, upper_weights, hidden_weights, weights, or attention"
         raise ValueError(f"space {name!r}: use {known}")
     return Density(
         name=name,

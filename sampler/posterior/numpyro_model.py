@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from sampler.attention.sampled import Tokens
 from sampler.errors import InputError
-from sampler.network import network_outputs, overlaps
+from sampler.network import named_order_parameters, network_outputs, overlaps
 from sampler.posterior.density import (
     Position,
     Weighted,
@@ -29,6 +29,13 @@ from sampler.posterior.density import (
     specialised,
     temperature_ratio,
     weights_at,
+)
+from sampler.posterior.hidden_weights import (
+    Forward,
+    NewIndependentLabels,
+    ReadoutPosterior,
+    hidden_weight_model,
+    readout_columns,
 )
 from sampler.posterior.labels import (
     CollapsedLabels,
@@ -43,7 +50,7 @@ from sampler.posterior.order_parameters import (
     order_parameters_at,
     sample_order_parameters,
 )
-from sampler.posterior.spaces import named_order_parameters
+from sampler.posterior.spaces import linear_outputs
 from sampler.posterior.weights import narrowed_for, sample_upper_weights, weight_model
 from theory.architecture import Architecture, HyperPriors
 from theory.bartlett import WishartChain
@@ -93,7 +100,7 @@ def model_of_weights(
     inputs_test: Any = None,
     inputs_new: Any = None,
     *,
-    predict: Callable[[Position, Any], Float[Array, "example output"]],
+    predict: Forward,
     architecture: Weighted,
     hyper_priors: HyperPriors,
     fits_theory: bool,
@@ -133,22 +140,24 @@ def make_model_of_weights(
     temperature: float,
     architecture: Weighted,
     hyper_priors: HyperPriors,
-    predict: Callable[[Position, Any], Float[Array, "example output"]] | None = None,
+    predict: Forward | None = None,
+    hidden: bool = False,
 ) -> Model:
-    """Return the model of all weights.
+    """Return the model of all weights, or of hidden weights.
 
     predict  forward pass of a network outside the theory
+    hidden   whether the readout is integrated out
     """
-    refuse_unknown_sites(sites, SITES_OF_WEIGHTS)
+    refuse_unknown_sites(sites, SITES_GIVEN_KERNEL if hidden else SITES_OF_WEIGHTS)
     sizes = architecture.sizes
-    model = specialised(
-        model_of_weights,
-        predict=predict or specialised(network_outputs, architecture=sizes),
-        architecture=sizes,
-        hyper_priors=hyper_priors,
-        fits_theory=predict is None,
-        sites=tuple(sites),
-    )
+    common = {"architecture": sizes, "hyper_priors": hyper_priors, "sites": tuple(sites)}
+    if hidden:
+        forward = predict or linear_outputs(sizes)
+        model = specialised(model_of_hidden_weights, predict=forward, **common)
+    else:
+        forward = predict or specialised(network_outputs, architecture=sizes)
+        common["fits_theory"] = predict is None
+        model = specialised(model_of_weights, predict=forward, **common)
     return model, {
         "inputs": inputs,
         "labels": site_of_labels(labels),
@@ -156,6 +165,41 @@ def make_model_of_weights(
         "variances": jnp.asarray(architecture.variances),
         **({"inputs_test": inputs_test} if sites else {}),
     }
+
+
+# --- hidden weights
+
+
+def model_of_hidden_weights(
+    inputs: Any,
+    labels: Labels | None,
+    temperature: Float[Array, ""],
+    variances: Float[Array, " layer"],
+    inputs_test: Any = None,
+    inputs_new: Any = None,
+    *,
+    predict: Forward,
+    architecture: Weighted,
+    hyper_priors: HyperPriors,
+    sites: tuple[str, ...],
+) -> None:
+    """All weights but the readout, and the labels of all examples given these."""
+    require_float64()
+    network = {"architecture": architecture, "predict": predict}
+    position, columns, labels = hidden_weight_model(
+        inputs, labels, temperature, variances, hyper_priors=hyper_priors, **network
+    )
+    make_deterministic(observed_hyper_parameters(position, temperature, variances))
+    here = temperature * temperature_ratio(position)
+    by_output = jnp.reshape(labels, (-1, architecture.outputs))
+    if sites:
+        of_test = readout_columns(position, inputs_test, variances, **network)
+        found = ReadoutPosterior.of(columns, by_output, here).moments(of_test)
+        moments = dict(zip(SITES_GIVEN_KERNEL, found, strict=True))
+        make_deterministic({name: site_of_labels(moments[name]) for name in sites})
+    if inputs_new is not None:
+        of_new = readout_columns(position, inputs_new, variances, **network)
+        numpyro.sample("y_new", NewIndependentLabels(of_new, here, columns, by_output))
 
 
 # --- order parameters, or the weights above V_0
@@ -292,8 +336,8 @@ def model_with_attention(
 ) -> None:
     """Logit weights of the learned heads, then the model of the attention that they make.
 
-    model       `model_of_weights`, or `collapsed_model`
-    of_weights  which of them it is
+    model       `model_of_weights`, `model_of_hidden_weights`, or `collapsed_model`
+    of_weights  whether it is one of the first two
     """
     require_float64()
     logits = sample_sites(examples.attention.priors)
@@ -337,6 +381,7 @@ def make_model_with_attention(
     sizes, prior = architecture.sizes, examples.variances
     known = SITES_OF_WEIGHTS if space == "weights" else SITES_GIVEN_KERNEL
     refuse_unknown_sites(sites, known)
+    common = {"architecture": sizes, "hyper_priors": hyper_priors, "sites": tuple(sites)}
     collapsed: dict[str, tuple[Callable, Callable]] = {
         "order_parameters": (
             specialised(sample_order_parameters, hyper_priors=hyper_priors),
@@ -356,14 +401,10 @@ def make_model_with_attention(
         ),
     }
     if space == "weights":
-        model = specialised(
-            model_of_weights,
-            predict=specialised(network_outputs, architecture=sizes),
-            architecture=sizes,
-            hyper_priors=hyper_priors,
-            fits_theory=True,
-            sites=tuple(sites),
-        )
+        forward = specialised(network_outputs, architecture=sizes)
+        model = specialised(model_of_weights, predict=forward, fits_theory=True, **common)
+    elif space == "hidden_weights":
+        model = specialised(model_of_hidden_weights, predict=linear_outputs(sizes), **common)
     elif space in collapsed:
         draw, matrices = collapsed[space]
         arguments = {"draw": draw, "order_parameters": matrices, "sites": tuple(sites)}
@@ -371,8 +412,9 @@ def make_model_with_attention(
         if space == "order_parameters":
             prior = WishartChain.of(architecture)
     else:
-        raise InputError("space", space, f"use weights, {', '.join(collapsed)}")
-    return specialised(model_with_attention, model=model, of_weights=space == "weights"), {
+        raise InputError("space", space, f"use weights, hidden_weights, {', '.join(collapsed)}")
+    of_weights = space not in collapsed
+    return specialised(model_with_attention, model=model, of_weights=of_weights), {
         "labels": site_of_labels(examples.labels),
         "examples": examples,
         "prior": prior,
@@ -402,7 +444,7 @@ def make_numpyro_model(
     """
     require_float64()
     inputs, labels = (learning.attended, learning.labels) if whole is None else whole
-    if space == "weights":
+    if space in ("hidden_weights", "weights"):
         return make_model_of_weights(
             jnp.asarray(inputs),
             jnp.asarray(labels),
@@ -411,9 +453,10 @@ def make_numpyro_model(
             temperature=learning.temperature,
             architecture=learning.architecture,
             hyper_priors=learning.hyper_priors,
+            hidden=space == "hidden_weights",
         )
     if space not in ("order_parameters", "upper_weights"):
-        remedy = 'use "order_parameters", "upper_weights" or "weights"'
+        remedy = 'use "order_parameters", "upper_weights", "hidden_weights" or "weights"'
         raise InputError("space", space, remedy)
     examples = None if whole is None else inputs
     return make_collapsed_model(space, learning, jnp.asarray(labels), inputs_test, sites, examples)

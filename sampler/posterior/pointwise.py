@@ -103,6 +103,20 @@ def given_order_parameter(
         left_out = left_out_by_rows(*arguments)
     else:
         left_out = LeftOut.of_rows(whitening, energy.labels)
+    return given_others(key, left_out, outputs, training.labels, energy.temperature)
+
+
+def given_others(
+    key: Array,
+    left_out: LeftOut,
+    outputs: Float[Array, "example output"],
+    labels: Float[Array, "example output"],
+    temperature: Float[Array, ""] | float,
+) -> dict[str, Array]:
+    """Log densities of labels given all others, and new labels of both kinds.
+
+    outputs  f(x) drawn given all labels
+    """
     normal = jax.random.normal(
         jax.random.fold_in(key, LEFT_OUT_STREAM), outputs.shape, outputs.dtype
     )
@@ -110,6 +124,6 @@ def given_order_parameter(
         noise = normal * jnp.sqrt(left_out.covariance[:, :, 0])
     else:
         noise = jnp.einsum("xcd,xd->xc", jnp.linalg.cholesky(left_out.covariance), normal)
-    new = training.labels - left_out.residual + noise
-    found = said_of_labels(key, left_out.log_density, outputs, energy.temperature)
+    new = labels - left_out.residual + noise
+    found = said_of_labels(key, left_out.log_density, outputs, temperature)
     return found | {"leave_one_out_predictive": new.astype(jnp.float32)}

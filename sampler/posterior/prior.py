@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.network import outputs_of
+from sampler.network import named_order_parameters, outputs_of
 from sampler.posterior.density import (
     drawn_sites,
     temperature_ratio,
 )
 from sampler.posterior.pointwise import LabelledExamples, new_labels
-from sampler.posterior.spaces import EFFECTIVE, named_order_parameters, observe_weights
+from sampler.posterior.spaces import EFFECTIVE, observe_weights
 from sampler.posterior.weights import weight_priors
 from theory.architecture import Architecture, HyperPriors
 from theory.bartlett import bartlett_shapes, link_scales

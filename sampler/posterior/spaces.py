@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.network import effective_weights, outputs_of, overlaps, path_weights
+from sampler.network import (
+    effective_weights,
+    named_order_parameters,
+    network_outputs,
+    outputs_of,
+    overlaps,
+    path_weights,
+)
 from sampler.posterior.density import (
     Density,
     Position,
@@ -18,6 +25,7 @@ from sampler.posterior.density import (
     specialised,
     weights_at,
 )
+from sampler.posterior.hidden_weights import Forward, hidden_weight_density
 from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     bartlett_prior,
@@ -117,15 +125,6 @@ def predict_of_weights(
     return found | given_weights(key, outputs, training.labels, here)
 
 
-def named_order_parameters(
-    matrices: tuple[Array | np.ndarray, ...],
-) -> dict[str, Array | np.ndarray]:
-    """U_1, U_2 …, U_a under the names they have in every stored table."""
-    *layers, readout = matrices
-    names = ["order_parameter", *(f"order_parameter_layer_{n}" for n in range(2, len(layers) + 1))]
-    return dict(zip(names, layers, strict=True)) | {"readout_order_parameter": readout}
-
-
 def upper_weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
@@ -146,7 +145,7 @@ def upper_weight_density(
         name="upper_weights",
         model=specialised(upper_weight_model, architecture=sizes, hyper_priors=hyper_priors),
         arguments=(problem.energy, variances),
-        priors=weight_priors(sizes, variances, hyper_priors, upper=True),
+        priors=weight_priors(sizes, variances, hyper_priors, without="V_0"),
         observe=specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights),
         observed=(problem.energy, problem.features, variances),
         complete=specialised(predict_of_upper_weights, architecture=sizes),
@@ -311,6 +310,38 @@ def predict_of_order_parameters(
     return found | given_order_parameter(key, *known, outputs, training, input_variance)
 
 
+def linear_outputs(architecture: Architecture) -> Forward:
+    """The forward pass of a network of these sizes whose readout is one row per hidden unit."""
+    wide = replace(architecture.sizes, outputs=architecture.widths[-1])
+    return specialised(network_outputs, architecture=wide)
+
+
+def hidden_density(
+    problem: LearningProblem,
+    attended_test: Float[Array, "test path channel"],
+    keep_weights: bool,
+    training: LabelledExamples | None = None,
+) -> Density:
+    """The posterior of V_0 … V_L; the readout is drawn back from its exact posterior at every draw.
+
+    Per draw: the overlaps U_l, the exact predictor mean and variance given the hidden weights, f(x)
+    of the completed weights, and what the hidden weights say of the training labels.
+    """
+    return hidden_weight_density(
+        problem.attended,
+        problem.labels,
+        problem.temperature,
+        problem.architecture,
+        linear_outputs(problem.architecture),
+        jnp.asarray(attended_test, problem.attended.dtype),
+        hyper_priors=problem.hyper_priors,
+        training=training,
+        residual=problem.residual,
+        fits_theory=True,
+        kept=tuple(problem.architecture.weight_shapes) if keep_weights else (),
+    )
+
+
 def make_density(
     name: str,
     problem: LearningProblem,
@@ -319,7 +350,7 @@ def make_density(
     whitened: bool = True,
     training: LabelledExamples | None = None,
 ) -> Density:
-    """The posterior in the space `name`: "order_parameters", "upper_weights" or "weights".
+    """The posterior in a space: "order_parameters", "upper_weights", "hidden_weights", "weights".
 
     `keep_weights` has a meaning only where weights are sampled, `whitened` (the mode is looked for)
     only where they are not. `training` are the examples of which every draw says something. Raises
@@ -329,6 +360,9 @@ def make_density(
         return order_parameter_density(problem, attended_test, whitened, training)
     if name == "upper_weights":
         return upper_weight_density(problem, attended_test, keep_weights, training)
+    if name == "hidden_weights":
+        return hidden_density(problem, attended_test, keep_weights, training)
     if name == "weights":
         return weight_density(problem, attended_test, keep_weights, training)
-    raise ValueError(f"space {name!r}: use order_parameters, upper_weights or weights")
+    known = "order_parameters, upper_weights, hidden_weights or weights"
+    raise ValueError(f"space {name!r}: use {known}")

@@ -108,16 +108,16 @@ def weight_priors(
     variances: Float[Array, " layer"],
     hyper_priors: HyperPriors = KNOWN,
     *,
-    upper: bool = False,
+    without: str = "",
 ) -> dict[str, dist.Distribution]:
-    """Priors of all weights, or all but V_0, at known variances, and of what has a prior itself.
+    """Priors of all weights at known variances, and of what has a prior itself.
 
-    Of the network only the sizes are read.
+    All but one array, where this is named. Of the network only the sizes are read.
     """
     sites, dtype = hyper_prior_sites(hyper_priors, variances), variances.dtype
     layers, one = network.weight_layers, jnp.ones((), dtype)
     for name, shape in network.weight_shapes.items():
-        if name != "V_0" or not upper:
+        if name != without:
             variance = variances[layers[name]] if name in layers else one
             prior = dist.Normal(jnp.zeros(shape, dtype), jnp.sqrt(variance))
             sites[name] = prior.to_event(len(shape))
@@ -145,7 +145,7 @@ def sample_upper_weights(
     hyper_priors: HyperPriors = KNOWN,
 ) -> tuple[dict[str, Array], Float[Array, "row width"]]:
     """All sites of a model, and the factor F with K(F Fᵀ) the kernel of the labels there."""
-    priors = weight_priors(architecture, variances, hyper_priors, upper=True)
+    priors = weight_priors(architecture, variances, hyper_priors, without="V_0")
     position = sample_sites(priors)
     return position, kernel_factor(lowest_factor(position, architecture), position)
 

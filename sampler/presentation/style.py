@@ -89,6 +89,7 @@ VALUES = "RdBu_r"  # colours of matrices, white at 0
 SPACES = {
     "order_parameters": EXACT,
     "upper_weights": f"{EXACT}, upper weights",
+    "hidden_weights": f"{EXACT}, hidden weights",
     "weights": f"{EXACT}, all weights",
 }
 ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"

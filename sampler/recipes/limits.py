@@ -6,8 +6,16 @@ from sampler.errors import shortened
 
 # The value of widths at which order parameters are known.
 INFINITE = "infinite"
+# Spaces that every network has, whatever it is below its readout.
+OF_ANY_NETWORK = ("hidden_weights", "weights")
 # Steps of warm-up in each space.
-DEFAULT_WARMUP = {"order_parameters": 150, "upper_weights": 400, "weights": 500, "attention": 500}
+DEFAULT_WARMUP = {
+    "order_parameters": 150,
+    "upper_weights": 400,
+    "hidden_weights": 400,
+    "weights": 500,
+    "attention": 500,
+}
 
 
 def none_or_several(examples: int) -> int:

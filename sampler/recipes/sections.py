@@ -26,6 +26,7 @@ from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.limits import (
     DEFAULT_WARMUP,
     INFINITE,
+    OF_ANY_NETWORK,
     counts_or_infinite,
     different_heads,
     draws_or_table,
@@ -88,7 +89,7 @@ FilePath = Annotated[Text, RelativePath()]
 IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
 ImagesOrName = Annotated[Text, RelativePath(IMAGE_FILES)]
 DEFAULT_DRAWS = 1000
-Space = Literal["order_parameters", "upper_weights", "weights", "attention"]
+Space = Literal["order_parameters", "upper_weights", "hidden_weights", "weights", "attention"]
 # Left to the sizes of the problem: `sampler.jobs.choice`.
 AUTO = "auto"
 
@@ -283,9 +284,9 @@ class SamplerSection(Section):
     """
 
     space: Literal[AUTO, Space] = AUTO
-    """The coordinates: order parameters, whose number depends on no width, the weights of the upper
-    layers, or all weights; "attention", logit weights alone, at infinite width; "auto": the
-    fastest."""
+    """The coordinates: order parameters, whose number depends on no width; the weights of the upper
+    layers; those below the readout, which every network has; or all weights; "attention", logit
+    weights alone, at infinite width; "auto": the fastest."""
     algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
     """The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of another
     package; "auto": the fastest."""
@@ -294,8 +295,8 @@ class SamplerSection(Section):
     warmup: CountFromZero | None = None
     """Steps of each chain before its draws. By default "split_hmc" makes 50 in at most 2,500 order
     parameters of layers that are no narrower than these, and 200 in all weights of a network within
-    the theory; every other chain makes 150 in order parameters, 400 in upper weights and 500 in all
-    weights."""
+    the theory; every other chain makes 150 in order parameters, 400 in upper or hidden weights and
+    500 in all weights."""
     until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW, Mark.OPEN_DEFAULT] = (
         "trusted"
     )
@@ -319,7 +320,7 @@ class SamplerSection(Section):
     weight_draws: CountFromZero = 0
     """Exact draws of all weights, from so many draws of order parameters of each chain."""
     keep_weights: Switch = False
-    """Keep the weights of every draw, in the two spaces of weights."""
+    """Keep the weights of every draw, in the three spaces of weights."""
     evidence: Switch = False
     """ln p(y) as well, from chains over order parameters; importance draws always know it."""
     particles: Annotated[int, Field(strict=True, ge=16)] = 512
@@ -418,7 +419,8 @@ class SamplerSection(Section):
     def demands(self) -> list[tuple[tuple[str, ...], str]]:
         """The spaces of each setting that not all spaces have, and the words that say so."""
         own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
-        exact, of_weights = ("order_parameters",), ("upper_weights", "weights")
+        exact = ("order_parameters",)
+        of_weights = ("upper_weights", *OF_ANY_NETWORK)
         found = [
             (self.evidence, exact, 'evidence needs space = "order_parameters"'),
             (
@@ -449,7 +451,7 @@ class SamplerSection(Section):
         return tuple(
             space
             for space in self.spaces
-            if (network.fits_theory or space == "weights")
+            if (network.fits_theory or space in OF_ANY_NETWORK)
             and (space == "attention") == network.is_infinite
             and network.widest <= self.largest_width.get(space, network.widest)
         )

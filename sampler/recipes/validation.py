@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sampler.errors import ABSENT, InputError
+from sampler.recipes.limits import OF_ANY_NETWORK
 from sampler.recipes.sections import (
     AUTO,
     NetworkSection,
@@ -139,11 +140,16 @@ def check_sampler_fits(
         raise InputError("sampler.space", sampler.space, text)
     if outside is None:
         return
-    if "weights" not in sampler.spaces:
+    if not set(OF_ANY_NETWORK) & set(sampler.spaces):
+        remedy = 'use "hidden_weights" or "weights"'
+        if sampler.space == AUTO:  # other settings leave no such space
+            kept = set(OF_ANY_NETWORK)
+            texts = (text for spaces, text in sampler.demands if not kept & set(spaces))
+            remedy = next(texts, remedy)
         raise InputError(
             "sampler.space",
             sampler.space,
-            f'{in_words(outside)} has no order parameters; use "weights"',
+            f"{in_words(outside)} has no order parameters; {remedy}",
         )
     if sampler.points == "selected":
         raise InputError(

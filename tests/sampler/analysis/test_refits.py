@@ -13,7 +13,7 @@ from tests.assertions import assert_within_mcse
 pytestmark = pytest.mark.slow
 
 EXAMPLES, TEMPERATURE = 12, 0.5
-SPACES = ("order_parameters", "upper_weights", "weights")
+SPACES = ("order_parameters", "upper_weights", "hidden_weights", "weights")
 CHAINS = {"chains": 4, "draws": 1000, "progress": False}
 
 

@@ -17,7 +17,7 @@ TASK = {
     "heads": [["good", "uniform"], ["uniform"]],
 }  # fmt: skip
 NETWORK = {"widths": 3, "temperature": 1.0}
-SPACES = ("weights", "upper_weights", "order_parameters")
+SPACES = ("weights", "hidden_weights", "upper_weights", "order_parameters")
 
 
 @pytest.fixture(scope="module")
@@ -78,21 +78,22 @@ def test_more_examples_than_features_keep_their_labels():
         assert trace["y"]["value"].shape == (60,)
 
 
-def test_a_network_outside_the_theory_has_all_weights(chosen, without_annotation_checks):
+def test_a_network_outside_the_theory_has_hidden_weights_and_all(chosen, without_annotation_checks):
     task, _ = chosen
     block = {"norm": "before", "residual": True, "mlp": {"width": 2, "activation": "gelu"}}
     network = sampler.make_network(widths=3, temperature=0.5, values="relu", **block)
-    of_model, of_function = joint(task, network, space="weights")
-    assert of_model == pytest.approx(of_function, rel=1e-10)
+    for space in SPACES[:2]:
+        of_model, of_function = joint(task, network, space=space)
+        assert of_model == pytest.approx(of_function, rel=1e-10)
     model, kwargs = sampler.numpyro_model(task, network, sites=["predictor"])
     new = kwargs["inputs_test"]
     seeded = handlers.seed(model, 0)
     sites = handlers.trace(seeded).get_trace(**kwargs, inputs_new=new)
     assert "order_parameter" not in sites
     assert sites["predictor"]["value"].shape == sites["y_new"]["value"].shape == (10,)
-    for space in SPACES[1:]:
+    for space in SPACES[2:]:
         for function in (sampler.numpyro_model, sampler.log_density):
-            with pytest.raises(InputError, match='has no order parameters; use "weights"'):
+            with pytest.raises(InputError, match='has no order parameters; use "hidden_weights"'):
                 function(task, network, space)
 
 

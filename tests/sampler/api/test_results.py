@@ -225,7 +225,7 @@ def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng, without_a
     exact = {"space": "order_parameters", "draws": 4}
     refused = refusal(sampler.sample, task, outside, **exact)
     assert refused.startswith("space = 'order_parameters': ")
-    assert 'has no order parameters; use "weights"' in refused
+    assert 'has no order parameters; use "hidden_weights" or "weights"' in refused
     assert refusal(sampler.solve, "markov_chain", network).startswith("task = 'markov_chain': ")
     assert refusal(sampler.arrays_task, inputs_train=np.ones((2, 3, 1))).endswith(
         "this array is required"

@@ -56,7 +56,9 @@ def test_a_named_algorithm_leaves_the_space_open(load, algorithm):
         assert choice.space == "order_parameters"
 
 
-@pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "weights"])
+@pytest.mark.parametrize(
+    "space", ["order_parameters", "upper_weights", "hidden_weights", "weights"]
+)
 def test_a_named_space_leaves_the_algorithm_open(load, space):
     choice = choose(*load(f"sampler.space={space}"))
     assert choice.space == space
@@ -68,10 +70,10 @@ def test_a_named_space_leaves_the_algorithm_open(load, space):
         ("sampler.evidence=true", {"order_parameters"}),
         ("sampler.weight_draws=2", {"order_parameters"}),
         ("sampler.keep_weights=true", {"upper_weights", "weights"}),
-        ("network.values=relu", {"weights"}),
-        ("network.norm=after", {"weights"}),
-        ("network.residual=true", {"weights"}),
-        ("network.mlp={width=2}", {"weights"}),
+        ("network.values=relu", {"hidden_weights"}),
+        ("network.norm=after", {"hidden_weights"}),
+        ("network.residual=true", {"hidden_weights"}),
+        ("network.mlp={width=2}", {"hidden_weights"}),
     ],
 )
 def test_other_settings_restrict_the_spaces(load, setting, spaces):
@@ -81,7 +83,7 @@ def test_other_settings_restrict_the_spaces(load, setting, spaces):
 def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
     limits = "sampler.largest_width={order_parameters = 2, upper_weights = 2}"
     assert choose(*load(limits)).space == "weights"
-    limits = "sampler.largest_width={order_parameters=2, upper_weights=2, weights=2}"
+    limits = "sampler.largest_width={order_parameters=2,upper_weights=2,hidden_weights=2,weights=2}"
     assert choose(*load(limits)) is None
 
 
@@ -90,7 +92,7 @@ def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
     [
         (("sampler.evidence=true", "sampler.keep_weights=true"), "keep_weights needs a space of"),
         (("sampler.algorithm=importance", "sampler.space=weights"), "importance"),
-        (("network.values=relu", "sampler.space=order_parameters"), 'use "weights"'),
+        (("network.values=relu", "sampler.space=order_parameters"), 'use "hidden_weights"'),
         (("network.norm=after", "sampler.evidence=true"), "no order parameters"),
     ],
 )
@@ -109,6 +111,9 @@ def test_predicted_cost_grows_with_what_is_computed(load):
     assert sizes.gradient_operations("order_parameters") == 6 * (3 * 36 + 6**3)
     assert sizes.gradient_operations("weights") == 6 * (27 + 22 * (3 + 6))
     assert sizes.observation_operations("weights") == 10 * 2 * 22
+    # One row per unit of three; G of 6 examples and 3 units.
+    assert sizes.gradient_operations("hidden_weights") == 6 * (81 + 66 * (3 + 6) + 3**2 * 6 + 3**3)
+    assert sizes.observation_operations("hidden_weights") == 10 * (2 * 66 + 9)
 
 
 @pytest.mark.parametrize("most", [400, 4])

@@ -34,7 +34,6 @@ pytestmark = pytest.mark.heavy
 
 RELU = f"""{SMALLEST}
 [sampler]
-space = "weights"
 checkpoint_seconds = 0
 """
 OUTSIDE = ("network.values=relu", "task.examples_validation=4")
@@ -74,7 +73,7 @@ def finished(recipe, tmp_path_factory):
         (
             ["run", "network.values=relu", "sampler.space=upper_weights"],
             "sampler.space = 'upper_weights': ",
-            'a network with network.values = "relu" has no order parameters; use "weights"',
+            'has no order parameters; use "hidden_weights" or "weights"',
         ),
         (
             ["sample", "network.norm=before", "sampler.space=order_parameters"],
@@ -88,10 +87,14 @@ def finished(recipe, tmp_path_factory):
         ),
         (
             ["run", "network.values=relu", "sampler.algorithm=importance"],
-            "sampler",
+            "sampler.space = 'auto': ",
             'needs space = "order_parameters"',
         ),
-        (["run", "network.values=relu", "sampler.weight_draws=3"], "sampler", "weight_draws needs"),
+        (
+            ["run", "network.values=relu", "sampler.weight_draws=3"],
+            "sampler.space = 'auto': ",
+            "weight_draws needs",
+        ),
         (
             ["run", "network.norm=after", "network.widths=[3, 1, 3]"],
             "network.widths = [3, 1, 3]: ",
@@ -145,7 +148,10 @@ def test_a_run_samples_and_leaves_what_there_is(finished):
     of_theory = {"order_parameter", "order_parameter_ranks", "predictor_mean", "kernel_alignment"}
     assert not figures & of_theory
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
-        assert set(tree["predictions"].data_vars) == {"predictor"}
+        names = {"predictor", "predictor_mean", "predictor_variance"}
+        assert set(tree["predictions"].data_vars) == names
+        assert tree["posterior"].attrs["space"] == "hidden_weights"
+        assert "hidden weights), the readout integrated" in str(tree["leave_one_out"].attrs)
         assert tree["predictions"]["predictor"].shape == (4, 6, 10)
         assert tree["log_likelihood"]["y"].shape == (4, 6, 6)
         assert tree["posterior_predictive"]["y"].shape == (4, 6, 6)
@@ -163,7 +169,7 @@ def test_its_comparison_has_null_for_the_theory(finished):
     assert 0 <= sampled["value"] <= 1
     assert sampled["binomial_error"] >= 0
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
-        draws = tree["predictions"]["predictor"].values
+        draws = tree["predictions"]["predictor_mean"].values
         labels = tree["predictions_constant_data"]["labels_test"].values[:, 0]
     assert sampled["value"] == np.mean(np.sign(draws.mean(axis=(0, 1))) == labels)
     for name in ("predictor_mean", "predictor_variance"):

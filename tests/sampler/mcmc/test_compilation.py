@@ -80,7 +80,7 @@ def test_one_compilation_serves_all_widths_temperatures_and_variances(name, comp
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", ["upper_weights", "weights"])
+@pytest.mark.parametrize("space", ["upper_weights", "hidden_weights", "weights"])
 def test_one_compilation_serves_all_temperatures_and_variances_of_weights(space, compiled):
     algorithm = ALGORITHMS["hmc"]
     _, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)

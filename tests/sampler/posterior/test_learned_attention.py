@@ -18,7 +18,7 @@ from tests.learned import (
 )
 from tests.problems import all_but
 
-SPACES = ("order_parameters", "upper_weights", "weights")
+SPACES = ("order_parameters", "upper_weights", "hidden_weights", "weights")
 CASES = {
     "one head": {"heads": (("learned",),)},
     "two layers": {},

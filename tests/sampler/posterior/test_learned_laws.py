@@ -216,7 +216,9 @@ def test_upper_weights_integrate_to_order_parameters_at_any_attention():
     assert abs(one - other) < 4 * np.hypot(error, its)
 
 
-@pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "weights", "attention"])
+@pytest.mark.parametrize(
+    "space", ["order_parameters", "upper_weights", "hidden_weights", "weights", "attention"]
+)
 def test_the_numpyro_model_has_the_density_of_the_space(space):
     widths = "infinite" if space == "attention" else 3
     problem = learned_problem(task=DIGITS, heads=(("learned", "similar"),), widths=widths)

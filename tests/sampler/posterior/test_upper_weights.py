@@ -155,7 +155,7 @@ def test_narrowing_changes_no_derivative_of_what_depends_on_the_overlap(width, r
 
 def test_all_weights_but_those_of_the_inputs_are_sampled():
     architecture = ARCHITECTURES["three layers"]
-    priors = weight_priors(architecture, jnp.asarray(architecture.variances), upper=True)
+    priors = weight_priors(architecture, jnp.asarray(architecture.variances), without="V_0")
     assert tuple(priors) == ("V_1", "V_2", "V_3", "a")
 
 

@@ -23,6 +23,7 @@ SPLITS = {"train": 6, "test": 5, "validation": 4}
 CHAINS = {
     "order_parameters": {"weight_draws": 2},
     "upper_weights": {"keep_weights": True},
+    "hidden_weights": {"keep_weights": True},
     "weights": {"keep_weights": True},
 }
 
