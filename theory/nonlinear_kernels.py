@@ -29,7 +29,7 @@ from theory.path_kernels import NoisyKernel, Readout, token_readout
 from theory.programs import program
 
 # Numbers of one size of array that are held at a time: pairs of examples are taken in batches.
-BATCH_NUMBERS = 2**21
+BATCH_NUMBERS = 2**16
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "attention"], meta_fields=[])

@@ -24,7 +24,13 @@ from theory.nonlinear_kernels import (
     kernel_of_pairs,
 )
 from theory.programs import program
-from theory.saddle_point import Descent, dense_direction, descend
+from theory.saddle_point import (
+    REMEDY,
+    Descent,
+    SaddlePointStatus,
+    dense_direction,
+    descend,
+)
 
 # Values with φ(c u) = c φ(u) for c > 0, whose kernel is that of infinite width times a number.
 HOMOGENEOUS = ("linear", "relu")
@@ -51,6 +57,19 @@ class OneScale:
     def converged(self) -> bool:
         """Whether the scales are a minimum to within the tolerance."""
         return self.descent.converged and self.smallest_hessian_eigenvalue > 0.0
+
+    def explain(self) -> str:
+        """One line: what happened, and what to do where it failed."""
+        found = self.descent
+        scales = ", ".join(f"{scale:.4g}" for scale in self.scales)
+        text = (
+            f"one scale a layer {found.status.value}: {scales}, |gradient| = "
+            f"{found.gradient_norm:.1e} (limit {TOLERANCE:.0e}) after {found.steps} Newton steps"
+        )
+        if self.converged:
+            return text
+        not_least = SaddlePointStatus.NOT_A_MINIMUM
+        return f"{text}; {REMEDY[not_least if found.converged else found.status]}"
 
 
 def solve_one_scale(problem: NonlinearProblem, *, max_steps: int = 100) -> OneScale:

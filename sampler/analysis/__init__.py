@@ -6,6 +6,7 @@ estimate            means and variances with Monte Carlo errors, rank correlatio
 difference          how far theory and draws are apart in a quantity, and what may be said of it
 verdict             whether the draws can be trusted, and what they say of the theory
 theory_table        what the theory predicts (`theory.nc`)
+value_theories      what theories of nonlinear values predict (`theory.nc`)
 teacher_table       the network that labels were drawn from (`teacher.nc`)
 example_tables      training examples for figures: attention to them, kernels between them
 attention_table     attention that was sampled, heads in matched order: matrices, and numbers

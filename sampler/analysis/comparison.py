@@ -51,6 +51,7 @@ from sampler.analysis.leave_one_out import LeaveOneOut, compare_leave_one_out
 from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
 from sampler.analysis.validation import validation_comparison
 from sampler.analysis.verdict import (
+    EACH_BY_ITSELF,
     THEORIES_AT_DRAWS,
     Verdict,
     doubt_of_next_order,
@@ -346,6 +347,8 @@ def compare_run(
     )
     if given.theory is None and given.attention.columns:
         verdict = Verdict("neutral", THEORIES_AT_DRAWS)
+    elif given.theory is None and given.own:
+        verdict = Verdict("neutral", EACH_BY_ITSELF)
     if diagnostics.warning:
         verdict = replace(verdict, reasons=(diagnostics.warning, *verdict.reasons))
     others = given.other_theories

@@ -27,6 +27,7 @@ from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
+from sampler.storage.own_theories import is_stacked
 from sampler.storage.results import (
     has_results,
     read_attribute,
@@ -103,9 +104,14 @@ class RunResults:
         return Manifest() if self.directory is None else read_manifest(self.directory)
 
     @cached_property
-    def theory(self) -> xr.Dataset | None:
-        """The content of `theory.nc`."""
+    def theories(self) -> xr.Dataset | None:
+        """The content of `theory.nc`: one theory, or several of equal rank."""
         return self._table(THEORY_FILE)
+
+    @cached_property
+    def theory(self) -> xr.Dataset | None:
+        """The theory of the network; None where there is none, or several beside each other."""
+        return None if is_stacked(self.theories) else self.theories
 
     @cached_property
     def task(self) -> xr.Dataset | None:
@@ -243,7 +249,7 @@ class RunResults:
         """On the theory: that of the comparison, or that nothing was sampled or compared."""
         if self.comparison is not None:
             return self.comparison.verdict
-        return theory_verdict(None, saddle_point_converged(self.theory), {})
+        return theory_verdict(None, saddle_point_converged(self.theories), {})
 
     @property
     def order_parameters_of_theories(self) -> dict[str, np.ndarray]:

@@ -27,6 +27,7 @@ SAMPLED_SETTINGS = (
 THEORIES_AT_DRAWS = (
     "Attention was sampled: theories are solved at draws of it, each with a verdict of its own."
 )
+EACH_BY_ITSELF = "Each theory of this network has a verdict of its own."
 ORDER = (
     "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "
     "that it does not know: what is seen here is that error, not a fault of the samples."

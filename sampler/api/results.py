@@ -98,7 +98,8 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     be used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
-    refuse_without_theory(recipe.outside_theory, "use `sample`", recipe.learns_attention)
+    if not recipe.is_solved:
+        refuse_without_theory(recipe.outside_theory, "use `sample`", recipe.learns_attention)
     refuse_too_large(recipe, data)
     use_one_blas_thread()
     with float64():
@@ -157,7 +158,7 @@ def compare(
     axes = {} if theory is None else axes_of_table(theory)
     arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
     found = compare_tables(theory, draws, arrays)
-    return Comparison.held(None, theory=theory, draws=draws, comparison=found)
+    return Comparison.held(None, theories=theory, draws=draws, comparison=found)
 
 
 @in_python

@@ -86,7 +86,9 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
     if task.train.tokens is not None:
         tokens = " and ".join(map(str, sorted({split.tokens for split in task.splits})))
     paths = "none: outside the theory, sampled token by token"
-    if run.point.solved or task.learned is not None:
+    if run.recipe.has_value_theories:
+        paths = f"{len(task.path_names):,} for order parameters by heads; sampled token by token"
+    if run.recipe.has_theory or task.learned is not None:
         more = ", …" if len(task.path_names) > MOST_NAMED else ""
         paths = f"{len(task.path_names):,}: {', '.join(task.path_names[:MOST_NAMED])}{more}"
     return [
@@ -105,12 +107,22 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
         *learned_in_words(task, run.sizes),
         *weights_in_words(run),
         *next_order_in_words(run),
+        *values_in_words(task, run),
     ]
+
+
+def values_in_words(task: Task, run: RunPlan) -> Rows:
+    """Say which theories a network with nonlinear values has, and their largest sizes."""
+    if not run.recipe.has_value_theories:
+        return []
+    size = (task.train.examples * task.train.tokens) ** 2
+    said = f"infinite width, one scale a layer, by heads; (P T)² = {size:.1e} numbers a layer"
+    return [("theories", said)]
 
 
 def next_order_in_words(run: RunPlan) -> Rows:
     """Say why there is no theory to next order, where it is asked for and too large."""
-    asked = run.point.solved and run.recipe.theory.next_order
+    asked = run.recipe.has_theory and run.recipe.theory.next_order
     if not asked or run.recipe.network.is_infinite or run.sizes.has_next_order:
         return []
     count, paths = run.sizes.bartlett_coordinates, run.sizes.architecture.path_count

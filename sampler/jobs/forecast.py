@@ -65,9 +65,11 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
         parts += parts_of_attention(recipe, task, sizes)
     if recipe.fits_theory:
         parts += parts_of_theory(task, sizes)
-    else:
+    elif sampled:
         tokens = FLOAT * task.train.examples * token_numbers(recipe, task, sizes)
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
+    if recipe.has_value_theories:
+        parts.append(kernels_of_values(task, sizes))
     if not sampled:
         return parts
     if recipe.sampler.space in ("upper_weights", *OF_ANY_NETWORK):
@@ -109,6 +111,19 @@ def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
         second = FLOAT * max(features**2, sizes.architecture.order_parameter_sizes[0] ** 4)
         found.append(Part("second derivatives", second, "use fewer paths", 4))
     return found
+
+
+def kernels_of_values(task: Task, sizes: Sizes) -> Part:
+    """Kernels of networks with nonlinear values, of training and test examples with the former.
+
+    What each layer leaves beside its linear part for every pair of paths above it, K with its slope
+    in each scale, and K of all outputs.
+    """
+    one = sizes.architecture
+    above = [(rows // one.outputs) ** 2 for rows in one.order_parameter_sizes[1:]]
+    numbers = sum(above) + one.layers + 2 + one.outputs**2
+    pairs = task.train.examples * (task.train.examples + task.test.examples)
+    return Part("kernels of all layers", FLOAT * pairs * numbers, "use fewer examples or heads", 3)
 
 
 def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
@@ -226,6 +241,8 @@ class Times:
 # Seconds where the constants of `sampler.jobs.choice` were measured: to compile the theory, for a
 # further point of it, and to compare and show a point that is sampled or only solved.
 COMPILE_THEORY, POINT_OF_THEORY, SAMPLED_POINT, SOLVED_POINT = 5.0, 1.0, 16.0, 2.0
+# Of networks with nonlinear values: to compile their theories, and one Gaussian mean.
+COMPILE_VALUES, MEANS = 20.0, 3e-8
 # Newton steps from a start, and Hessians of the next order.
 NEWTON_STEPS, HESSIANS_NEXT_ORDER = 10, 8
 # Where no Hessian is formed: products with it of all steps from one start, and in the search for
@@ -295,9 +312,13 @@ def predicted_times(runs: Sequence[TimedRun], task: Task, seconds: float) -> Tim
             shapes = compiled_shapes(run.recipe, run.sizes)
             sampling = sampling_seconds(run.recipe, task, run.sizes, shapes not in compiled)
             compiled.add(shapes)
-        solved = run.recipe.has_theory
+        theory = 0.0
+        if run.recipe.has_theory:
+            theory = theory_seconds(run.recipe, run.sizes, first=place == 0)
+        elif run.recipe.has_value_theories:
+            theory = value_theory_seconds(run.recipe, task, run.sizes)
         total += Times(
-            theory=theory_seconds(run.recipe, run.sizes, first=place == 0) if solved else 0.0,
+            theory=theory,
             sampling=run.share * sampling,
             results=run.share * SAMPLED_POINT + (1.0 - run.share) * SOLVED_POINT,
         )
@@ -375,6 +396,23 @@ def theory_seconds(recipe: Recipe, sizes: Sizes, first: bool) -> float:
         seconds += HESSIANS_NEXT_ORDER * hessian / DENSE_RATE
     fixed = COMPILE_THEORY * (1.0 if first else 0.0) + POINT_OF_THEORY
     return (1 + 0.3 * len(settings.subnetworks)) * fixed + seconds
+
+
+def value_theory_seconds(recipe: Recipe, task: Task, sizes: Sizes) -> float:
+    """Seconds of the theories of nonlinear values.
+
+    A pair of examples costs T² Gaussian means and 4 H T³ operations in each layer. Pairs of
+    training examples are taken for each theory, and for values that are not homogeneous at every
+    trial of one scale a layer, with its slopes; those with test examples for each theory.
+    """
+    one, tokens = sizes.architecture, task.train.tokens
+    train, test = task.train.examples, task.test.examples
+    each = sum(MEANS * tokens**2 + 4 * h * tokens**3 / PRODUCT_RATE for h in one.heads)
+    scales = one.layers + 1
+    trials = 0 if recipe.network.values == "relu" else NEWTON_STEPS * (2 * scales + 1)
+    pairs = train**2 / 2 * (2 + trials * (scales + 1)) + 3 * train * test
+    products = NEWTON_STEPS * recipe.theory.starts * one.coordinate_count
+    return COMPILE_VALUES + pairs * each + products * product_seconds(sizes)
 
 
 def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> float:

@@ -59,7 +59,7 @@ class Point:
     @property
     def solved(self) -> bool:
         """Whether this point has a theory; a network that has none is only sampled."""
-        return self.recipe.has_theory
+        return self.recipe.is_solved
 
     @property
     def sampled(self) -> bool:
@@ -226,7 +226,8 @@ def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point])
         raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
     for point in points if command == "solve" else ():
         one = point.recipe
-        refuse_without_theory(one.outside_theory, "use `run` or `sample`", one.learns_attention)
+        if not one.is_solved:
+            refuse_without_theory(one.outside_theory, "use `run` or `sample`", one.learns_attention)
 
 
 def plan_run(
@@ -263,7 +264,7 @@ def plan_run(
 def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
     """Raise InputError where importance draws or the evidence would need too large a Hessian."""
     settings = run.recipe.sampler
-    if run.method is None or not run.point.solved or not shares_data(run.recipe, recipe):
+    if run.method is None or not run.recipe.has_theory or not shares_data(run.recipe, recipe):
         return
     one = run.sizes.architecture
     count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)

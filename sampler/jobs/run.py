@@ -305,9 +305,9 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
     if not done(job.directory, "solve", THEORY_FILE):
         problem = job.problem  # which may show how far a pass over the examples is
         with busy("compiling and solving the theory"), recorded(job.directory, "solve"):
-            results = results.having(theory=solve_problem(problem, job.run.recipe))
-            write_result(job.directory, THEORY_FILE, results.theory)
-    tell(theory_text(results.theory))
+            results = results.having(theories=solve_problem(problem, job.run.recipe))
+            write_result(job.directory, THEORY_FILE, results.theories)
+    tell(theory_text(results.theories))
     return results
 
 
@@ -344,7 +344,7 @@ def compared(results: "RunResults") -> "RunResults":
 
 
 def converged_code(results: "RunResults") -> ExitCode:
-    return ExitCode.OK if results.theory.attrs["converged"] else ExitCode.NOT_CONVERGED
+    return ExitCode.OK if results.theories.attrs["converged"] else ExitCode.NOT_CONVERGED
 
 
 def verdict_code(diagnostics: "Diagnostics") -> ExitCode:

@@ -27,6 +27,7 @@ from sampler.analysis.draws_table import (
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
+from sampler.analysis.value_theories import value_theories
 from sampler.errors import InputError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
@@ -48,7 +49,7 @@ from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, SamplerSection
 from sampler.storage.checkpoint import DamagedFile, EarlierChains, Sealed, read_sealed, write_sealed
-from sampler.storage.own_theories import own_arrays
+from sampler.storage.own_theories import is_stacked, own_arrays
 from sampler.storage.results import write_comparison
 from sampler.storage.run_directory import unwritable
 from sampler.tasks.splits import StreamedSplit
@@ -142,8 +143,10 @@ def stored_triangle(path: Path, key: str) -> Triangle | None:
 MOST_ROWS_CHEAP = 8
 
 
-def solve_problem(problem: Problem, recipe: Recipe) -> xr.Dataset:
+def solve_problem(problem: Problem | TokenProblem, recipe: Recipe) -> xr.Dataset:
     settings = recipe.theory
+    if isinstance(problem, TokenProblem):
+        return value_theories(problem, settings)
     saddle_point = solve_saddle_point(
         problem.learning,
         tolerance=settings.tolerance,
@@ -443,7 +446,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 def compare_stage(results: RunResults) -> RunResults:
     """Compare the draws of a run with its theories, store `comparison.json`, and hand both on."""
     own = own_arrays(results.own_theories)
-    comparison = compare_tables(results.theory, results.draws, own)
+    comparison = compare_tables(results.theories, results.draws, own)
     write_comparison(results.directory, comparison.to_json())
     return results.having(comparison=comparison)
 
@@ -458,6 +461,8 @@ def compare_tables(
     own: name of a theory of the user's own → what it predicts.
     """
     diagnostics = diagnose_stage(tree)
+    if is_stacked(theory):
+        theory, own = None, own_arrays(theory) | (own or {})
     given = TheoryAndDraws(theory, tree, own or {})
     return compare_run(given, diagnostics, cost(tree, diagnostics))
 

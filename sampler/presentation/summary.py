@@ -43,7 +43,7 @@ def theory_text(table: xr.Dataset) -> str:
         lines.append(f"  {table.attrs['next_order_explanation']}")
     if "gp_own_explanation" in table.attrs:
         lines.append(f"  {table.attrs['gp_own_explanation']}")
-    found = replace(summary_table(RunResults.held(None, theory=table)), title="")
+    found = replace(summary_table(RunResults.held(None, theories=table)), title="")
     return "\n".join([wrapped("\n".join(lines)), *([found.text()] if found else [])])
 
 

@@ -165,7 +165,8 @@ def predictor_accuracies(run: RunResults) -> dict[str, tuple[float, float | None
     found |= {} if compared is None else compared.own or {}
     if sampled:
         found[EXACT] = sampled.value
-    found |= {OWN_LIMIT: run.theory_accuracy("gp_own"), LIMIT: run.theory_accuracy("gp")}
+    for name, key in ((OWN_LIMIT, "gp_own"), (LIMIT, "gp")):
+        found.setdefault(name, run.theory_accuracy(key))
     if run.theory is not None and "accuracy_gp_subnetwork" in run.theory:
         limits = run.theory["accuracy_gp_subnetwork"]
         for name, value in zip(limits["subnetwork"].values, limits.values, strict=True):

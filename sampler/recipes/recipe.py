@@ -159,6 +159,23 @@ class Recipe(NamedRecipe):
         return self.fits_theory and not self.learns_attention
 
     @property
+    def has_value_theories(self) -> bool:
+        """Whether nonlinear values alone keep the network from a sum over paths of its heads.
+
+        Then it has the theories of `sampler.analysis.value_theories`.
+        """
+        network = self.network
+        with_linear = network.model_copy(update={"values": "linear"})
+        pairs = network.hypernetwork is True or any(network.hypernetwork or ())
+        alone = network.values != "linear" and with_linear.fits_theory
+        return alone and not pairs and not self.learns_attention
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether there is a theory to be solved, or several."""
+        return self.has_theory or self.has_value_theories
+
+    @property
     def seeds(self) -> dict:
         """Every seed, for the manifest."""
         task = self.task.model_dump(include={"seed", "head_seed", "split_seed", "teacher_seed"})

@@ -163,8 +163,8 @@ class NetworkSection(Section):
     """Whether heads make two layers of weights, of values and of outputs, each with a width and a
     variance of its own: in all layers of attention, or a list by layer."""
     values: Values = "linear"
-    """The function of values, scaled to keep the second moment; all but "linear" are outside the
-    theory, and only sampled."""
+    """The function of values, scaled to keep the second moment. All but "linear" are outside the
+    theory: they have that of infinite width, and two approximations."""
     norm: Literal["none", "before", "after"] = "none"
     """Normalisation of the hidden vector z of each token: of what attention, MLP and readout read
     ("before"), or of z after each attention and MLP ("after"); outside the theory, and only

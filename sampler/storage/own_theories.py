@@ -215,6 +215,11 @@ def stacked(own: Mapping[str, Arrays], axes: Axes) -> "xr.Dataset":
     return xr.Dataset(columns, coords={AXIS: list(own)})
 
 
+def is_stacked(table: "xr.Dataset | None") -> bool:
+    """Whether a table has several theories, each of which is a column by itself."""
+    return table is not None and AXIS in table.dims
+
+
 def own_arrays(table: "xr.Dataset | None") -> dict[str, dict[str, np.ndarray]]:
     """Name of each own theory of a stacked table → what it predicts."""
     if table is None:

@@ -220,8 +220,8 @@ def test_networks_samplers_and_misfits_are_refused_by_key(chosen, rng, without_a
     )
     narrow = sampler.make_network(widths=[3, 3])
     assert refusal(sampler.solve, task, narrow).startswith("widths = [3, 3]: ")
-    outside = sampler.make_network(widths=3, values="relu")
-    assert refusal(sampler.solve, task, outside).startswith("values = 'relu': ")
+    outside = sampler.make_network(widths=3, norm="after")
+    assert refusal(sampler.solve, task, outside).startswith("norm = 'after': ")
     exact = {"space": "order_parameters", "draws": 4}
     refused = refusal(sampler.sample, task, outside, **exact)
     assert refused.startswith("space = 'order_parameters': ")
