@@ -112,6 +112,10 @@ class SpaceCalibration:
     problem: CalibrationProblem
     believed: Architecture
 
+    def simulate(self, key) -> tuple[dict, jax.Array]:
+        """A position from the prior in the space of all weights, and labels from these weights."""
+        return simulate(key, self.problem)
+
     @property
     def believed_variances(self) -> jax.Array:
         return jnp.asarray(self.believed.variances)
@@ -275,9 +279,7 @@ QUANTITIES = ("U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood")
 HYPER_PARAMETERS = ("temperature", "variance of V_0", "variance of a")
 
 
-def calibration_ranks(
-    space, problem: CalibrationProblem, data_sets: int, seed: int, chain: Chain | None = None
-) -> np.ndarray:
+def calibration_ranks(space, data_sets: int, seed: int, chain: Chain | None = None) -> np.ndarray:
     """Rank of the truth among KEPT thinned draws, [data set, quantity], from 0 to KEPT.
 
     Drawn by a chain by itself whose gradients are in single precision, or else by NUTS.
@@ -285,7 +287,7 @@ def calibration_ranks(
 
     def one_data_set(key):
         keys = jax.random.split(key, 5)
-        position, labels = simulate(keys[0], problem)
+        position, labels = space.simulate(keys[0])
         begin, advance, place = (
             nuts(space, labels) if chain is None else alone(chain, space.density(labels))
         )
@@ -335,11 +337,12 @@ def alone(chain: Chain, density: Density) -> tuple[Callable, Callable, Callable]
     return begin, advance, lambda both: chain.position(both[1], density)
 
 
-def uniformity(ranks: np.ndarray) -> dict[str, float]:
-    """χ² p-value of uniform ranks for every quantity."""
+def uniformity(ranks: np.ndarray, names: tuple[str, ...] = ()) -> dict[str, float]:
+    """χ² p-value of uniform ranks for every quantity, by default those of `stacked`."""
     per_bin = (KEPT + 1) // BINS
     p_values = {}
-    names = QUANTITIES if ranks.shape[1] == len(QUANTITIES) else QUANTITIES + HYPER_PARAMETERS
+    if not names:
+        names = QUANTITIES if ranks.shape[1] == len(QUANTITIES) else QUANTITIES + HYPER_PARAMETERS
     for name, column in zip(names, ranks.T, strict=True):
         counts = np.bincount(column // per_bin, minlength=BINS)
         p_values[name] = float(scipy.stats.chisquare(counts).pvalue)

@@ -190,7 +190,7 @@ def points_in_words(plan: Plan) -> Rows:
         reason = "attention is sampled" if run.sizes.logits else "outside the theory"
         what = "theory and sampling" if run.point.solved else f"sampling ({reason})"
         alone = "theory only" if run.point.solved else "nothing"
-        if not settings.spaces_for(network):
+        if not settings.spaces_for(network, run.point.recipe.fits_theory):
             limit = max(settings.largest_width[space] for space in settings.spaces)
             what = f"{alone} (wider than {limit})"
         elif not run.point.sampled:

@@ -361,13 +361,13 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     if settings.space != AUTO and named:
         return SamplingMethod(settings.space, named, NAMED)
     if not recipe.fits_theory:
-        allowed = *settings.spaces_for(network), *settings.spaces
+        allowed = *settings.spaces_for(network, recipe.fits_theory), *settings.spaces
         space = next(one for one in allowed if one in OF_ANY_NETWORK)
         reason = "fewer gradients than all weights, of a network outside the theory"
         if space == "weights":
             reason = "of a network outside the theory"
         return SamplingMethod(space, named or "split_hmc", reason)
-    spaces = settings.spaces_for(network) or settings.spaces
+    spaces = settings.spaces_for(network, recipe.fits_theory) or settings.spaces
     if settings.space == AUTO:  # upper weights have fewer gradients, where there are such
         spaces = tuple(space for space in spaces if space != "hidden_weights") or spaces
     if recipe.learns_attention:

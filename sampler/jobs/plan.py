@@ -64,7 +64,8 @@ class Point:
     @property
     def sampled(self) -> bool:
         """Whether this point is sampled, or left to theory by its width or by its sweep."""
-        return self.sampling and self.recipe.sampler.samples(self.recipe.network)
+        one = self.recipe
+        return self.sampling and one.sampler.samples(one.network, one.fits_theory)
 
     def samples(self, command: str) -> bool:
         """Whether a command samples here; "sample" does at any width."""

@@ -167,7 +167,7 @@ class Recipe(NamedRecipe):
         network = self.network
         with_linear = network.model_copy(update={"values": "linear"})
         pairs = network.hypernetwork is True or any(network.hypernetwork or ())
-        alone = network.values != "linear" and with_linear.fits_theory
+        alone = network.values != "linear" and with_linear.outside_theory is None
         return alone and not pairs and not self.learns_attention
 
     @property

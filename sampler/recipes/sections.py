@@ -186,11 +186,6 @@ class NetworkSection(Section):
                 return OutsideTheory(f"network.{name}", getattr(self, name), value)
         return None
 
-    @property
-    def fits_theory(self) -> bool:
-        """Whether the network is a sum over attention paths."""
-        return self.outside_theory is None
-
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
         return by_attention_layer("network.hypernetwork", self.hypernetwork, attention_layers)
@@ -446,20 +441,20 @@ class SamplerSection(Section):
         named = get_args(Space) if self.space == AUTO else (self.space,)
         return tuple(s for s in named if all(s in allowed for allowed, _ in self.demands))
 
-    def spaces_for(self, network: NetworkSection) -> tuple[str, ...]:
-        """Those in which this network may be sampled: as it is linear or not, and by its width."""
+    def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
+        """Those in which this network may be sampled: as the theory fits or not, and by width."""
         return tuple(
             space
             for space in self.spaces
-            if (network.fits_theory or space in OF_ANY_NETWORK)
+            if (fits_theory or space in OF_ANY_NETWORK)
             and (space == "attention") == network.is_infinite
             and network.widest <= self.largest_width.get(space, network.widest)
         )
 
-    def samples(self, network: NetworkSection) -> bool:
+    def samples(self, network: NetworkSection, fits_theory: bool) -> bool:
         """Whether a network of these widths is sampled."""
         listed = self.at_widths is None or network.widest in self.at_widths
-        return listed and bool(self.spaces_for(network))
+        return listed and bool(self.spaces_for(network, fits_theory))
 
     @property
     def of_chains(self) -> tuple[str, ...]:

@@ -85,6 +85,9 @@ def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
     assert choose(*load(limits)).space == "weights"
     limits = "sampler.largest_width={order_parameters=2,upper_weights=2,hidden_weights=2,weights=2}"
     assert choose(*load(limits)) is None
+    stream = "attention.heads=[['learned'], ['uniform']]", "attention.reads=stream"
+    limits = "sampler.largest_width={hidden_weights=2, weights=2}"
+    assert choose(*load(limits, *stream)) is None
 
 
 @pytest.mark.parametrize(

@@ -73,12 +73,12 @@ REFUSED = [
     (
         ["run", "attention.reads=stream", "sampler.space=order_parameters"],
         "sampler.space = 'order_parameters': ",
-        'a network with attention.reads = "stream" has no order parameters; use "weights"',
+        'a network with attention.reads = "stream" has no order parameters; use "hidden_',
     ),
     (
         ["run", "network.values=relu", "sampler.space=upper_weights", "sampler.weight_draws=0"],
         "sampler.space = 'upper_weights': ",
-        'use "weights"',
+        'use "hidden_weights" or "weights"',
     ),
     (
         ["run", "attention.reads=stream", "network.widths=infinite", "sampler.weight_draws=0"],

@@ -35,7 +35,7 @@ SMALLEST_P = 1e-3
 @pytest.mark.parametrize("space", WITH_NUTS)
 def test_ranks_of_the_truth_are_uniform(space):
     problem = CalibrationProblem.small()
-    ranks = calibration_ranks(SPACES[space](problem), problem, DATA_SETS, seed=1)
+    ranks = calibration_ranks(SPACES[space](problem), DATA_SETS, seed=1)
     received = uniformity(ranks)
     print(space, {name: f"{p:.3g}" for name, p in received.items()})
     assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
@@ -45,7 +45,7 @@ def test_ranks_of_the_truth_are_uniform(space):
 @pytest.mark.long
 def test_ranks_are_uniform_where_temperature_and_variances_are_sampled(space):
     problem = CalibrationProblem.small().with_hyper_priors(SPREADS)
-    ranks = calibration_ranks(SPACES[space](problem), problem, DATA_SETS, seed=3)
+    ranks = calibration_ranks(SPACES[space](problem), DATA_SETS, seed=3)
     received = uniformity(ranks)
     print(space, {name: f"{p:.3g}" for name, p in received.items()})
     assert set(HYPER_PARAMETERS) <= set(received)
@@ -55,9 +55,7 @@ def test_ranks_are_uniform_where_temperature_and_variances_are_sampled(space):
 @pytest.mark.long
 def test_calibration_finds_wrong_spreads():
     problem = CalibrationProblem.small().with_hyper_priors(SPREADS).misjudging_spreads(1.5)
-    ranks = calibration_ranks(
-        OrderParameterCalibration(problem), problem, DATA_SETS, seed=4, chain=SPLIT
-    )
+    ranks = calibration_ranks(OrderParameterCalibration(problem), DATA_SETS, seed=4, chain=SPLIT)
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})
     assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
@@ -68,9 +66,7 @@ def test_calibration_finds_a_wrong_temperature():
     # The residual of a weight draw shows the temperature; p(y | U_1) hardly does, since the noise
     # of the labels is common to the truth and to all draws.
     problem = CalibrationProblem.small().misjudging_temperature(1.3)
-    ranks = calibration_ranks(
-        WeightCalibration(problem), problem, 2 * DATA_SETS, seed=2, chain=SPLIT
-    )
+    ranks = calibration_ranks(WeightCalibration(problem), 2 * DATA_SETS, seed=2, chain=SPLIT)
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})
     assert received["log likelihood"] < SMALLEST_P, f"expected p < {SMALLEST_P}, {received}"
@@ -80,7 +76,7 @@ def test_calibration_finds_a_wrong_temperature():
 def test_calibration_finds_wrong_degrees_of_freedom():
     problem = CalibrationProblem.small().misjudging_degrees(2)
     ranks = calibration_ranks(
-        OrderParameterCalibration(problem), problem, 2 * DATA_SETS, seed=2, chain=SPLIT
+        OrderParameterCalibration(problem), 2 * DATA_SETS, seed=2, chain=SPLIT
     )
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})
@@ -91,7 +87,7 @@ def test_calibration_finds_wrong_degrees_of_freedom():
 @pytest.mark.long
 def test_ranks_are_uniform_for_split_trajectories_in_single_precision(space):
     problem = CalibrationProblem.small()
-    ranks = calibration_ranks(SPACES[space](problem), problem, DATA_SETS, seed=6, chain=SPLIT)
+    ranks = calibration_ranks(SPACES[space](problem), DATA_SETS, seed=6, chain=SPLIT)
     received = uniformity(ranks)
     print(space, {name: f"{p:.3g}" for name, p in received.items()})
     assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
@@ -114,6 +110,6 @@ def test_calibration_finds_trajectories_that_are_never_refused():
     problem = CalibrationProblem.small()
     chain = Unadjusted(SPLIT.chains, SPLIT.warmup, SPLIT.target_acceptance, SPLIT.max_steps)
     space = OrderParameterCalibration(problem)
-    received = uniformity(calibration_ranks(space, problem, DATA_SETS, seed=6, chain=chain))
+    received = uniformity(calibration_ranks(space, DATA_SETS, seed=6, chain=chain))
     print({name: f"{p:.3g}" for name, p in received.items()})
     assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"

@@ -1,0 +1,132 @@
+"""Simulation-based calibration outside the theory, and networks that it must tell apart."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.attention.sampled import SampledAttention
+from sampler.mcmc.split_hmc import SplitChain
+from sampler.posterior.density import Density, drawn_sites
+from sampler.posterior.weights import weight_priors
+from sampler.recipes.sections import MlpSection
+from sampler.token_network import TokenNetwork, predict_split
+from sampler.token_problem import TokenProblem
+from tests.calibration import WARMUP, calibration_ranks, uniformity
+from tests.token_networks import Learned, data_of, network_of, split_of
+from theory import Architecture
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.usefixtures("without_annotation_checks"),
+]
+EXAMPLES, TOKENS, TEMPERATURE = 8, 3, 0.05
+DATA_SETS, SMALLEST_P = 128, 1e-3
+SPLIT = SplitChain(chains=1, warmup=WARMUP, target_acceptance=0.9, max_steps=32)
+# As many channels as units, so that heads that read inputs have as many weights as others.
+ARCHITECTURE = Architecture((2,), (3, 3), (1.3, 0.8, 1.5), channels=3)
+HEADS = Learned("full", ((True, False),), stream=True, scale=(2.0,))
+# A network, and another one that is taken for it.
+KINDS = {
+    "before": ({"norm": "before"}, {}),
+    "after": ({"norm": "after"}, {}),
+    "residual": ({"residual": True}, {}),
+    "mlp": ({"mlp": MlpSection(width=4, activation="gelu")}, {}),
+    "stream": ({"stream": True}, {"stream": False}),
+}
+BLOCK = {key: value for kind, _ in KINDS.values() for key, value in kind.items()}
+KINDS["block"] = ({**BLOCK, "norm": "before"}, {**BLOCK, "norm": "after"})
+
+
+@dataclass(frozen=True)
+class BlockCalibration:
+    """Quantities of a network and of draws of the network that the sampler takes it for.
+
+    heads  learned ones, where there are such
+    """
+
+    network: TokenNetwork
+    believed: TokenNetwork
+    heads: SampledAttention | None
+    space: str
+
+    @classmethod
+    def of(cls, true: dict, believed: dict, space: str = "weights") -> "BlockCalibration":
+        networks, heads = [], None
+        for settings in (true, believed):
+            kept = {key: value for key, value in settings.items() if key != "stream"}
+            network = network_of(ARCHITECTURE, readout="mean", **kept)
+            if "stream" in settings:
+                heads = HEADS.heads(network, TOKENS)
+                network = replace(network, logits=heads.sites, stream=settings["stream"])
+            networks.append(network)
+        return cls(*networks, heads, space)
+
+    @property
+    def splits(self):
+        rng = np.random.default_rng(5)
+        data = (data_of(self.network, rng, count, TOKENS) for count in (EXAMPLES, 1))
+        return tuple(split_of(one, self.heads) for one in data)
+
+    def start(self, key) -> dict:
+        """All sites of the sampler from their priors."""
+        return drawn_sites(key, self.density(jnp.zeros((EXAMPLES, 1))).priors)
+
+    def simulate(self, key):
+        """All weights from their priors, and labels from these."""
+        site_key, noise_key = jax.random.split(key)
+        variances = jnp.asarray(self.network.variances)
+        position = drawn_sites(site_key, weight_priors(self.network, variances))
+        clean = predict_split(position, self.splits[0].arrays, self.network)
+        return position, clean + TEMPERATURE**0.5 * jax.random.normal(noise_key, clean.shape)
+
+    def density(self, labels) -> Density:
+        train, test = self.splits
+        names = ("0", "1")
+        problem = TokenProblem(
+            self.believed, train, labels, TEMPERATURE, test, None, names, (names,)
+        )
+        return problem.density(self.space, "float64", keep_weights=True)
+
+    def truth(self, key, position, labels):
+        return self.quantities(position, labels, self.network)
+
+    def drawn(self, key, position, labels):
+        if self.space == "hidden_weights":  # the readout is drawn back
+            position = self.density(labels).observables(key, position)
+        return self.quantities(position, labels, self.believed)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Predictor, log likelihood, and squares of the weights that both networks have."""
+        both = {*self.network.weight_shapes} & {*self.believed.weight_shapes}
+        return "predictor", "log likelihood", *sorted(both)
+
+    def quantities(self, weights, labels, network):
+        train, test = (predict_split(weights, one.arrays, network) for one in self.splits)
+        squares = [jnp.sum(weights[name] ** 2) for name in self.names[2:]]
+        return jnp.stack([test[0, 0], -jnp.sum((train - labels) ** 2), *squares])
+
+
+def p_values(space: BlockCalibration, seed: int, data_sets: int = DATA_SETS) -> dict[str, float]:
+    received = uniformity(calibration_ranks(space, data_sets, seed, chain=SPLIT), space.names)
+    print({name: f"{p:.3g}" for name, p in received.items()})
+    return received
+
+
+@pytest.mark.parametrize(
+    ("kind", "space"), [*((kind, "weights") for kind in KINDS), ("block", "hidden_weights")]
+)
+def test_ranks_of_the_truth_are_uniform(kind, space):
+    true, _ = KINDS[kind]
+    received = p_values(BlockCalibration.of(true, true, space), seed=1)
+    assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_calibration_finds_a_network_that_is_taken_for_another(kind):
+    received = p_values(BlockCalibration.of(*KINDS[kind]), seed=2, data_sets=DATA_SETS // 2)
+    assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
