@@ -8,7 +8,7 @@
 # kept in a folder.
 #
 # Models of others need the packages that hold their weights,
-# `pip install --no-deps rxnfp==0.1.0`, and for masked atoms the
+# `pip install --no-deps rxnfp==0.1.0 rxnmapper==0.4.3 antiberty==0.1.3`, and for masked atoms the
 # reactions of Schneider et al. (2016), `dataSetA.csv` of github.com/connorcoley/retrosim, in
 # runs/reactions. One-shot trainings need the files of Omniglot in runs/omniglot.
 
@@ -38,10 +38,12 @@ SYMBOLS, WIDTH, BATCH = 8, 32, 64
 # Examples of the theory, of predictions, and of what removal costs.
 LEARNED, VALIDATION, UNSEEN = 100, 1000, 4000
 RECIPES = Path(__file__).parent
-# What the theory sees of a model: all of it, every head as a path by itself, two layers.
+# What the theory sees of a model: all of it, every head as a path by itself, two of its layers.
 WHOLE: dict = {}
 SINGLE: dict = {"paths": "single"}
-WINDOW: dict = {"layers": (5, 6)}
+LOW: dict = {"layers": (1, 2)}
+MIDDLE: dict = {"layers": (3, 4)}
+HIGH: dict = {"layers": (5, 6)}
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,19 @@ def train_encoder(model: Encoder, draw, steps: int) -> None:
 
 
 def encoder(
-    task: str, layers: int, heads: int, steps: int, seed: int, folder: Path, settings: dict = WHOLE
+    task: str,
+    layers: int,
+    heads: int,
+    steps: int,
+    seed: int,
+    folder: Path,
+    settings: dict = WHOLE,
+    unseen: int = UNSEEN,
 ) -> TrainedModel:
     """An encoder trained on a task, or kept in the folder; 𝒯 = 0.1 in the theory."""
     torch.manual_seed(seed)
     drawn = {"look_up": look_up, "induction": induction}
-    counts = {"train": LEARNED, "validation": VALIDATION, "test": UNSEEN}
+    counts = {"train": LEARNED, "validation": VALIDATION, "test": unseen}
     if task in drawn:
         learn = drawn[task]
         splits = {name: learn(count) for name, count in counts.items()}
@@ -299,17 +308,18 @@ def masked(
     named: str,
     groups: tuple,
     sizes: dict[str, int],
+    each: int | None = 4,
 ) -> TrainedModel:
     """A model of masked tokens: is a masked one of the first group or of the second?
 
-    A sequence is an example for up to four of its tokens that are in the groups.
+    A sequence is an example for so many of its tokens that are in the groups; None is all of them.
     """
     numbers = {word: place for place, word in enumerate(words)}
     generator, rows, labels, positions = np.random.default_rng(0), [], [], []
     for sequence in sequences:
         ids = [numbers.get(word, numbers["[UNK]"]) for word in ("[CLS]", *sequence, "[SEP]")]
         known = [at for at, word in enumerate(sequence, start=1) if word in groups[0] + groups[1]]
-        for at in generator.permutation(known)[:4]:
+        for at in generator.permutation(known)[:each]:
             rows.append([*ids[:at], numbers["[MASK]"], *ids[at + 1 :]])
             labels.append(1.0 if sequence[at - 1] in groups[0] else -1.0)
             positions.append(int(at))
@@ -353,6 +363,30 @@ def masked_rxnfp(folder: Path) -> TrainedModel:
     return masked(model, words, list(reactions()), "masked atom", (["O"], ["N"]), OF_REACTIONS)
 
 
+def masked_rxnmapper(folder: Path) -> TrainedModel:
+    """The same by the ALBERT of rxnmapper, one set of weights for twelve layers."""
+    files = "models/transformers/albert_heads_8_uspto_all_1310k"
+    model, words = loaded("rxnmapper", files, "AlbertForMaskedLM")
+    return masked(model, words, list(reactions()), "masked atom", (["O"], ["N"]), OF_REACTIONS)
+
+
+# Variable domains of trastuzumab, and residues by whether they avoid water.
+DOMAINS = (
+    "EVQLVESGGGLVQPGGSLRLSCAASGFNIKDTYIHWVRQAPGKGLEWVARIYPTNGYTRYADSVKGRFTISADTSKNTAY"
+    "LQMNSLRAEDTAVYYCSRWGGDGFYAMDYWGQGTLVTVSS",
+    "DIQMTQSPSSLSASVGDRVTITCRASQDVNTAVAWYQQKPGKAPKLLIYSASFLYSGVPSRFSGSRSGTDFTLTISSLQP"
+    "EDFATYYCQQHYTTPPTFGQGTKVEIK",
+)
+RESIDUES = (list("AVILMFWCYGP"), list("STNQDEKRH"))
+
+
+def masked_antiberty(folder: Path) -> TrainedModel:
+    """Residues that avoid water at masked places of an antibody, by AntiBERTy."""
+    model, words = loaded("antiberty", "trained_models/AntiBERTy_md_smooth", "BertForMaskedLM")
+    return masked(model, words, [list(one) for one in DOMAINS], "masked residue", RESIDUES,
+                  {"train": 60, "validation": 80, "test": 87}, each=None)  # fmt: skip
+
+
 MODELS: dict[str, Callable[[Path], TrainedModel]] = {
     **{f"look_up_2x4_{seed}": partial(encoder, "look_up", 2, 4, 500, seed) for seed in range(3)},
     **{f"induction_2x4_{seed}": partial(encoder, "induction", 2, 4, 6000, seed) for seed in (0, 1)},
@@ -364,14 +398,24 @@ MODELS: dict[str, Callable[[Path], TrainedModel]] = {
 }  # fmt: skip
 DEEP: dict[str, Callable[[Path], TrainedModel]] = {
     "look_up_6x4_0_single": partial(encoder, "look_up", 6, 4, 1000, 0, settings=SINGLE),
-    "look_up_6x4_0_window": partial(encoder, "look_up", 6, 4, 1000, 0, settings=WINDOW),
+    "look_up_6x4_0_low": partial(encoder, "look_up", 6, 4, 1000, 0, settings=LOW),
+    "look_up_6x4_0_middle": partial(encoder, "look_up", 6, 4, 1000, 0, settings=MIDDLE),
+    "look_up_6x4_0_high": partial(encoder, "look_up", 6, 4, 1000, 0, settings=HIGH),
     "digits_4x2_0_whole": partial(encoder, "digits", 4, 2, 600, 0),
+    "digits_4x2_0_low": partial(encoder, "digits", 4, 2, 600, 0, settings=LOW),
+    "digits_4x2_0_high": partial(encoder, "digits", 4, 2, 600, 0, settings=MIDDLE),
     "digits_4x2_0_single": partial(encoder, "digits", 4, 2, 600, 0, settings=SINGLE),
-    "look_up_12x4_0_single": partial(encoder, "look_up", 12, 4, 1500, 0, settings=SINGLE),
+    "look_up_12x4_0_single": partial(encoder, "look_up", 12, 4, 1500, 0, settings=SINGLE,
+                                     unseen=1000),
     "reaction_class_single": deprotections,
     "masked_atom_rxnfp_single": masked_rxnfp,
-}
-FOREIGN = ("reaction_class_single", "masked_atom_rxnfp_single")
+    "masked_atom_rxnmapper_single": masked_rxnmapper,
+    "masked_residue_single": masked_antiberty,
+}  # fmt: skip
+FOREIGN = (
+    "reaction_class_single", "masked_atom_rxnfp_single", "masked_atom_rxnmapper_single",
+    "masked_residue_single",
+)  # fmt: skip
 
 
 def models_named(names: list[str]) -> dict[str, Callable[[Path], TrainedModel]]:
