@@ -53,8 +53,8 @@ SOLVED_AGAIN = (
 )  # fmt: skip
 # Not of the deep ones: a solution, or an eigendecomposition, for each head and removal.
 NOT_OF_DEEP = ("zeroed", "slope_infinite_learning", "slope_infinite_learning_size")
-# Many passes for each removal.
-NOT_OF_FOREIGN = ("integrated", "eap_ig")
+# Many passes for each removal: not of models that are large or have many heads.
+MANY_PASSES, NOT_OF = ("integrated", "eap_ig"), (*FOREIGN, "look_up_12x4_0_single")
 OF_SETS = ("removed", "zeroed", "evidence_infinite")
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="runs/results/heads_study", type=Path)
@@ -141,7 +141,7 @@ def random_sets(one: TrainedModel) -> dict[str, float]:
 def scores_of(name: str) -> list[str]:
     """The scores by which heads of a model are removed together."""
     if name.endswith("single"):
-        left_out = NOT_OF_DEEP + (NOT_OF_FOREIGN if name in FOREIGN else ())
+        left_out = NOT_OF_DEEP + (MANY_PASSES if name in NOT_OF else ())
         return [key for key in (*OF_MODEL, *OF_THEORY) if key not in left_out]
     if name.endswith("whole"):  # too many paths for a Hessian
         return [*OF_MODEL, *OF_THEORY, "evidence", MEASURED, EVERY_SUBSET]
