@@ -1,0 +1,199 @@
+# %% [markdown]
+# # At which width and depth do theories of nonlinear values stop being right?
+#
+# Networks whose values pass a ReLU, and linear ones beside them: the exact posterior is sampled,
+# in hidden weights and in order parameters, and held against the network of infinite width, two
+# approximations of finite width (one scale a layer; order parameters of all heads), and for linear
+# values against the theory of attention paths. A difference is that of the mean predictors on test
+# examples, |theory − posterior mean|/|posterior mean|, without the bias of Monte Carlo noise; so is
+# that of the overlaps U_1, for which the weights of some draws are kept.
+#
+#     python runs/nonlinear_values.py [FOLDER] [WIDTHS] [SEEDS]
+#
+# by default into runs/results/nonlinear_values, widths 5,15,30,100 and 3 data seeds: an hour. What
+# is in the folder is not sampled again.
+
+# %%
+import json
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from renew import mean_over, record
+
+import sampler
+from sampler.analysis.difference import difference_of
+from sampler.analysis.estimate import mean_of
+from sampler.network import path_weights
+from sampler.presentation import style
+from theory import Architecture
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/nonlinear_values")
+widths = [int(n) for n in sys.argv[2].split(",")] if len(sys.argv) > 2 else [5, 15, 30, 100]
+seeds = range(int(sys.argv[3]) if len(sys.argv) > 3 else 3)
+EXAMPLES, TESTS, TEMPERATURE, DEPTHS, VALUES = 40, 200, 0.1, (1, 2), ("relu", "linear")
+HEADS = {
+    "markov": {1: [["good", "uniform"]], 2: [["good", "random"], ["uniform", "random"]]},
+    "digits": {1: [["similar", "near"]], 2: [["similar", "near"], ["similar", "near"]]},
+}
+# Draws of each of four chains; more where few weights make the chains slow.
+DRAWS, MINUTES = 200, 3.0
+
+
+# %%
+def task_of(kind: str, depth: int, seed: int):
+    """Data of a seed: hidden Markov chains of 8 tokens, or threes and eights in 4 patches."""
+    sizes = {"examples_train": EXAMPLES, "examples_test": TESTS, "seed": seed}
+    heads = {"heads": HEADS[kind][depth]}
+    if kind == "markov":
+        return sampler.markov_chain_task(tokens=7, features=10, attention=heads, **sizes)
+    return sampler.digits_task(classes=[3, 8], patch=4, attention=heads, **sizes)
+
+
+def relative(key: str, predicted: np.ndarray, sampled) -> list[float] | None:
+    """Relative difference and its error; None where nothing can be said."""
+    found = difference_of(key, predicted, sampled)
+    return [found.value, found.error, found.below] if found is not None and found.said else None
+
+
+def overlaps_of(draws, depth: int, width: int) -> np.ndarray:
+    """U_1 [chain, draw, path, path] of kept weights."""
+    stored = draws["posterior"]
+    weights = {name: np.asarray(stored[name]) for name in stored if name in ("a", "V_1", "V_2")}
+    arch = Architecture((2,) * depth, (width,) * (depth + 1), (1.0,) * (depth + 2), 1,
+                        weights["a"].shape[-2])  # fmt: skip
+    chains, count = weights["a"].shape[:2]
+    found = np.empty((chains, count), dtype=object)
+    for place in np.ndindex(chains, count):
+        rows = np.asarray(path_weights({n: w[place] for n, w in weights.items()}, arch)[0])
+        found[place] = rows @ rows.T / width
+    return np.array(found.tolist())
+
+
+def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
+    """How far every theory is from the sampled posterior of one network."""
+    task = task_of(kind, depth, seed)
+    network = sampler.make_network(
+        widths=width, values=values, temperature=TEMPERATURE,
+        readout="last" if kind == "markov" else "mean",
+    )  # fmt: skip
+    theory = sampler.solve(task, network)
+    kept = values == "relu" and width <= 30
+    draws = sampler.sample(
+        task, network, draws=DRAWS, keep_weights=kept, seed=seed, progress=False,
+        **({"space": "hidden_weights"} if values == "relu" else {}),
+    )  # fmt: skip
+    if values == "linear":
+        infinite = {"infinite width": {"predictor_mean": theory["gp_mean"].values}}
+        found = sampler.compare(theory, draws, own=infinite)
+    else:
+        found = sampler.compare(theory, draws)
+    of_chains = found.diagnostics
+    differences = {
+        key: [one.value, one.error, one.below]
+        for key, one in found.differences.items()
+        if key.startswith("predictor_mean") and one.said
+    }
+    row = {
+        "trusted": bool(of_chains.passed),
+        "r_hat": float(of_chains.r_hat),
+        "seconds": float(draws["posterior"].attrs["seconds"]),
+        "differences": differences,
+    }
+    if kept:
+        sampled = mean_of(overlaps_of(draws, depth, width))
+        for name in np.asarray(theory["own_theory"]):
+            one = theory["order_parameter"].sel(own_theory=name).values
+            found = relative("order_parameter", one, sampled)
+            row["overlaps"] = {**row.get("overlaps", {}), str(name): found}
+    return row
+
+
+# %%
+folder.mkdir(parents=True, exist_ok=True)
+points = [
+    (kind, depth, width, values, seed)
+    for seed in seeds
+    for width in widths
+    for depth in DEPTHS
+    for kind in HEADS
+    for values in VALUES
+]
+rows = {}
+for point in points:
+    file = folder / f"{'_'.join(map(str, point))}.json"
+    if not file.is_file():
+        file.write_text(json.dumps(of_point(*point)), encoding="utf-8")
+        print(file.stem, file.read_text(encoding="utf-8"), flush=True)
+    rows[point] = json.loads(file.read_text(encoding="utf-8"))
+
+
+# %% [markdown]
+# ## Differences over data seeds, by task, depth, width, values and theory
+# %%
+COLUMNS = {
+    "relu": ("infinite width", "one scale", "by heads"),
+    "linear": ("infinite width", "theory"),
+}
+LINEAR_KEY = {"theory": "predictor_mean"}
+
+
+def difference(row: dict, values: str, theory: str) -> float:
+    """Relative difference of one network; NaN where it is not known."""
+    key = f"predictor_mean: {theory}"
+    key = LINEAR_KEY.get(theory, key) if values == "linear" else key
+    return row["differences"].get(key, [float("nan")])[0]
+
+
+numbers: dict = {"trusted": sum(row["trusted"] for row in rows.values()), "networks": len(rows)}
+for kind in HEADS:
+    for depth in DEPTHS:
+        for width in widths:
+            point = numbers.setdefault(f"{kind}, {depth}", {}).setdefault(str(width), {})
+            for values, theories in COLUMNS.items():
+                mine = [rows[kind, depth, width, values, seed] for seed in seeds]
+                point[values] = {
+                    theory: mean_over(
+                        [difference(row, values, theory) for row in mine], "data sets"
+                    )
+                    for theory in theories
+                }
+            overlaps = [rows[kind, depth, width, "relu", seed].get("overlaps") for seed in seeds]
+            if all(overlaps) and all(one.get("by heads") for one in overlaps):
+                known = [one["by heads"][0] for one in overlaps]
+                point["overlaps by heads"] = mean_over(known, "data sets")
+record(folder, "nonlinear_values", numbers, made_by="python runs/nonlinear_values.py",
+       seeds=list(seeds))  # fmt: skip
+
+
+# %%
+DRAWN = (
+    ("relu", "infinite width", style.GREY, "-"),
+    ("relu", "one scale", style.ORANGE, "-"),
+    ("relu", "by heads", style.THEORY, "-"),
+    ("linear", "infinite width", style.GREY, ":"),
+    ("linear", "theory", style.THEORY, ":"),
+)
+with style.figure_style():
+    figure = style.new_figure(style.WIDTH, 5.4)
+    figure.suptitle("Where theories of nonlinear values stop being right")
+    panels = figure.subplots(len(DEPTHS), len(HEADS), sharex=True, sharey=True)
+    for (kind, depth), ax in zip(product(HEADS, DEPTHS), panels.T.flat, strict=True):
+        for values, theory, colour, line in DRAWN:
+            found = [numbers[f"{kind}, {depth}"][str(n)][values][theory] for n in widths]
+            ax.errorbar(
+                widths, [one["value"] for one in found], [one["error"] for one in found],
+                color=colour, linestyle=line, marker="o", markersize=3,
+                label=f"{'ReLU' if values == 'relu' else values}: {theory}",
+            )  # fmt: skip
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_title(f"{kind}, {depth} layer{'s' * (depth > 1)}", fontsize=9)
+    panels[-1, 0].set_xlabel("width N")
+    panels[-1, 1].set_xlabel("width N")
+    panels[0, 0].set_ylabel("difference of the\nmean predictor")
+    panels[1, 0].set_ylabel("difference of the\nmean predictor")
+    panels[0, 1].legend(fontsize=7)
+    written = style.save_figure(figure, folder, "nonlinear_values")
+print("figure:", *written)
