@@ -37,8 +37,8 @@ HEADS = {
     "markov": {1: [["good", "uniform"]], 2: [["good", "random"], ["uniform", "random"]]},
     "digits": {1: [["similar", "near"]], 2: [["similar", "near"], ["similar", "near"]]},
 }
-# Draws of each of four chains; more where few weights make the chains slow.
-DRAWS, MINUTES = 200, 3.0
+# Minutes of sampling at most, where chains do not pass their diagnostics before.
+MINUTES = 4.0
 
 
 # %%
@@ -81,7 +81,7 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
     theory = sampler.solve(task, network)
     kept = values == "relu" and width <= 30
     draws = sampler.sample(
-        task, network, draws=DRAWS, keep_weights=kept, seed=seed, progress=False,
+        task, network, max_minutes=MINUTES, keep_weights=kept, seed=seed, progress=False,
         **({"space": "hidden_weights"} if values == "relu" else {}),
     )  # fmt: skip
     if values == "linear":
