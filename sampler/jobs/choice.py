@@ -296,6 +296,9 @@ MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
 # Draws of order parameters know mean and variance of the predictor exactly, so that another space
 # has to be faster by this factor.
 PREFERRED, ADVANTAGE = "order_parameters", 2.0
+# Acceptance of trajectories about a Gaussian, outside the theory: half the steps of the default of
+# the algorithm, which is for posteriors that nearly are this Gaussian.
+OUTSIDE_ACCEPTANCE = 0.8
 # An algorithm that is not in the table is taken to be like this one.
 LIKE_OTHERS = "nuts"
 # The algorithm of posteriors with many modes.
@@ -306,19 +309,21 @@ TEMPERED = "tempered"
 class SamplingMethod:
     """The space in which a posterior is sampled, the algorithm, and the reason for both.
 
-    warmup  steps of warm-up; None: as the space has them by default
+    warmup             steps of warm-up; None: as the space has them by default
+    target_acceptance  that step sizes are adapted to; None: as the algorithm has it by default
     """
 
     space: str
     algorithm: str
     reason: str
     warmup: int | None = None
+    target_acceptance: float | None = None
 
     def applied_to(self, recipe: Recipe) -> Recipe:
-        """The recipe with space, algorithm and warm-up named."""
+        """The recipe with space, algorithm, warm-up and acceptance named."""
+        further = {"warmup": self.warmup, "target_acceptance": self.target_acceptance}
         named = {"space": self.space, "algorithm": self.algorithm}
-        if self.warmup is not None:
-            named["warmup"] = self.warmup
+        named |= {name: value for name, value in further.items() if value is not None}
         return recipe.model_copy(update={"sampler": recipe.sampler.model_copy(update=named)})
 
     def explain(self) -> str:
@@ -337,7 +342,10 @@ def choose_method(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     found, warmup = choose_pair(recipe, sizes), recipe.sampler.warmup
     if warmup is None and recipe.has_theory:
         warmup = warmup_of(found.space, found.algorithm, sizes.architecture)
-    return replace(found, warmup=warmup)
+    target = recipe.sampler.target_acceptance
+    if target is None and not recipe.fits_theory and found.algorithm == "split_hmc":
+        target = OUTSIDE_ACCEPTANCE
+    return replace(found, warmup=warmup, target_acceptance=target)
 
 
 def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:

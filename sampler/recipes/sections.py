@@ -330,7 +330,8 @@ class SamplerSection(Section):
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
     """Depth of the largest trajectory of "nuts": 2^depth steps."""
     target_acceptance: Fraction | None = None
-    """Mean acceptance that step sizes are adapted to; the algorithm's own by default."""
+    """Mean acceptance that step sizes are adapted to; by default the algorithm's own, and 0.8 for
+    "split_hmc" of a network outside the theory."""
     gradient_precision: Literal["auto", "float64", "float32"] = "auto"
     """Precision of gradients in algorithms that accept or refuse whole trajectories; "auto": single
     where that costs no acceptance."""

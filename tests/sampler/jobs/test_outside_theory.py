@@ -17,7 +17,7 @@ from sampler.jobs.stages import draw_posterior
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.hamiltonian import Nuts
+from sampler.mcmc.hamiltonian import Nuts, SplitHmc
 from sampler.problem import build_problem
 from sampler.tasks.make import build_task
 from sampler.token_network import TokenNetwork, TokenSplit
@@ -307,8 +307,11 @@ def outputs_of(weights, split: TokenSplit) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_nuts_agrees_with_weighted_draws_from_the_prior(rng):
-    """E[f] and E[f²] of a ReLU network; the weights are the likelihood, f is written in NumPy."""
+def test_chains_agree_with_weighted_draws_from_the_prior(rng):
+    """E[f] and E[f²] of a ReLU network; the weights are the likelihood, f is written in NumPy.
+
+    In the space of hidden weights also from the mean and variance of f given these.
+    """
     problem = tiny_problem(rng)
     arch, labels = problem.architecture, np.asarray(problem.labels)[:, 0]
     count, sums = 0, []
@@ -328,21 +331,27 @@ def test_nuts_agrees_with_weighted_draws_from_the_prior(rng):
     expected = share @ values
     error = np.sqrt(share**2 @ (values - expected) ** 2)
 
-    collected = DrawCollector()
     chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3)
-    sample_in_chunks(
-        problem.density("weights", "float64", keep_weights=False),
-        Nuts(target_acceptance=0.95),
-        chains,
-        collected,
-    )
-    draws = collected.draws["predictor"][..., 0]
-    both = np.concatenate([draws, draws**2], axis=2)
-    ess = array_stats.ess(both, chain_axis=0, draw_axis=1)
-    estimate = mean_of(both)
-    assert_within_mcse(
-        estimate.value, expected, np.hypot(estimate.mcse, error), ess=ess, minimum_ess=400
-    )
+    for space, algorithm in (
+        ("weights", Nuts(target_acceptance=0.95)),
+        ("hidden_weights", SplitHmc()),
+    ):
+        collected = DrawCollector()
+        density = problem.density(space, "float64", keep_weights=False)
+        sample_in_chunks(density, algorithm, chains, collected)
+        drawn = {name: values[..., 0] for name, values in collected.draws.items()}
+        moments = [(drawn["predictor"], drawn["predictor"] ** 2)]
+        if space == "hidden_weights":
+            mean = drawn["predictor_mean"]
+            moments.append((mean, mean**2 + drawn["predictor_variance"]))
+        for both in moments:
+            both = np.concatenate(both, axis=2).astype(float)
+            ess = array_stats.ess(both, chain_axis=0, draw_axis=1)
+            estimate = mean_of(both)
+            errors = np.hypot(estimate.mcse, error)
+            assert_within_mcse(
+                estimate.value, expected, errors, ess=ess, minimum_ess=400, what=space
+            )
 
 
 def test_stored_weights_of_a_block_make_its_stored_predictor():

@@ -38,6 +38,7 @@ from tests.problems import (
     random_problem,
     scalar_problem,
 )
+from tests.token_networks import random_token_problem
 from theory import Architecture, CopyHead
 from theory.architecture import HyperPriors
 
@@ -407,6 +408,25 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
         value, error = evidence_of(made)
         assert error < 0.3, space
         assert_within_mcse(value, exact, error, what=space)
+
+
+@pytest.mark.slow
+def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
+    """ln E p(y | hidden weights) over draws from the prior, in both of its spaces."""
+    problem = random_token_problem("relu", rng, temperature=1.0)
+    hidden = problem.density("hidden_weights", "float64", keep_weights=False)
+
+    @jax.jit
+    def likelihood(key):
+        return jnp.exp(hidden.log_likelihood(hidden.draw_prior(key)))
+
+    values = np.asarray(jax.lax.map(likelihood, jax.random.split(jax.random.key(0), 20_000)))
+    share = values.std() / values.mean() / np.sqrt(values.size)
+    for density in (hidden, problem.density("weights", "float64", keep_weights=False)):
+        made = repetitions(density, StartLaw.prior(density), count=192, times=6)
+        value, error = evidence_of(made)
+        assert error < 0.3
+        assert_within_mcse(value, np.log(values.mean()), np.hypot(error, share), what=density.name)
 
 
 @pytest.mark.slow

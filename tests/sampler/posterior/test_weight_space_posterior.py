@@ -14,8 +14,8 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.hamiltonian import NUTS, Nuts
-from sampler.posterior.spaces import weight_density
+from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC, Nuts
+from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
 from tests.reference_data import (
@@ -29,13 +29,14 @@ from theory import LearningProblem
 pytestmark = pytest.mark.slow
 
 
-def sampled(problem, attended_test, algorithm, settings, precision="float64") -> DrawCollector:
+def sampled(
+    problem, attended_test, algorithm, settings, precision="float64", space="weights"
+) -> DrawCollector:
     collected = DrawCollector()
     with jax.enable_x64(precision == "float64"):
-        space = weight_density(
-            problem.astype(precision), jnp.asarray(attended_test, precision), keep_weights=False
-        )
-        sample_in_chunks(space, algorithm, settings, collected)
+        arrays = problem.astype(precision), jnp.asarray(attended_test, precision)
+        density = make_density(space, *arrays, keep_weights=False)
+        sample_in_chunks(density, algorithm, settings, collected)
     return collected
 
 
@@ -43,12 +44,16 @@ def effective(draws):
     return array_stats.ess(np.asarray(draws, float), chain_axis=0, draw_axis=1)
 
 
-def test_one_head_and_one_layer_agree_with_quadrature(rng):
+@pytest.mark.parametrize(
+    ("space", "algorithm"),
+    [("weights", Nuts(target_acceptance=0.95)), ("hidden_weights", SPLIT_HMC)],
+)
+def test_one_head_and_one_layer_agree_with_quadrature(space, algorithm, rng):
     """U_1, u_a and the predictor against integrals over (u_a, U_1), which know no weights."""
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
     settings = ChainSettings(chains=4, warmup=1000, draws=4000, seed=1)
-    collected = sampled(problem, test, Nuts(target_acceptance=0.95), settings)
+    collected = sampled(problem, test, algorithm, settings, space=space)
     assert not collected.statistics["diverging"].any()
     draws = {name: values.reshape(4, 4000, -1) for name, values in collected.draws.items()}
     for name, (mean, deviation) in (
@@ -59,7 +64,8 @@ def test_one_head_and_one_layer_agree_with_quadrature(rng):
         squares = (draws[name] - mean) ** 2
         check(f"variance of {name}", mean_of(squares), deviation**2, squares)
     predictor = draws["predictor"]
-    check("predictor mean", mean_of(predictor), exact.predictor_mean, predictor)
+    for values in (predictor, *(draws[n] for n in ("predictor_mean",) if n in draws)):
+        check("predictor mean", mean_of(values), exact.predictor_mean, values)
     squares = (predictor - exact.predictor_mean) ** 2
     check("predictor variance", mean_of(squares), exact.predictor_variance, squares)
     # the whole law of U_1, not its moments alone

@@ -1,0 +1,80 @@
+"""Simulation-based calibration of hidden weights, of networks of every kind outside the theory."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.mcmc.split_hmc import SplitChain
+from sampler.token_network import predict_split
+from tests.calibration import WARMUP, calibration_ranks, draw_sites, uniformity
+from tests.problems import all_but
+from tests.token_networks import KINDS, random_token_problem
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
+SPLIT = SplitChain(chains=1, warmup=WARMUP, target_acceptance=0.9, max_steps=64)
+DATA_SETS, SMALLEST_P = 256, 1e-3
+QUANTITIES = ("V_0[0, 0]", "|V_1|²", "|a|²", "predictor", "log likelihood")
+
+
+class HiddenCalibration:
+    """A network of a kind, and the factor by which its readout is believed to vary more."""
+
+    def __init__(self, kind: str, factor: float = 1.0) -> None:
+        rng = np.random.default_rng(0)
+        self.problem = random_token_problem(kind, rng, examples=6, temperature=0.2)
+        network = self.problem.network
+        *others, readout = network.variances
+        variances = (*others, factor * readout)
+        architecture = replace(network.architecture, variances=variances)
+        self.believed = replace(self.problem, network=replace(network, architecture=architecture))
+
+    def simulate(self, key):
+        """All weights from the prior, and labels from these."""
+        weight_key, noise_key = jax.random.split(key)
+        weights = draw_sites(weight_key, self.problem.density("weights", "float64", False).priors)
+        problem = self.problem
+        clean = predict_split(weights, problem.train.arrays, problem.network.sizes)
+        noise = jax.random.normal(noise_key, clean.shape)
+        return weights, clean + problem.temperature**0.5 * noise
+
+    def density(self, labels):
+        return replace(self.believed, labels=labels).density("hidden_weights", "float64", True)
+
+    def start(self, key):
+        return draw_sites(key, self.density(self.problem.labels).priors)
+
+    def drawn(self, key, position, labels):
+        density = self.density(labels)
+        found = density.observables(key, position)
+        return self.quantities(found, found["predictor"], density, position)
+
+    def truth(self, key, weights, labels):
+        test = predict_split(weights, self.problem.test.arrays, self.problem.network.sizes)
+        hidden = {name: values for name, values in weights.items() if name != "a"}
+        return self.quantities(weights, test, self.density(labels), hidden)
+
+    def quantities(self, weights, predictor, density, hidden):
+        squares = [jnp.sum(weights[name] ** 2) for name in ("V_1", "a")]
+        likelihood = density.log_likelihood(hidden)
+        return jnp.stack([weights["V_0"][0, 0], *squares, predictor[0, 0], likelihood])
+
+
+def p_values(space: HiddenCalibration) -> dict[str, float]:
+    ranks = calibration_ranks(space, DATA_SETS, seed=1, chain=SPLIT)
+    received = uniformity(ranks, QUANTITIES)
+    print({name: f"{p:.3g}" for name, p in received.items()})
+    return received
+
+
+@pytest.mark.parametrize("kind", all_but(KINDS, ("relu",), pytest.mark.long))
+def test_ranks_of_the_truth_are_uniform(kind):
+    received = p_values(HiddenCalibration(kind))
+    assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
+
+
+def test_calibration_finds_a_wrong_variance_of_the_readout():
+    received = p_values(HiddenCalibration("relu", factor=3.0))
+    assert received["|a|²"] < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
