@@ -11,6 +11,7 @@ from sampler.analysis.results import RunResults
 from sampler.errors import InputError
 from sampler.jobs.choice import (
     NAMED,
+    OUTSIDE_ACCEPTANCE,
     SPEEDS,
     SamplingMethod,
     Sizes,
@@ -193,6 +194,19 @@ def test_warmup_is_as_long_as_space_and_algorithm_need(space, algorithm, expecte
     # A run that was begun keeps to what it began with.
     earlier = SamplingMethod(space, algorithm, "of an earlier version")
     assert earlier.applied_to(open_one).sampler.warmup_steps == DEFAULT_WARMUP[space]
+
+
+def test_trajectories_outside_the_theory_have_half_the_steps(load):
+    """The acceptance that is named stays, and so does that of every other algorithm or network."""
+    for settings, expected in (
+        (("network.values=relu",), OUTSIDE_ACCEPTANCE),
+        (("network.values=relu", "sampler.target_acceptance=0.9"), 0.9),
+        (("network.values=relu", "sampler.algorithm=nuts"), None),
+        (("sampler.algorithm=split_hmc",), None),
+    ):
+        recipe, task = load(*settings)
+        run = plan_run("run", Point(recipe, None), task)
+        assert run.recipe.sampler.target_acceptance == expected
 
 
 def test_warmup_is_short_only_where_the_hessian_is_known():
