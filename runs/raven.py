@@ -46,7 +46,7 @@ from sampler.transformer.model import (
 )
 from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import make_optimiser, make_step
-from theory.observables import correct_by_group, participation_ratio
+from theory.observables import binomial_error, correct_by_group, participation_ratio
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/raven")
 seeds = range(int(sys.argv[2]) if len(sys.argv) > 2 else 5)
@@ -69,11 +69,11 @@ OVER = "trainings"
 # %% [markdown]
 # ## What is learned
 # %%
-def recipe_of(kind: str, seed: int) -> TrainingRecipe:
+def recipe_of(kind: str, seed: int, steps: int = STEPS) -> TrainingRecipe:
     """A training; with the seed other compositions are held out."""
     task = MatrixTrainingSection(kind="raven", features=FEATURES, symbols=SYMBOLS, split_seed=seed)
     settings = TrainingSection(
-        heads=(4, 4, 4), widths=32, key_size=16, steps=STEPS, batch=64, learning_rate=3e-3,
+        heads=(4, 4, 4), widths=32, key_size=16, steps=steps, batch=64, learning_rate=3e-3,
         seed=seed, **KINDS[kind],
     )  # fmt: skip
     return TrainingRecipe(name="raven", task=task, training=settings)
@@ -86,24 +86,31 @@ class Steps:
         self.known = {}
 
     def of(self, kind: str, recipe: TrainingRecipe, data: MatrixData):
-        if kind not in self.known:
+        key = kind, recipe.training.steps
+        if key not in self.known:
             shape = TransformerShape.of(recipe.training, data.channels, data.outputs)
             network, optimiser = token_network(recipe, shape), make_optimiser(recipe.training)
             given = optimiser, data.table, recipe.training.variants, network
-            self.known[kind] = shape, network, optimiser, make_step(*given)
-        return self.known[kind]
+            self.known[key] = shape, network, optimiser, make_step(*given)
+        return self.known[key]
 
 
 STEP = Steps()
 
 
-def trained(kind: str, seed: int) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:
+def called(kind: str, seed: int, steps: int) -> str:
+    """What the files of a training are called."""
+    longer = "" if steps == STEPS else f"_{steps}"
+    return f"{kind.replace(', ', '_').replace(' ', '_')}_{seed}{longer}"
+
+
+def trained(kind: str, seed: int, steps: int) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:
     """Steps and loss at every level that was reached, and the weights there."""
-    file = folder / f"{kind.replace(', ', '_').replace(' ', '_')}_{seed}"
+    file = folder / called(kind, seed, steps)
     weights, summary = file.with_suffix(".npz"), file.with_suffix(".json")
     if not summary.is_file():
-        print(f"{kind}, seed {seed} …", flush=True)
-        write_trained(kind, seed, weights, summary)
+        print(f"{kind}, seed {seed}, {steps} steps …", flush=True)
+        write_trained(recipe_of(kind, seed, steps), kind, weights, summary)
     found = read_json(summary, "raven")
     with np.load(weights) as stored:
         arrays = {key: stored[key] for key in stored.files}
@@ -118,24 +125,24 @@ def trained(kind: str, seed: int) -> tuple[dict, dict[str, dict[str, np.ndarray]
     return found, by_level
 
 
-def write_trained(kind: str, seed: int, weights: Path, summary: Path) -> None:
-    recipe = recipe_of(kind, seed)
+def write_trained(recipe: TrainingRecipe, kind: str, weights: Path, summary: Path) -> None:
+    steps, seed = recipe.training.steps, recipe.training.seed
     data = learning_data(recipe, MatrixSplits(recipe.task))
     shape, _, optimiser, advance = STEP.of(kind, recipe, data)
     parameters = draw_parameters(shape, seed, PARAMETERS)
     state, losses, found, kept = optimiser.init(parameters), [], {}, {}
     size = recipe.training.batch
-    for step in range(STEPS):
+    for step in range(steps):
         if step % BLOCK == 0:
             examples = data.block(step // BLOCK)
         place = step % BLOCK * size
         parameters, state, loss = advance(parameters, state, examples.part(place, place + size))
         losses.append(loss)
-        if (step + 1) % LOOKED and step + 1 < STEPS:
+        if (step + 1) % LOOKED and step + 1 < steps:
             continue
         latest = float(np.mean([float(one) for one in losses[-LOOKED:]]))
         for level, limit in LEVELS.items():
-            if level not in found and (latest < limit or (level == "end" and step + 1 == STEPS)):
+            if level not in found and (latest < limit or (level == "end" and step + 1 == steps)):
                 found[level] = {"steps": step + 1, "loss": latest}
                 kept |= {f"{level}/{name}": np.asarray(one) for name, one in parameters.items()}
     np.savez(weights, **kept)
@@ -225,20 +232,26 @@ def read_rules(known: np.ndarray, rules: np.ndarray, asked: np.ndarray, truth: n
 
 # %%
 folder.mkdir(parents=True, exist_ok=True)
+
+
+def answers_of(kind: str, seed: int, steps: int = STEPS) -> dict:
+    """All that is asked of a training, at every level."""
+    file = folder / f"judged_{called(kind, seed, steps)}.json"
+    if not file.is_file():
+        (levels, weights), drawn = trained(kind, seed, steps), matrices_of(kind, seed)
+        answers = {
+            level: {**levels[level], **judged(kind, seed, weights[level], drawn)}
+            for level in levels
+        }
+        answers["end"]["decoder"] = decoded(kind, seed, weights["end"], drawn)
+        write_json(file, answers)
+    return read_json(file, "raven")
+
+
 results: dict[str, list[dict]] = {kind: [] for kind in KINDS}
 for seed in seeds:
     for kind in KINDS:
-        levels, weights = trained(kind, seed)
-        file = folder / f"judged_{kind.replace(', ', '_').replace(' ', '_')}_{seed}.json"
-        if not file.is_file():
-            drawn = matrices_of(kind, seed)
-            answers = {
-                level: {**levels[level], **judged(kind, seed, weights[level], drawn)}
-                for level in levels
-            }
-            answers["end"]["decoder"] = decoded(kind, seed, weights["end"], drawn)
-            write_json(file, answers)
-        results[kind].append(read_json(file, "raven"))
+        results[kind].append(answers_of(kind, seed))
 
 
 def at_level(kind: str, level: str, *keys: str) -> list[float]:
@@ -272,7 +285,7 @@ for level in LEVELS:
             of_kind[name] = without_none(
                 {one: averaged(at_level(kind, level, name, one)) for one in MEASURES}
             )
-        for one in ("panels", "symbols"):
+        for one in ("panels", "symbols", "loss"):
             seen, held = (at_level(kind, level, name, one) for name in ("seen", "held out"))
             of_kind[f"{one}, held out minus seen"] = averaged(list(np.subtract(held, seen)))
         if kind != "HYLA" and len(reached) == len(at_level("HYLA", level, "steps")):
@@ -290,45 +303,49 @@ for level in LEVELS:
 # ## The theory, and the posterior of values, on attention that was trained
 # %%
 RECIPE = Path(__file__).parent / "raven_train.toml"
-TEMPERATURES = (0.003, 0.01, 0.03, 0.1)
-EXAMPLES, WIDTH = 600, 10
+TEMPERATURES = (0.01, 0.03, 0.1)
+EXAMPLES, WIDTH = 400, 10
 
 
-def network_at(temperature: float, width: int = WIDTH):
-    return sampler.make_network(widths=width, temperature=temperature)
+def network(temperature: float) -> sampler.ChosenNetwork:
+    return sampler.make_network(widths=WIDTH, temperature=temperature)
+
+
+def solve(task: sampler.ChosenTask, temperature: float):
+    return sampler.solve(task, network(temperature), starts=1, next_order=False)
+
+
+def estimate_of(share, examples: int) -> dict:
+    """An accuracy with its binomial error."""
+    return estimate(share, binomial_error(float(share), examples), "binomial")
 
 
 def posterior_of(model: Path) -> dict:
     """Accuracy on seen and held-out compositions: theory, infinite width, exact; and U₁."""
     tasks = {
         name: sampler.trained_raven_task(
-            model=str(model), examples_train=EXAMPLES, examples_test=2000,
+            model=str(model), examples_train=EXAMPLES, examples_test=1000,
             test_compositions=name.replace(" ", "_"),
         )
         for name in ("seen", "held out")
     }  # fmt: skip
-    solved = {
-        at: sampler.solve(tasks["held out"], network_at(at), starts=1, next_order=False)
-        for at in TEMPERATURES
-    }
-    chosen = {
-        who: max(solved, key=lambda at: float(solved[at][f"validation_accuracy_{who}"]))
+    task = tasks["held out"]
+    solved = {at: solve(task, at) for at in TEMPERATURES}
+    theirs, limit = (
+        max(solved, key=lambda at: float(solved[at][f"validation_accuracy_{who}"]))
         for who in ("theory", "gp")
-    }
-    found: dict = {"temperature": chosen["theory"], "temperature, infinite width": chosen["gp"]}
+    )
+    found: dict = {"temperature": theirs, "temperature, infinite width": limit}
     for name, task in tasks.items():
-        at = network_at(chosen["theory"])
-        theory = sampler.solve(task, at, starts=1, next_order=False)
-        draws = sampler.sample(task, at, progress=False)
-        sampled = sampler.compare(theory, draws).accuracy.sampled
-        limit = sampler.solve(task, network_at(chosen["gp"]), starts=1, next_order=False)
+        theory, infinite = solve(task, theirs), solve(task, limit)
+        together = sampler.compare(theory, sampler.sample(task, network(theirs), progress=False))
+        sampled, tests = together.sampled_accuracy, task.data.test.examples
         found[name] = {
-            "theory": float(theory["accuracy_theory"]),
-            "infinite width": float(limit["accuracy_gp"]),
+            "theory": estimate_of(theory["accuracy_theory"], tests),
+            "infinite width": estimate_of(infinite["accuracy_gp"], tests),
+            "trained": estimate_of(theory["accuracy_trained"], tests),
             "exact": estimate(sampled.value, sampled.mcse, "MCSE"),
-            "binomial": sampled.binomial_error,
-            "trained": float(theory["accuracy_trained"]),
-            "trusted": bool(draws.attrs["trusted"]) if "trusted" in draws.attrs else None,
+            "trusted": together.trusted,
         }
         overlap = np.asarray(theory["order_parameter"])
     names, outputs = task.data.path_names, task.data.outputs
@@ -352,6 +369,26 @@ if not answers.is_file():
         sys.exit(code)
     write_json(answers, posterior_of(model))
 numbers["posterior"] = read_json(answers, "raven")
+
+# %% [markdown]
+# ## Three times as many steps, and matrices
+# %%
+LONG, FEW = 3 * STEPS, tuple(seeds)[:3]
+numbers["longer"] = {"steps": LONG, "trainings": len(FEW)}
+for kind in ("linear", "HYLA"):
+    short = results[kind][: len(FEW)]
+    long = [answers_of(kind, seed, LONG) for seed in FEW]
+    numbers["longer"][kind] = {
+        f"{one}, {name}": {
+            "short": averaged([at["end"][name][one] for at in short]),
+            "long": averaged([at["end"][name][one] for at in long]),
+        }
+        for one in ("loss", "panels")
+        for name in ("seen", "held out")
+    }
+    for what, those in (("short", short), ("long", long)):
+        gaps = [at["end"]["held out"]["loss"] - at["end"]["seen"]["loss"] for at in those]
+        numbers["longer"][kind].setdefault("gap", {})[what] = averaged(gaps)
 record(folder, "raven", numbers, made_by="python runs/raven.py", seeds=list(seeds))
 
 # %%
