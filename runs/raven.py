@@ -383,20 +383,24 @@ for name in ("seen", "held out"):
 # %%
 LONG, FEW = 3 * STEPS, tuple(seeds)[:3]
 numbers["longer"] = {"steps": LONG, "trainings": len(FEW)}
-for kind in ("linear", "HYLA"):
-    short = results[kind][: len(FEW)]
-    long = [answers_of(kind, seed, LONG) for seed in FEW]
-    numbers["longer"][kind] = {
-        f"{one}, {name}": {
-            "short": averaged([at["end"][name][one] for at in short]),
-            "long": averaged([at["end"][name][one] for at in long]),
-        }
-        for one in ("loss", "symbols")
+# Head-normalised attention last, as it learns most slowly.
+ORDER = sorted(KINDS, key=lambda kind: kind == "head-normalised")
+longer = {kind: [answers_of(kind, seed, LONG)["end"] for seed in FEW] for kind in ORDER}
+for kind, those in longer.items():
+    of_kind = {
+        f"{one}, {name}": averaged([at[name][one] for at in those])
+        for one in ("loss", "symbols", "panels", "sum", "distribution")
         for name in ("seen", "held out")
     }
-    for what, those in (("short", short), ("long", long)):
-        gaps = [at["end"]["held out"]["loss"] - at["end"]["seen"]["loss"] for at in those]
-        numbers["longer"][kind].setdefault("gap", {})[what] = averaged(gaps)
+    gaps = [at["held out"]["loss"] - at["seen"]["loss"] for at in those]
+    gains = [
+        one["held out"]["symbols"] - other["held out"]["symbols"]
+        for one, other in zip(longer["HYLA"], those, strict=True)
+    ]
+    codes_of = [at["decoder"]["all pairs of tokens"] for at in those]
+    of_kind |= {"gap": averaged(gaps), "decoder": averaged(codes_of)}
+    of_kind |= {} if kind == "HYLA" else {"HYLA minus this": averaged(gains)}
+    numbers["longer"][kind] = without_none(of_kind)
 record(folder, "raven", numbers, made_by="python runs/raven.py", seeds=list(seeds))
 
 # %%
