@@ -409,19 +409,17 @@ COLOURS = dict(
 )
 
 
-def draw_accuracy(axes: Axes) -> None:
-    """Symbols right at the end, on seen and on held-out compositions, training by training."""
+def draw_accuracy(axes: Axes, trainings: dict[str, list[dict]]) -> None:
+    """Symbols right on seen and on held-out compositions, training by training."""
     for place, kind in enumerate(KINDS):
         for shift, (name, marker) in zip((-0.12, 0.12), (("seen", "o"), ("held out", "s")),
                                          strict=True):  # fmt: skip
-            values = 100 * np.array(at_level(kind, "end", name, "symbols"))
+            values = 100 * np.array([at[name]["symbols"] for at in trainings[kind]])
             label = f"{name} compositions" if place == 0 else None
             filled = COLOURS[kind] if name == "held out" else "none"
             axes.plot(values, np.full(len(values), place + shift), marker, label=label,
                       color=COLOURS[kind], markerfacecolor=filled)  # fmt: skip
-    axes.set_yticks(range(len(KINDS)), KINDS)
-    axes.invert_yaxis()
-    axes.set_xlabel("symbols of the ninth panel right (%)")
+    axes.set_xlim(35, 100)
 
 
 def draw_decoder(axes: Axes) -> None:
@@ -432,16 +430,19 @@ def draw_decoder(axes: Axes) -> None:
             values = 100 * np.array(at_level(kind, "end", "decoder", code))
             axes.plot(values, np.full(len(values), place), marker, color=COLOURS[kind],
                       label=code if place == 0 else None)  # fmt: skip
-    axes.set_yticks(range(len(KINDS)), [])
-    axes.invert_yaxis()
     axes.set_xlabel("rules read off a code (%)")
 
 
+ended = {kind: [one["end"] for one in those] for kind, those in results.items()}
 with style.figure_style():
-    figure = style.new_figure(style.WIDTH, 3.0)
-    left, right = figure.subplots(1, 2)
-    draw_accuracy(left)
+    figure = style.new_figure(style.WIDTH, 3.2)
+    left, middle, right = figure.subplots(1, 3, sharey=True)
+    for axes, trainings, steps in ((left, ended, STEPS), (middle, longer, LONG)):
+        draw_accuracy(axes, trainings)
+        axes.set_xlabel(f"symbols right (%)\nafter {steps:,} steps")
     draw_decoder(right)
+    left.set_yticks(range(len(KINDS)), KINDS)
+    left.invert_yaxis()
     entries = [axes.get_legend_handles_labels() for axes in (left, right)]
     style.legend_below(figure, [one + other for one, other in zip(*entries, strict=True)], 3)
     written = style.save_figure(figure, folder, "raven")

@@ -214,7 +214,7 @@ def test_what_is_left_behind(finished, recipe_file):
         assert split["network"]["error"] == pytest.approx(binomial_error(right, 60))
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["finished"] == {"train": 0}
-    assert manifest["seeds"] == {"task": 0, "training": 0}
+    assert manifest["seeds"] == {"task": {"seed": 0}, "training": 0}
 
 
 def test_no_model_and_a_damaged_one(copy, tmp_path):
