@@ -418,7 +418,7 @@ def draw_accuracy(axes: Axes, trainings: dict[str, list[dict]]) -> None:
             label = f"{name} compositions" if place == 0 else None
             filled = COLOURS[kind] if name == "held out" else "none"
             axes.plot(values, np.full(len(values), place + shift), marker, label=label,
-                      color=COLOURS[kind], markerfacecolor=filled)  # fmt: skip
+                      color=COLOURS[kind], markerfacecolor=filled, markersize=4)  # fmt: skip
     axes.set_xlim(35, 100)
 
 
@@ -429,8 +429,8 @@ def draw_decoder(axes: Axes) -> None:
         for code, marker in zip(shown, ("v", "o", "|", "x"), strict=True):
             values = 100 * np.array(at_level(kind, "end", "decoder", code))
             axes.plot(values, np.full(len(values), place), marker, color=COLOURS[kind],
-                      label=code if place == 0 else None)  # fmt: skip
-    axes.set_xlabel("rules read off a code (%)")
+                      label=code if place == 0 else None, markersize=4)  # fmt: skip
+    axes.set_xlabel("rules read off a code\nof head weights (%)")
 
 
 ended = {kind: [one["end"] for one in those] for kind, those in results.items()}
