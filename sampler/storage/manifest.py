@@ -113,7 +113,7 @@ class Manifest(BaseModel):
     draws_per_chain: int | None = None
     sizes: dict[str, Any] | None = None
     concerns: list[str] = []
-    choice: dict[str, str | int | None] | None = None
+    choice: dict[str, str | int | float | None] | None = None
     forecast: dict[str, Any] | None = None
     started_from: dict[str, str] | None = None
     recipe_hash: str | None = None
