@@ -19,6 +19,10 @@ Notation (equations on paper | words in code | axes):
     E            energy            ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y
     A            action            E and the entropy of U_1 … U_a; minimal at the saddle point
     m, v         mean, variance    of the predictor f(x)
+    φ, μ         values            function of values, and the mean of its slope
+    Q^l          covariance        of z^l over examples and tokens; g_l Q^l that of V_l z^l/√N_l
+    q_l          scales            one scale a layer, g_l = q_l σ_l²
+    R^l          rests             what layer l adds beside its linear part
     d, q         distance, overlap  of Ω, Ω': mean of ½ Σ_s |Ω_st − Ω'_st|, Σ Ω_st Ω'_st / Σ Ω'_st²
 
 Modules in reading order, with their public names: `CONTENTS`. A name is imported at its first use,

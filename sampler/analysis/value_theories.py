@@ -48,7 +48,9 @@ def value_theories(problem: TokenProblem, settings: TheorySection) -> xr.Dataset
         of_scales.explain(),
         f"{BY_HEADS}: {of_heads.explain()}",
     )
-    return with_long_names(table).assign_attrs(
+    table = with_long_names(table)
+    table["log_evidence"].attrs["long_name"] = f"ln p(y) at {LIMIT}"
+    return table.assign_attrs(
         converged=int(of_scales.converged and of_heads.converged),
         explanation=with_keys("; ".join(said), "theory"),
         scales=of_scales.scales,
