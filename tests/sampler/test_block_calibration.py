@@ -28,7 +28,10 @@ DATA_SETS, SMALLEST_P = 128, 1e-3
 SPLIT = SplitChain(chains=1, warmup=WARMUP, target_acceptance=0.9, max_steps=32)
 # As many channels as units, so that heads that read inputs have as many weights as others.
 ARCHITECTURE = Architecture((2,), (3, 3), (1.3, 0.8, 1.5), channels=3)
-HEADS = Learned("full", ((True, False),), stream=True, scale=(2.0,))
+# Little depends on logits: it takes one head, one token read and more examples to tell them apart.
+MORE_EXAMPLES = {"stream": 24}
+OF_STREAM = replace(ARCHITECTURE, heads=(1,))
+HEADS = Learned("full", ((True,),), stream=True, scale=(2.0,))
 # A network, and another one that is taken for it.
 KINDS = {
     "before": ({"norm": "before"}, {}),
@@ -37,8 +40,6 @@ KINDS = {
     "mlp": ({"mlp": MlpSection(width=4, activation="gelu")}, {}),
     "stream": ({"stream": True}, {"stream": False}),
 }
-BLOCK = {key: value for kind, _ in KINDS.values() for key, value in kind.items()}
-KINDS["block"] = ({**BLOCK, "norm": "before"}, {**BLOCK, "norm": "after"})
 
 
 @dataclass(frozen=True)
@@ -51,29 +52,31 @@ class BlockCalibration:
     network: TokenNetwork
     believed: TokenNetwork
     heads: SampledAttention | None
-    space: str
+    examples: int
 
     @classmethod
-    def of(cls, true: dict, believed: dict, space: str = "weights") -> "BlockCalibration":
+    def of(cls, kind: str, *, wrong: bool = False) -> "BlockCalibration":
         networks, heads = [], None
-        for settings in (true, believed):
+        true, another = KINDS[kind]
+        for settings in (true, another if wrong else true):
             kept = {key: value for key, value in settings.items() if key != "stream"}
             network = network_of(ARCHITECTURE, readout="mean", **kept)
             if "stream" in settings:
+                network = network_of(OF_STREAM, readout="last", **kept)
                 heads = HEADS.heads(network, TOKENS)
                 network = replace(network, logits=heads.sites, stream=settings["stream"])
             networks.append(network)
-        return cls(*networks, heads, space)
+        return cls(*networks, heads, MORE_EXAMPLES.get(kind, EXAMPLES))
 
     @property
     def splits(self):
         rng = np.random.default_rng(5)
-        data = (data_of(self.network, rng, count, TOKENS) for count in (EXAMPLES, 1))
+        data = (data_of(self.network, rng, count, TOKENS) for count in (self.examples, 1))
         return tuple(split_of(one, self.heads) for one in data)
 
     def start(self, key) -> dict:
         """All sites of the sampler from their priors."""
-        return drawn_sites(key, self.density(jnp.zeros((EXAMPLES, 1))).priors)
+        return drawn_sites(key, self.density(jnp.zeros((self.examples, 1))).priors)
 
     def simulate(self, key):
         """All weights from their priors, and labels from these."""
@@ -89,14 +92,12 @@ class BlockCalibration:
         problem = TokenProblem(
             self.believed, train, labels, TEMPERATURE, test, None, names, (names,)
         )
-        return problem.density(self.space, "float64", keep_weights=True)
+        return problem.density("weights", "float64", keep_weights=False)
 
     def truth(self, key, position, labels):
         return self.quantities(position, labels, self.network)
 
     def drawn(self, key, position, labels):
-        if self.space == "hidden_weights":  # the readout is drawn back
-            position = self.density(labels).observables(key, position)
         return self.quantities(position, labels, self.believed)
 
     @property
@@ -117,16 +118,13 @@ def p_values(space: BlockCalibration, seed: int, data_sets: int = DATA_SETS) -> 
     return received
 
 
-@pytest.mark.parametrize(
-    ("kind", "space"), [*((kind, "weights") for kind in KINDS), ("block", "hidden_weights")]
-)
-def test_ranks_of_the_truth_are_uniform(kind, space):
-    true, _ = KINDS[kind]
-    received = p_values(BlockCalibration.of(true, true, space), seed=1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_of_the_truth_are_uniform(kind):
+    received = p_values(BlockCalibration.of(kind), seed=1)
     assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_calibration_finds_a_network_that_is_taken_for_another(kind):
-    received = p_values(BlockCalibration.of(*KINDS[kind]), seed=2, data_sets=DATA_SETS // 2)
+    received = p_values(BlockCalibration.of(kind, wrong=True), seed=2, data_sets=DATA_SETS // 2)
     assert min(received.values()) < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
