@@ -15,6 +15,8 @@ LEADING = "leading order"
 NEXT = "next order"
 EXACT = "exact posterior"
 LIMIT = "infinite width"
+# Approximations of networks with nonlinear values.
+ONE_SCALE, BY_HEADS = "one scale", "by heads"
 # At the temperature that it chooses for itself; without this, at that of the others.
 OWN_LIMIT = "infinite width, tuned"
 

@@ -10,7 +10,9 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.labels import (
+    BY_HEADS,
     LIMIT,
+    ONE_SCALE,
     label,
     order_parameter_dimensions,
     squeeze_output,
@@ -25,7 +27,6 @@ from theory.by_heads import kernels_by_heads, solve_by_heads
 from theory.nonlinear_kernels import Kernels, NonlinearProblem, TokenExamples, kernels_at
 from theory.one_scale import solve_one_scale
 
-ONE_SCALE, BY_HEADS = "one scale", "by heads"
 VALUE_THEORIES = (LIMIT, ONE_SCALE, BY_HEADS)
 
 

@@ -94,8 +94,9 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     """Solve the theory: order parameters, predictors, GP limit, accuracies, each with its axes.
 
     The variables are those of `theory.nc`; a saddle point that did not converge has `converged` = 0
-    among its attributes and predictions that are NaN. Raises InputError for a keyword that cannot
-    be used, and where task and network do not fit.
+    among its attributes and predictions that are NaN. Of a network with nonlinear values predictors
+    of three theories along the axis `own_theory`. Raises InputError for a keyword that cannot be
+    used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
     if not recipe.is_solved:

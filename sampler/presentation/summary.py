@@ -15,7 +15,7 @@ from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
 from sampler.analysis.verdict import Verdict, limits_sentence
-from sampler.errors import InputError
+from sampler.errors import InputError, Verbatim
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.tables import (
     MOST_ROWS,
@@ -162,6 +162,9 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
     """Head scores by layer, from 1, and head, from 0; those of the draws with their MCSE."""
     import pandas
 
+    if "head_score" not in theory:
+        text = "theories of nonlinear values have no head scores; give one of linear values"
+        raise InputError("theory", Verbatim("(several theories)"), text)
     columns = {
         name: theory[f"head_score{ending}"].values
         for name, ending in (("theory", ""), ("next_order", NEXT_ORDER), ("trained", "_trained"))

@@ -62,7 +62,7 @@ def axes_of_network(architecture: Architecture, tests: int) -> Axes:
 def axes_of_table(theory: "xr.Dataset") -> Axes:
     """Return the arrays, with axes, that an own theory may predict beside a table."""
     return {
-        str(name): {str(axis): size for axis, size in values.sizes.items()}
+        str(name): {str(axis): size for axis, size in values.sizes.items() if axis != AXIS}
         for name, values in theory.items()
         if PREDICTED.fullmatch(str(name))
     }

@@ -253,6 +253,28 @@ def test_only_what_belongs_together_is_compared(results, without_annotation_chec
     assert refusal(sampler.compare, warmer, draws).startswith("draws.temperature = 1.0: ")
 
 
+@pytest.mark.heavy
+def test_theories_of_nonlinear_values_are_compared_as_theories_of_ones_own_are(chosen):
+    """Of all quantities that they predict, beside a prediction of the user's."""
+    task, network = chosen[0], sampler.make_network(**NETWORK, values="erf")
+    theories = sampler.solve(task, network, starts=1)
+    draws = sampler.sample(task, network, **CHAINS, progress=False)
+    mine = {"predictor_mean": np.zeros(10)}
+    found = sampler.compare(theories, draws, own={"mine": mine})
+    names = ["infinite width", "one scale", "by heads", "mine"]
+    assert list(found.own_verdicts) == names
+    predicted = found.result.get("predictor_mean").own
+    assert list(predicted) == names
+    for name in names[:3]:
+        expected = theories["predictor_mean"].sel(own_theory=name).values
+        np.testing.assert_array_equal(predicted[name], expected)
+    assert found.theory is None
+    assert "by heads" in repr(found)
+    # A centred Gaussian regression: the variance is at most that of the prior.
+    assert (theories["predictor_variance"] > 0).all()
+    assert refusal(sampler.head_importance, theories).startswith("theory = (several theories): ")
+
+
 def test_importing_the_package_leaves_jax_alone():
     printed = printed_without_jax(
         "import sampler\n"
