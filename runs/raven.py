@@ -42,9 +42,8 @@ from sampler.transformer.model import (
     TransformerShape,
     draw_parameters,
     frozen_attention,
-    token_network,
 )
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.network import token_network, transformer_outputs
 from sampler.transformer.training import make_optimiser, make_step
 from theory.observables import binomial_error, correct_by_group, participation_ratio
 

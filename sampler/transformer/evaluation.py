@@ -35,7 +35,7 @@ from sampler.transformer.classified import (
 )
 from sampler.transformer.matrices import MatrixSplits, MatrixTokens, draw_matrices
 from sampler.transformer.model import TrainedModel
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.network import network_of, transformer_outputs
 from theory.observables import binomial_error, correct, correct_by_group
 from theory.programs import program
 
@@ -181,7 +181,7 @@ class ClassifiedData:
         for name in ("train", "validation", "test"):
             split: Classified = getattr(self.splits, name)
             predictions = predict_examples(
-                model.parameters, *tabled(split), variants, model.network
+                model.parameters, *tabled(split), variants, network_of(model)
             )
             nearest = nearest_class(split.inputs, self.splits.train, leave_out=name == "train")
             by_neighbour = targets_of(nearest, len(self.splits.names))
@@ -247,7 +247,7 @@ class MatrixData:
         by_split = {"train": self.splits.seen, "validation": self.splits.seen, "test": test}
         for position, (name, compositions) in enumerate(by_split.items()):
             examples = self.drawn(compositions, settings.evaluation_examples, EVALUATION, position)
-            given = self.table, examples, settings.variants, model.network
+            given = self.table, examples, settings.variants, network_of(model)
             predictions = predict_examples(model.parameters, *given)
             right = correct_by_group(predictions, examples.targets).mean(axis=0)
             found[name] = {
@@ -322,7 +322,7 @@ def judge_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) 
     """Measure accuracies of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
     variants, targets = model.recipe.training.variants, episodes.targets
-    predictions = predict_examples(model.parameters, table, episodes, variants, model.network)
+    predictions = predict_examples(model.parameters, table, episodes, variants, network_of(model))
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,

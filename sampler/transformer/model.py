@@ -20,7 +20,6 @@ from sampler.recipes.training_recipe import (
 )
 from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
 from sampler.storage.run_directory import SCHEMA_VERSION, check_schema
-from sampler.token_network import TokenNetwork
 from theory.architecture import Architecture
 
 Parameters = Mapping[str, np.ndarray]
@@ -127,24 +126,6 @@ class TrainedModel:
         outputs = None if readout.ndim == 1 else len(readout)
         channels = self.parameters["W_in"].shape[1]
         return TransformerShape.of(self.recipe.training, channels, outputs)
-
-    @property
-    def network(self) -> TokenNetwork | None:
-        """As of `token_network`."""
-        return token_network(self.recipe, self.shape)
-
-
-def token_network(recipe: TrainingRecipe, shape: TransformerShape) -> TokenNetwork | None:
-    """The network of a training whose tokens are followed one by one; None for a plain one.
-
-    A plain one averages its tokens, and is linear in what its heads attend to, each head with one
-    layer of values.
-    """
-    settings, readout = recipe.training, recipe.task.readout
-    if settings.values == "linear" and readout == "mean" and not any(settings.hypernetworks):
-        return None
-    hypernetworks = settings.hypernetworks
-    return TokenNetwork(shape.architecture, hypernetworks, settings.values, "none", readout)
 
 
 def write_model(directory: Path, model: TrainedModel) -> str:

@@ -10,8 +10,27 @@ from jaxtyping import Array, Float
 
 from sampler.attention.heads import HeadGroup, by_head, head_groups, layer_matrices
 from sampler.attention.variants import AttentionVariant, Softmax, transposed
+from sampler.recipes.training_recipe import TrainingRecipe
 from sampler.token_network import TokenNetwork, predict_tokens
-from sampler.transformer.model import theory_weights
+from sampler.transformer.model import TrainedModel, TransformerShape, theory_weights
+
+
+def token_network(recipe: TrainingRecipe, shape: TransformerShape) -> TokenNetwork | None:
+    """The network of a training whose tokens are followed one by one; None for a plain one.
+
+    A plain one averages its tokens, and is linear in what its heads attend to, each head with one
+    layer of values.
+    """
+    settings, readout = recipe.training, recipe.task.readout
+    if settings.values == "linear" and readout == "mean" and not any(settings.hypernetworks):
+        return None
+    hypernetworks = settings.hypernetworks
+    return TokenNetwork(shape.architecture, hypernetworks, settings.values, "none", readout)
+
+
+def network_of(model: TrainedModel) -> TokenNetwork | None:
+    """The `token_network` of a trained model."""
+    return token_network(model.recipe, model.shape)
 
 
 @jax.custom_vjp

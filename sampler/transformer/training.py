@@ -30,8 +30,8 @@ from sampler.transformer.evaluation import (
     accuracy_with_error,
     predict_examples,
 )
-from sampler.transformer.model import TransformerShape, draw_parameters, token_network
-from sampler.transformer.network import squared_error
+from sampler.transformer.model import TransformerShape, draw_parameters
+from sampler.transformer.network import squared_error, token_network
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:

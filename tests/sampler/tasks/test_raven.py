@@ -33,7 +33,7 @@ from sampler.transformer.model import (
     theory_weights,
     write_model,
 )
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.network import network_of, transformer_outputs
 from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding
 
 RULES = ("constant", "progression_1", "progression_2", "sum", "distribution")
@@ -281,12 +281,14 @@ def test_the_trained_network_is_that_of_the_posterior_on_its_attention(tmp_path,
     with jax.enable_x64(True):
         parameters = {name: jnp.asarray(a, jnp.float64) for name, a in model.parameters.items()}
         variants, inputs = model.recipe.training.variants, jnp.asarray(task.test.inputs)
-        received = transformer_outputs(parameters, inputs, variants, model.network)
+        received = transformer_outputs(parameters, inputs, variants, network_of(model))
         weights = {
             name: jnp.asarray(values)
             for name, values in theory_weights(model.parameters, model.shape).items()
         }
-        expected = predict_split(weights, TokenSplit.of(task.test, "last").arrays, model.network)
+        expected = predict_split(
+            weights, TokenSplit.of(task.test, "last").arrays, network_of(model)
+        )
     assert_equal_to_rounding(received, expected, operations=2000, scale=np.abs(expected).max())
     if not network:
         recipe = make_recipe(
@@ -318,7 +320,7 @@ def test_a_training_ends_in_accuracies_of_both_kinds_of_compositions(tmp_path):
     ):
         matrices = draw_matrices(model.recipe.task, among, 40, stream(0, 4, place))
         inputs = jnp.asarray(tokens.inputs(matrices.panels, matrices.asked), jnp.float32)
-        given = parameters, inputs, model.recipe.training.variants, model.network
+        given = parameters, inputs, model.recipe.training.variants, network_of(model)
         outputs = np.asarray(transformer_outputs(*given)).reshape(40, 2, 4)
         right = outputs.argmax(axis=2) == matrices.panels[:, 8]
         of = summary["splits"][name]
