@@ -58,7 +58,7 @@ def test_the_exit_code_is_the_gravest_of_theory_and_draws(
     converged, passed, monkeypatch, tmp_path, without_annotation_checks
 ):
     results = SimpleNamespace(
-        theory=SimpleNamespace(attrs={"converged": converged}),
+        theories=SimpleNamespace(attrs={"converged": converged}),
         diagnostics=SimpleNamespace(passed=passed),
         verdict=SimpleNamespace(line="so it is"),
     )

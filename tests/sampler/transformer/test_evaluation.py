@@ -31,10 +31,11 @@ def splits(rng) -> ClassifiedSplits:
 def test_neighbours_are_training_examples_and_none_is_its_own(splits, monkeypatch):
     """By a loop over pairs; the network says class 0 of everything."""
 
-    def always_class_0(parameters, table, rows, variants):
+    def always_class_0(parameters, table, rows, variants, network):
         return np.tile([1.0, 0.0, 0.0], (rows.examples, 1))
 
     monkeypatch.setattr(evaluation, "predict_examples", always_class_0)
+    monkeypatch.setattr(evaluation, "network_of", lambda model: None)
     recipe = Mock(spec=TrainingRecipe, training=Mock(variants=()))
     model = Mock(spec=TrainedModel, recipe=recipe, parameters={})
     found = ClassifiedData(recipe, splits).judged(model)
