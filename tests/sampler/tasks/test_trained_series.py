@@ -318,7 +318,7 @@ def test_from_python(folder):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["task.kind=digits"], r"task\.kind = 'digits': use 'one_shot', 'time_series', 'raven' to train"),
+        (["task.kind=digits"], r"task\.kind = 'digits': use 'one_shot', 'time_series', 'raven'"),
         (["task.folder=nowhere"], r"task\.folder = .*nowhere': is no folder"),
         (['task.classes=["slow"]'], r"task\.classes = .*at least two classes"),
         (['task.classes=["slow", "lame"]'], r"task\.classes = 'lame': is no class of Gait_TRAIN"),
