@@ -117,7 +117,12 @@ def files_of_checkpoint(directory) -> set[str]:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    ("kept_bytes", "precision"), [(KEPT_BYTES, "float32"), (1200, "float64"), (0, "float64")]
+    ("kept_bytes", "precision"),
+    [
+        (KEPT_BYTES, "float32"),
+        (0, "float64"),
+        pytest.param(1200, "float64", marks=pytest.mark.long),
+    ],
 )
 def test_more_draws_are_those_of_a_longer_run(
     kept_bytes, precision, recipe_file, tmp_path, monkeypatch

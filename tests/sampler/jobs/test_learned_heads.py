@@ -326,7 +326,7 @@ def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
 def test_a_teacher_of_infinite_width_has_the_covariance_of_its_kernel():
     """Given attention its outputs are Gaussian, with the kernel of infinite width."""
     found = []
-    for seed in range(3000):
+    for seed in range(1000):
         recipe = learned_recipe(
             task={**MARKOV, "labels": "teacher", "teacher_seed": seed, "examples_train": 2,
                   "examples_validation": 0, "examples_test": 2},
