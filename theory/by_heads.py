@@ -84,15 +84,21 @@ class HeadsEnergy:
 
 def solve_by_heads(
     problem: NonlinearProblem,
+    parts: KernelParts | None = None,
     *,
     tolerance: float | None = None,
     max_steps: int = 100,
     starts: int = 1,
     seed: int = 0,
 ) -> SaddlePoint:
-    """Minimise the action over all order parameters, as `solve_saddle_point` does."""
+    """Minimise the action over all order parameters, as `solve_saddle_point` does.
+
+    parts  `kernel_parts` of the training examples, where they are known
+    """
     arch = problem.architecture
-    energy = HeadsEnergy(kernel_parts(problem, problem.train), problem.labels, problem.temperature)
+    if parts is None:
+        parts = kernel_parts(problem, problem.train)
+    energy = HeadsEnergy(parts, problem.labels, problem.temperature)
     return lowest_minimum(
         ActionByProducts(arch, energy),
         arch,
@@ -105,11 +111,16 @@ def solve_by_heads(
 
 
 def kernels_by_heads(
-    problem: NonlinearProblem, order_parameters: OrderParameters, test: TokenExamples
+    problem: NonlinearProblem,
+    order_parameters: OrderParameters,
+    test: TokenExamples,
+    parts: KernelParts | None = None,
 ) -> Kernels:
-    """K at given order parameters, rows (example, output)."""
+    """K at given order parameters, rows (example, output); `parts` as for `solve_by_heads`."""
     factors = order_parameters.factors
-    train = _assembled(kernel_parts(problem, problem.train), factors)
+    if parts is None:
+        parts = kernel_parts(problem, problem.train)
+    train = _assembled(parts, factors)
     cross = _assembled(kernel_parts(problem, test, problem.train), factors)
     prior = _prior(test, factors, **problem.network)
     return Kernels(train, cross, prior)

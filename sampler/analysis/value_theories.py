@@ -23,7 +23,7 @@ from sampler.recipes.sections import TheorySection
 from sampler.storage.own_theories import axes_of_network, stacked
 from sampler.token_network import TokenSplit
 from sampler.token_problem import TokenProblem
-from theory.by_heads import kernels_by_heads, solve_by_heads
+from theory.by_heads import kernel_parts, kernels_by_heads, solve_by_heads
 from theory.nonlinear_kernels import Kernels, NonlinearProblem, TokenExamples, kernels_at
 from theory.one_scale import solve_one_scale
 
@@ -99,8 +99,10 @@ class NonlinearTheories:
 
     def by_heads(self, settings: TheorySection):
         """Predictions and order parameters of all heads, and how they were found."""
+        parts = kernel_parts(self.learning, self.learning.train)
         found = solve_by_heads(
             self.learning,
+            parts,
             tolerance=settings.tolerance,
             max_steps=settings.max_steps,
             starts=settings.starts,
@@ -108,7 +110,7 @@ class NonlinearTheories:
         )
         if not found.converged:
             return {}, found
-        kernels = kernels_by_heads(self.learning, found.order_parameters, self.test)
+        kernels = kernels_by_heads(self.learning, found.order_parameters, self.test, parts)
         named = order_parameter_dimensions(self.learning.architecture.layers)
         matrices = map(np.asarray, found.order_parameters.matrices)
         overlaps = {name: matrix for (name, _), matrix in zip(named, matrices, strict=True)}
