@@ -26,6 +26,7 @@ heads        which heads of a trained model matter: gates, measures, removal
 jobs         the commands, stage by stage
 
 Beside them: errors (what can go wrong, and its exit code), numerics (threads and random streams),
+devices (work side by side or one by one, by the kind of device),
 convergence (R-hat and effective draws), compiled (programs that are kept between runs),
 registry (tables that can be added to from outside).
 """

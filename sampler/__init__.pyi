@@ -168,7 +168,9 @@ def sample(
     max_repetitions: int = 32, leapfrog_steps: int = 64, max_tree_depth: int = 10,
     target_acceptance: float | None = None,
     gradient_precision: Literal['auto', 'float64', 'float32'] = 'auto',
-    attention_theories: int = 128, start_from: str | Path | None = None, progress: bool = True,
+    layout: Literal['auto', 'one_by_one', 'side_by_side'] = 'auto',
+    batch_megabytes: float | None = None, devices: int | None = None, attention_theories: int = 128,
+    start_from: str | Path | None = None, progress: bool = True,
 ) -> xr.DataTree:
     """Draw from the exact posterior, in the layout that ArviZ reads."""
 

@@ -29,7 +29,8 @@ from sampler.api.results import make_network, problem_of, recipe_and_data, sampl
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
 from sampler.numerics import float64, refuse_masked
-from sampler.recipes.sections import NetworkSection, PosteriorSection, SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
+from sampler.recipes.sections import NetworkSection, PosteriorSection
 from sampler.tasks.meaning import concerns_of
 from sampler.tasks.splits import Split, check_not_zero, check_split
 

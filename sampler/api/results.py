@@ -15,7 +15,8 @@ from sampler.jobs.forecast import memory_parts, refuse_too_large, refuse_what_do
 from sampler.jobs.plan import Point, plan_run
 from sampler.numerics import float64, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, check_layers, make_paths_absolute, sections_of
-from sampler.recipes.sections import NetworkSection, PosteriorSection, SamplerSection, TheorySection
+from sampler.recipes.sampler_section import SamplerSection
+from sampler.recipes.sections import NetworkSection, PosteriorSection, TheorySection
 from sampler.recipes.validation import refuse_without_theory
 from sampler.storage.own_theories import Source, axes_of_table, read_own
 from sampler.storage.run_directory import SCHEMA_VERSION

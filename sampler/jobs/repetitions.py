@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sampler.analysis.draws_table import is_judged
+from sampler.devices import side_by_side
 from sampler.errors import InputError
 from sampler.jobs.forecast import FROM_PRIOR
 from sampler.jobs.interruption import Interruption
@@ -28,9 +29,9 @@ from sampler.mcmc.importance import OBSERVED_TOGETHER
 from sampler.mcmc.stopping import CHECKED_ESS
 from sampler.mcmc.tempered import LARGEST_ERROR, Evidences, Tempered, evidences
 from sampler.mcmc.tempering import Course, Particles, Stage, begin, next_temperature
-from sampler.posterior.density import Density, observables_at, side_by_side
+from sampler.posterior.density import Density, observables_at
 from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.checkpoint import (
     REPETITION,
     DamagedFile,

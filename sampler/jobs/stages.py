@@ -28,6 +28,7 @@ from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.value_theories import value_theories
+from sampler.devices import in_layout
 from sampler.errors import InputError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
@@ -47,7 +48,8 @@ from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, w
 from sampler.presentation.telling import tell
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO, SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
+from sampler.recipes.sections import AUTO
 from sampler.storage.checkpoint import DamagedFile, EarlierChains, Sealed, read_sealed, write_sealed
 from sampler.storage.own_theories import is_stacked, own_arrays
 from sampler.storage.results import write_comparison
@@ -186,7 +188,7 @@ def draw_posterior(
     started = time.perf_counter()
     collected = DrawCollector()
     weights = None
-    with jax.enable_x64(settings.precision == "float64"):
+    with jax.enable_x64(settings.precision == "float64"), in_layout(**settings.chosen_layout):
         drawn = draw_collected(problem, settings, collected, keeper, show, start)
         return_free_memory()
         if settings.weight_draws:

@@ -15,7 +15,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.tempered import repetition_weights
 from sampler.presentation.telling import tell
 from sampler.problem import AnyProblem
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
 
 
 def theories_at_draws(

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Axes
 from jaxtyping import Int
 
+from sampler.devices import devices_for, for_every_chain
 from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
 from sampler.posterior.density import Density
 from theory.programs import program
@@ -35,23 +36,6 @@ OBSERVATION_STREAM, SHARED_STREAM = 1, 2
 CHAIN, DEVICE = "chain", "device"
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes(DEVICE), Axes(None, DEVICE), Axes()
 STATE = (EVERYWHERE, BY_CHAIN)
-
-
-def for_every_chain(of_one_chain: Callable, *by_chain):
-    """The results for all chains: one after the other on a processor, side by side elsewhere.
-
-    Side by side, every step of a trajectory copies the trees of all chains, and the longest keeps
-    all waiting: on a processor that costs several times more than the gradients of wide networks.
-    """
-    if jax.default_backend() == "cpu":
-        return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
-    return jax.vmap(of_one_chain)(*by_chain)
-
-
-def devices_for(chains: int) -> list:
-    """As many devices as divide the chains evenly; a processor is as many as XLA_FLAGS says."""
-    devices = jax.devices()
-    return devices[: max(n for n in range(1, len(devices) + 1) if chains % n == 0)]
 
 
 def chain_mesh(chains: int) -> Mesh:

@@ -88,8 +88,9 @@ def observed(density, points: np.ndarray, seed: int):
     import jax
     import jax.numpy as jnp
 
+    from sampler.devices import side_by_side
     from sampler.mcmc.chunks import OBSERVATION_STREAM
-    from sampler.posterior.density import observables_at, side_by_side
+    from sampler.posterior.density import observables_at
 
     key = jax.random.fold_in(jax.random.key(seed), OBSERVATION_STREAM)
     keys = jax.random.split(key, len(points))

@@ -27,8 +27,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
 
+from sampler.devices import side_by_side
 from sampler.mcmc.split_hmc import ANGLES, Gaussian, moved, value_and_slope
-from sampler.posterior.density import Density, Position, side_by_side
+from sampler.posterior.density import Density, Position
 from sampler.posterior.importance import effective_draws, normalised_weights, systematic_resampling
 from sampler.posterior.modes import StartLaw
 from theory.programs import program

@@ -146,14 +146,6 @@ def require_hessian(coordinates: int) -> None:
         )
 
 
-def side_by_side(most: int) -> int | None:
-    """Number of draws made side by side: `most`, or on a processor None, one by one.
-
-    There a batch of factorisations or triangular solves gains nothing.
-    """
-    return None if jax.default_backend() == "cpu" else most
-
-
 @cache
 def specialised(function: Callable, **settings) -> Callable:
     """The function with these hashable settings: one object, so that code compiled for it is found.

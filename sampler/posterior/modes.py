@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from numpyro import distributions as dist
 
-from sampler.posterior.density import Coordinates, Density, drawn_sites, side_by_side
+from sampler.devices import side_by_side
+from sampler.posterior.density import Coordinates, Density, drawn_sites
 from theory.programs import program
 
 Numbers = Array | np.ndarray

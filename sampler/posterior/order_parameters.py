@@ -22,6 +22,7 @@ from jax.scipy.special import digamma, gammaln, polygamma
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from sampler.devices import layout
 from sampler.posterior.density import (
     TEMPERATURE,
     Coordinates,
@@ -50,9 +51,6 @@ from theory.saddle_point import dense_direction, descend, truncated_direction
 FORMULA_NUMBERS = 2**26
 # Below so many products the Hessian costs less than compiling it.
 NUMPY_PRODUCTS = 2**29
-# Kernels of one batch: small enough for the caches of a processor, large enough to fill a GPU.
-BATCH_BYTES = {"cpu": 4 * 2**20}
-BATCH_BYTES_ELSEWHERE = 2**30
 # Path kernels are stored up to this size: a batch of kernels is then one matrix product with them.
 STORED_BYTES = 2**30
 # Fewer would leave cores idle, more would gain nothing.
@@ -314,13 +312,13 @@ class OrderParameterPosterior:
 
     @property
     def _default_batch(self) -> int:
-        """As many draws as keep their kernels, factors and features within the stated bytes.
+        """As many draws as keep their kernels, factors and features within the bytes of the layout.
 
         Stored path kernels are read once per batch, so a batch is at least as large as they are.
         """
         size = self.energy.labels.size
         numbers = 2 * size**2
-        limit = BATCH_BYTES.get(jax.default_backend(), BATCH_BYTES_ELSEWHERE)
+        limit = layout().batch_bytes
         if isinstance(self.energy.kernels, FeatureForm):
             numbers += size * self.rows * self.features.shape[2]
         else:

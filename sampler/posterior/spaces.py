@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.devices import side_by_side
 from sampler.network import (
     effective_weights,
     named_order_parameters,
@@ -21,7 +22,6 @@ from sampler.posterior.density import (
     energy_at,
     network_scale,
     observed_hyper_parameters,
-    side_by_side,
     specialised,
     weights_at,
 )

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.devices import side_by_side
 from sampler.errors import InputError
 from sampler.posterior.density import (
     Coordinates,
     Position,
     energy_at,
     network_scale,
-    side_by_side,
     weights_at,
 )
 from sampler.posterior.order_parameters import OrderParameterPosterior, bartlett_matrices_at

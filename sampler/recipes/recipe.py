@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from sampler.errors import InputError
+from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import (
     Mark,
     Name,
@@ -23,7 +24,6 @@ from sampler.recipes.sections import (
     OutsideTheory,
     PosteriorSection,
     RelativePath,
-    SamplerSection,
     Section,
     TheorySection,
     marks_of,

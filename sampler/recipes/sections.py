@@ -18,18 +18,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    model_validator,
 )
 
 from sampler.errors import InputError
-from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.limits import (
-    DEFAULT_WARMUP,
     INFINITE,
-    OF_ANY_NETWORK,
     counts_or_infinite,
     different_heads,
-    draws_or_table,
     none_or_several,
     positive_or_positives,
 )
@@ -113,14 +108,6 @@ class Section(BaseModel):
     """A frozen group of settings in which an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-def known_algorithm(value: object) -> object:
-    """Accept the name of a registered algorithm, or "auto"."""
-    if value != AUTO and value not in ALGORITHMS:
-        *others, last = (f"'{name}'" for name in (AUTO, *ALGORITHMS))
-        raise ValueError(f"use {', '.join(others)} or {last}")
-    return value
 
 
 class MlpSection(Section):
@@ -266,239 +253,6 @@ class TheorySection(Section):
     )
     """Theories of your own, a name for each and where its predictions are: an .npz or NetCDF file
     of arrays, or FILE.py:FUNCTION."""
-
-
-class SamplerSection(Section):
-    """The sampler: what it samples and how, and which points of a sweep it samples.
-
-    What is "auto" is chosen from the sizes of the problem: the fastest, by prediction, among those
-    that the other settings allow. With `until` = "trusted" chains go on until their diagnostics
-    pass at two checks in a row, or `max_draws` or `max_minutes` are reached. With `points` =
-    "selected" only the best temperature is sampled, chosen by the theory for each value of the
-    other swept keys.
-    """
-
-    space: Literal[AUTO, Space] = AUTO
-    """The coordinates: order parameters, whose number depends on no width; the weights of the upper
-    layers; those below the readout, which every network has; or all weights; "attention", logit
-    weights alone, at infinite width; "auto": the fastest."""
-    algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
-    """The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of another
-    package; "auto": the fastest."""
-    chains: Count = 4
-    """Chains; one alone is never trusted, and makes the default number of draws."""
-    warmup: CountFromZero | None = None
-    """Steps of each chain before its draws. By default "split_hmc" makes 50 in at most 2,500 order
-    parameters of layers that are no narrower than these, and 200 in all weights of a network within
-    the theory; every other chain makes 150 in order parameters, 400 in upper or hidden weights and
-    500 in all weights."""
-    until: Annotated[Literal["trusted", "draws"], Mark.CHANGES_NO_DRAW, Mark.OPEN_DEFAULT] = (
-        "trusted"
-    )
-    """How chains end. "trusted": when their diagnostics pass at two checks in a row; "draws": after
-    so many, the default where these are given or there is one chain."""
-    draws: Annotated[
-        int | dict[Space, int] | None, BeforeValidator(draws_or_table), Mark.CHANGES_NO_DRAW
-    ] = None
-    """Draws of each chain, or a table of them by space for sweeps over spaces, where a space that
-    it leaves out makes 1000; by default until they can be trusted."""
-    max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW] = 20_000
-    """Draws of each chain at most, until they are trusted."""
-    max_minutes: Annotated[Positive, Mark.CHANGES_NO_DRAW] = 60.0
-    """Minutes of computing at most, until the draws are trusted."""
-    thinning: Count = 1
-    """Steps from one draw to the next."""
-    seed: Seed = 0
-    """Seed of all random numbers of the chains."""
-    precision: Literal["float64", "float32"] = "float64"
-    """Precision of the floating-point numbers."""
-    weight_draws: CountFromZero = 0
-    """Exact draws of all weights, from so many draws of order parameters of each chain."""
-    keep_weights: Switch = False
-    """Keep the weights of every draw, in the three spaces of weights."""
-    evidence: Switch = False
-    """ln p(y) as well, from chains over order parameters; importance draws always know it."""
-    particles: Annotated[int, Field(strict=True, ge=16)] = 512
-    """Particles of each repetition, for "tempered"."""
-    repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 4
-    """Repetitions of "tempered", independent of each other, and fewest of them where `until` =
-    "trusted"."""
-    max_repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 32
-    """Repetitions at most, until their draws are trusted."""
-    leapfrog_steps: Count = 64
-    """Steps of a trajectory, for "hmc"."""
-    max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
-    """Depth of the largest trajectory of "nuts": 2^depth steps."""
-    target_acceptance: Fraction | None = None
-    """Mean acceptance that step sizes are adapted to; by default the algorithm's own, and 0.8 for
-    "split_hmc" of a network outside the theory."""
-    gradient_precision: Literal["auto", "float64", "float32"] = "auto"
-    """Precision of gradients in algorithms that accept or refuse whole trajectories; "auto": single
-    where that costs no acceptance."""
-    largest_width: Annotated[dict[Space, Count], Mark.NOT_IN_PYTHON] = Field(default_factory=dict)
-    """By space: wider points of a sweep are theory only."""
-    at_widths: Annotated[tuple[Count, ...] | None, Mark.NOT_IN_PYTHON] = None
-    """Widths of the points of a sweep that are sampled, the others being theory only; all by
-    default."""
-    points: Annotated[Literal["all", "selected"], Mark.NOT_IN_PYTHON] = "all"
-    """The points of a sweep that are sampled: all, or of the temperatures only the best one."""
-    selected_by: Annotated[Literal["accuracy", "log_evidence"], Mark.NOT_IN_PYTHON] = "accuracy"
-    """What the theory selects by: its accuracy on the validation split, or its evidence on training
-    data."""
-    attention_theories: Annotated[CountFromZero, Mark.CHANGES_NO_DRAW] = 128
-    """Draws of learned attention at which the theories of fixed attention are solved, to be held
-    against the exact posterior; 0: none."""
-    start_from: FilePath | None = None
-    """Directory of a finished run: chains begin where its chains ended, with their step size and
-    masses, and adapt on from there."""
-    checkpoint_seconds: Annotated[NotNegative, Mark.CHANGES_NO_DRAW, Mark.NOT_IN_PYTHON] = 10.0
-    """Seconds of computing after which draws and state are saved."""
-
-    @property
-    def warmup_steps(self) -> int:
-        """Warm-up steps in force: those asked for or planned, or as many as any algorithm needs."""
-        return DEFAULT_WARMUP[self.space] if self.warmup is None else self.warmup
-
-    @property
-    def repeated(self) -> bool:
-        """Whether chains are repetitions of particles."""
-        return self.algorithm != AUTO and ALGORITHMS[self.algorithm].repeated
-
-    @property
-    def chain_count(self) -> int:
-        """Chains, or the repetitions that are asked for."""
-        return self.repetitions if self.repeated else self.chains
-
-    @property
-    def draws_per_chain(self) -> int:
-        """Draws of each chain that are asked for, in the space in force; else the default."""
-        if self.repeated:
-            return self.particles
-        if isinstance(self.draws, dict):
-            return self.draws.get(self.space, DEFAULT_DRAWS)
-        return DEFAULT_DRAWS if self.draws is None else self.draws
-
-    @property
-    def most_draws(self) -> int:
-        """Draws of each chain at most."""
-        if self.repeated:
-            return self.particles
-        return self.max_draws if self.until == "trusted" else self.draws_per_chain
-
-    def with_draws(self, draws: int) -> "SamplerSection":
-        """Return the section with a number of draws of each chain, or of repetitions."""
-        if self.repeated:
-            return self.model_copy(update={"until": "draws", "repetitions": draws})
-        return self.model_copy(update={"until": "draws", "draws": draws})
-
-    @model_validator(mode="before")
-    @classmethod
-    def draws_are_named_or_looked_for(cls, settings: Any) -> Any:
-        """Say by which rule the chains end where only one of `until` and `draws` is given."""
-        if not isinstance(settings, dict):
-            return settings
-        named, until = settings.get("draws") is not None, settings.get("until")
-        if until == "trusted" and named:
-            raise ValueError(
-                'until = "trusted" finds the number of draws itself; remove draws, '
-                "or set max_draws instead"
-            )
-        if until == "trusted" and settings.get("chains") == 1:
-            raise ValueError('until = "trusted" needs at least 2 chains; or set draws instead')
-        if until is None:
-            until = "draws" if named or settings.get("chains") == 1 else "trusted"
-        unnamed = until == "draws" and not named and settings.get("algorithm") != "tempered"
-        draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
-        return {**settings, "until": until, **draws}
-
-    @property
-    def demands(self) -> list[tuple[tuple[str, ...], str]]:
-        """The spaces of each setting that not all spaces have, and the words that say so."""
-        own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
-        exact = ("order_parameters",)
-        of_weights = ("upper_weights", *OF_ANY_NETWORK)
-        found = [
-            (self.evidence, exact, 'evidence needs space = "order_parameters"'),
-            (
-                self.weight_draws,
-                exact,
-                'weight_draws needs space = "order_parameters"; use keep_weights in this space',
-            ),
-            (
-                self.keep_weights,
-                of_weights,
-                'keep_weights needs a space of weights; use weight_draws with "order_parameters"',
-            ),
-        ]
-        if own is not None:
-            needed = " or ".join(f'"{space}"' for space in own)
-            text = f'algorithm = "{self.algorithm}" needs space = {needed}'
-            found.insert(0, (True, own, text))
-        return [(spaces, text) for in_force, spaces, text in found if in_force]
-
-    @property
-    def spaces(self) -> tuple[str, ...]:
-        """The space that is named, or those that the other settings allow."""
-        named = get_args(Space) if self.space == AUTO else (self.space,)
-        return tuple(s for s in named if all(s in allowed for allowed, _ in self.demands))
-
-    def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
-        """Those in which this network may be sampled: as the theory fits or not, and by width."""
-        return tuple(
-            space
-            for space in self.spaces
-            if (fits_theory or space in OF_ANY_NETWORK)
-            and (space == "attention") == network.is_infinite
-            and network.widest <= self.largest_width.get(space, network.widest)
-        )
-
-    def samples(self, network: NetworkSection, fits_theory: bool) -> bool:
-        """Whether a network of these widths is sampled."""
-        listed = self.at_widths is None or network.widest in self.at_widths
-        return listed and bool(self.spaces_for(network, fits_theory))
-
-    @property
-    def of_chains(self) -> tuple[str, ...]:
-        """The settings of Markov chains that are not as they are by default."""
-        names = ("chains", "warmup", "draws", "thinning", "start_from")
-        fields = type(self).model_fields
-        return tuple(name for name in names if getattr(self, name) != fields[name].default)
-
-    @property
-    def asks_for_chains(self) -> bool:
-        """Whether a setting has no meaning but for Markov chains."""
-        return bool(self.of_chains) or self.precision != "float64"
-
-    @model_validator(mode="after")
-    def repetitions_are_no_chains(self) -> "SamplerSection":
-        """Refuse what says something of Markov chains where there are none."""
-        if not self.repeated:
-            return self
-        word = f'algorithm = "{self.algorithm}"'
-        if self.precision != "float64":
-            raise ValueError(
-                f'{word} needs precision = "float64"; gradient_precision = "float32" is allowed'
-            )
-        for name in self.of_chains:
-            raise ValueError(
-                f"{word} has no Markov chains: remove {name}; particles and repetitions say how "
-                "many draws it makes"
-            )
-        if self.max_repetitions < self.repetitions:
-            raise ValueError(
-                f"max_repetitions = {self.max_repetitions} is below repetitions = "
-                f"{self.repetitions}; raise it"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def fits_the_space(self) -> "SamplerSection":
-        left = set(get_args(Space) if self.space == AUTO else (self.space,))
-        for allowed, text in self.demands:
-            left &= set(allowed)
-            if not left:
-                raise ValueError(text)
-        return self
 
 
 def expanded(field: str, value: object, length: int, form: str, layers: int) -> tuple:

@@ -8,14 +8,8 @@ from pydantic import ValidationError
 
 from sampler.errors import ABSENT, InputError
 from sampler.recipes.limits import OF_ANY_NETWORK
-from sampler.recipes.sections import (
-    AUTO,
-    NetworkSection,
-    OutsideTheory,
-    SamplerSection,
-    Section,
-    lowest_layers,
-)
+from sampler.recipes.sampler_section import SamplerSection
+from sampler.recipes.sections import AUTO, NetworkSection, OutsideTheory, Section, lowest_layers
 from sampler.recipes.settings import toml_value
 from theory.architecture import HESSIAN_COORDINATES
 

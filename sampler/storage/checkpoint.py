@@ -17,7 +17,8 @@ import numpy as np
 from sampler.errors import InputError
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO, SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
+from sampler.recipes.sections import AUTO
 from sampler.recipes.training_recipe import load_any_recipe
 from sampler.storage.manifest import differences, read_manifest
 from sampler.storage.run_directory import (

@@ -30,7 +30,7 @@ from sampler.jobs.choice import (
 from sampler.mcmc.kept import evenly_spaced
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
 from sampler.tasks.make import build_task
 from sampler.tasks.task import name_paths
 from tests import ROOT

@@ -23,7 +23,7 @@ from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.problem import Problem, build_problem
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
 from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token
 from tests.benchmarks.outsider_samplers import (
     CHAINS,

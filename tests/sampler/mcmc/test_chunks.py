@@ -16,6 +16,7 @@ import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
 from pydantic import ValidationError
 
+from sampler.devices import in_layout, layout
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc import chunks
 from sampler.mcmc.algorithm import ChainSettings, algorithm_named
@@ -23,7 +24,7 @@ from sampler.mcmc.chunks import devices_for, sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, StaticHmc
 from sampler.posterior.density import Density
 from sampler.posterior.spaces import weight_density
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, command, settings, stored_arrays
 from tests.problems import all_but, random_problem
@@ -82,10 +83,6 @@ def assert_same_trajectories(received, expected):
     np.testing.assert_allclose(received, expected, rtol=0, atol=half)
 
 
-def jax_vmap(of_one_chain, *by_chain):
-    return jax.vmap(of_one_chain)(*by_chain)
-
-
 @pytest.fixture(scope="module")
 def space():
     return small_space(np.random.default_rng(1))
@@ -131,11 +128,10 @@ def test_chains_are_those_of_numpyro(algorithm, space, default_run):
 
 
 @pytest.mark.heavy
-def test_chains_side_by_side_are_those_one_after_the_other(default_run, monkeypatch):
+def test_chains_side_by_side_are_those_one_after_the_other(space, default_run):
     """As on a GPU, and as on a processor."""
-    monkeypatch.setattr(chunks, "for_every_chain", jax_vmap)
-    # Observables of its own, so that the functions of the other run do not serve this one.
-    together = sampled(small_space(np.random.default_rng(1)), SETTINGS)
+    with in_layout(side_by_side=not layout().side_by_side):
+        together = sampled(space, SETTINGS)
     assert together.chunks[0].compiled
     np.testing.assert_array_equal(together.statistics["n_steps"], default_run.statistics["n_steps"])
     for name, values in default_run.draws.items():

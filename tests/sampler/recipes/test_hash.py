@@ -4,7 +4,7 @@ import pytest
 
 from sampler.attention.variants import VARIANTS, ScaledHeads
 from sampler.recipes.recipe import Recipe, make_recipe, settings_that_fix_draws
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.settings import flattened
 from sampler.recipes.training_recipe import load_any_recipe, make_training_recipe
 from sampler.tasks.markov_chain import MarkovChainSection

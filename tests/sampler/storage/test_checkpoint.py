@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.recipes.sections import SamplerSection
+from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.checkpoint import (
     DamagedFile,
     read_earlier_chains,
