@@ -1,4 +1,4 @@
-"""The section of a recipe that says how the posterior is sampled."""
+"""Settings of how the posterior is sampled: the section `[sampler]` of a recipe."""
 
 from typing import Annotated, Any, Literal, get_args
 
@@ -135,7 +135,7 @@ class SamplerSection(Section):
 
     @property
     def chosen_layout(self) -> dict[str, Any]:
-        """What the settings say of the layout on the device; None: as the kind of device has it."""
+        """Layout on the device as the settings say it; None: as the kind of device has it."""
         batch = self.batch_megabytes
         return {
             "side_by_side": None if self.layout == AUTO else self.layout == "side_by_side",
