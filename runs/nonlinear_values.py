@@ -10,8 +10,9 @@
 #
 #     python runs/nonlinear_values.py [FOLDER] [WIDTHS] [SEEDS]
 #
-# by default into runs/results/nonlinear_values, widths 5,15,30,100 and 3 data seeds: an hour. What
-# is in the folder is not sampled again.
+# by default into runs/results/nonlinear_values, widths 5,15,30,100 and 3 data seeds: an hour and a
+# half on two cores. What is in the folder is not sampled again. Where chains of one data seed do
+# not pass their diagnostics in time, such networks are not sampled with further seeds.
 
 # %%
 import json
@@ -120,9 +121,12 @@ points = [
     for kind in HEADS
     for values in VALUES
 ]
-rows = {}
+rows: dict = {}
 for point in points:
     file = folder / f"{'_'.join(map(str, point))}.json"
+    if not all(row["trusted"] for other, row in rows.items() if other[:-1] == point[:-1]):
+        rows[point] = {"trusted": False, "differences": {}}
+        continue
     if not file.is_file():
         file.write_text(json.dumps(of_point(*point)), encoding="utf-8")
         print(file.stem, file.read_text(encoding="utf-8"), flush=True)
@@ -139,14 +143,26 @@ COLUMNS = {
 LINEAR_KEY = {"theory": "predictor_mean"}
 
 
-def difference(row: dict, values: str, theory: str) -> float:
-    """Relative difference of one network; NaN where it is not known."""
+def difference(row: dict, values: str, theory: str) -> list[float]:
+    """Relative difference of one network; none where it is not known."""
     key = f"predictor_mean: {theory}"
     key = LINEAR_KEY.get(theory, key) if values == "linear" else key
-    return row["differences"].get(key, [float("nan")])[0]
+    return row["differences"].get(key, [])[:1]
 
 
-numbers: dict = {"trusted": sum(row["trusted"] for row in rows.values()), "networks": len(rows)}
+def over_data_sets(found: list[list[float]]) -> dict | None:
+    """Their mean and its error; None for fewer than two."""
+    known = [value for one in found for value in one]
+    return mean_over(known, "data sets") if len(known) > 1 else None
+
+
+sampled = [row for row in rows.values() if "r_hat" in row]
+numbers: dict = {
+    "networks": len(rows),
+    "sampled": len(sampled),
+    "trusted": sum(row["trusted"] for row in sampled),
+    "minutes": round(sum(row["seconds"] for row in sampled) / 60),
+}
 for kind in HEADS:
     for depth in DEPTHS:
         for width in widths:
@@ -154,15 +170,12 @@ for kind in HEADS:
             for values, theories in COLUMNS.items():
                 mine = [rows[kind, depth, width, values, seed] for seed in seeds]
                 point[values] = {
-                    theory: mean_over(
-                        [difference(row, values, theory) for row in mine], "data sets"
-                    )
+                    theory: over_data_sets([difference(row, values, theory) for row in mine])
                     for theory in theories
                 }
             overlaps = [rows[kind, depth, width, "relu", seed].get("overlaps") for seed in seeds]
-            if all(overlaps) and all(one.get("by heads") for one in overlaps):
-                known = [one["by heads"][0] for one in overlaps]
-                point["overlaps by heads"] = mean_over(known, "data sets")
+            known = [one["by heads"][:1] for one in overlaps if one and one["by heads"]]
+            point["overlaps by heads"] = over_data_sets(known)
 record(folder, "nonlinear_values", numbers, made_by="python runs/nonlinear_values.py",
        seeds=list(seeds))  # fmt: skip
 
@@ -181,9 +194,11 @@ with style.figure_style():
     panels = figure.subplots(len(DEPTHS), len(HEADS), sharex=True, sharey=True)
     for (kind, depth), ax in zip(product(HEADS, DEPTHS), panels.T.flat, strict=True):
         for values, theory, colour, line in DRAWN:
-            found = [numbers[f"{kind}, {depth}"][str(n)][values][theory] for n in widths]
+            found = {n: numbers[f"{kind}, {depth}"][str(n)][values][theory] for n in widths}
+            found = {n: one for n, one in found.items() if one is not None}
             ax.errorbar(
-                widths, [one["value"] for one in found], [one["error"] for one in found],
+                [*found], [one["value"] for one in found.values()],
+                [one["error"] for one in found.values()],
                 color=colour, linestyle=line, marker="o", markersize=3,
                 label=f"{'ReLU' if values == 'relu' else values}: {theory}",
             )  # fmt: skip

@@ -282,31 +282,60 @@ HYPER_PARAMETERS = ("temperature", "variance of V_0", "variance of a")
 def calibration_ranks(space, data_sets: int, seed: int, chain: Chain | None = None) -> np.ndarray:
     """Rank of the truth among KEPT thinned draws, [data set, quantity], from 0 to KEPT.
 
-    Drawn by a chain by itself whose gradients are in single precision, or else by NUTS.
+    Drawn by a chain by itself whose gradients are in single precision, or else by NUTS; from where
+    its warm-up ended, which began at a draw from the prior and knew the labels only. Where the
+    space can say which of its positions the truth is, the chain goes on from the truth instead, a
+    random number of draws to one side and the rest to the other: it is reversible, and the truth
+    is a draw from the posterior, so its place among all is uniform however slowly they mix
+    (Gandy and Scott, "Unit testing for MCMC", 2020).
     """
+    from_truth = chain is not None and hasattr(space, "at_truth")
 
     def one_data_set(key):
-        keys = jax.random.split(key, 5)
+        keys = jax.random.split(key, 6)
         position, labels = space.simulate(keys[0])
-        begin, advance, place = (
-            nuts(space, labels) if chain is None else alone(chain, space.density(labels))
-        )
+        moves = nuts(space, labels) if chain is None else alone(chain, space.density(labels))
+        start = space.start(keys[1])
+        state = moves.begin(keys[2], start)
+        state = jax.lax.fori_loop(0, WARMUP, lambda _, state: moves.advance(state), state)
+        if from_truth:
+            state = moves.at(state, space.at_truth(position, start))
+        turn = jax.random.randint(keys[5], (), 0, KEPT + 1)
 
-        def keep(state, draw_key):
-            state = jax.lax.fori_loop(0, THINNING, lambda _, state: advance(state), state)
-            return state, space.drawn(draw_key, place(state), labels)
+        def keep(state, draw):
+            number, draw_key = draw
+            if from_truth:
+                other = moves.at(state, space.at_truth(position, start))
+                state = jax.tree.map(partial(jnp.where, number == turn), other, state)
+            state = jax.lax.fori_loop(0, THINNING, lambda _, state: moves.advance(state), state)
+            return state, space.drawn(draw_key, moves.place(state), labels)
 
-        state = begin(keys[2], space.start(keys[1]))
-        state = jax.lax.fori_loop(0, WARMUP, lambda _, state: advance(state), state)
-        _, drawn = jax.lax.scan(keep, state, jax.random.split(keys[3], KEPT))
-        return jnp.sum(drawn < space.truth(keys[4], position, labels), axis=0)
+        numbers = jnp.arange(KEPT)
+        _, drawn = jax.lax.scan(keep, state, (numbers, jax.random.split(keys[3], KEPT)))
+        truth = space.truth(keys[4], position, labels)
+        below, equal = jnp.sum(drawn < truth, axis=0), jnp.sum(drawn == truth, axis=0)
+        # Refused steps repeat the truth: its place among what equals it is as random.
+        return below + jax.random.randint(keys[5], equal.shape, 0, equal + 1)
 
     keys = jax.random.split(jax.random.key(seed), data_sets)
     return np.asarray(jax.jit(jax.vmap(one_data_set))(keys))
 
 
-def nuts(space, labels) -> tuple[Callable, Callable, Callable]:
-    """First state, next state, and position in a state of NumPyro's NUTS."""
+@dataclass(frozen=True)
+class Moves:
+    """First state, next state, and position in a state of a chain.
+
+    at  the state with another position, step and masses being as they are; None where there is none
+    """
+
+    begin: Callable
+    advance: Callable
+    place: Callable
+    at: Callable | None = None
+
+
+def nuts(space, labels) -> Moves:
+    """NumPyro's NUTS."""
 
     def potential(labels) -> Callable:
         return lambda position: -space.density(labels).log_density(position)
@@ -319,11 +348,11 @@ def nuts(space, labels) -> tuple[Callable, Callable, Callable]:
             target_accept_prob=0.9, max_tree_depth=7,
         )  # fmt: skip
 
-    return begin, lambda state: transition(state, (labels,)), lambda state: state.z
+    return Moves(begin, lambda state: transition(state, (labels,)), lambda state: state.z)
 
 
-def alone(chain: Chain, density: Density) -> tuple[Callable, Callable, Callable]:
-    """The same of a chain that has no others: the mean over all is its own number."""
+def alone(chain: Chain, density: Density) -> Moves:
+    """A chain that has no others: the mean over all is its own number."""
     density = density.with_single_gradients()
 
     def begin(key, start):
@@ -334,7 +363,16 @@ def alone(chain: Chain, density: Density) -> tuple[Callable, Callable, Callable]
         shared, state, _ = chain.advance(*both, density, lambda number: number)
         return shared, state
 
-    return begin, advance, lambda both: chain.position(both[1], density)
+    def at(both, position):
+        shared, state = both
+        return shared, chain.init(state["key"], position, density)
+
+    return Moves(begin, advance, lambda both: chain.position(both[1], density), at)
+
+
+def sites_at_truth(position: dict, start: dict) -> dict:
+    """Those of the sampler at the truth; one that no weight of the truth stands for, at a start."""
+    return {name: position.get(name, values) for name, values in start.items()}
 
 
 def uniformity(ranks: np.ndarray, names: tuple[str, ...] = ()) -> dict[str, float]:

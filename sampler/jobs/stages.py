@@ -42,7 +42,7 @@ from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.numerics import return_free_memory
-from sampler.posterior.bridge import BridgeEvidence, bridge_evidence
+from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density, hyper_positions
 from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
 from sampler.presentation.telling import tell
@@ -184,7 +184,7 @@ def draw_posterior(
     Chains go on from the checkpoint that the keeper finds, if there is one, or begin at `start`;
     `show` says whether progress is shown.
     """
-    refuse_impossible_weights(problem, settings)
+    refuse_impossible(problem, settings)
     started = time.perf_counter()
     collected = DrawCollector()
     weights = None
@@ -377,14 +377,19 @@ def run_chains(
     return looks
 
 
-def refuse_impossible_weights(problem: AnyProblem, settings: SamplerSection) -> None:
-    """Raise InputError before any sampling if the weight draws asked for would not fit."""
+def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:
+    """Raise InputError before any sampling if what is asked for beside draws cannot be made."""
+    most, chains = most_draws(settings), algorithm_named(settings.algorithm, dict(settings))
+    is_bridged = settings.evidence and not chains.repeated and settings.algorithm != "importance"
+    if is_bridged and most < FEWEST_DRAWS:
+        remedy = f"the evidence needs at least {FEWEST_DRAWS} draws of each chain"
+        raise InputError("sampler.draws", most, remedy)
     if settings.weight_draws:
         try:
             refuse_unusable_count(
                 settings.weight_draws,
                 settings.chain_count,
-                most_draws(settings),
+                most,
                 problem.architecture,
                 np.dtype(settings.precision).itemsize,
             )

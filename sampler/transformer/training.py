@@ -32,6 +32,7 @@ from sampler.transformer.evaluation import (
 )
 from sampler.transformer.model import TransformerShape, draw_parameters
 from sampler.transformer.network import squared_error, token_network
+from theory.programs import program
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
@@ -146,22 +147,26 @@ def make_step(
     variants: tuple[tuple[AttentionVariant, ...], ...] = (),
     network: TokenNetwork | None = None,
 ) -> Callable:
-    """Compile one step: from parameters and state of the optimiser to the next, and the loss."""
-
-    @jax.jit
-    def step(parameters, state, arrays, places, targets):
-        inputs = table.gather(*arrays, *places)
-        learned = inputs, targets, variants, network
-        loss, gradient = jax.value_and_grad(squared_error)(parameters, *learned)
-        change, state = optimiser.update(gradient, state, parameters)
-        return optax.apply_updates(parameters, change), state, loss
+    """Return one step: from parameters and state of the optimiser to the next, and the loss."""
 
     def advance(parameters, state, examples: Examples):
         places = tuple(jnp.asarray(of, jnp.int32) for of in examples.places)
         targets = jnp.asarray(examples.targets, jnp.float32)
-        return step(parameters, state, table.arrays, places, targets)
+        return _step(
+            parameters, state, table.arrays, places, targets,
+            optimiser=optimiser, gather=table.gather, variants=variants, network=network,
+        )  # fmt: skip
 
     return advance
+
+
+@program.of(static_argnames=("optimiser", "gather", "variants", "network"))
+def _step(parameters, state, arrays, places, targets, *, optimiser, gather, variants, network):
+    """One step of an optimiser → parameters, its state, and the loss before."""
+    learned = gather(*arrays, *places), targets, variants, network
+    loss, gradient = jax.value_and_grad(squared_error)(parameters, *learned)
+    change, state = optimiser.update(gradient, state, parameters)
+    return optax.apply_updates(parameters, change), state, loss
 
 
 def take_steps(

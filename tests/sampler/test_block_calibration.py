@@ -14,7 +14,7 @@ from sampler.posterior.weights import weight_priors
 from sampler.recipes.sections import MlpSection
 from sampler.token_network import TokenNetwork, predict_split
 from sampler.token_problem import TokenProblem
-from tests.calibration import WARMUP, calibration_ranks, uniformity
+from tests.calibration import WARMUP, calibration_ranks, sites_at_truth, uniformity
 from tests.token_networks import Learned, data_of, network_of, split_of
 from theory import Architecture
 
@@ -93,6 +93,9 @@ class BlockCalibration:
             self.believed, train, labels, TEMPERATURE, test, None, names, (names,)
         )
         return problem.density("weights", "float64", keep_weights=False)
+
+    def at_truth(self, position, start) -> dict:
+        return sites_at_truth(position, start)
 
     def truth(self, key, position, labels):
         return self.quantities(position, labels, self.network)

@@ -9,7 +9,7 @@ import pytest
 
 from sampler.mcmc.split_hmc import SplitChain
 from sampler.token_network import predict_split
-from tests.calibration import WARMUP, calibration_ranks, draw_sites, uniformity
+from tests.calibration import WARMUP, calibration_ranks, draw_sites, sites_at_truth, uniformity
 from tests.problems import all_but
 from tests.token_networks import KINDS, random_token_problem
 
@@ -50,6 +50,9 @@ class HiddenCalibration:
         density = self.density(labels)
         found = density.observables(key, position)
         return self.quantities(found, found["predictor"], density, position)
+
+    def at_truth(self, position, start) -> dict:
+        return sites_at_truth(position, start)
 
     def truth(self, key, weights, labels):
         test = predict_split(weights, self.problem.test.arrays, self.problem.network.sizes)
