@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -25,15 +26,22 @@ def printed(*words: str) -> str:
 
 
 @pytest.mark.long
-def test_accelerator_script_on_a_processor():
-    sizes = ["--width", "10", "--examples", "100", "--paths", "4", "--spaces", "order_parameters"]
-    short = ["--chains", "1", "2", "--batches", "16", "--seconds", "0.5"]
-    received = printed("tests.benchmarks.gpu", *sizes, *short)
+def test_accelerator_script_on_a_processor(tmp_path):
+    """Every part; again, and nothing is measured a second time."""
+    words = "tests.benchmarks.gpu", "--small", "--out", str(tmp_path)
+    received = printed(*words)
     rows = [line.split("|")[1:-1] for line in received.splitlines() if line.startswith("| ")]
-    chains = [row for row in rows if row[0].strip() == "order_parameters"]
+    chains = [row for row in rows if row[0].strip() == "order_parameters" and "N = 10" in row[1]]
     assert [int(row[2]) for row in chains] == [1, 2]
     assert all(float(row[-1]) > 0 for row in chains)
     assert "DISAGREE" not in received
+    (whole,) = (row for row in rows if row[0].strip() == "quickstart.toml")
+    assert float(whole[-1]) == 0.0, "here is a processor, too"
+    written = (tmp_path / "GPU.md").read_text(encoding="utf-8")
+    assert all(line in written for line in received.splitlines() if line.startswith("| "))
+    started = time.monotonic()
+    assert printed(*words) == received
+    assert time.monotonic() - started < 60
 
 
 def test_theory_table():

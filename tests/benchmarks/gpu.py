@@ -1,235 +1,246 @@
 """`python -m tests.benchmarks.gpu`: what an accelerator gives, and whether its numbers are right.
 
-Prints every row as soon as it is measured, so that a run cut short still says something; runs on a
-processor too, with `--chains 1 4 --examples 100`.
+Parts of at most eight minutes each, the most important first. A row is written as soon as it is
+measured, into `gpu_rows.json` and the table of all rows, `GPU.md`; what is there is not measured
+again, so a part that ran out of time goes on where it ended. Needs no network. Runs on a processor
+too, with `--small`.
 """
 
 import argparse
+import json
+import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+# Other processes use the same card meanwhile.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from arviz_stats.base import array_stats
 
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
-from sampler.mcmc.hamiltonian import NUTS
-from sampler.posterior.importance import single
-from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at, find_mode
-from sampler.posterior.spaces import make_density
-from tests.benchmarks.outsiders import ENDLESS
-from tests.problems import problem_of_many_paths
-from tests.reference_data import load_reference, reference_problem
-from theory import LearningProblem
-from theory.bartlett import WishartChain
+from tests import ROOT
+from tests.benchmarks import gpu_measured as measured
 
-HEADS = {4: (2, 2), 16: (4, 4)}
-WARMUP = {"order_parameters": 60, "upper_weights": 30, "weights": 10}
-PRECISION = {"order_parameters": "float64", "upper_weights": "float32", "weights": "float32"}
-# Differences in float64 between two devices: rounding, magnified by the condition number.
-AGREEMENT = 1e-8
+HERE = ROOT / "tests" / "benchmarks"
+SPACES = tuple(measured.WARMUP)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: the name by which it is kept, and how it is measured."""
+
+    name: str
+    measure: Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under one head; `note` says how to read them."""
+
+    note: str
+    head: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of what is measured.
+
+    cases       (paths, examples)
+    seconds     of sampling or training for each row
+    recipe      of the whole run, and what it changes
+    characters  of the training
+    """
+
+    width: int = 100
+    cases: tuple[tuple[int, int], ...] = ((4, 100), (4, 600), (16, 100), (16, 600))
+    chains: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
+    batches: tuple[int, ...] = (16, 64, 256, 1024, 4096)
+    seconds: float = 4.0
+    further: tuple[str, ...] = ()
+    figure: tuple[int, int, int] = (16, 600, 512)
+    figure_chains: tuple[int, ...] = (4, 64)
+    figure_seconds: float = 60.0
+    characters: int = 400
+    training: tuple[str, ...] = ()
+    training_seconds: float = 120.0
+
+
+SMALL = Sizes(
+    width=10,
+    cases=((4, 100),),
+    chains=(1, 2),
+    batches=(16,),
+    seconds=0.5,
+    further=("--set", "sampler.draws=400", "--set", "sampler.warmup=40"),
+    figure=(4, 100, 12),
+    figure_chains=(2,),
+    figure_seconds=0.5,
+    characters=12,
+    training=("training.widths=16", "training.key_size=4", "training.batch=4",
+              "training.validation_every=20", "training.evaluation_examples=20"),
+    training_seconds=1.0,
+)  # fmt: skip
+
+
+def correctness(sizes: Sizes, folder: Path) -> Iterator[Table]:
+    """Densities, gradients and a whole run, against a processor."""
+    densities = [
+        Row(f"energy {paths} {examples}",
+            partial(measured.energy_row, paths, examples, sizes.width))
+        for paths, examples in sizes.cases
+    ]  # fmt: skip
+    densities += [
+        Row(f"{space} {precision}",
+            partial(measured.density_row, space, precision, *sizes.cases[0], sizes.width))
+        for precision in ("float64", "float32")
+        for space in SPACES
+    ]  # fmt: skip
+    yield Table(
+        "Largest relative differences to a processor at 8 points.",
+        "| density | precision | problem | value | gradient | verdict |",
+        tuple(densities),
+    )
+    yield Table(
+        "The same recipe here and on a processor: largest difference of means in its Monte Carlo "
+        "standard error.",
+        "| recipe | elements | difference |",
+        (Row("quickstart", partial(measured.run_row, "quickstart", folder, sizes.further)),),
+    )
+
+
+def times(sizes: Sizes, folder: Path) -> Iterator[Table]:
+    """Rates of matrices, importance draws and chains."""
+    yield Table(
+        "At most, GFLOP/s.",
+        "| matrix | products | batched Cholesky |",
+        tuple(
+            Row(f"rate {examples}", partial(measured.rate_row, examples))
+            for examples in sorted({examples for _, examples in sizes.cases})
+        ),
+    )
+    yield Table(
+        "Importance draws; GFLOP/s of their Cholesky factors alone.",
+        "| problem | batch | densities per second | GFLOP/s | efficiency | "
+        "effective draws per second |",
+        tuple(
+            Row(f"importance {paths} {examples} {batch}",
+                partial(measured.importance_row, paths, examples, sizes.width, batch))
+            for paths, examples in sizes.cases
+            for batch in sizes.batches
+        ),
+    )  # fmt: skip
+    yield chains_table(sizes, sizes.cases, sizes.chains, sizes.seconds)
+
+
+def figure(sizes: Sizes, folder: Path) -> Iterator[Table]:
+    """Chains at the size of figure 3 of arXiv 2405.15926."""
+    paths, examples, width = sizes.figure
+    wide = replace(sizes, width=width)
+    yield chains_table(wide, ((paths, examples),), sizes.figure_chains, sizes.figure_seconds)
+
+
+def chains_table(
+    sizes: Sizes, cases: tuple[tuple[int, int], ...], chains: tuple[int, ...], seconds: float
+) -> Table:
+    return Table(
+        "NUTS; GFLOP/s of Cholesky factors, inverses and their products alone.",
+        "| space | problem | chains | leapfrog steps per draw | gradients per second | GFLOP/s | "
+        "effective draws per second |",
+        tuple(
+            Row(f"chains {space} {paths} {examples} {sizes.width} {count}",
+                partial(measured.chain_row, space, paths, examples, count, sizes.width, seconds))
+            for space in SPACES
+            for paths, examples in cases
+            for count in chains
+        ),
+    )  # fmt: skip
+
+
+def training(sizes: Sizes, folder: Path) -> Iterator[Table]:
+    """Steps of the training of the published size, on made-up drawings."""
+    row = partial(
+        measured.training_row, sizes.characters, sizes.training_seconds, sizes.training, folder
+    )
+    yield Table(
+        "`runs/one_shot_train_paper.toml`.",
+        "| network | steps measured | ms per step | hours of the whole training |",
+        (Row("training", row),),
+    )
+
+
+PARTS = {"correctness": correctness, "times": times, "figure": figure, "training": training}
 
 
 def main() -> None:
-    """Rates of the device, correctness, chains, importance draws."""
+    """Measure the parts that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu", description=__doc__)
-    parser.add_argument("--width", type=int, default=100, metavar="N")
-    parser.add_argument("--chains", type=int, nargs="+", default=[1, 4, 16, 64, 256, 1024])
-    parser.add_argument("--batches", type=int, nargs="+", default=[16, 64, 256, 1024, 4096])
-    parser.add_argument("--examples", type=int, nargs="+", default=[100, 600])
-    parser.add_argument("--paths", type=int, nargs="+", default=[4, 16], choices=sorted(HEADS))
-    parser.add_argument("--spaces", nargs="+", default=list(WARMUP), choices=list(WARMUP))
-    parser.add_argument("--seconds", type=float, default=4.0, help="of sampling per row")
-    parser.add_argument("--budget", type=float, default=540.0, help="seconds; then no new row")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--out", type=Path, default=HERE, help="folder of GPU.md and its rows")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of each part, before a new row")
+    parser.add_argument("--small", action="store_true", help="sizes for a processor")
     arguments = parser.parse_args()
+    unknown = [name for name in arguments.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"{unknown[0]!r} is no part: use {', '.join(PARTS)}")
     jax.config.update("jax_enable_x64", True)
-    print(f"{jax.devices()[0].device_kind}, jax {jax.__version__}\n")
-    ends = time.monotonic() + arguments.budget
-    for line in rows(arguments):
-        print(line, flush=True)
-        if time.monotonic() > ends:
-            print("the budget is spent; what is missing was not measured")
-            return
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    kept = Kept.read(arguments.out)
+    sizes = SMALL if arguments.small else Sizes()
+    for name in arguments.parts or PARTS:
+        ends = time.monotonic() + 60.0 * arguments.minutes
+        for table in PARTS[name](sizes, arguments.out):
+            kept.measure(name, table, ends)
 
 
-def rows(arguments) -> Iterator[str]:
-    """All lines, in the order of their importance."""
-    cases = [(paths, examples) for paths in arguments.paths for examples in arguments.examples]
-    rates = {}
-    yield "| matrix | products, GFLOP/s | batched Cholesky, GFLOP/s |"
-    yield "|---|---|---|"
-    for examples in arguments.examples:
-        product, cholesky = rates[examples] = (product_rate(examples), cholesky_rate(examples))
-        yield f"| {examples} × {examples}, float64 | {product:.0f} | {cholesky:.0f} |"
-    yield "\n| problem | ln p, relative difference to a processor | gradient | verdict |"
-    yield "|---|---|---|---|"
-    for paths, examples in cases:
-        density, gradient = disagreement(problem(paths, examples, arguments.width))
-        verdict = "agree" if max(density, gradient) <= AGREEMENT else "DISAGREE"
-        name = f"{paths} paths, P = {examples}"
-        yield f"| {name} | {density:.1e} | {gradient:.1e} | {verdict} |"
-    yield (
-        "\n| importance draws | batch | densities per second | share of Cholesky rate | "
-        "efficiency | effective draws per second |"
-    )
-    yield "|---|---|---|---|---|---|"
-    for paths, examples in cases:
-        yield from importance_rows(paths, examples, arguments, rates[examples][1])
-    yield (
-        "\n| space | problem | chains | leapfrog steps per draw | gradients per second | share of "
-        "Cholesky rate | share of product rate | effective draws per second |"
-    )
-    yield "|---|---|---|---|---|---|---|---|"
-    for space in arguments.spaces:
-        for paths, examples in cases:
-            for chains in arguments.chains:
-                yield chain_row(space, paths, examples, chains, arguments, rates[examples])
+class Kept:
+    """Rows of one device, by part and table, in a file and in a text."""
 
+    def __init__(self, folder: Path, rows: dict) -> None:
+        self.folder, self.rows = folder, rows
+        self.device = f"{jax.devices()[0].device_kind}, jax {version('jax')}"
 
-def problem(paths: int, examples: int, width: int) -> LearningProblem:
-    """The published data where they have this size, random ones elsewhere."""
-    if (paths, examples) == (4, 100):
-        return reference_problem(load_reference(), width)
-    rng = np.random.default_rng(1)
-    return problem_of_many_paths(rng, width, examples=examples, heads=HEADS[paths])
+    @classmethod
+    def read(cls, folder: Path) -> "Kept":
+        """What was measured before; SystemExit where it was on another device."""
+        file = folder / "gpu_rows.json"
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+        kept = cls(folder, found["parts"] if found else {})
+        if found and found["device"] != kept.device:
+            raise SystemExit(
+                f"{file} is of {found['device']}, and this is {kept.device}: name another --out"
+            )
+        return kept
 
-
-def timed(function, *arrays, least: float = 0.3) -> float:
-    """Seconds per call, compiled, over at least `least` seconds."""
-    function(*arrays).block_until_ready()
-    calls, started = 0, time.perf_counter()
-    while time.perf_counter() - started < least:
-        function(*arrays).block_until_ready()
-        calls += 1
-    return (time.perf_counter() - started) / calls
-
-
-def batch_of(examples: int) -> int:
-    """Matrices that fill a device: a gigabyte of them, fewer on a processor."""
-    limit = 2**26 if jax.default_backend() == "cpu" else 2**30
-    return max(1, limit // (8 * examples**2))
-
-
-def product_rate(examples: int) -> float:
-    """GFLOP/s of batched products of P × P matrices."""
-    batch = batch_of(examples)
-    matrices = jnp.ones((batch, examples, examples)) / examples
-    seconds = timed(jax.jit(lambda a: a @ a), matrices)
-    return 2e-9 * batch * examples**3 / seconds
-
-
-def cholesky_rate(examples: int) -> float:
-    """GFLOP/s of batched Cholesky factors of P × P matrices."""
-    batch = batch_of(examples)
-    matrix = jnp.eye(examples) + 0.5 / examples
-    seconds = timed(jax.jit(jnp.linalg.cholesky), jnp.tile(matrix, (batch, 1, 1)))
-    return 1e-9 / 3 * batch * examples**3 / seconds
-
-
-def disagreement(learning: LearningProblem) -> tuple[float, float]:
-    """Largest relative differences between this device and a processor, at 8 points."""
-    mode = find_mode(learning, OrderParameterPosterior.of(learning))
-    points = single(mode.point, mode.covariance).draw(8, np.random.default_rng(2))
-    unflatten, chain = mode.coordinates.unflatten, WishartChain.of(learning.architecture)
-
-    def energy_at(point, energy):
-        return energy(factors_at(unflatten(point), chain)[0])
-
-    both = jax.jit(jax.vmap(jax.value_and_grad(energy_at), in_axes=(0, None)))
-    found = []
-    for device in (jax.devices()[0], jax.devices("cpu")[0]):
-        energy = jax.device_put(learning.energy, device)
-        found.append(jax.device_get(both(jax.device_put(points, device), energy)))
-    (value, gradient), (exact_value, exact_gradient) = found
-    return (
-        float(np.max(np.abs(value - exact_value) / np.abs(exact_value))),
-        float(np.max(np.abs(gradient - exact_gradient)) / np.max(np.abs(exact_gradient))),
-    )
-
-
-def importance_rows(paths: int, examples: int, arguments, cholesky: float) -> Iterator[str]:
-    """Densities of the first proposal at every batch size: no adaptation, so that rows compare."""
-    learning = problem(paths, examples, arguments.width)
-    posterior = OrderParameterPosterior.of(learning)
-    mode = find_mode(learning, posterior)
-    proposal = single(mode.point, mode.covariance)
-    stored = posterior.for_batches
-    for batch in arguments.batches:
-        density = partial(stored.log_densities, batch_size=batch)
-        points = proposal.draw(32 * batch, np.random.default_rng(3))
-        density(points)
-        started = time.perf_counter()
-        log_weights = density(points) - proposal.log_density(points)
-        seconds = time.perf_counter() - started
-        weights = np.exp(log_weights - log_weights.max())
-        efficiency = weights.sum() ** 2 / np.sum(weights**2) / len(weights)
-        rate = len(points) / seconds
-        share = rate * examples**3 / 3e9 / cholesky
-        yield (
-            f"| {paths} paths, P = {examples} | {batch} | {rate:.3g} | {share:.2f} | "
-            f"{efficiency:.2g} | {efficiency * rate:.3g} |"
+    def measure(self, part: str, table: Table, ends: float) -> None:
+        """Measure the rows that are missing, until the time is over."""
+        there = self.rows.setdefault(part, {}).setdefault(
+            table.head, {"note": table.note, "rows": {}}
         )
+        print(f"\n{part}: {table.note}\n\n{table.head}", flush=True)
+        for row in table.rows:
+            if row.name not in there["rows"]:
+                if time.monotonic() > ends:
+                    print("the time of this part is over; run it again for the other rows")
+                    break
+                there["rows"][row.name] = row.measure()
+                self.write()
+            print(there["rows"][row.name], flush=True)
 
-
-class Enough(Exception):
-    """Raised by a callback to end the chains."""
-
-
-@dataclass
-class Clock:
-    """Collects overlaps, and ends the chains once they have sampled so many seconds."""
-
-    limit: float
-    drawing_since: float | None = None
-    overlaps: list[np.ndarray] = field(default_factory=list)
-    steps: list[np.ndarray] = field(default_factory=list)
-
-    def __call__(self, chunk: Chunk) -> None:
-        now = time.perf_counter()
-        if chunk.phase == "warmup":
-            return
-        if self.drawing_since is None:  # the first draws were compiled for
-            self.drawing_since = now
-            return
-        self.overlaps.append(chunk.observables["order_parameter"])
-        self.steps.append(chunk.statistics["n_steps"])
-        if now - self.drawing_since > self.limit:
-            raise Enough
-
-
-def chain_row(
-    name: str, paths: int, examples: int, chains: int, arguments, rates: tuple[float, float]
-) -> str:
-    """NUTS for a few seconds after a short warm-up; the worst element of U_1."""
-    settings = ChainSettings(chains=chains, warmup=WARMUP[name], draws=ENDLESS, seed=0)
-    clock = Clock(arguments.seconds)
-    with jax.enable_x64(PRECISION[name] == "float64"):
-        learning = problem(paths, examples, arguments.width).astype(PRECISION[name])
-        space = make_density(name, learning, learning.attended[:2], False)
-        with suppress(Enough):
-            sample_in_chunks(space, NUTS, settings, clock)
-    seconds = time.perf_counter() - clock.drawing_since
-    overlap = np.concatenate(clock.overlaps, axis=1).astype(float)
-    steps = np.concatenate(clock.steps, axis=1)
-    gradients = steps.sum() / seconds
-    case = f"| {name} | {paths} paths, P = {examples} | {chains} | {steps.mean():.0f} "
-    # One gradient: a Cholesky factor, a triangular inverse and its product, beside the assembly.
-    factor, product = gradients * examples**3 / 3e9, gradients * examples**3 * 2e-9
-    shares = f"{factor / rates[1]:.2g} | {product / rates[0]:.2g}"
-    if name == "weights":
-        shares = "– | –"
-    effective = "– (too few draws)"
-    if overlap.shape[1] >= 4:
-        rows, columns = np.tril_indices(overlap.shape[-1])
-        draws = overlap[..., rows, columns]
-        ess = array_stats.ess(draws, chain_axis=0, draw_axis=1, method="mean")
-        effective = f"{np.min(ess) / seconds:.3g}"
-    return f"{case}| {gradients:.3g} | {shares} | {effective} |"
+    def write(self) -> None:
+        """Both files."""
+        text = json.dumps({"device": self.device, "parts": self.rows}, indent=1, ensure_ascii=False)
+        (self.folder / "gpu_rows.json").write_text(text + "\n", encoding="utf-8")
+        lines = [f"# Measured on {self.device}", "", "Written by `make gpu`."]
+        for part, tables in self.rows.items():
+            lines += ["", f"## {part.capitalize()}"]
+            for head, table in tables.items():
+                rule = "|" + "---|" * (head.count("|") - 1)
+                lines += ["", table["note"], "", head, rule, *table["rows"].values()]
+        (self.folder / "GPU.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
