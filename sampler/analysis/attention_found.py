@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from sampler.analysis.attention_table import PRIOR_MEAN
 from sampler.analysis.draws_table import collected_draws, stored_moments, stored_weights
@@ -24,7 +24,7 @@ from sampler.analysis.estimate import (
     mean_of,
     predictor_estimates,
 )
-from sampler.convergence import rank_diagnostics, repetition_diagnostics
+from sampler.convergence import nested_diagnostics, rank_diagnostics, repetition_diagnostics
 from sampler.errors import InputError
 from sampler.recipes.sections import paired
 from sampler.recipes.task_section import UNIFORM
@@ -97,6 +97,13 @@ class AttentionFound:
         return stored_weights(self.draws)
 
     @property
+    def chain_weights(self) -> Float[np.ndarray, " chain"]:
+        """Weights of the chains, of a repetition all alike, up to a common factor."""
+        chains = self.table.sizes["chain"]
+        weights = np.ones(chains) if self.weights is None else self.weights
+        return np.repeat(weights, chains // len(weights))
+
+    @property
     def kind_of_errors(self) -> str:
         """Origin of all errors: the spread of repetitions, or the effective draws of chains."""
         return OF_CHAINS if self.weights is None else OF_REPETITIONS
@@ -122,8 +129,7 @@ class AttentionFound:
                 drawn = table[f"{key}_{layer}"].values[(..., head, *at)]
                 prior = table[f"{key}_{layer}_prior"].values[(..., head, *at)]
                 estimate = mean_of(drawn, self.weights)
-                diagnostics = rank_diagnostics if self.weights is None else repetition_diagnostics
-                r_hat = diagnostics(drawn[..., None])[0, 0]
+                r_hat = self._r_hat(drawn)
                 found.append(
                     HeadNumber(
                         layer,
@@ -139,6 +145,16 @@ class AttentionFound:
                 )
         return found
 
+    def _r_hat(self, drawn: Float[np.ndarray, "chain draw"]) -> float:
+        """R-hat of the kind that chains of this run have."""
+        if self.weights is None:
+            found = rank_diagnostics(drawn[..., None])
+        elif len(self.weights) < len(drawn):
+            found = nested_diagnostics(drawn[..., None], len(self.weights))
+        else:
+            found = repetition_diagnostics(drawn[..., None])
+        return float(found[0, 0])
+
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each number: layer, head, quantity, value, error, R-hat, and the prior's."""
         import pandas
@@ -150,7 +166,7 @@ class AttentionFound:
         of_chains = self.table[f"attention_{layer}"]
         if self.weights is None:
             return of_chains.mean("chain")
-        return of_chains.weighted(xr.DataArray(self.weights, dims="chain")).mean("chain")
+        return of_chains.weighted(xr.DataArray(self.chain_weights, dims="chain")).mean("chain")
 
     def singles(self, layer: int) -> xr.DataArray:
         """Attention of single draws [chain, single, shown_example, head, key, query]."""

@@ -300,7 +300,9 @@ class DrawWeights:
             return cls(np.zeros_like(logs), 0.0, 0.0, float("inf"), "it has no ln p(y | W)")
         shift = float(np.max(logs[known]))
         shares = np.where(known, np.exp(np.where(known, logs, shift) - shift), 0.0)
-        group = np.zeros(len(logs)) if weights is None else np.log(weights)
+        group = np.zeros(len(logs))
+        if weights is not None:
+            group = np.repeat(np.log(weights), len(logs) // len(weights))
         each = (np.where(known, logs, -np.inf) + group[:, None])[known]
         effective = effective_draws(each)
         shape = tail_shape(each) if effective >= FEWEST_EFFECTIVE else float("inf")

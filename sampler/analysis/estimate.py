@@ -39,8 +39,17 @@ class Estimate:
 
 # Weights of repetitions, summing to one, where chains are such; None where they are Markov chains.
 # Draws of a repetition have ancestors in common: its mean counts as one number, whatever their
-# number, and errors come from the spread of these means.
+# number, and errors come from the spread of these means. Neighbouring chains that begin at one
+# point are a repetition together: the error then contains what is left of the starts, and needs no
+# autocorrelation, which short chains do not know.
 RepetitionWeights = Float[np.ndarray, " repetition"] | None
+
+
+def by_repetition(draws: np.ndarray, weights: RepetitionWeights) -> np.ndarray:
+    """Draws [chain, draw, …] as [repetition, draw, …]: those of its chains one after another."""
+    if weights is None:
+        return draws
+    return draws.reshape(len(weights), -1, *draws.shape[2:])
 
 
 def mean_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
@@ -51,7 +60,7 @@ def mean_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
     """
     draws = np.asarray(draws, dtype=np.float64)
     if weights is not None:
-        return _over_repetitions(draws.mean(axis=1), weights)
+        return _over_repetitions(batch_means(draws, weights=weights), weights)
     return Estimate(draws.mean(axis=(0, 1)), mean_mcse(draws), *_spread(batch_means(draws)))
 
 
@@ -89,7 +98,7 @@ def centre_of(draws: np.ndarray, weights: RepetitionWeights = None) -> np.ndarra
     """The mean alone, over chains and draws [chain, draw, …]."""
     if weights is None:
         return np.asarray(draws.mean(axis=(0, 1)))
-    return np.tensordot(weights, draws.mean(axis=1), axes=1)
+    return np.tensordot(weights, batch_means(draws, weights=weights), axes=1)
 
 
 def mean_of_batches(moments: BatchMoments, weights: RepetitionWeights = None) -> Estimate:
@@ -107,7 +116,7 @@ def variance_of_batches(moments: BatchMoments, weights: RepetitionWeights = None
 
 def _over_batches(values: np.ndarray, weights: RepetitionWeights) -> Estimate:
     if weights is not None:
-        return _over_repetitions(values.mean(axis=1), weights)
+        return _over_repetitions(batch_means(values, weights=weights), weights)
     deviations, degrees = _spread(values.reshape(-1, *values.shape[2:]))
     mcse = np.sqrt(np.sum(deviations**2, axis=0))
     return Estimate(values.mean(axis=(0, 1)), mcse, deviations, degrees)
@@ -121,7 +130,7 @@ def batch_means(
     A repetition is one batch.
     """
     if weights is not None:
-        return draws.mean(axis=1)
+        return by_repetition(draws, weights).mean(axis=1)
     size = max(1, draws.shape[1] // batches_per_chain)
     kept = draws[:, : size * (draws.shape[1] // size)]
     shape = (draws.shape[0] * (draws.shape[1] // size), size, *draws.shape[2:])
@@ -203,7 +212,7 @@ def predictor_estimates(
     kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
     flat = kept.mean.reshape(-1, *kept.mean.shape[2:])
     if weights is not None:
-        flat = kept.mean.mean(axis=1)
+        flat = batch_means(kept.mean, weights=weights)
     mean, between = mean_of_batches(kept, weights), variance_of_batches(kept, weights)
     if "predictor_variance" not in moments:
         return PredictorEstimates(mean, between, flat, {})

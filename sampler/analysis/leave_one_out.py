@@ -76,7 +76,8 @@ def pointwise_elpd(
     log_weights, pareto_k = -values, np.full(len(values), np.nan)
     if repetitions is not None:
         with np.errstate(divide="ignore"):  # an evidence may be too small to have a weight
-            log_weights = log_weights + np.log(np.repeat(repetitions, log_likelihood.shape[1]))
+            each = values.shape[1] // len(repetitions)
+            log_weights = log_weights + np.log(np.repeat(repetitions, each))
     if values.shape[1] >= FEWEST_DRAWS:
         from arviz_stats.base import array_stats  # only here: importing it takes long
 

@@ -415,7 +415,11 @@ def gaussian(
         within = moments["predictor_variance"].mean if known else np.zeros_like(kept.mean)
         parts = np.stack([kept.mean, deviations, within], axis=-1)
         count = kept.batch_size * parts.shape[0] * parts.shape[1]
-        batches = parts.reshape(-1, *parts.shape[2:]) if weights is None else parts.mean(axis=1)
+        batches = (
+            parts.reshape(-1, *parts.shape[2:])
+            if weights is None
+            else batch_means(parts, weights=weights)
+        )
     centre, batches = centre.reshape(shape), batches.reshape(len(batches), *shape, 3)
 
     def densities(means: np.ndarray) -> LogDensities:

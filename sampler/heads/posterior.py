@@ -18,7 +18,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from sampler.analysis.draws_table import stored_weights
-from sampler.analysis.estimate import Estimate, RepetitionWeights, bootstrap, mean_of
+from sampler.analysis.estimate import Estimate, RepetitionWeights, bootstrap, by_repetition, mean_of
 from sampler.heads.derivatives import (
     AFTER_EXACT,
     EVIDENCE_SLOPE_EXACT,
@@ -59,6 +59,7 @@ def predictions_of_posterior(
 
     weights  of the chains where they are repetitions
     """
+    overlaps = by_repetition(overlaps, weights)
     size = max(1, overlaps.shape[1] // (BATCHES if weights is None else 1))
     kept = overlaps[:, : size * (overlaps.shape[1] // size)]
     places = places_of(heads, theory.paths.heads)

@@ -21,10 +21,10 @@ from sampler.jobs.memory import available_bytes
 from sampler.mcmc.kept import (
     KEPT_BYTES,
     LOGIT_BYTES,
-    MOST_BATCHES,
     MOST_POINTWISE,
     POINTWISE,
     SELECTED,
+    most_batches,
 )
 from sampler.recipes.limits import OF_ANY_NETWORK
 from sampler.recipes.recipe import Recipe
@@ -178,7 +178,7 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     of_large = SINGLE * draws * tests
     if of_large > KEPT_BYTES:
         of_large = SINGLE * draws * min(SELECTED, tests)
-        of_large += FLOAT * 2 * MOST_BATCHES * settings.chain_count * tests
+        of_large += FLOAT * 2 * most_batches(settings.chain_count) * settings.chain_count * tests
     return FLOAT * draws * whole + large * of_large + min(logits, LOGIT_BYTES)
 
 
@@ -423,7 +423,8 @@ def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> f
     per_draw = speed.draw_seconds(settings.space, sizes, operations, LONGEST_TRAJECTORY)
     draws = settings.chain_count * settings.draws_per_chain * settings.thinning
     if settings.until == "trusted":
-        draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chain_count * FEWEST_TRUSTED)
+        fewest = 2 if settings.superchains else FEWEST_TRUSTED  # of a group, at two checks
+        draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chain_count * fewest)
     warmup = speed.warmup * settings.chain_count * settings.warmup_steps
     if settings.repeated:
         particles = (settings.repetitions + FROM_PRIOR + PILOTS) * settings.particles

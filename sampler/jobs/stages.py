@@ -40,7 +40,7 @@ from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorit
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.stopping import StoppingRule
+from sampler.mcmc.stopping import StoppingRule, first_check
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density, hyper_positions
@@ -353,7 +353,8 @@ def run_chains(
     every, looks = settings.checkpoint_seconds, None
     if settings.until == "trusted":
         most = settings.max_draws, settings.max_minutes
-        looks = StoppingRule(algorithm, collected, *most, judged, settings.weight_draws)
+        first = first_check(settings.chains, settings.superchains)
+        looks = StoppingRule(algorithm, collected, *most, judged, settings.weight_draws, first)
     with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
         earlier = None if keeper is None else keeper.go_on(collected, every, looks)
         listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
@@ -433,6 +434,7 @@ def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainS
         draws=settings.draws_per_chain if draws is None else draws,
         thinning=settings.thinning,
         seed=settings.seed,
+        superchains=settings.superchains,
     )
 
 

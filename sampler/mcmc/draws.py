@@ -12,7 +12,6 @@ from sampler.mcmc.kept import (
     EFFECTIVE,
     KEPT_BYTES,
     LOGIT_BYTES,
-    MOST_BATCHES,
     MOST_THINNED,
     POINTWISE,
     PREDICTOR_VALIDATION,
@@ -22,6 +21,7 @@ from sampler.mcmc.kept import (
     SelectedDraws,
     ThinnedDraws,
     evenly_spaced,
+    most_batches,
 )
 
 
@@ -162,7 +162,7 @@ def _joined(pieces: list[np.ndarray]) -> np.ndarray:
 class _Moments:
     """Sums of draws in batches of equal size, and the draws of some elements.
 
-    The size doubles when there are MOST_BATCHES; an incomplete last batch is left out.
+    The size doubles when there are `most_batches`; an incomplete last batch is left out.
     """
 
     def __init__(self) -> None:
@@ -197,7 +197,8 @@ class _Moments:
             self._seen += 1
 
     def _make_room(self) -> None:
-        if len(self._sums) >= MOST_BATCHES and len(self._sums) % 2 == 0:
+        full = self._sums and len(self._sums) >= most_batches(len(self._sums[0][0]))
+        if full and len(self._sums) % 2 == 0:
             pairs = zip(self._sums[::2], self._sums[1::2], strict=True)
             self._sums = [[one + other for one, other in zip(*p, strict=True)] for p in pairs]
             self._size *= 2

@@ -26,7 +26,8 @@ KEPT_BYTES = 32 * 2**20
 SELECTED = 200
 # Draws of the logit weights of a layer are kept whole up to this size; above it, some of them.
 LOGIT_BYTES = 128 * 2**20
-MOST_BATCHES = 40
+# Batches of a chain at most, and of all chains together where that leaves eight of each.
+MOST_BATCHES, BATCHES_IN_ALL, FEWEST_BATCHES = 40, 640, 8
 # Of what only some draws are wanted, at least half as many of each chain are kept.
 MOST_THINNED = 400
 
@@ -41,6 +42,11 @@ class BatchMoments:
     mean: np.ndarray
     mean_square: np.ndarray
     batch_size: int
+
+
+def most_batches(chains: int) -> int:
+    """Batches of a chain at most: fewer of many chains, so that moments take no more memory."""
+    return min(MOST_BATCHES, max(FEWEST_BATCHES, BATCHES_IN_ALL // chains))
 
 
 @dataclass(frozen=True)

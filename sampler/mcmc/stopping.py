@@ -1,7 +1,8 @@
 """The rule that ends chains: checks at fixed numbers of draws, two in a row of which must pass.
 
 A check applies the diagnostics to the draws so far, with a margin. Checks are at 400 draws a chain
-and whenever that number has grown by 1.3: where chains end depends on their draws alone.
+and whenever that number has grown by 1.3: where chains end depends on their draws alone. Of many
+short chains in groups the first is where all draws would suffice, were they independent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,9 +24,17 @@ PLENTY = 4.0
 JUDGED_FIRST = 50
 
 
-def next_check(done: int, most: int) -> int:
-    """Draws at the next check: the first of 400, 520, 676, 879 … above `done`, `most` at most."""
-    number = FIRST_CHECK
+def first_check(chains: int, superchains: int) -> int:
+    """Draws of each chain at the first check: of groups of chains the fewest that can pass it."""
+    return min(FIRST_CHECK, -(-int(CHECKED_ESS) // chains)) if superchains else FIRST_CHECK
+
+
+def next_check(done: int, most: int, first: int = FIRST_CHECK) -> int:
+    """Draws at the next check: the first of 400, 520, 676, 879 … above `done`, `most` at most.
+
+    first  takes the place of 400
+    """
+    number = first
     while number <= done:
         number = -(-13 * number // 10)
     return min(number, most)
@@ -39,6 +48,8 @@ class InterimVerdict:
     r_hat    the worst; None where it is not known
     ess      the smallest effective sample size, of the quantity `of`; None where it is not known
     finite   whether all draws are finite; a chain that is not stays so
+    limit    of R-hat
+    first    draws at the first check
     """
 
     draws: int
@@ -48,6 +59,8 @@ class InterimVerdict:
     ess: float | None
     of: str
     finite: bool = True
+    limit: float = R_HAT_LIMIT
+    first: int = FIRST_CHECK
 
     @property
     def text(self) -> str:
@@ -62,18 +75,19 @@ class InterimVerdict:
     def is_beyond_draws(self) -> bool:
         """Whether the check failed although there are far more draws than it asks for."""
         known = self.r_hat is not None and self.ess is not None
-        plenty = known and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= R_HAT_LIMIT
+        plenty = known and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= self.limit
         return plenty and not self.passed
 
     def draws_needed(self, most: int) -> int:
         """Draws by which two checks should have passed, if ESS and 1/(R-hat − 1) grow with them."""
         if self.passed:
-            return next_check(self.draws, most)
+            return next_check(self.draws, most, self.first)
         if self.r_hat is None or not self.ess:
             return most
-        factor = max(CHECKED_ESS / self.ess, (self.r_hat - 1.0) / (R_HAT_LIMIT - 1.0))
+        factor = max(CHECKED_ESS / self.ess, (self.r_hat - 1.0) / (self.limit - 1.0))
         needed = int(min(most, self.draws * factor))
-        return next_check(next_check(max(self.draws, needed - 1), most), most)
+        checked = next_check(max(self.draws, needed - 1), most, self.first)
+        return next_check(checked, most, self.first)
 
 
 @dataclass
@@ -84,6 +98,7 @@ class StoppingRule:
     max_minutes   computing time of the draws at most, at the check after it
     judged        whether draws of this name are judged
     fewest_draws  draws of each chain that are wanted whatever is found
+    first         draws of each chain at the first check
     """
 
     algorithm: Algorithm
@@ -92,10 +107,11 @@ class StoppingRule:
     max_minutes: float
     judged: Callable[[str], bool] = lambda name: True
     fewest_draws: int = 1
+    first: int = FIRST_CHECK
     found: list[InterimVerdict] = field(default_factory=list)
 
     def __call__(self, chunk: Chunk) -> None:
-        if chunk.phase == "draws" and chunk.done == next_check(chunk.done - 1, self.max_draws):
+        if chunk.phase == "draws" and chunk.done == self.next_after(chunk.done - 1):
             self.found.append(self.checked(chunk.done))
 
     def checked(self, draws: int) -> InterimVerdict:
@@ -112,7 +128,14 @@ class StoppingRule:
         drawn = (self.collected.statistics["lp"], *self.collected.draws.values())
         finite = all(np.isfinite(values).all() for values in drawn)
         return InterimVerdict(
-            draws, found.passed, self.collected.seconds["draws"], *numbers, of, finite
+            draws,
+            found.passed,
+            self.collected.seconds["draws"],
+            *numbers,
+            of,
+            finite,
+            found.r_hat_limit,
+            self.first,
         )
 
     def judge(self, most: int | None) -> Diagnostics:
@@ -146,7 +169,11 @@ class StoppingRule:
 
     def next_end(self, done: int) -> int:
         """The number of draws at which the next check is; `done` itself where no more are made."""
-        return done if self.ended else next_check(done, self.max_draws)
+        return done if self.ended else self.next_after(done)
+
+    def next_after(self, done: int) -> int:
+        """The number of draws at the first check after `done`."""
+        return next_check(done, self.max_draws, self.first)
 
     @property
     def text(self) -> str:

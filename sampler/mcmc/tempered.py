@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from sampler.mcmc.algorithm import Algorithm, Judgement
+from sampler.mcmc.algorithm import SUPERCHAIN, Algorithm, Judgement
 
 # The error of a logarithm is the relative error of its argument only where that is small.
 LARGEST_ERROR = 0.3
@@ -155,7 +155,13 @@ def log_mean(logs: Float[np.ndarray, " repetition"]) -> tuple[float, float]:
 
 
 def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " repetition"] | None:
-    """Weights of repetitions, in proportion to their evidence; None where chains are no such."""
+    """Weights of repetitions, in proportion to their evidence; None where chains are no such.
+
+    Groups of chains with one start are repetitions, too, of equal weight.
+    """
+    if SUPERCHAIN in statistics:
+        groups = int(np.max(statistics[SUPERCHAIN])) + 1
+        return np.full(groups, 1.0 / groups)
     if "ancestor" not in statistics:
         return None
     logs = np.asarray(statistics["log_evidence"])[:, 0]

@@ -33,8 +33,7 @@ def draw_attention(run: RunResults) -> Figure | None:
         for head in np.flatnonzero(found.table[f"learned_{layer}"].values)
     ]
     shown = heads[:MOST_HEADS]
-    chains = found.table.sizes["chain"]
-    order = np.arange(chains) if found.weights is None else np.argsort(-found.weights)
+    order = np.argsort(-found.chain_weights, kind="stable")
     chains = order[:MOST_CHAINS].tolist()
     panels = [panels_of(found, layer, head, chains) for layer, head in shown]
     columns = max(map(len, panels))
