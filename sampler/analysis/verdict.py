@@ -177,7 +177,7 @@ def limits_sentence(diagnostics: Diagnostics) -> str:
     """The worst of every diagnostic over all quantities."""
     draws, judged = diagnostics.chains * diagnostics.draws, diagnostics.quantities.values()
     parts = [
-        f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {diagnostics.r_hat_limit})",
+        f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {diagnostics.r_hat_limit:.5g})",
         f"effective sample size at least {count(worst(judged, 'ess_bulk', min))} in the bulk and "
         f"{count(worst(judged, 'ess_tail', min))} in the tails (limit {ESS_LIMIT:.0f})",
     ]
@@ -191,6 +191,9 @@ def limits_sentence(diagnostics: Diagnostics) -> str:
     elif "bfmi" in found:
         parts.append("the draws are independent")
     counted = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
+    if diagnostics.groups:
+        counted += f" in {diagnostics.groups} groups of one start"
+        parts.append("R-hat is nested, errors are those of the groups")
     if "ancestors" in found:
         counted = f"{diagnostics.chains} repetitions of {diagnostics.draws} particles"
         parts.append("errors are those of the repetitions")

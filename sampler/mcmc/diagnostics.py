@@ -58,7 +58,8 @@ class Diagnostics:
     """Verdict ("pass" or "fail"), the reasons for a failure, remarks, and numbers.
 
     `numbers` are those of the algorithm: of Hamiltonian chains BFMI, divergences and their like.
-    `warning` is said before everything else, whatever the verdict.
+    `warning` is said before everything else, whatever the verdict; `groups` of chains that begin at
+    one point are 0 where each begins at its own.
     """
 
     verdict: str
@@ -70,6 +71,7 @@ class Diagnostics:
     numbers: Mapping[str, Any]
     r_hat_limit: float = R_HAT_LIMIT
     warning: str = ""
+    groups: int = 0
 
     @property
     def passed(self) -> bool:
@@ -138,6 +140,7 @@ def diagnose(
         numbers=found.numbers,
         r_hat_limit=limits.r_hat,
         warning=found.warning,
+        groups=groups,
     )
 
 

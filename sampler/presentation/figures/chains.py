@@ -27,6 +27,7 @@ RANK_BINS, ENERGY_BINS, BINS = 20, 40, 30
 MOST_LAGS = 40
 POINTS = 10  # of a curve of effective sample sizes
 MOST_POINTS = 2000  # of a chain or of a cloud; of more every so many are drawn
+MOST_LINES, MOST_LABELS = 64, 16  # chains that have a line, and a label
 MOST_ELEMENTS = 4  # of U_1 beside each other
 SHOWN = (0.25, 99.75)  # per cent of the draws; the rest would take most of the axis
 
@@ -35,9 +36,10 @@ Series = Mapping[str, np.ndarray]
 RankPanels = Sequence[tuple[str, np.ndarray] | None]
 
 
-def chain_marks(chain: int) -> dict[str, str]:
-    """Return colour and label of a chain, the same in every figure."""
-    return {"color": style.CHAINS[chain % len(style.CHAINS)], "label": f"chain {chain}"}
+def chain_marks(chain: int) -> dict[str, str | None]:
+    """Return colour and label of a chain, the same in every figure; of many, few have a label."""
+    label = f"chain {chain}" if chain < MOST_LABELS else None
+    return {"color": style.CHAINS[chain % len(style.CHAINS)], "label": label}
 
 
 def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
@@ -80,7 +82,7 @@ def _draw_rank_panel(ax: Axes, draws: np.ndarray) -> None:
     edges = np.linspace(0.0, 1.0, bins + 1)
     low, high = binom.ppf([0.025, 0.975], length, 1.0 / bins) / expected
     ax.axhspan(low, high, color=style.EXPECTED, zorder=0, label=INDEPENDENT)
-    for chain, counts in enumerate(rank_histogram(draws, bins)):
+    for chain, counts in enumerate(rank_histogram(draws, bins)[:MOST_LINES]):
         ax.stairs(counts / expected, edges, baseline=None, linewidth=1.0, **chain_marks(chain))
     ax.set(xlim=(0.0, 1.0), xlabel="rank / draws")
     # The ends of neighbouring panels would touch.
@@ -105,18 +107,18 @@ def order_parameter_ranks(run: RunResults) -> Figure | None:
     draws = run.order_parameter_draws
     if draws is None:
         return None
-    names = run.path_names
+    names, values = run.path_names, run.by_start(draws.values)
     every = len(names) <= LARGEST_EVERY
     columns = len(names) if every else min(4, int(np.ceil(np.sqrt(len(names)))))
     title = "Ranks of $U_1$" if every else "Ranks of the diagonal of $U_1$"
-    return draw_ranks(matrix_panels(draws.values, names), columns, title, run.setting)
+    return draw_ranks(matrix_panels(values, names), columns, title, run.setting)
 
 
 def predictor_ranks(run: RunResults) -> Figure | None:
     """Draw the ranks of f at a few test examples, where no order parameter is sampled."""
     if run.order_parameter_draws is not None or run.drawn("predictor") is None:
         return None
-    values = run.drawn("predictor").values
+    values = run.by_start(run.drawn("predictor").values)
     flat = values.reshape(*values.shape[:2], -1)
     chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
     outputs = flat.shape[2] // values.shape[2]
@@ -190,12 +192,12 @@ def draw_energy(run: RunResults) -> Figure | None:
     kept, or nothing else of the draws can be judged.
     """
     found = run.drawn("energy", "sample_stats")
-    if found is None or not run.slowest_series:
+    if found is None or not run.slowest_series or found.shape[1] == 1:
         return None
-    energy = np.asarray(found.values, np.float64)
-    centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
+    energy, grouped = np.asarray(found.values, np.float64), run.has_groups
+    centred = (energy - energy.mean(axis=None if grouped else 1, keepdims=True)).ravel()
     changes = np.diff(energy, axis=1).ravel()
-    bfmi = bfmi_of(energy)
+    bfmi = bfmi_of(energy, grouped)
     figure = style.new_figure(style.WIDTH, 3.8, "Energy of the sampler", run.setting)
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
@@ -210,7 +212,8 @@ def draw_energy(run: RunResults) -> Figure | None:
     for chain, value in enumerate(bfmi):
         right.plot(value, chain, "o", color=chain_marks(chain)["color"])
     right.axvline(BFMI_LIMIT, color=style.GREY, linestyle=":", label=f"limit {BFMI_LIMIT:g}")
-    right.set_yticks(range(len(bfmi)), [f"chain {chain}" for chain in range(len(bfmi))])
+    names = ["all chains"] if grouped else [f"chain {chain}" for chain in range(len(bfmi))]
+    right.set_yticks(range(len(bfmi))[:MOST_LINES], names[:MOST_LINES])
     right.set(xlabel="E-BFMI", xlim=(0.0, None), ylim=(len(bfmi) - 0.5, -0.5))
     style.legend_below(figure, columns=3)
     return figure
@@ -236,7 +239,7 @@ def draw_traces(series: Series, setting: str) -> Figure:
 def _draw_trace(trace: Axes, histogram: Axes, values: np.ndarray) -> None:
     every = -(-values.shape[1] // MOST_POINTS)
     edges = np.histogram_bin_edges(values, BINS)
-    for chain, one in enumerate(values):
+    for chain, one in enumerate(values[:MOST_LINES]):
         marks, draws = chain_marks(chain), np.arange(0, len(one), every)
         (line,) = trace.plot(draws, one[::every], linewidth=0.5, alpha=0.7, **marks)
         line.set_rasterized(True)
@@ -307,11 +310,18 @@ def _elements(draws: np.ndarray) -> list[tuple[int, int]]:
     return [(int(i), int(i)) for i in np.sort(np.argsort(-size, kind="stable")[:MOST_ELEMENTS])]
 
 
-def of_series(draw: Callable[[Series, str], Figure]) -> Callable[[RunResults], Figure | None]:
-    """Apply a drawing to the slowest numbers of function space; None where none can be judged."""
+def of_series(
+    draw: Callable[[Series, str], Figure], in_order: bool = False
+) -> Callable[[RunResults], Figure | None]:
+    """Apply a drawing to the slowest numbers of function space; None where none can be judged.
+
+    in_order  whether it needs long chains, and not the draws of chains with one start together
+    """
 
     def of_run(run: RunResults) -> Figure | None:
-        return draw(run.slowest_series, run.setting) if run.slowest_series else None
+        if not run.slowest_series or (in_order and run.has_groups):
+            return None
+        return draw(run.slowest_series, run.setting)
 
     return of_run
 
@@ -353,7 +363,7 @@ PREDICTOR_RANKS = style.FigureEntry(
     section="diagnostics",
 )
 ESS_EVOLUTION = style.FigureEntry(
-    of_series(draw_ess_evolution),
+    of_series(draw_ess_evolution, in_order=True),
     "Effective sample size as the draws come in. It grows in proportion where the chains mix; "
     "a curve that flattens has not seen everything.",
     "Lines: effective sample size in bulk and tails against the number of draws, for log "
@@ -361,7 +371,7 @@ ESS_EVOLUTION = style.FigureEntry(
     section="diagnostics",
 )
 AUTOCORRELATION = style.FigureEntry(
-    of_series(draw_autocorrelation),
+    of_series(draw_autocorrelation, in_order=True),
     "Autocorrelation of the slowest elements. The sooner it falls into the grey band, the more "
     "a draw is worth.",
     "Lines: autocorrelation against lag for log posterior, predictor and U₁, with the range "
