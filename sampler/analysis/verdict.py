@@ -188,7 +188,7 @@ def limits_sentence(diagnostics: Diagnostics) -> str:
             f"{found['divergences']} of {draws} draws diverged "
             f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
         ]
-    elif "bfmi" in found:
+    elif "bfmi" in found and not diagnostics.groups:
         parts.append("the draws are independent")
     counted = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
     if diagnostics.groups:

@@ -24,6 +24,7 @@ from sampler.analysis.draws_table import (
     stored_selected,
     stored_statistics,
 )
+from sampler.analysis.estimate import by_repetition
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
@@ -36,11 +37,12 @@ from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.jobs.theories_at_draws import theories_at_draws
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
+from sampler.mcmc.algorithm import ALGORITHMS, SUPERCHAIN, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule, first_check
+from sampler.mcmc.tempered import repetition_weights
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density, hyper_positions
@@ -406,6 +408,9 @@ def evidence_of_draws(
         if settings.precision != "float64":
             density = problem.density(settings.space, "float64", False)
         positions = stored_positions(draws, problem.learning)
+        if settings.superchains:  # whose chains are too short for halves, by themselves
+            groups = repetition_weights({SUPERCHAIN: chain_settings(settings).starts})
+            positions = {name: by_repetition(v, groups) for name, v in positions.items()}
         return bridge_evidence(density, positions, settings.seed)
 
 

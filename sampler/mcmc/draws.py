@@ -12,7 +12,6 @@ from sampler.mcmc.kept import (
     EFFECTIVE,
     KEPT_BYTES,
     LOGIT_BYTES,
-    MOST_THINNED,
     POINTWISE,
     PREDICTOR_VALIDATION,
     PREDICTORS,
@@ -22,6 +21,7 @@ from sampler.mcmc.kept import (
     ThinnedDraws,
     evenly_spaced,
     most_batches,
+    most_thinned,
 )
 
 
@@ -49,7 +49,7 @@ class DrawCollector:
         for name, values in chunk.observables.items():
             values = rounded(name, values)
             if name in (PREDICTOR_VALIDATION, EFFECTIVE) and name not in self._running:
-                self._running[name] = _Thinned()
+                self._running[name] = _Thinned(most_thinned(len(values)))
             if name in self._running:
                 self._running[name].add(values)
                 continue
@@ -229,7 +229,7 @@ class _Moments:
 class _Thinned:
     """Every draw whose number is a multiple of a stride, which doubles when they are too many."""
 
-    def __init__(self, most: int = MOST_THINNED) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
         self._stride = 1
         self._seen = 0

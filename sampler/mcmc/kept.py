@@ -28,8 +28,9 @@ SELECTED = 200
 LOGIT_BYTES = 128 * 2**20
 # Batches of a chain at most, and of all chains together where that leaves eight of each.
 MOST_BATCHES, BATCHES_IN_ALL, FEWEST_BATCHES = 40, 640, 8
-# Of what only some draws are wanted, at least half as many of each chain are kept.
-MOST_THINNED = 400
+# Of what only some draws are wanted, at least half as many of each chain are kept; of many chains
+# half as many as make the second number in all.
+MOST_THINNED, THINNED_IN_ALL = 400, 6400
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class BatchMoments:
 def most_batches(chains: int) -> int:
     """Batches of a chain at most: fewer of many chains, so that moments take no more memory."""
     return min(MOST_BATCHES, max(FEWEST_BATCHES, BATCHES_IN_ALL // chains))
+
+
+def most_thinned(chains: int) -> int:
+    """Draws of a chain that are kept at most, of what only some draws are wanted."""
+    return min(MOST_THINNED, max(2, THINNED_IN_ALL // chains))
 
 
 @dataclass(frozen=True)
