@@ -159,7 +159,7 @@ def solve(
 def sample(
     task: ChosenTask, network: ChosenNetwork, *,
     space: Literal['auto', 'order_parameters', 'upper_weights', 'hidden_weights', 'weights', 'attention'] = 'auto',
-    algorithm: str = 'auto', chains: int = 4, warmup: int | None = None,
+    algorithm: str = 'auto', chains: int = 4, superchains: int = 0, warmup: int | None = None,
     until: Literal['trusted', 'draws'] | None = None,
     draws: int | Mapping[Literal['order_parameters', 'upper_weights', 'hidden_weights', 'weights', 'attention'], int] | None = None,
     max_draws: int = 20000, max_minutes: float = 60.0, thinning: int = 1, seed: int = 0,
