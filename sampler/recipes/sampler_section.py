@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from sampler.mcmc.algorithm import ALGORITHMS, refused_groups
 from sampler.recipes.limits import DEFAULT_WARMUP, OF_ANY_NETWORK, draws_or_table
@@ -133,7 +133,7 @@ class SamplerSection(Section):
 
     @field_validator("superchains")
     @classmethod
-    def groups_are_equal(cls, value: int, found: ValidationInfo) -> int:
+    def groups_are_equal(cls, value: int, found: Any) -> int:
         refused = refused_groups(found.data.get("chains", value), value)
         if refused:
             raise ValueError(refused)
