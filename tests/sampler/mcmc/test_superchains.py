@@ -206,9 +206,9 @@ def test_bfmi_of_short_chains_is_one_number(rng):
 
 
 def test_checks_of_short_chains_begin_where_all_draws_could_suffice():
-    assert first_check(4, 0) == FIRST_CHECK == first_check(4, 2)
-    for chains in (64, 256, 1024):
-        first = first_check(chains, GROUPS)
+    assert first_check(4, 0) == FIRST_CHECK
+    for chains in (4, 64, 256, 1024):
+        first = first_check(chains, 2)
         assert chains * first >= CHECKED_ESS > chains * (first - 1)
     checks = [first_check(1024, GROUPS)]
     while len(checks) < 6:
@@ -251,8 +251,7 @@ GROUPED = ChainSettings(chains=12, warmup=7, draws=6, superchains=3)
 KINDS = {"hmc": StaticHmc(leapfrog_steps=5), "split_hmc": SplitHmc()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("space", ["order_parameters", "weights"])
+@pytest.mark.parametrize(("kind", "space"), [("split_hmc", "order_parameters"), ("hmc", "weights")])
 def test_chains_of_a_group_begin_at_one_point_and_part(kind, space, problem, density):
     learning, test = problem
     if space == "weights":  # whose mode is not known
@@ -267,7 +266,7 @@ def test_chains_of_a_group_begin_at_one_point_and_part(kind, space, problem, den
     found = []
     sample_in_chunks(density, algorithm, replace(GROUPED, warmup=1), found.append)
     first = found[1].statistics
-    assert len(np.unique(first["lp"][:, 0])) == 12
+    assert len(np.unique(first["energy"][:, 0])) == 12  # with a momentum of its own each
     np.testing.assert_array_equal(first[SUPERCHAIN][:, 0], GROUPED.starts)
 
 
