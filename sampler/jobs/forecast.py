@@ -417,14 +417,13 @@ def value_theory_seconds(recipe: Recipe, task: Task, sizes: Sizes) -> float:
 
 def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> float:
     """Seconds of chains by the settings in force, or of importance draws."""
-    settings = recipe.sampler
+    settings, operations = recipe.sampler, gradient_operations(recipe, task, sizes)
     speed = speed_of(settings.space, settings.algorithm)
-    operations = gradient_operations(recipe, task, sizes)
     per_draw = speed.draw_seconds(settings.space, sizes, operations, LONGEST_TRAJECTORY)
     draws = settings.chain_count * settings.draws_per_chain * settings.thinning
     if settings.until == "trusted":
-        fewest = 2 if settings.superchains else FEWEST_TRUSTED  # of a group, at two checks
-        draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chain_count * fewest)
+        of_long = 0 if settings.superchains else settings.chain_count * FEWEST_TRUSTED
+        draws = max(EFFECTIVE_DRAWS * speed.draws, of_long)
     warmup = speed.warmup * settings.chain_count * settings.warmup_steps
     if settings.repeated:
         particles = (settings.repetitions + FROM_PRIOR + PILOTS) * settings.particles

@@ -54,7 +54,7 @@ class ChainSettings:
 
 
 def refused_groups(chains: int, superchains: int) -> str:
-    """Why so many chains cannot stand in so many groups, with the remedy; empty where they can."""
+    """The reason why chains cannot stand in so many groups, with the remedy; empty if they can."""
     if superchains == 0:
         return ""
     if superchains == 1:
