@@ -25,7 +25,9 @@ from scipy.stats import norm, t
 import sampler
 from sampler.analysis.draws_table import stored_draws
 from sampler.analysis.estimate import mean_of, variance_of
+from sampler.api.posterior import posed as pose
 from sampler.api.posterior import task_and_network
+from sampler.api.results import problem_of
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.tempered import repetition_weights
 from sampler.presentation import style
@@ -99,8 +101,9 @@ def sampled(name: str, seed: int, settings: dict) -> dict:
 def exact(name: str) -> dict:
     """Means by the trapezoidal rule over two coordinates, and what the doubled spacing changes."""
     with jax.enable_x64(True):
-        density = sampler.log_density(*posed(name))
-        fit = density.density.mode
+        problem = problem_of(*pose(*posed(name), "order_parameters", None))
+        density = problem.flat_density("order_parameters")
+        fit = problem.density("order_parameters", "float64", False).mode
         reach = WIDTH * np.sqrt(np.diagonal(np.asarray(fit.covariance)))
         axes = np.linspace(np.asarray(fit.point) - reach, np.asarray(fit.point) + reach, GRID).T
         points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
