@@ -196,9 +196,9 @@ record(folder, "short_chains", numbers, made_by="python runs/short_chains.py",
 
 # %%
 PANELS = {
-    "coverage": f"coverage of {LEVEL:.0%} intervals",
-    "gradients of a chain": "gradients of one chain",
-    "gradients": "gradients of all chains",
+    "coverage": f"coverage of {LEVEL:.0%}",
+    "gradients of a chain": "gradients of a chain",
+    "gradients": "gradients in all",
 }
 with style.figure_style():
     figure = style.new_figure(style.WIDTH, 3.2, "256 short chains and four long ones")
