@@ -121,7 +121,8 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.check import check_recipe
     from sampler.recipes.training_recipe import load_any_recipe
 
-    print(check_recipe(load_any_recipe(arguments.recipe, arguments.overrides)))
+    recipe = load_any_recipe(arguments.recipe, arguments.overrides)
+    print(check_recipe(recipe, arguments.device))
     return ExitCode.OK
 
 

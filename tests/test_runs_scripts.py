@@ -41,6 +41,7 @@ NEEDS_IMAGES = pytest.mark.skipif(
 MARKS = {
     "compressed_paths.py": [pytest.mark.slow, pytest.mark.long, NEEDS_IMAGES],
     "copy_head.py": [pytest.mark.slow, pytest.mark.long],
+    "device_sizes.py": [pytest.mark.slow],
     "heads_study.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
     "hand_written.py": [pytest.mark.slow, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow, pytest.mark.long],
@@ -68,6 +69,7 @@ MARKS = {
 SIZES = {
     "compressed_paths.py": ["A"],
     "copy_head.py": ["2"],
+    "device_sizes.py": ["a million training examples"],
     "heads_study.py": ["look_up_2x4_0"],
     "hand_written.py": ["1"],
     "one_shot_trainings.py": ["F"],

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -423,7 +424,8 @@ class LearningProblem:
                 f"labels have shape {self.labels.shape}: need {arch.outputs} outputs per example"
             )
         for name, values in (("attended inputs", self.attended), ("labels", self.labels)):
-            if not np.all(np.isfinite(values)):
+            traced = isinstance(values, jax.core.Tracer)  # of which only the shape is known
+            if not traced and not np.all(np.isfinite(values)):
                 raise ValueError(f"{name} contain values that are not finite; remove them")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise ValueError(f"temperature = {self.temperature!r}: must be positive and finite")
@@ -471,8 +473,10 @@ class LearningProblem:
     @cached_property
     def energy(self) -> LabelEnergy:
         """E(U_1) of these labels at this temperature; its path kernels are computed once."""
-        # Outside of any trace: what is kept must not belong to a function that is being compiled.
-        with jax.ensure_compile_time_eval():
+        # Outside of any trace: what is kept must not belong to a function that is being compiled,
+        # unless the problem itself does.
+        traced = isinstance(self.attended, jax.core.Tracer)
+        with nullcontext() if traced else jax.ensure_compile_time_eval():
             kernels = path_kernels(self.attended, None, self.architecture)
         return LabelEnergy(kernels, self.labels, self.temperature, self.residual)
 

@@ -18,6 +18,9 @@ ablation      the heads of a trained model removed one by one
 joint         the heads of a trained model removed together
 choice        what sampling costs by sizes, and the space and algorithm that follow
 memory        bytes that this process may have
+work          gradients, draws and operations of sampling, by sizes
 forecast      time and memory of a recipe, before anything is built
+compiled      programs of a run compiled from shapes, and their sizes by XLA's analysis
+cards         accelerators by their published numbers, and times at their limits
 check         sizes, settings and costs of a recipe, without running it
 """

@@ -253,18 +253,24 @@ class Speed:
         """Seconds of one step of a trajectory, its gradient being one of so many operations."""
         return LATENCY + operations / self.rate + sizes.moved_numbers(space) / MOVED_RATE
 
-    def draw_seconds(
-        self, space: str, sizes: Sizes, operations: int, longest: float = math.inf
-    ) -> float:
-        """Seconds of one draw, of at most so many gradients of so many operations each."""
-        gradients = min(self.gradients_needed(sizes) / self.draws, longest)
-        seconds = gradients * self.gradient_seconds(space, sizes, operations)
-        return seconds + sizes.observation_operations(space) / OBSERVED_RATE
+    def gradients_of_draw(self, sizes: Sizes, longest: float = math.inf) -> float:
+        """Gradients of one draw, `longest` at most."""
+        return min(self.gradients_needed(sizes) / self.draws, longest)
+
+    def observation_seconds(self, space: str, sizes: Sizes) -> float:
+        """Seconds in which one draw is read off."""
+        return sizes.observation_operations(space) / OBSERVED_RATE
+
+    def draw_seconds(self, space: str, sizes: Sizes) -> float:
+        """Seconds of one draw."""
+        gradient = self.gradient_seconds(space, sizes, sizes.gradient_operations(space))
+        return self.gradients_of_draw(sizes) * gradient + self.observation_seconds(space, sizes)
 
     def seconds(self, space: str, sizes: Sizes, warmup: int) -> float:
         """Predicted time to `EFFECTIVE_DRAWS` effective draws, with so many steps of warm-up."""
-        one = self.draw_seconds(space, sizes, sizes.gradient_operations(space))
-        return self.start + self.draws_worth(warmup, MEASURED_CHAINS) * one
+        return self.start + self.draws_worth(warmup, MEASURED_CHAINS) * self.draw_seconds(
+            space, sizes
+        )
 
     def draws_worth(self, warmup: int, chains: int) -> float:
         """Draws that cost as much as warm-up and `EFFECTIVE_DRAWS` effective draws."""

@@ -16,8 +16,9 @@ import numpy as np
 
 from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
 from sampler.errors import InputError, Verbatim
-from sampler.jobs.choice import ATTENDING, EFFECTIVE_DRAWS, Sizes, speed_of
+from sampler.jobs.choice import Sizes, speed_of
 from sampler.jobs.memory import available_bytes
+from sampler.jobs.work import gradient_operations, sampling_work
 from sampler.mcmc.kept import (
     KEPT_BYTES,
     LOGIT_BYTES,
@@ -251,17 +252,8 @@ PRODUCTS_OF_START, PRODUCTS_OF_EIGENVALUE = {True: 50, False: 300}, {True: 80, F
 PRODUCT_OVERHEAD = 0.01  # seconds of a product whatever its size
 DENSE_RATE, PRODUCT_RATE = 1.5e10, 1.6e10  # operations of Hessians, and of products, per second
 TWO_CORES = 1.6  # faster than one, of chains side by side
-FEWEST_TRUSTED = 520  # draws of a chain at the second check
 EARLIER_COMPILED = 0.15  # of a compilation is left where an earlier point had equal shapes
 DATA_RATE = 2e8  # bytes of inputs and attention matrices made or read per second
-LONGEST_TRAJECTORY = 1023.0  # leapfrog steps
-# Repetitions from the prior alone that tempered particles are held against, pilots of both starts,
-# and draws of NUTS that cost about as much as a particle on its way.
-FROM_PRIOR, PILOTS, DRAWS_OF_PARTICLE = 4, 2, 3.0
-# Gradients of a particle on its way, by the form of learned heads: so many, times P 𝒯^{−1/4}. They
-# vary by a factor of two from one data set to the next.
-OF_LEARNED = {"full": 1.5, "low_rank": 1.5, "positions": 0.2}
-DESCENDING = 12000  # gradients of the search for modes
 AT_ONE_ATTENTION = 0.4  # seconds of all theories at one draw of attention
 OUTSIDE_START = 12.0  # seconds of compilation of a network outside the theory
 REFERENCE_SECONDS = 0.0064  # of the operations of `machine_seconds`
@@ -419,54 +411,15 @@ def sampling_seconds(recipe: Recipe, task: Task, sizes: Sizes, first: bool) -> f
     """Seconds of chains by the settings in force, or of importance draws."""
     settings, operations = recipe.sampler, gradient_operations(recipe, task, sizes)
     speed = speed_of(settings.space, settings.algorithm)
-    per_draw = speed.draw_seconds(settings.space, sizes, operations, LONGEST_TRAJECTORY)
-    draws = settings.chain_count * settings.draws_per_chain * settings.thinning
-    if settings.until == "trusted":
-        of_long = 0 if settings.superchains else settings.chain_count * FEWEST_TRUSTED
-        draws = max(EFFECTIVE_DRAWS * speed.draws, of_long)
-    warmup = speed.warmup * settings.chain_count * settings.warmup_steps
-    if settings.repeated:
-        particles = (settings.repetitions + FROM_PRIOR + PILOTS) * settings.particles
-        draws, warmup = DRAWS_OF_PARTICLE * particles, 0.0
-        if task.learned is not None:
-            each = OF_LEARNED[task.learned.form] * task.train.examples
-            gradients = DESCENDING + each * recipe.posterior.temperature**-0.25 * particles
-            second = speed.gradient_seconds(settings.space, sizes, operations)
-            theories = 0 if recipe.network.is_infinite else settings.attention_theories
-            return speed.start + gradients * second / TWO_CORES + theories * AT_ONE_ATTENTION
+    work = sampling_work(recipe, sizes, task.learned)
+    seconds = work.gradients * speed.gradient_seconds(settings.space, sizes, operations)
+    seconds += work.draws * speed.observation_seconds(settings.space, sizes)
+    if settings.repeated and task.learned is not None:
+        theories = 0 if recipe.network.is_infinite else settings.attention_theories
+        return speed.start + seconds / TWO_CORES + theories * AT_ONE_ATTENTION
     start = speed.start if recipe.fits_theory else OUTSIDE_START
     start *= 1.0 if first else EARLIER_COMPILED
-    return start + (warmup + draws) * per_draw / TWO_CORES
-
-
-def gradient_operations(recipe: Recipe, task: Task, sizes: Sizes) -> int:
-    """Operations of one gradient of the log posterior, leading order."""
-    if recipe.fits_theory:
-        return sizes.gradient_operations(recipe.sampler.space)
-    each, more = ATTENDING * sizes.attending, 0
-    if recipe.sampler.space == "hidden_weights":
-        more, sizes = sizes.readout_operations, sizes.with_units_as_outputs
-    each += token_operations(task, sizes)
-    return 6 * (task.train.examples * each + more)
-
-
-def token_operations(task: Task, sizes: Sizes) -> int:
-    """Products of one example that is followed token by token, leading order.
-
-    Every token meets the values of all heads, T H N_l N_{l+1}, and is mixed with all others,
-    T² H N_{l+1}; a hypernetwork mixes twice and has the outputs of its heads besides. Every token
-    meets all weights of MLPs.
-    """
-    network, tokens, layer = sizes.architecture, task.train.tokens, 0
-    widths = network.widths
-    total = tokens * (network.channels * widths[0] + sizes.added)
-    for is_pair in task.pairs:
-        heads = network.heads[layer]
-        mixing = tokens**2 * heads * widths[layer + 1]
-        for step in range(1 + is_pair):
-            total += tokens * heads * widths[layer + step] * widths[layer + step + 1] + mixing
-        layer += 1 + is_pair
-    return total + network.outputs * widths[-1]
+    return start + seconds / TWO_CORES
 
 
 # --- both
@@ -489,12 +442,13 @@ class Forecast:
         return {"memory_bytes": memory, "seconds": {**vars(self.times), "all": self.times.whole}}
 
 
-def forecast(runs: Sequence[TimedRun], task: Task) -> Forecast:
-    """Forecast of these runs. Raises InputError where one of them exceeds the memory."""
+def forecast(runs: Sequence[TimedRun], task: Task, here: bool = True) -> Forecast:
+    """Forecast of these runs. Raises InputError where one made here exceeds the memory."""
     largest: list[Part] = []
     for run in runs:
         parts = memory_parts(run.recipe, task, run.sizes, run.share > 0.0)
-        refuse_what_does_not_fit(parts)
+        if here:
+            refuse_what_does_not_fit(parts)
         largest = max(largest, parts, key=peak_bytes)
     times = predicted_times(runs, task, machine_seconds())
     return Forecast(tuple(largest), available_bytes(), times)

@@ -18,10 +18,10 @@ import numpy as np
 from sampler.analysis.draws_table import is_judged
 from sampler.devices import side_by_side
 from sampler.errors import InputError
-from sampler.jobs.forecast import FROM_PRIOR
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay
+from sampler.jobs.work import FROM_PRIOR
 from sampler.mcmc.chunks import CHUNK_DRAWS, OBSERVATION_STREAM, Chunk
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector, rounded

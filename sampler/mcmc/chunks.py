@@ -238,6 +238,29 @@ def sample_in_chunks(
             length = _next_length(length, seconds, capacity)
 
 
+def programs_of_chains(density: Density, algorithm: Algorithm, settings: ChainSettings):
+    """Draws that a chunk may hold, and the programs of chains on one device with their arguments.
+
+    Everything may consist of shapes alone, as `jax.eval_shape` makes them.
+    """
+    chain = algorithm.prepared(density, settings)
+    mesh = Mesh(np.array(devices_for(1)), (DEVICE,))
+    state = start_chains.eval_shape(chain, settings.chains, jax.random.key(0), density)
+    chain_keys = jax.random.split(jax.random.key(0), settings.chains)
+    seen = _observables.eval_shape(state, chain_keys, 0, density, chain)
+    capacity = _capacity(seen, chain_keys, density, mesh)
+    steps = Steps(chain, algorithm.summed, settings.thinning)
+    found = {
+        "chunk": (partial(advance, steps, capacity, mesh), state, chain_keys, 0, capacity, density)
+    }
+    if density.complete is not None:
+        rows = min(COMPLETED_ROWS, capacity)
+        kept = {n: jax.ShapeDtypeStruct((rows, *v.shape), v.dtype) for n, v in seen.items()}
+        complete = partial(_completed, mesh=mesh)
+        found["completion"] = complete, kept, np.zeros(rows, np.int32), rows, chain_keys, density
+    return capacity, found
+
+
 @program.of(static_argnames=("chain", "chains", "superchains"))
 def start_chains(chain: Chain, chains: int, key, density: Density, superchains: int = 0):
     """Return the shared state before the first step, and the states along a leading chain axis.
@@ -363,13 +386,9 @@ def _completed(seen, numbers, length, chain_keys, density: Density, mesh: Mesh):
 
     if mesh.size == 1:
         return of_chains(seen, numbers, length, chain_keys, density)
-    shared = jax.shard_map(
-        of_chains,
-        mesh=mesh,
-        in_specs=(IN_BUFFERS, EVERYWHERE, EVERYWHERE, BY_CHAIN, EVERYWHERE),
-        out_specs=IN_BUFFERS,
-        check_vma=False,
-    )
+    given = IN_BUFFERS, EVERYWHERE, EVERYWHERE, BY_CHAIN, EVERYWHERE
+    specs = {"mesh": mesh, "in_specs": given, "out_specs": IN_BUFFERS, "check_vma": False}
+    shared = jax.shard_map(of_chains, **specs)
     return shared(seen, numbers, length, chain_keys, density)
 
 
@@ -407,13 +426,10 @@ def advance(
     """
     if mesh.size == 1:
         return _advance(steps, capacity, state, chain_keys, first, length, density)
-    shared = jax.shard_map(
-        partial(_advance, replace(steps, axes=(CHAIN, DEVICE)), capacity),
-        mesh=mesh,
-        in_specs=(STATE, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE),
-        out_specs=(STATE, IN_BUFFERS, IN_BUFFERS),
-        check_vma=False,
-    )
+    one, made = replace(steps, axes=(CHAIN, DEVICE)), (STATE, IN_BUFFERS, IN_BUFFERS)
+    given = STATE, BY_CHAIN, EVERYWHERE, EVERYWHERE, EVERYWHERE
+    specs = {"mesh": mesh, "in_specs": given, "out_specs": made, "check_vma": False}
+    shared = jax.shard_map(partial(_advance, one, capacity), **specs)
     return shared(state, chain_keys, first, length, density)
 
 

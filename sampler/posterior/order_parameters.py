@@ -298,11 +298,13 @@ class OrderParameterPosterior:
         `batch_size` kernels are held at a time, by default as many as fit the caches. A value that
         is not a number stays so.
         """
-        batch = self._default_batch if batch_size is None else batch_size
-        return in_blocks(partial(self._log_densities, batch=batch), points, batch)
+        batch = self.default_batch if batch_size is None else batch_size
+        return in_blocks(partial(self.batched_log_densities, batch=batch), points, batch)
 
     @program.of(static_argnames="batch")
-    def _log_densities(self, points, *, batch: int):
+    def batched_log_densities(self, points, *, batch: int):
+        """ln p(x, y) of all points, compiled, so many kernels at a time."""
+
         def log_density(point):
             position = self.coordinates.unflatten(point)
             likelihood = log_likelihood_at(position, self.energy, self.chain)
@@ -311,7 +313,7 @@ class OrderParameterPosterior:
         return jax.lax.map(log_density, points, batch_size=batch)
 
     @property
-    def _default_batch(self) -> int:
+    def default_batch(self) -> int:
         """As many draws as keep their kernels, factors and features within the bytes of the layout.
 
         Stored path kernels are read once per batch, so a batch is at least as large as they are.

@@ -262,7 +262,7 @@ def order_parameter_density(
             predictor,
             posterior.features,
             path_features(attended_test, problem.architecture.variances[0]),
-            jnp.asarray(np.asarray(np.asarray(posterior.chain.variances)[0])),  # compiles nothing
+            jnp.asarray(np.asarray(problem.architecture.variances[0], problem.labels.dtype)),
             training,
         ),
         passing=(FACTOR,),

@@ -249,7 +249,7 @@ def test_check_tells_which_points_of_a_sweep_are_theory_only(capsys, recipe):
 
 def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
     def raising(problem):
-        def make_plan(command, asked):
+        def make_plan(command, asked, here):
             raise problem
 
         return make_plan

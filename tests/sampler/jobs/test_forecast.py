@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs import forecast
+from sampler.jobs import forecast, work
 from sampler.jobs.choice import SPEEDS, Sizes
 from sampler.jobs.forecast import (
     REFERENCE_SECONDS,
@@ -101,7 +101,7 @@ def test_the_speed_of_the_machine_is_stored_and_determines_nothing(load, monkeyp
 
 
 def test_trusted_draws_have_had_two_looks():
-    assert next_check(FIRST_CHECK, 20_000) == forecast.FEWEST_TRUSTED
+    assert next_check(FIRST_CHECK, 20_000) == work.FEWEST_TRUSTED
 
 
 def test_many_chains_have_had_two_looks_whatever_they_are_worth(load):
@@ -109,7 +109,7 @@ def test_many_chains_have_had_two_looks_whatever_they_are_worth(load):
         named = ("sampler.space=weights", "sampler.algorithm=nuts")
         return times(*load("sampler.chains=40", *draws, *named)).sampling
 
-    fewest = f"sampler.draws={forecast.FEWEST_TRUSTED}"
+    fewest = f"sampler.draws={work.FEWEST_TRUSTED}"
     assert sampling() == sampling(fewest) > sampling("sampler.draws=500")
 
 

@@ -63,7 +63,7 @@ def test_a_recipe_comes_from_a_pipe(piped, load, path):
 
 @pytest.mark.parametrize("path", [OF_A_RUN, OF_A_TRAINING], ids=["run", "training"])
 def test_check_reads_a_pipe_once(piped, monkeypatch, path):
-    monkeypatch.setattr("sampler.jobs.check.check_recipe", lambda recipe: recipe.to_toml())
+    monkeypatch.setattr("sampler.jobs.check.check_recipe", lambda recipe, _: recipe.to_toml())
     received = sampler.check(piped(path.read_text(encoding="utf-8")))
     assert received == load_any_recipe(path).to_toml()
 
