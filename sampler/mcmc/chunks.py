@@ -239,10 +239,7 @@ def sample_in_chunks(
 
 
 def programs_of_chains(density: Density, algorithm: Algorithm, settings: ChainSettings):
-    """Draws that a chunk may hold, and the programs of chains on one device with their arguments.
-
-    Everything may consist of shapes alone, as `jax.eval_shape` makes them.
-    """
+    """Draws of a chunk, and programs of chains with arguments, maybe shapes, on one device."""
     chain = algorithm.prepared(density, settings)
     mesh = Mesh(np.array(devices_for(1)), (DEVICE,))
     state = start_chains.eval_shape(chain, settings.chains, jax.random.key(0), density)
