@@ -101,7 +101,7 @@ for name in names:
 # Rates that the card allows the gradients of all chains, by how often they compute with a byte.
 # %%
 with style.figure_style():
-    figure = style.new_figure(6.5, 3.6, "Gradients of all chains, as an H100 could make them")
+    figure = style.new_figure(6.5, 5.0, "Gradients of all chains, as an H100 could make them")
     axes, card = figure.subplots(), CARDS[CARD]
     ratio = np.logspace(-1, 2.5)
     for precision, colour in (("float64", style.THEORY), ("float32", style.ORANGE)):
