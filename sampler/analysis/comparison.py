@@ -1,8 +1,7 @@
 """Theory against draws: every quantity that is compared, in one table, and all of them together.
 
-An entry of `QUANTITIES` computes what one key of `comparison.json` holds from the table of the
-theory and the draws. What it returns has an error, a place in the file and lines in the comparison
-table, which the terminal, the report and notebooks show.
+An entry of `QUANTITIES` computes what one key of `comparison.json` holds. What it returns has an
+error, a place in the file and lines in the table that terminal, report and notebooks show.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,11 +31,8 @@ from sampler.analysis.compared import (
 )
 from sampler.analysis.difference import NOT_TRUSTED, Difference
 from sampler.analysis.draws_table import (
-    stored_draws,
-    stored_labels,
-    stored_moments,
-    stored_weights,
-)
+    stored_draws, stored_labels, stored_moments, stored_weights,
+)  # fmt: skip
 from sampler.analysis.estimate import (
     Estimate,
     PredictorEstimates,
