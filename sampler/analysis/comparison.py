@@ -1,7 +1,6 @@
 """Theory against draws: every quantity that is compared, in one table, and all of them together.
 
-An entry of `QUANTITIES` computes what one key of `comparison.json` holds. What it returns has an
-error, a place in the file and lines in the table that terminal, report and notebooks show.
+An entry of `QUANTITIES` computes one key of `comparison.json`, its error, and its lines in tables.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +30,11 @@ from sampler.analysis.compared import (
 )
 from sampler.analysis.difference import NOT_TRUSTED, Difference
 from sampler.analysis.draws_table import (
-    stored_draws, stored_labels, stored_moments, stored_weights,
-)  # fmt: skip
+    stored_draws,
+    stored_labels,
+    stored_moments,
+    stored_weights,
+)
 from sampler.analysis.estimate import (
     Estimate,
     PredictorEstimates,
