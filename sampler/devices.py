@@ -6,7 +6,7 @@ accelerator on many side by side. Either layout works on any device.
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 
@@ -44,18 +44,10 @@ def layout() -> Layout:
 
 
 @contextmanager
-def in_layout(
-    side_by_side: bool | None = None,
-    batch_bytes: int | None = None,
-    most_devices: int | None = None,
-) -> Iterator[None]:
-    """Compute in another layout while inside; what is None stays as the kind of device has it."""
+def in_layout(**chosen: bool | int | None) -> Iterator[None]:
+    """Compute in another layout while inside; what is None, or not named, stays as it is."""
     now = layout()
-    found = Layout(
-        now.side_by_side if side_by_side is None else side_by_side,
-        now.batch_bytes if batch_bytes is None else batch_bytes,
-        now.most_devices if most_devices is None else most_devices,
-    )
+    found = replace(now, **{name: value for name, value in chosen.items() if value is not None})
     # Another value of the context has everything compiled again, so that none is set for nothing.
     with nullcontext() if found == now else _chosen(found):
         yield

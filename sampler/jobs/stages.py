@@ -382,10 +382,10 @@ def run_chains(
 
 def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:
     """Raise InputError before any sampling if what is asked for beside draws cannot be made."""
-    most, chains = most_draws(settings), algorithm_named(settings.algorithm, dict(settings))
-    is_bridged = settings.evidence and not chains.repeated and settings.algorithm != "importance"
-    if is_bridged and most < FEWEST_DRAWS:
-        remedy = f"the evidence needs at least {FEWEST_DRAWS} draws of each chain"
+    most, groups = most_draws(settings), settings.superchains or settings.chains
+    is_bridged = settings.evidence and not settings.repeated and settings.algorithm != "importance"
+    if is_bridged and most * (settings.chains // groups) < FEWEST_DRAWS:
+        remedy = f"the evidence needs at least {FEWEST_DRAWS} draws of each chain or group"
         raise InputError("sampler.draws", most, remedy)
     if settings.weight_draws:
         try:
@@ -404,7 +404,7 @@ def evidence_of_draws(
     problem: Problem, density: Density, draws: dict, settings: SamplerSection
 ) -> BridgeEvidence:
     """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), in_layout(**settings.chosen_layout):
         if settings.precision != "float64":
             density = problem.density(settings.space, "float64", False)
         positions = stored_positions(draws, problem.learning)

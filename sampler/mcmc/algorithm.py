@@ -53,6 +53,11 @@ class ChainSettings:
         return np.arange(self.chains) // (self.chains // (self.superchains or self.chains))
 
 
+def groups_of(statistics: Mapping[str, np.ndarray]) -> int:
+    """Number of groups that chains with these statistics stand in; 0 where in none."""
+    return int(np.max(statistics[SUPERCHAIN])) + 1 if SUPERCHAIN in statistics else 0
+
+
 def refused_groups(chains: int, superchains: int) -> str:
     """The reason why chains cannot stand in so many groups, with the remedy; empty if they can."""
     if superchains == 0:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sampler.convergence import nested_diagnostics, rank_diagnostics, repetition_diagnostics
-from sampler.mcmc.algorithm import SUPERCHAIN, Algorithm
+from sampler.mcmc.algorithm import Algorithm, groups_of
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
 R_HAT_LIMIT = 1.01
@@ -36,11 +36,6 @@ def nested_limit(members: int) -> float:
     quantities pass together only after several draws of each chain.
     """
     return float(np.sqrt(1.0 + 1.0 / members + TOLERATED))
-
-
-def groups_of(statistics: Mapping[str, np.ndarray]) -> int:
-    """Number of groups that chains with these statistics stand in; 0 where in none."""
-    return int(statistics[SUPERCHAIN].max()) + 1 if SUPERCHAIN in statistics else 0
 
 
 @dataclass(frozen=True)

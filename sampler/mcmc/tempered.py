@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from sampler.mcmc.algorithm import SUPERCHAIN, Algorithm, Judgement
+from sampler.mcmc.algorithm import Algorithm, Judgement, groups_of
 
 # The error of a logarithm is the relative error of its argument only where that is small.
 LARGEST_ERROR = 0.3
@@ -159,8 +159,7 @@ def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " rep
 
     Groups of chains with one start are repetitions, too, of equal weight.
     """
-    if SUPERCHAIN in statistics:
-        groups = int(np.max(statistics[SUPERCHAIN])) + 1
+    if groups := groups_of(statistics):
         return np.full(groups, 1.0 / groups)
     if "ancestor" not in statistics:
         return None
