@@ -53,7 +53,7 @@ class ChainSettings:
         return np.arange(self.chains) // (self.chains // (self.superchains or self.chains))
 
 
-def groups_of(statistics: Mapping[str, np.ndarray]) -> int:
+def groups_of(statistics: Mapping[str, Any]) -> int:
     """Number of groups that chains with these statistics stand in; 0 where in none."""
     return int(np.max(statistics[SUPERCHAIN])) + 1 if SUPERCHAIN in statistics else 0
 
