@@ -52,7 +52,7 @@ MARKS = {
     "nonlinear_values.py": [pytest.mark.slow, pytest.mark.long],
     "one_shot_trainings.py": [pytest.mark.slow, pytest.mark.long, NEEDS_IMAGES],
     "several_outputs.py": [pytest.mark.slow, pytest.mark.long],
-    "rank_collapse.py": [pytest.mark.heavy],
+    "rank_collapse.py": [pytest.mark.long],
     "short_chains.py": [pytest.mark.slow, pytest.mark.long],
     "raven.py": [pytest.mark.slow, pytest.mark.long],
     "robust_attention.py": [pytest.mark.slow, pytest.mark.long],

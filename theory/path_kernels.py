@@ -179,7 +179,7 @@ class KernelForm(DifferentiatedByJax):
     @property
     def nbytes(self) -> int:
         """Bytes of the path kernels."""
-        return self.packed.nbytes
+        return self.packed.size * self.packed.dtype.itemsize
 
     def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
         """K(U_1) as in `FeatureForm.kernel`."""
@@ -220,7 +220,7 @@ class SymmetricKernelForm:
     @property
     def nbytes(self) -> int:
         """Bytes of all blocks."""
-        return sum(block.nbytes for block in self.blocks)
+        return sum(block.size * block.dtype.itemsize for block in self.blocks)
 
     def kernel(self, factor: Float[Array, "path _rank"]) -> Float[Array, "_example _example"]:
         """K(U_1) with U_1 = F Fᵀ."""

@@ -326,70 +326,90 @@ def as_on_accelerator(recipe: Recipe) -> Iterator[None]:
         yield
 
 
-def observables_of_draw(key: Array, position: Position, density: Density) -> dict[str, Array]:
-    """Everything that is read off one draw of a chain."""
-    return density.observables(key, position)
-
-
-def densities_program(recipe: Recipe, sizes: Sizes, examples: int) -> tuple[Any, ...]:
-    """Kernels of a batch, and the program of log densities of many draws with its arguments."""
-    batch = 0
-
-    def made(attended, labels) -> OrderParameterPosterior:
-        nonlocal batch
-        learning = problem_of_shapes(recipe, sizes, examples, attended, labels)
-        posterior = OrderParameterPosterior.of(learning).for_batches
-        batch = posterior.default_batch
-        return posterior
-
-    arrays = arrays_of(sizes.architecture, "float64", sizes.examples)
-    posterior = jax.eval_shape(made, *arrays)
-    points = jax.ShapeDtypeStruct((BATCHES * batch, posterior.coordinates.size), "float64")
-
-    def densities(points, posterior):
-        return posterior.batched_log_densities(points, batch=batch)
-
-    return batch, densities, points, posterior
-
-
 def _programs(
     recipe: Recipe, sizes: Sizes, examples: int, density: Density, work: SamplingWork
 ) -> RunPrograms:
     settings = recipe.sampler
     algorithm = algorithm_named(settings.algorithm, dict(settings))
     density = in_gradient_precision(density, algorithm)
-    kind, double = density.gradient_precision, settings.precision
     count = min(TOGETHER, settings.particles) if algorithm.repeated else settings.chain_count
-    flat = jax.ShapeDtypeStruct((density.coordinates.size,), double)
-    flats = jax.ShapeDtypeStruct((count, *flat.shape), double)
-    title, what = "log density and gradient", "particles" if algorithm.repeated else "chains"
-    one = Program.of(f"{title}, one of the {what}", kind, value_and_gradient, flat, density)
-    every = jax.vmap(value_and_gradient, in_axes=(0, None))
-    gradient = Program.of(f"{title}, {count} {what}", kind, every, flats, density)
-    # Side by side XLA may take other calls, which it counts otherwise.
-    cost = replace(gradient.cost, operations=count * one.cost.operations)
-    gradient = replace(gradient, cost=cost)
-    position = jax.eval_shape(density.coordinates.unflatten, flat)
-    seen = observables_of_draw, jax.random.key(0), position, density
-    draw = Program.of("observables and predictors of a draw", double, *seen)
+    what = "particles" if algorithm.repeated else "chains"
+    one, gradient = gradient_programs(density, settings.precision, count, what)
+    draw = draw_program(density, settings.precision)
     others = []
     if not algorithm.repeated and algorithm.fallback is None:
-        per_draw = work.gradients / work.draws
         chains = ChainSettings(count, settings.warmup_steps, thinning=settings.thinning)
-        length, programs = programs_of_chains(density, algorithm, chains)
-        name = f"chunk of {length} draws a chain, {per_draw:.3g} gradients each"
-        chunk = Program.of(name, kind, *programs["chunk"])
-        cost = gradient.cost * (length * settings.thinning * per_draw)
-        others.append(replace(chunk, cost=cost))
-        if "completion" in programs:
-            _, _, numbers, *_ = programs["completion"]
-            name = f"observables of {len(numbers)} draws a chain"
-            completion = Program.of(name, double, *programs["completion"])
-            others.append(replace(completion, cost=draw.cost * (len(numbers) * count)))
+        per_draw = work.gradients / work.draws
+        others += chunk_programs(density, algorithm, chains, gradient, draw, per_draw)
     if settings.evidence or settings.algorithm == "importance":
-        batch, *program = densities_program(recipe, sizes, examples)
-        name = f"{BATCHES * batch:,} log densities, {batch} at a time"
-        others.append(Program.of(name, "float64", *program))
+        others.append(densities_program(recipe, sizes, examples))
     resident = sum(leaf.dtype.itemsize * math.prod(leaf.shape) for leaf in jax.tree.leaves(density))
     found = one, gradient, draw, tuple(others)
     return RunPrograms(*found, count, work.gradients, work.draws, resident)
+
+
+def gradient_programs(
+    density: Density, precision: str, count: int, what: str
+) -> tuple[Program, Program]:
+    """Log density and gradient of one chain or particle, and of so many side by side."""
+    kind, title = density.gradient_precision, "log density and gradient"
+    flat = jax.ShapeDtypeStruct((density.coordinates.size,), precision)
+    flats = jax.ShapeDtypeStruct((count, *flat.shape), precision)
+    one = Program.of(f"{title}, one of the {what}", kind, value_and_gradient, flat, density)
+    every = jax.vmap(value_and_gradient, in_axes=(0, None))
+    together = Program.of(f"{title}, {count} {what}", kind, every, flats, density)
+    # Side by side XLA may take other calls, which it counts otherwise.
+    cost = replace(together.cost, operations=count * one.cost.operations)
+    return one, replace(together, cost=cost)
+
+
+def draw_program(density: Density, precision: str) -> Program:
+    """Everything that is read off one draw of a chain."""
+
+    def observables_of_draw(key: Array, position: Position, density: Density) -> dict[str, Array]:
+        return density.observables(key, position)
+
+    flat = jax.ShapeDtypeStruct((density.coordinates.size,), precision)
+    seen = jax.random.key(0), jax.eval_shape(density.coordinates.unflatten, flat), density
+    return Program.of("observables and predictors of a draw", precision, observables_of_draw, *seen)
+
+
+def chunk_programs(
+    density: Density,
+    algorithm: Algorithm,
+    chains: ChainSettings,
+    gradient: Program,
+    draw: Program,
+    per_draw: float,
+) -> Iterator[Program]:
+    """A chunk of draws of all chains, by its gradients, and what completes them, by its draws.
+
+    per_draw  gradients of a draw, as forecast
+    """
+    length, programs = programs_of_chains(density, algorithm, chains)
+    name = f"chunk of {length} draws a chain, {per_draw:.3g} gradients each"
+    chunk = Program.of(name, gradient.precision, *programs["chunk"])
+    yield replace(chunk, cost=gradient.cost * (length * chains.thinning * per_draw))
+    if "completion" in programs:
+        _, _, numbers, *_ = programs["completion"]
+        name = f"observables of {len(numbers)} draws a chain"
+        completion = Program.of(name, draw.precision, *programs["completion"])
+        yield replace(completion, cost=draw.cost * (len(numbers) * chains.chains))
+
+
+def densities_program(recipe: Recipe, sizes: Sizes, examples: int) -> Program:
+    """Log densities of many draws, for the evidence or for importance."""
+
+    def made(attended, labels) -> OrderParameterPosterior:
+        learning = problem_of_shapes(recipe, sizes, examples, attended, labels)
+        return OrderParameterPosterior.of(learning).for_batches
+
+    posterior = jax.eval_shape(made, *arrays_of(sizes.architecture, "float64", sizes.examples))
+    batch = posterior.default_batch
+    points = jax.ShapeDtypeStruct((BATCHES * batch, posterior.coordinates.size), "float64")
+
+    def densities(points, posterior):
+        return posterior.batched_log_densities(points, batch=batch)
+
+    name = f"{BATCHES * batch:,} log densities, {batch} at a time"
+    return Program.of(name, "float64", densities, points, posterior)

@@ -113,7 +113,7 @@ def test_what_code_depends_on_has_a_folder_of_its_own(changed, monkeypatch):
     assert compiled.machine_key() != before
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_draws_do_not_depend_on_whether_programs_were_found(tmp_path):
     """Compiled without a cache, for the cache, and read from it by a process that compiles none.
 

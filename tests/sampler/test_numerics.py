@@ -24,7 +24,7 @@ for seed in range(40):
 """
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_independent_triangular_solves_of_one_function_end():
     """With jaxlib 0.10.0 to 0.11.0 on two cores they wait for each other within seconds."""
     subprocess.run([sys.executable, "-c", MANY_SOLVES], check=True, timeout=240)

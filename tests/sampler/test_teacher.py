@@ -17,7 +17,7 @@ from sampler.tasks.splits import StreamedSplit, attended_by_numpy
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
 from tests.nishimori import IndependentDraws, PriorDraws, overlap_scores
-from tests.problems import ARCHITECTURES, random_weights
+from tests.problems import ARCHITECTURES, all_but, random_weights
 from theory import path_features
 
 SETTINGS = {
@@ -256,7 +256,7 @@ def overlaps_of(one, other):
 
 @pytest.mark.parametrize(
     "belief",
-    [{}, {"temperature": 0.01}, {"widths": (30, 40, 20)}],
+    [{}, {"temperature": 0.01}, pytest.param({"widths": (30, 40, 20)}, marks=pytest.mark.long)],
     ids=["the truth", "ten times the temperature", "wider networks"],
 )
 def test_the_teacher_overlaps_with_a_draw_as_two_draws_do(belief):
@@ -315,7 +315,11 @@ def overlaps_with_attention(one, other):
     return np.linalg.norm(v - w), math.log(np.sum(first * second)), cosine
 
 
-@pytest.mark.parametrize("scale", [1.0, 3.0], ids=["the truth", "a wider prior of logits"])
+@pytest.mark.parametrize(
+    "scale",
+    all_but([1.0, 3.0], [1.0], pytest.mark.long),
+    ids=["the truth", "a wider prior of logits"],
+)
 def test_so_does_a_teacher_whose_attention_is_learned(scale):
     rng, believed = np.random.default_rng(5), copy_recipe(scale)
     prior = attending_prior(believed, build_task(believed), 20_000, rng)

@@ -76,7 +76,9 @@ PAIRS = [
 OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.long)
 
 
-@pytest.mark.parametrize(("space", "examples", "outputs"), [*all_but(PAIRS, FAST), *OTHERS])
+@pytest.mark.parametrize(
+    ("space", "examples", "outputs"), [*all_but(PAIRS, FAST, pytest.mark.long), *OTHERS]
+)
 def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs):
     """Given all weights by the network, given U_1 by the kernel machine without the example."""
     tree, problem = drawn(space, examples, outputs), problem_for(examples, outputs)
@@ -106,7 +108,7 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
     assert ("not the joint log likelihood" in said) is (space != "weights")
 
 
-@pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"]))
+@pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"], pytest.mark.long))
 def test_too_many_examples_are_asked_in_a_pass_with_the_same_result(space, monkeypatch):
     held = drawn(space, MANY)
     monkeypatch.setattr(sampler.problem, "MOST_POINTWISE", MANY)

@@ -76,7 +76,7 @@ def test_the_table_of_the_theory_is_the_same():
         assert_same(str(name), received[name], expected[name])
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_draws_and_comparison_are_the_same():
     (_, drawn, compared), (_, expected, others) = results(True, True), results(False, True)
     assert set(drawn.children) == set(expected.children)

@@ -52,7 +52,7 @@ def copy(run_of_six_draws, tmp_path) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("chunks", all_but([1, 2, 4], [2]))
+@pytest.mark.parametrize("chunks", all_but([1, 2, 4], [2], pytest.mark.long))
 def test_interrupted_chains_go_on_bit_for_bit(
     chunks, recipe_file, run_of_six_draws, tmp_path, capsys, monkeypatch
 ):
@@ -119,8 +119,8 @@ def files_of_checkpoint(directory) -> set[str]:
 @pytest.mark.parametrize(
     ("kept_bytes", "precision"),
     [
-        (KEPT_BYTES, "float32"),
         (0, "float64"),
+        pytest.param(KEPT_BYTES, "float32", marks=pytest.mark.long),
         pytest.param(1200, "float64", marks=pytest.mark.long),
     ],
 )
@@ -169,7 +169,8 @@ def longer(recipe_file, tmp_path_factory) -> Path:
     "moment",
     all_but(
         ["second chunk", "before the draws", "with the draws", "after the draws", "one removed"],
-        ["after the draws"],
+        ["second chunk", "after the draws"],
+        pytest.mark.long,
     ),
 )
 def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(

@@ -21,6 +21,7 @@ from sampler.jobs.interruption import (
     second_signal_ends,
     step_in_work,
 )
+from tests.problems import all_but
 
 pytestmark = pytest.mark.usefixtures("interruptible")
 # As in a compilation, Python is not held meanwhile, and no signal cuts the step short.
@@ -88,7 +89,12 @@ def test_what_is_finished_first_is_said_at_once():
     assert received == f"{expected} lost\n"
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+# Those that schedulers and people send; the others go the same way.
+FEW = (signal.SIGTERM, signal.SIGUSR1)
+MORE = tuple(each for each in SIGNALS if each not in FEW)
+
+
+@pytest.mark.parametrize("number", all_but(SIGNALS, FEW, pytest.mark.long))
 def test_a_single_one_is_heard_after_the_step(number):
     with deaf_program(SHORT) as process:
         process.send_signal(number)
@@ -113,7 +119,14 @@ HUNG_UP = pytest.param(
 
 @pytest.mark.parametrize(
     ("number", "before"),
-    [HUNG_UP, *(pytest.param(each, ignoring(each), id=each.name) for each in SIGNALS)],
+    [
+        HUNG_UP,
+        *(pytest.param(each, ignoring(each), id=each.name) for each in FEW),
+        *(
+            pytest.param(each, ignoring(each), id=each.name, marks=pytest.mark.long)
+            for each in MORE
+        ),
+    ],
 )
 def test_one_that_was_ignored_from_the_beginning_stays_so(number, before):
     """However often it comes; the others are heard."""

@@ -218,7 +218,7 @@ def test_other_commands_take_its_directory(finished, capsys):
     assert "attention.heads = 'learned'" in capsys.readouterr().err
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_interrupted_chains_go_on_bit_for_bit(recipe, tmp_path):
     chosen = load_recipe(recipe)
     directories = [tmp_path / "whole", tmp_path / "interrupted"]

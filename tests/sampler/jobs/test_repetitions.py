@@ -19,6 +19,7 @@ from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_draws
 from sampler.storage.run_directory import CHECKPOINT_FOLDER
 from tests.commands import assert_same_bits, in_process, made_once, settings, stored_arrays
+from tests.problems import all_but
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 FEW = ("sampler.algorithm=tempered", "sampler.particles=32", "sampler.space=order_parameters")
@@ -83,7 +84,7 @@ def test_draws_are_particles_and_chains_repetitions(run_of_four):
     np.testing.assert_allclose(stored["order_parameter"]["mcse"], error, rtol=1e-10)
 
 
-@pytest.mark.parametrize("temperatures", [2, 6])
+@pytest.mark.parametrize("temperatures", all_but([2, 6], [6], pytest.mark.long))
 def test_interrupted_repetitions_go_on_bit_for_bit(
     temperatures, recipe_file, run_of_four, tmp_path
 ):
@@ -190,7 +191,9 @@ def test_settings_of_chains_are_refused(given, words, recipe_file):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", ["upper_weights", "weights"])
+@pytest.mark.parametrize(
+    "space", all_but(["upper_weights", "weights"], ["upper_weights"], pytest.mark.long)
+)
 def test_every_space_can_be_sampled(space, recipe_file, tmp_path):
     changed = settings(*COUNTED, f"sampler.space={space}", "sampler.particles=16")
     in_process("sample", recipe_file, "--out", tmp_path / "run", *changed)

@@ -198,7 +198,7 @@ def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path, capsys):
     assert command("compare", directory) == ExitCode.DIAGNOSTICS_FAILED
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_sampling_alone_is_diagnosed_without_a_theory(recipe, tmp_path, capsys):
     directory = tmp_path / "sampled"
@@ -243,7 +243,7 @@ def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_pa
     assert np.isfinite(np.array(comparison["order_parameter"]["sampled"], float)).all()
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.usefixtures("undrawn")
 def test_sweep_samples_only_up_to_the_largest_width(recipe, tmp_path):
     directory = tmp_path / "sweep"

@@ -17,6 +17,7 @@ from sampler.storage.results import read_draws
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
 from tests.commands import SMALLEST, TINY, AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
+from tests.problems import all_but
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 
@@ -103,7 +104,7 @@ def test_nothing_is_recorded_without_a_start(sources):
     assert "started_from" not in (sources / "nuts" / "manifest.json").read_text()
 
 
-@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize("chunks", all_but([1, 3], [3], pytest.mark.long))
 def test_resume_goes_on_from_its_own_checkpoint(chunks, recipe_file, sources, tmp_path):
     source = tmp_path / "source"
     shutil.copytree(sources / "weights", source)
@@ -222,7 +223,10 @@ def test_runs_that_are_no_start_are_refused(
     "overrides",
     [
         ("network.widths=4",),
-        ('attention.heads=[["good", "uniform", "random"], ["uniform"]]',),
+        pytest.param(
+            ('attention.heads=[["good", "uniform", "random"], ["uniform"]]',),
+            marks=pytest.mark.long,
+        ),
         ("sampler.precision=float32",),
     ],
 )

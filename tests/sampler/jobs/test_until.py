@@ -13,6 +13,7 @@ from sampler.storage.manifest import read_manifest
 from sampler.storage.results import read_comparison, read_draws
 from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
 from tests.commands import in_process as command
+from tests.problems import all_but
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 
@@ -50,7 +51,7 @@ def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
     assert f"draws {made}/1200 0 s left, at {made}: R-hat" in log
 
 
-@pytest.mark.parametrize("chunks", [6, 11, 13])
+@pytest.mark.parametrize("chunks", all_but([6, 11, 13], [11], pytest.mark.long))
 def test_interrupted_between_looks_they_end_at_the_same_draws(
     chunks, recipe_file, trusted, tmp_path, capsys
 ):

@@ -12,13 +12,14 @@ from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
 from sampler.mcmc.importance import observed
 from sampler.posterior.spaces import make_density
-from tests.problems import random_problem
+from tests.problems import all_but, random_problem
 from theory import Architecture
 from theory.architecture import HyperPriors
 
 SETTINGS = ChainSettings(chains=2, warmup=3, draws=3)
 WIDE, WIDER = (7, 8, 9), (70, 60, 50)
 VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
+WEIGHTS = ("upper_weights", "hidden_weights", "weights")
 ALGORITHMS = {
     "nuts": Nuts(max_tree_depth=2),
     "hmc": StaticHmc(leapfrog_steps=2),
@@ -67,7 +68,7 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", all_but(ALGORITHMS, ["hmc", "split_hmc"], pytest.mark.long))
 def test_one_compilation_serves_all_widths_temperatures_and_variances(name, compiled):
     space, algorithm = "order_parameters", ALGORITHMS[name]
     first, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)
@@ -80,7 +81,7 @@ def test_one_compilation_serves_all_widths_temperatures_and_variances(name, comp
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", ["upper_weights", "hidden_weights", "weights"])
+@pytest.mark.parametrize("space", all_but(WEIGHTS, ["hidden_weights"], pytest.mark.long))
 def test_one_compilation_serves_all_temperatures_and_variances_of_weights(space, compiled):
     algorithm = ALGORITHMS["hmc"]
     _, draws = work(space, algorithm, WIDE, VARIANCES, 0.3)

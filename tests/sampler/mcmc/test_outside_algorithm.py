@@ -22,7 +22,7 @@ from sampler.storage.results import read_draws
 from tests.assertions import assert_within_mcse
 from tests.commands import AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
-from tests.problems import exact_scalar_posterior, order_parameters_of, scalar_problem
+from tests.problems import all_but, exact_scalar_posterior, order_parameters_of, scalar_problem
 
 pytestmark = pytest.mark.heavy
 
@@ -87,7 +87,12 @@ def test_everything_is_stored_under_the_names_of_the_algorithm(finished):
     assert moved.any(axis=(1, 2, 3)).all()
 
 
-@pytest.mark.parametrize("words", ["diagnose", "compare", "figures", "report", "status"])
+WORDS = ("diagnose", "compare", "figures", "report", "status")
+
+
+@pytest.mark.parametrize(
+    "words", all_but(WORDS, ["diagnose", "compare", "status"], pytest.mark.long)
+)
 def test_every_command_works_on_its_draws(words, finished, capsys):
     capsys.readouterr()
     code = command(words, finished)
@@ -106,7 +111,7 @@ def test_check_knows_no_cost_of_it(recipe_file, capsys):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("chunks", [1, 4])
+@pytest.mark.parametrize("chunks", all_but([1, 4], [4], pytest.mark.long))
 def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp_path):
     recipe = load_recipe(recipe_file, OVERRIDES)
     directory = tmp_path / "run"

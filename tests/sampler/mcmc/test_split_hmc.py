@@ -251,6 +251,7 @@ def test_a_short_warmup_finds_the_step_of_a_long_one(density):
     assert np.abs(np.log(sizes[1:]) - np.log(sizes[0])).max() < np.log(2.0), trajectories
 
 
+@pytest.mark.long
 def test_descent_from_the_prior(rng):
     """Short trajectories reach the law, and full ones begin with about the step that they keep."""
     problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=1e-4)

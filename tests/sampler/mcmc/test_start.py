@@ -22,7 +22,7 @@ CASES = [
     ("split_hmc", "weights"),
 ]
 FAST_CASES = [
-    pytest.param(case, id="-".join(case), marks=[] if case in CASES[1:3] else pytest.mark.heavy)
+    pytest.param(case, id="-".join(case), marks=[] if case in CASES[1:3] else pytest.mark.long)
     for case in CASES
 ]
 
@@ -135,7 +135,7 @@ def test_a_short_warmup_adapts_on(ended):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", ["nuts", "split_hmc"])
+@pytest.mark.parametrize("kind", all_but(["nuts", "split_hmc"], ["split_hmc"], pytest.mark.long))
 def test_the_law_is_that_of_chains_with_a_start_of_their_own(kind):
     """Both agree with quadrature; the start is the last state at another width."""
     algorithm = KINDS[kind]

@@ -60,7 +60,9 @@ def test_one_head_by_quadrature(rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one layer, two outputs", "narrow"])
+@pytest.mark.parametrize(
+    "name", all_but(["one layer, two outputs", "narrow"], ["narrow"], pytest.mark.long)
+)
 def test_evidence_without_data(name, rng):
     """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""
     problem = random_problem(ARCHITECTURES[name], rng)

@@ -66,6 +66,16 @@ CASES = {
 }
 FEW = ("two layers", "three outputs", "pooled")
 EVERY_CASE = all_but(CASES, FEW)
+# Every case in the space that is the default, and in one of the others in turn.
+IN_TURN = [
+    *((case, SPACES[0]) for case in CASES),
+    *((case, SPACES[1 + place % 3]) for place, case in enumerate(CASES)),
+]
+LATER = [(case, space) for case in CASES for space in SPACES if (case, space) not in IN_TURN]
+PAIRS = [
+    *all_but(IN_TURN, [(case, SPACES[0]) for case in FEW]),
+    *all_but(LATER, [], pytest.mark.long),
+]
 
 
 def pair_of_densities(changes: dict, space: str) -> tuple[Density, Density, dict]:
@@ -78,8 +88,7 @@ def pair_of_densities(changes: dict, space: str) -> tuple[Density, Density, dict
     return learned, fixed, {name: jnp.asarray(values) for name, values in logits.items()}
 
 
-@pytest.mark.parametrize("space", all_but(SPACES, ("order_parameters",)))
-@pytest.mark.parametrize("case", EVERY_CASE)
+@pytest.mark.parametrize(("case", "space"), PAIRS)
 def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case, space):
     learned, fixed, logits = pair_of_densities(CASES[case], space)
     position = fixed.draw_prior(jax.random.key(1))

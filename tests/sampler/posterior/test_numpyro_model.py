@@ -24,6 +24,7 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
+    all_but,
     exact_scalar_posterior,
     random_problem,
     scalar_problem,
@@ -226,7 +227,7 @@ def scalar():
 
 
 @pytest.mark.parametrize(
-    "space", ["order_parameters", *(pytest.param(s, marks=pytest.mark.heavy) for s in SPACES[:2])]
+    "space", all_but(["order_parameters", *SPACES[:2]], ["order_parameters"], pytest.mark.long)
 )
 def test_nuts_finds_the_posterior_that_quadrature_knows(space, scalar, without_annotation_checks):
     """NumPyro puts hashes in the place of arrays among the arguments: unchecked, as for users."""
@@ -276,7 +277,9 @@ def test_the_prior_predictive_has_the_moments_of_the_network(space, scalar):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", ["order_parameters", "weights"])
+@pytest.mark.parametrize(
+    "space", all_but(["order_parameters", "weights"], ["weights"], pytest.mark.long)
+)
 def test_variational_inference_raises_its_bound_below_the_evidence(space, scalar):
     problem, test, exact = scalar
     model, kwargs = make_numpyro_model(space, problem, test)

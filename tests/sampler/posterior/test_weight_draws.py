@@ -144,7 +144,10 @@ def test_orthonormal_rows_of_a_gaussian_matrix_are_uniform(shape, rng):
 
 @pytest.mark.parametrize("temperature", [0.3, pytest.param(1e16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    "name", all_but(SMALL, ("one layer, narrow, two outputs", "two layers, three outputs"))
+    "name",
+    all_but(
+        SMALL, ("one layer, narrow, two outputs", "two layers, three outputs"), pytest.mark.long
+    ),
 )
 def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, temperature, rng):
     """U from the prior, y given U_1, weights given U and y: weights, noise are independent normal.

@@ -78,7 +78,7 @@ def test_both_layouts_have_the_same_theory(kept):
     "space",
     [
         "weights",
-        pytest.param("order_parameters", marks=pytest.mark.heavy),
+        pytest.param("order_parameters", marks=pytest.mark.long),
         pytest.param("upper_weights", marks=pytest.mark.slow),
     ],
 )
