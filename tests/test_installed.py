@@ -164,7 +164,7 @@ def test_the_installed_program_is_the_one_that_answers(program):
     assert {path.name for path in gallery.iterdir()} == {*shipped, "trained"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_recipe_that_ships_is_written_and_is_valid_or_says_what_it_lacks(
     program, monkeypatch
 ):
@@ -196,8 +196,8 @@ def lacking(name: str) -> str:
     return '"Bring your own arrays" in the documentation' if "your model" in needs else ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["smoke", pytest.param("quickstart", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["smoke", "quickstart"])
 def test_a_beginner_comes_to_a_report(name, program):
     """Not there, offered, written, run, reported: as the messages say, word by word."""
     (program.desk / f"{name}.toml").unlink(missing_ok=True)

@@ -5,14 +5,15 @@ runs that lay their work out as on an accelerator. A program that no run meets f
 """
 
 import json
+import re
 
 import pytest
 
 from tests import FIXTURES
-from tests.lowering import Recorded, all_programs, record_small_runs
+from tests.lowering import LIST, Recorded, all_programs, record_small_runs
 
 # Arrays are shapes while a program is lowered, which annotations do not allow.
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
+pytestmark = pytest.mark.usefixtures("without_annotation_checks")
 # Written by `python -m tests.custom_calls` from what JAX's own package for CUDA registers.
 REGISTERED = json.loads((FIXTURES / "cuda_custom_calls.json").read_text(encoding="utf-8"))
 PLATFORMS = ("cuda", "rocm", "tpu")
@@ -25,6 +26,7 @@ def calls(tmp_path_factory) -> Recorded:
     return record_small_runs(tmp_path_factory.mktemp("lowered"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_is_lowered_for_every_platform(name, calls):
     one = PROGRAMS[name]
@@ -41,5 +43,7 @@ def test_a_program_is_lowered_for_every_platform(name, calls):
                 assert names <= set(REGISTERED["names"]), f"no kernel on a GPU: {names}"
 
 
-def test_programs_are_found_by_themselves():
-    assert len(PROGRAMS) == len(set(PROGRAMS.values()))
+def test_the_list_names_every_program():
+    """A new one is in it after `python -m tests.lowering`, which lowers all of them."""
+    listed = re.findall(r"^\| `([\w.]+)` \|", LIST.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(PROGRAMS)

@@ -47,7 +47,7 @@ def test_lines_from_python(precision_as_before, without_annotation_checks, capsy
 MOST_ERRORS, ERROR_OF_ERRORS = 4.0, 4.0 * np.sqrt(2.0 / 80.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_output_is_that_of_the_demo(tmp_path, capsys, monkeypatch):
     """Every line shown is printed: theory to its digits, samples within their errors."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -7,6 +7,7 @@ from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import build_task
 from tests import ROOT
+from tests.problems import all_but
 from theory import (
     Architecture,
     LearningProblem,
@@ -92,7 +93,7 @@ def test_the_mean_gain_over_the_data_is_the_known_one(name):
     assert abs(mean - known) <= 4.0 * np.hypot(np.sqrt(2.0) * known_error, known_error)
 
 
-@pytest.mark.parametrize("name", GAINS)
+@pytest.mark.parametrize("name", all_but(GAINS, ["markov_two_paths"], pytest.mark.long))
 def test_the_gain_does_not_depend_on_the_seed(name):
     """Data and heads of six seeds: the mean gain is many standard errors above zero."""
     gains = []

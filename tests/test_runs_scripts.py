@@ -43,7 +43,8 @@ MARKS = {
     "copy_head.py": [pytest.mark.slow, pytest.mark.long],
     "device_sizes.py": [pytest.mark.slow],
     "heads_study.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
-    "hand_written.py": [pytest.mark.slow, NEEDS_TORCH],
+    "bring_your_own.py": [pytest.mark.long, NEEDS_TORCH],
+    "hand_written.py": [pytest.mark.long, NEEDS_TORCH],
     "four_paths_seeds.py": [pytest.mark.slow, pytest.mark.long],
     "gains.py": [pytest.mark.slow, pytest.mark.long],
     "learned_digits.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
@@ -59,9 +60,8 @@ MARKS = {
     "tempered_evidence.py": [pytest.mark.slow, pytest.mark.long],
     "trained_variants.py": [pytest.mark.slow, pytest.mark.long],
     "teacher_student.py": [pytest.mark.slow, pytest.mark.long],
-    "tutorial.py": [pytest.mark.slow],
+    "tutorial.py": [pytest.mark.long],
     "value_components.py": [pytest.mark.slow, pytest.mark.long],
-    "bring_your_own.py": [pytest.mark.slow, NEEDS_TORCH],
 }
 
 # Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws, steps,

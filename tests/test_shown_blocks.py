@@ -68,7 +68,13 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 # Those pages take minutes of sampling: sweeps, and samplers of other libraries.
-LONG = {"docs/howto/sweeps.md", "docs/howto/own_sampler.md"}
+LONG = {
+    f"docs/howto/{name}.md"
+    for name in (
+        "sweeps", "own_sampler", "learned_attention", "heads_that_can_go", "interrupted",
+        "outside_theory", "one_shot",
+    )
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

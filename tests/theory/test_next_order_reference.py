@@ -9,7 +9,7 @@ import pytest
 
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
-from tests.problems import order_parameters_of, weighted_mean_and_error
+from tests.problems import all_but, order_parameters_of, weighted_mean_and_error
 from tests.reference_data import load_reference, reference_problem
 from theory import (
     NextOrderStatus,
@@ -23,7 +23,7 @@ from theory.bartlett import WishartChain
 
 pytestmark = pytest.mark.slow
 
-WIDTHS = pytest.mark.parametrize("width", [10, 30, 100])
+WIDTHS = pytest.mark.parametrize("width", all_but([10, 30, 100], [10], pytest.mark.long))
 DRAWS, PREDICTED = 60_000, 20_000
 
 

@@ -177,7 +177,7 @@ def test_posteriors_of_theories_are_those_of_the_grid(theory):
     assert within(found["attention_concentration_1"], mass @ np.sum(attention**2, axis=1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_averages_over_the_attention_of_the_exact_posterior():
     columns, (exact, theories) = columns_of(10), on_grid(10)
     mass = np.exp(exact + grid()[1] - scipy.special.logsumexp(exact + grid()[1]))
@@ -261,7 +261,7 @@ RECIPE = {
 }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_ends_with_theories_and_verdicts(tmp_path, monkeypatch):
     judge = stages.diagnose_stage
     passing = {"verdict": "pass", "reasons": ()}

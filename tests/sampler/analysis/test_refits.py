@@ -9,6 +9,7 @@ from scipy.stats import norm
 import sampler
 from sampler.analysis.estimate import batch_means
 from tests.assertions import assert_within_mcse
+from tests.problems import all_but
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def refitted() -> tuple[np.ndarray, np.ndarray]:
     return value, error
 
 
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"], pytest.mark.long))
 def test_leaving_out_is_sampling_without(space):
     everything = np.arange(EXAMPLES)
     table = sampled(everything, everything[:1], space)["leave_one_out"]

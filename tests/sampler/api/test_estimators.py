@@ -18,6 +18,7 @@ import sampler
 from sampler.api.estimators import blocks
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.problem import square_roots
+from tests.problems import all_but
 from theory import Predictor, attended_inputs, predict
 
 CHAINS = {"draws": 40, "warmup": 20, "chains": 2, "space": "order_parameters", "algorithm": "nuts"}
@@ -169,8 +170,11 @@ def test_misuse_is_refused(data, without_annotation_checks):
         theory.predict(X[:, :, :2])
 
 
+KINDS = (sampler.AttentionClassifier, sampler.AttentionRegressor)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [sampler.AttentionClassifier, sampler.AttentionRegressor])
+@pytest.mark.parametrize("kind", all_but(KINDS, [sampler.AttentionRegressor], pytest.mark.long))
 def test_checks_of_scikit_learn(kind, without_annotation_checks):
     estimator = kind(method="theory", widths=50, temperature=0.05)
     with warnings.catch_warnings():

@@ -48,7 +48,7 @@ def small_arrays(rng, *, layers=2, heads=2) -> dict[str, np.ndarray]:
     return arrays
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_numbers_are_those_of_the_command_line(results, tmp_path):
     theory, draws, comparison = results
     recipe = tmp_path / "tiny.toml"

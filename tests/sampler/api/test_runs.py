@@ -134,7 +134,7 @@ def test_heads_have_scores_with_errors(done):
     assert set(sampler.head_importance(done.theory)) == {"theory", "next_order"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_opens_with_its_points(tmp_path, undrawn):
     swept = sampler.sweep(TABLES, {"network.widths": [2, 3]}, out=tmp_path / "sweep")
     assert swept.table["width"].tolist() == [2, 3]

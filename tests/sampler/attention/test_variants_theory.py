@@ -15,7 +15,7 @@ from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
-from tests.problems import order_parameters_of, random_weights, weighted_mean_and_error
+from tests.problems import all_but, order_parameters_of, random_weights, weighted_mean_and_error
 from theory import solve_saddle_point
 from theory.bartlett import WishartChain
 
@@ -66,7 +66,7 @@ def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", all_but(KINDS, ["softmax", "linear"], pytest.mark.long))
 def test_the_difference_falls_with_the_width(kind):
     """‖E[U_1] − U_1 of the theory‖ is resolved at N = 30 and falls at least as fast as 1/N."""
     found = {width: difference(kind, width) for width in WIDTHS}

@@ -20,6 +20,7 @@ from sampler.storage.results import read_draws, read_table
 from sampler.storage.run_directory import CHECKPOINT_FOLDER, UNFINISHED
 from sampler.storage.status import newest_checkpoint
 from tests.commands import TINY, UNDRAWN, assert_same_bits, command, finish, start
+from tests.problems import all_but
 
 pytestmark = pytest.mark.slow
 
@@ -73,7 +74,8 @@ def phase_of(directory: Path) -> str:
     return "writing" if finished else {"warmup": "warm-up", "draws": "sampling"}[header["phase"]]
 
 
-@pytest.mark.parametrize(("kills", "fresh"), [(3, 1), pytest.param(25, 3, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("kills", "fresh"), [(3, 1), (25, 3)])
 def test_killed_at_random_moments(workshop, tmp_path, kills, fresh):
     """The first `fresh` ones while everything is compiled."""
     recipe, whole, seconds, cache = workshop
@@ -158,6 +160,7 @@ def test_stopped_by_a_signal_and_resumed(stopped, workshop, tmp_path):
     assert_same_bits(directory, whole)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_leaves_in_good_order(workshop, tmp_path):
     """Ctrl-C in the middle of compiled code: one line, no abort, and everything goes on."""
@@ -257,7 +260,7 @@ def test_two_damaged_checkpoints_are_an_error(stopped, tmp_path):
         load_chains(directory / CHECKPOINT_FOLDER)
 
 
-@pytest.mark.parametrize("kilobytes", [3, 12, 60])
+@pytest.mark.parametrize("kilobytes", all_but([3, 12, 60], [12], pytest.mark.long))
 def test_full_disk(kilobytes, workshop, tmp_path):
     """No file may grow beyond a limit: the manifest, a segment, a checkpoint, the draws fail."""
     recipe, whole, _, cache = workshop
@@ -276,6 +279,7 @@ def test_full_disk(kilobytes, workshop, tmp_path):
     assert_same_bits(directory, whole)
 
 
+@pytest.mark.long
 def test_full_disk_behind_log_and_output(workshop, tmp_path):
     recipe, whole, _, cache = workshop
     directory = tmp_path / "run"
@@ -303,6 +307,7 @@ if os.geteuid() == 0 and not os.environ.get("OBEYING"):
 """
 
 
+@pytest.mark.long
 def test_read_only_output(stopped, workshop, tmp_path):
     _, whole, _, cache = workshop
     directory = tmp_path / "run"
@@ -327,6 +332,7 @@ def test_output_on_what_cannot_be_written(workshop):
     assert "choose a directory that can be written" in errors.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_vanished_directory(workshop, tmp_path):
     recipe, _, _, cache = workshop
     directory = tmp_path / "run"

@@ -256,7 +256,7 @@ def test_other_commands_take_its_directory(finished, capsys):
     assert "network.values = 'relu'" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_resume_appends_draws_and_reproduce_finds_the_same_bits(finished):
     assert command("reproduce", finished) == ExitCode.OK
     assert command("resume", finished, "--more", 3) == ExitCode.DIAGNOSTICS_FAILED
@@ -264,7 +264,7 @@ def test_resume_appends_draws_and_reproduce_finds_the_same_bits(finished):
         assert tree["predictions"]["predictor"].shape == (4, 9, 10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sweep_holds_networks_within_and_outside_the_theory(recipe, tmp_path):
     values = 'network.values="linear","relu"'
     out = tmp_path / "sweep"

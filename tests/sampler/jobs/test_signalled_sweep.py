@@ -107,6 +107,7 @@ def test_every_worker_saves_its_chunk(whom, cache, tmp_path):
     assert begun == set(before)  # no other point was begun
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_the_workers_too(cache, tmp_path):
     sweep = Sweep(tmp_path, cache, LONG)
     sweep.process.send_signal(signal.SIGTERM)
@@ -129,10 +130,9 @@ def test_workers_end_with_a_command_that_is_killed(cache, tmp_path):
     sweep.end()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(
-    "whom", ["every process", pytest.param("the command", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("whom", ["every process", "the command"])
 def test_an_interrupt_waits_for_no_chunk(whom, cache, tmp_path):
     sweep = Sweep(tmp_path, cache, LONG)
     (os.kill if whom == "the command" else os.killpg)(sweep.process.pid, signal.SIGINT)

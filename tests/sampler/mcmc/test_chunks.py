@@ -333,13 +333,13 @@ def test_every_device_has_as_many_chains(monkeypatch, chains, devices, used):
     assert len(devices_for(chains)) == used
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("space", "algorithm"),
     [
         ("order_parameters", "nuts"),
         ("order_parameters", "split_hmc"),
-        pytest.param("weights", "nuts", marks=pytest.mark.long),
+        ("weights", "nuts"),
     ],
 )
 def test_draws_do_not_depend_on_the_number_of_devices(space, algorithm, tmp_path, monkeypatch):

@@ -410,7 +410,7 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
         assert_within_mcse(value, exact, error, what=space)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
     """ln E p(y | hidden weights) over draws from the prior, in both of its spaces."""
     problem = random_token_problem("relu", rng, temperature=1.0)

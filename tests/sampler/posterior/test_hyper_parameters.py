@@ -378,7 +378,7 @@ def test_what_is_known_has_no_site(rng):
         assert names & {TEMPERATURE, VARIANCES} == expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_says_what_it_found_beside_what_was_given(tmp_path, capsys):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)
@@ -416,7 +416,7 @@ def test_a_run_says_what_it_found_beside_what_was_given(tmp_path, capsys):
     np.testing.assert_allclose(received / weights["a"].shape[-1], stored, rtol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_networks_outside_the_theory_sample_them_too(tmp_path):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)

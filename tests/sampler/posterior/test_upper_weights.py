@@ -26,7 +26,6 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
-    all_but,
     random_problem,
     random_weights,
 )
@@ -298,8 +297,8 @@ def assert_agree(received, expected, spaces):
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", all_but(COMPARED, ["two layers, two outputs"], pytest.mark.long))
+@pytest.mark.long
+@pytest.mark.parametrize("name", COMPARED)
 def test_all_three_spaces_sample_the_same_posterior(name, rng):
     """U_l, predictor and log likelihood of all weights, upper weights, and drawn-back weights."""
     arch = COMPARED[name]

@@ -437,7 +437,7 @@ for name in ("one layer", "two layers", "three layers"):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_draws_come_to_an_end_on_a_busy_machine():
     """Batches of factorisations inside one compiled function once waited for each other."""
     root = ROOT

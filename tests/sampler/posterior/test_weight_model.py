@@ -24,6 +24,7 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
+    all_but,
     random_network_data,
     random_problem,
     random_weights,
@@ -67,8 +68,11 @@ def test_the_number_of_weights_is_that_of_the_architecture(rng):
     assert sum(site["value"].size for site in sampled) == problem.architecture.weight_count
 
 
+NAMES = ("two layers", "three layers, two outputs", "narrow")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two layers", "three layers, two outputs", "narrow"])
+@pytest.mark.parametrize("name", all_but(NAMES, ["two layers"], pytest.mark.long))
 def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
     """E[U_l] = σ_l² ⋯ σ_a² · 1, the variance of U_a, and second moments of U_L given U_a."""
     arch = ARCHITECTURES[name]

@@ -79,7 +79,7 @@ def test_both_layouts_have_the_same_theory(kept):
     [
         "weights",
         pytest.param("order_parameters", marks=pytest.mark.long),
-        pytest.param("upper_weights", marks=pytest.mark.slow),
+        pytest.param("upper_weights", marks=pytest.mark.long),
     ],
 )
 def test_both_layouts_have_the_same_draws(space):
@@ -98,7 +98,7 @@ def test_both_layouts_have_the_same_draws(space):
         xr.testing.assert_identical(one.drop_attrs(), other.drop_attrs())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_file_is_run_compared_reported_and_reproduced(tmp_path, undrawn, capsys):
     recipe = write_arrays(
         tmp_path,

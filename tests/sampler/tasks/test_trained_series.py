@@ -276,7 +276,7 @@ def test_with_several_outputs_removed_heads_are_paths_that_see_nothing(folder):
     assert np.abs(received - pruned.zeroed(())).max() > 1e-3 * np.abs(received).max()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_from_training_to_draws(folder, tmp_path, capsys):
     for words in (["check", folder / "gait.toml"], ["check", folder / "analysis.toml"]):
         assert command(*words) == ExitCode.OK

@@ -416,7 +416,7 @@ def test_without_pytorch_the_extra_is_named(monkeypatch):
         record_attention(object(), [])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_exported_model_runs_from_the_command_line(seeded, tmp_path):
     export_attention(
         tmp_path / "mine.npz", Stack(), train=examples(6), test=examples(4), residual=True

@@ -237,7 +237,7 @@ def test_nearest_neighbour_finds_the_character(rng):
     assert accuracy_with_error(np.zeros(4), np.ones(4))["accuracy"] == 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_and_stopped_trainings_end_with_the_same_bits(recipe_file, tmp_path):
     """Real signals to real processes; long enough that they arrive in the middle."""
     settings = ["--set", "training.steps=4000", "training.validation_every=200"]
