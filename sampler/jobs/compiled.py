@@ -400,13 +400,15 @@ def chunk_programs(
 def densities_program(recipe: Recipe, sizes: Sizes, examples: int) -> Program:
     """Log densities of many draws, for the evidence or for importance."""
 
-    def made(attended, labels) -> OrderParameterPosterior:
+    def made(attended, labels) -> tuple[OrderParameterPosterior, Array]:
         learning = problem_of_shapes(recipe, sizes, examples, attended, labels)
-        return OrderParameterPosterior.of(learning).for_batches
+        posterior = OrderParameterPosterior.of(learning).for_batches
+        return posterior, jnp.zeros(posterior.coordinates.size)
 
-    posterior = jax.eval_shape(made, *arrays_of(sizes.architecture, "float64", sizes.examples))
+    arrays = arrays_of(sizes.architecture, "float64", sizes.examples)
+    posterior, point = jax.eval_shape(made, *arrays)
     batch = posterior.default_batch
-    points = jax.ShapeDtypeStruct((BATCHES * batch, posterior.coordinates.size), "float64")
+    points = jax.ShapeDtypeStruct((BATCHES * batch, *point.shape), "float64")
 
     def densities(points, posterior):
         return posterior.batched_log_densities(points, batch=batch)

@@ -173,6 +173,33 @@ def test_a_run_has_the_operations_of_its_gradients(run):
     assert chunk.cost.operations == pytest.approx(wanted, rel=1e-12)
 
 
+LEARNED = 'attention.heads=[["learned", "learned"], ["uniform"]]'
+KINDS = {
+    "evidence": ("smoke", ["sampler.evidence=true"], "chains", ["chunk", "observables", "131,072"]),
+    "importance": ("smoke", ["sampler.algorithm=importance"], "chains", ["131,072"]),
+    "tempered, learned heads": ("copy_head", [], "particles", []),
+    "learned heads": ("smoke", [LEARNED], "chains", ["chunk", "observables"]),
+    "outside the theory": ("relu_values", [], "chains", ["chunk"]),
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_programs_of_every_kind_of_run(kind):
+    recipe, overrides, what, others = KINDS[kind]
+    plan = make_plan("run", Point(load_recipe(f"runs/{recipe}.toml", overrides), None), here=False)
+    one = plan.runs[0]
+    found = programs_of_run(one.recipe, plan.task, one.sizes)
+    assert found.one.name.endswith(f"one of the {what}")
+    assert found.gradient.name.endswith(f"{found.together} {what}")
+    assert [each.name.split()[0] for each in found.others] == others
+    # A gradient of many takes their positions, and the arrays that one of them takes. Beside a
+    # gradient, of the size of a position, are results the value and the addresses of the two.
+    position = found.one.analysis.results - 3 * 8
+    more = found.gradient.analysis.arguments - found.one.analysis.arguments
+    assert more == (found.together - 1) * position
+
+
 def test_nothing_of_the_size_of_a_run_is_made():
     """Kernels of this one would take 80 GB each."""
     one = Architecture.uniform((2, 2), 512, channels=100_000)
