@@ -79,9 +79,8 @@ class Sweep:
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    "whom", ["the command", pytest.param("every process", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("whom", ["the command", "every process"])
 def test_every_worker_saves_its_chunk(whom, cache, tmp_path):
     sweep = Sweep(tmp_path, cache, SHORT)
     before = {point: newest_checkpoint(point)["sequence"] for point in sweep.in_draws()}

@@ -88,22 +88,24 @@ def pair_of_densities(changes: dict, space: str) -> tuple[Density, Density, dict
     return learned, fixed, {name: jnp.asarray(values) for name, values in logits.items()}
 
 
+@jax.jit
+def densities_and_observables(density: Density, key, position):
+    """ln p(x, y), ln p(y | x), and what is read off a draw: in one compilation."""
+    likelihood = density.log_likelihood(position)
+    return density.log_density(position), likelihood, density.observables(key, position)
+
+
 @pytest.mark.parametrize(("case", "space"), PAIRS)
 def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case, space):
     learned, fixed, logits = pair_of_densities(CASES[case], space)
     position = fixed.draw_prior(jax.random.key(1))
-    there = {**position, **logits}
-    expected = fixed.log_density(position)
-    received = learned.log_density(there) - sum(
-        learned.priors[name].log_prob(values) for name, values in logits.items()
-    )
+    there, key = {**position, **logits}, jax.random.key(2)
+    expected, likelihood, wanted = densities_and_observables(fixed, key, position)
+    received, received_likelihood, found = densities_and_observables(learned, key, there)
+    received -= sum(learned.priors[name].log_prob(values) for name, values in logits.items())
     np.testing.assert_allclose(received, expected, rtol=1e-12)
-    np.testing.assert_allclose(
-        learned.log_likelihood(there), fixed.log_likelihood(position), rtol=1e-12
-    )
+    np.testing.assert_allclose(received_likelihood, likelihood, rtol=1e-12)
     assert set(learned.priors) == {*fixed.priors, *logits}
-    key = jax.random.key(2)
-    wanted, found = fixed.observables(key, position), learned.observables(key, there)
     wanted.pop("log_prior")
     for name, values in wanted.items():
         scale = np.abs(values).max()
