@@ -186,6 +186,7 @@ import distributed
 """
 
 
+@pytest.mark.heavy
 def test_what_takes_long_to_import_is_imported_when_it_is_needed():
     """The theory is solved and stored without it; nothing is in the way of importing it later."""
     found = subprocess.run(

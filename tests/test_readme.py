@@ -23,6 +23,7 @@ def precision_as_before():
     jax.config.update("jax_enable_x64", before)
 
 
+@pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 def test_lines_from_python(precision_as_before, without_annotation_checks, capsys):
     """As shown, but for sizes: those lines would take a minute."""

@@ -89,6 +89,7 @@ SIZES = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=MARKS.get(name, [])) for name in SCRIPTS]
 )

@@ -23,6 +23,9 @@ from tests.commands import (
 from tests.sampler.api.test_results import CHAINS, NETWORK, TASK
 
 SAME, WRONG = "leading order again", "three times U"
+
+pytestmark = pytest.mark.heavy
+
 FUNCTIONS = """
 import numpy as np
 

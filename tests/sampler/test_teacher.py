@@ -86,6 +86,7 @@ def test_order_parameters_have_the_law_of_those_of_real_weights(name):
             assert np.all(off <= 4.5 * error)
 
 
+@pytest.mark.heavy
 def test_outputs_and_labels_have_the_law_that_follows_from_order_parameters():
     """fᵀ K⁻¹ f of a teacher is χ² of as many degrees as there are outputs, and so is the noise."""
     squares, noise, recipe = [], [], recipe_of(examples_train=4)
@@ -127,6 +128,7 @@ def test_a_network_outside_the_theory_teaches_as_its_definition_says():
         np.testing.assert_allclose(weights["a"] @ hidden[-1] / math.sqrt(2), outputs, rtol=1e-12)
 
 
+@pytest.mark.heavy
 def test_temperature_and_variances_are_drawn_where_they_have_a_prior():
     posterior = {"temperature_spread": 0.5, "variance_spread": 0.8}
     inputs = build_task(recipe_of(posterior=posterior))
@@ -175,6 +177,7 @@ def test_seeds_and_networks_make_other_teachers_and_other_labels_are_the_tasks_o
     assert shares_data(recipe_of(labels="task"), recipe_of(labels="task", temperature=0.4))
 
 
+@pytest.mark.heavy
 def test_a_sweep_has_a_teacher_at_every_point_and_python_has_the_same(tmp_path):
     file, out = tmp_path / "taught.toml", tmp_path / "out"
     file.write_text(TINY.replace("[attention]", 'labels = "teacher"\n[attention]'))
@@ -254,6 +257,7 @@ def overlaps_of(one, other):
     return math.log(np.sum(first * second)), cosine, math.log(apart @ apart)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "belief",
     [{}, {"temperature": 0.01}, pytest.param({"widths": (30, 40, 20)}, marks=pytest.mark.long)],
@@ -315,6 +319,7 @@ def overlaps_with_attention(one, other):
     return np.linalg.norm(v - w), math.log(np.sum(first * second)), cosine
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "scale",
     all_but([1.0, 3.0], [1.0], pytest.mark.long),

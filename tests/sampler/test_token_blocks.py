@@ -177,6 +177,7 @@ def block_problem(rng) -> TokenProblem:
     return TokenProblem(network, splits[0], labels, 0.3, splits[1], None, names, (names,))
 
 
+@pytest.mark.heavy
 def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
     """ln p(y, weights) from the loops; its gradient from differences of both signs."""
     problem = block_problem(rng)

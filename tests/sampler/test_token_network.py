@@ -82,6 +82,7 @@ def test_it_equals_loops_over_the_definition(name, readout, values, norm, rng):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("values", "norm"), [("relu", "after"), ("linear", "none")])
 def test_no_example_sees_another_and_batches_do_not_matter(values, norm, rng, monkeypatch):
     arch, hypernetworks = PAIRED["layer, pair, layer"]

@@ -78,6 +78,7 @@ def test_action_is_the_formula(name, rng):
     assert_equal_to_rounding(received, expected, **rounding_of(problem, matrices))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one head", "two layers, three outputs"])
 def test_gradient_is_that_of_finite_differences(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)

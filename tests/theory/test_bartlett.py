@@ -146,6 +146,7 @@ def test_a_point_far_outside_overflows_to_infinity():
     assert np.all(value == np.inf)
 
 
+@pytest.mark.heavy
 @CASES
 def test_series_of_overlaps(name, rng):
     """∂^k U_l/∂ε^k, k = 0 … 4, along three lines, by repeated differentiation."""

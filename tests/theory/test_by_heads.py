@@ -91,6 +91,7 @@ def test_the_kernel_is_that_of_loops_over_heads_and_tokens(values, rng):
     assert_equal_to_rounding(received.prior, np.diagonal(expected), operations=1000)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("arch", all_but([TWO, OUTPUTS], [OUTPUTS]))
 def test_linear_values_give_the_linear_theory(arch, rng):
     problem, test, (data, tested) = nonlinear_problem(arch, "linear", rng, examples=8)
@@ -116,6 +117,7 @@ def test_linear_values_give_the_linear_theory(arch, rng):
         np.testing.assert_allclose(found.reshape(one.shape), one, rtol=0, atol=1e-10)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("values", all_but(NONLINEAR, ["gelu"]))
 def test_infinite_width_is_where_all_order_parameters_are_those_of_the_prior(values, rng):
     problem, test, _ = nonlinear_problem(OUTPUTS, values, rng)
@@ -140,6 +142,7 @@ def test_wide_layers_are_those_of_infinite_width(rng):
         assert 0 < difference < 100 / 10**8
 
 
+@pytest.mark.heavy
 def test_the_minimum_is_one_and_found_from_other_starts(rng):
     """The slope of the action is zero there by differences, and no start finds another one."""
     problem, _, _ = nonlinear_problem(TWO, "relu", rng, examples=10)

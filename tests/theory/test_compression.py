@@ -250,6 +250,7 @@ def test_evidence_of_importance_draws(rng):
     close(*found[::-1], 1e-8)
 
 
+@pytest.mark.heavy
 def test_mode_of_the_posterior(rng):
     problem, small = both("two layers", rng)
     found = [OrderParameterPosterior.of(one) for one in (problem, small)]

@@ -59,6 +59,7 @@ def test_no_transition_with_few_tokens_or_without_softmax(tokens, scale, form):
     assert head(tokens, scale, form).coexistence() is None
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("width", [math.inf, 10.0])
 def test_both_minima_are_equally_deep_at_the_transition_and_one_is_left_outside(width):
     one = head(48, 0.15, width=width)
@@ -250,6 +251,7 @@ def test_what_the_other_logits_leave_is_right_to_second_order_by_quadrature():
     assert slope == pytest.approx(4.0, abs=0.05)
 
 
+@pytest.mark.heavy
 def test_the_share_of_the_copy_head_follows_depth_and_volume():
     """By logits of all tokens, drawn from the prior but for the copied one, 10 times."""
     one, examples, rng = head(24, 0.3), 8.0, np.random.default_rng(2)

@@ -322,6 +322,7 @@ def test_a_head_that_does_not_exist_is_named(rng):
         sub_network(problem, [[0, 1]], data.attended)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("rows", "features"), [(5, 9), (9, 4)])
 def test_the_energy_of_columns_has_the_derivatives_of_its_formula(rng, rows, features):
     """With fewer features than rows, and with more: by automatic differentiation of the formula."""

@@ -43,6 +43,7 @@ def gated(problem, attended, head, value):
 CASES = {"one layer": ((3,), 1), "two layers": ((2, 2), 1), "two outputs": ((2, 2), 2)}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
 def test_derivatives_are_those_of_solving_again(case, rng):
     heads, outputs = CASES[case]

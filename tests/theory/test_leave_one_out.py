@@ -92,6 +92,7 @@ def test_rows_alone_do_not_know_the_examples(rng):
         left_out_log_density(rows, jnp.eye(1))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
 def test_slopes_in_the_order_parameter_are_those_of_jax(name, compressed, rng):
@@ -112,6 +113,7 @@ def test_slopes_in_the_order_parameter_are_those_of_jax(name, compressed, rng):
     np.testing.assert_allclose(2.0 * slopes @ factor[None], expected, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.heavy
 def test_a_saddle_point_moves_as_if_the_example_had_not_been_there(rng):
     """Against saddle points solved without each example; what is left is of second order."""
     arch = Architecture((2,), (30, 30), (1.0, 1.0, 1.0), channels=4)

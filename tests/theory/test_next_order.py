@@ -82,6 +82,7 @@ def errors_of_both_orders(problem, span):
     return found, errors
 
 
+@pytest.mark.heavy
 def test_orders_of_the_errors_in_the_width():
     """With P = N the leading order is off by 1/N, the next order by 1/N², in every quantity."""
     widths = np.array([8, 32, 128])
@@ -282,6 +283,7 @@ def test_order_of_the_heads_does_not_matter_at_next_order(name):
     np.testing.assert_allclose(others, 2.0, atol=0.15)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("examples", [1, 4, 16])
 def test_limits_of_what_is_fine(examples):
     """Below both limits the errors are those that the module promises; above they can be larger."""
@@ -301,6 +303,7 @@ def test_limits_of_what_is_fine(examples):
     assert any(beyond)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("copies", "limit"), all_but([(1, 0.04), (4, 0.02)], [(4, 0.02)]))
 def test_a_narrow_layer_by_importance_draws(copies, limit):
     """One unit below an order parameter of 2 × 2: the saddle point is far off, E[U_1] is not.

@@ -92,6 +92,7 @@ def test_what_counts_as_indefinite():
     assert not is_indefinite(np.diag([1.0, 1e-3]), regular)
 
 
+@pytest.mark.heavy
 def test_rounding_of_the_gradient_is_no_reason_to_refuse(monkeypatch):
     """Labels of 100 standard deviations: |∇Φ| stays above its tolerance, the mode is found."""
     architecture = Architecture((2,), (4, 2), (1.0, 1.0, 1.0), channels=3, outputs=2)

@@ -31,6 +31,7 @@ def action_at(problem, scales) -> float:
     return (entropy + energy) / widths.max()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("values", "outputs"), all_but([("relu", 2), ("erf", 1)], [("relu", 2)]))
 def test_the_scales_are_a_minimum_of_the_action(values, outputs, rng):
     problem, _, _ = nonlinear_problem(replace(HEADS, outputs=outputs), values, rng)
@@ -47,6 +48,7 @@ def test_the_scales_are_a_minimum_of_the_action(values, outputs, rng):
         assert up + down > 2 * lowest
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("values", all_but(["relu", "gelu"], ["gelu"]))
 def test_slopes_of_the_kernel_are_its_differences(values, rng):
     """For the ReLU the kernel itself is (Π q) K, which the recursion knows nothing of."""

@@ -92,6 +92,7 @@ def test_prior_variance_is_the_kernel_of_each_example_with_itself(rng):
     assert_equal_to_rounding(received, expected, operations=2 * arch.path_count**2)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
 def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
     problem, attended, factor = eleven_tests(name, rng)
@@ -109,6 +110,7 @@ def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
             assert_equal_to_rounding(moment, expected, operations=1e4, condition=1e2)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
 def test_chunks_leave_the_draws_of_f_as_they_are(name, rng, monkeypatch):
     problem, attended, factor = eleven_tests(name, rng)

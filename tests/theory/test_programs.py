@@ -44,6 +44,7 @@ def several_kernels(values):
 SIZES = [np.eye(size) for size in range(2, 22)]
 
 
+@pytest.mark.heavy
 def test_programs_used_least_recently_are_given_up_and_no_others(monkeypatch):
     """Each is said to take ten mappings, and sixty are granted."""
     counted = count(1000, 10)

@@ -211,6 +211,7 @@ def large_problem(rng):
     return random_problem(architecture, rng, examples=5, temperature=0.3)
 
 
+@pytest.mark.heavy
 def test_more_than_500_coordinates_converge_without_a_hessian(rng):
     problem = large_problem(rng)
     assert problem.architecture.coordinate_count == 529

@@ -143,6 +143,7 @@ def test_arviz_opens_it(rng, tmp_path):
     assert float(np.squeeze(ess["readout_order_parameter"].values)) > 0
 
 
+@pytest.mark.heavy
 def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
     problem, collected = written(rng, tmp_path, weights=True)
     posterior = read_draws(tmp_path)["posterior"].to_dataset()

@@ -151,6 +151,7 @@ def test_binomial_error_is_half_of_wilsons_interval(share):
     assert_equal_to_rounding(binomial_error(share, 200), (high - low) / 2, operations=256)
 
 
+@pytest.mark.heavy
 def test_power_law_is_found_with_its_error_whatever_is_resolved(rng):
     """Signed differences c/N in noise that hides the last ones: no bias by choosing the others."""
     widths, repetitions = np.array([10, 30, 50, 100, 200, 300, 500, 1000]), 400

@@ -76,6 +76,7 @@ PAIRS = [
 OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.long)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("space", "examples", "outputs"), [*all_but(PAIRS, FAST, pytest.mark.long), *OTHERS]
 )
@@ -108,6 +109,7 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
     assert ("not the joint log likelihood" in said) is (space != "weights")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"], pytest.mark.long))
 def test_too_many_examples_are_asked_in_a_pass_with_the_same_result(space, monkeypatch):
     held = drawn(space, MANY)

@@ -68,6 +68,7 @@ def leaves(name: str, content):
         yield name, content
 
 
+@pytest.mark.heavy
 def test_the_table_of_the_theory_is_the_same():
     received, expected = results(True, False)[0], results(False, False)[0]
     assert set(received) == set(expected)

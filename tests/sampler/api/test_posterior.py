@@ -33,6 +33,7 @@ def joint(*source, space, **settings) -> tuple[float, float]:
     return float(log_density(model, (), kwargs, flat.sites(point))[0]), float(flat(point))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_tasks_and_recipes_have_one_posterior(space, chosen, tmp_path):
     of_model, of_function = joint(*chosen, space=space)
@@ -65,6 +66,7 @@ def test_defaults_are_all_weights_and_order_parameters(chosen):
     assert sites["predictor"]["value"].shape == (10,)
 
 
+@pytest.mark.heavy
 def test_more_examples_than_features_keep_their_labels():
     task = sampler.markov_chain_task(**{**TASK, "examples_train": 60})
     network = sampler.make_network(**NETWORK)
@@ -78,6 +80,7 @@ def test_more_examples_than_features_keep_their_labels():
         assert trace["y"]["value"].shape == (60,)
 
 
+@pytest.mark.heavy
 def test_a_network_outside_the_theory_has_hidden_weights_and_all(chosen, without_annotation_checks):
     task, _ = chosen
     block = {"norm": "before", "residual": True, "mlp": {"width": 2, "activation": "gelu"}}

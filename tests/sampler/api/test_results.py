@@ -73,6 +73,7 @@ def test_numbers_are_those_of_the_command_line(results, tmp_path):
     assert received == expected
 
 
+@pytest.mark.heavy
 def test_results_are_stored_and_read_back(results, tmp_path):
     theory, draws, _ = results
     theory.to_netcdf(tmp_path / "theory.nc", engine="h5netcdf")

@@ -11,6 +11,8 @@ import pytest
 import sampler
 from tests.commands import TINY_SAMPLED, printed_without_jax, without_drawing
 
+pytestmark = pytest.mark.heavy
+
 TABLES = {
     "name": "tiny",
     "task": {

@@ -74,6 +74,7 @@ def values_of(numbers):
     return {key: one.values for key, one in numbers.items()}
 
 
+@pytest.mark.heavy
 def test_predictions_are_of_validation_and_measures_of_test_examples(given, found):
     """Other examples of one split change its numbers and leave those of the other as they are."""
     result, (model, network, splits) = found.result, given
@@ -101,6 +102,7 @@ def test_predictions_are_of_validation_and_measures_of_test_examples(given, foun
     assert other.measured["zero_loss"].values != result.measured["zero_loss"].values
 
 
+@pytest.mark.heavy
 def test_heads_are_removed_at_draws_from_all_of_the_chains(given, monkeypatch):
     """Every second one of 250, which are drawn with the seed that was asked for."""
     model, network, splits = given

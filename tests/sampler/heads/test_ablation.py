@@ -77,6 +77,7 @@ class Interrupted:
         return model(batch)
 
 
+@pytest.mark.heavy
 def test_ctrl_c_keeps_what_is_done_and_says_so(model, solved_once):
     whole = ablate(model).result
     # The whole model, the means, the whole model again, and two heads.
@@ -92,6 +93,7 @@ def test_ctrl_c_keeps_what_is_done_and_says_so(model, solved_once):
     assert found.predicted["score"].values == whole.predicted["score"].values
 
 
+@pytest.mark.heavy
 def test_ctrl_c_after_the_last_step_loses_nothing(model, solved_once, monkeypatch):
     expected, left = ablate(model).result, [3]
 
@@ -113,6 +115,7 @@ def test_an_interrupt_before_any_head_is_removed_is_raised(model, solved_once):
         ablate(model, forward=Interrupted(SPLITS["test"][0], 1))
 
 
+@pytest.mark.heavy
 def test_the_forecast_counts_the_passes(model, solved_once):
     """Of all calls with all test examples; those that record take the first example alone."""
     counted = []
@@ -128,6 +131,7 @@ def test_the_forecast_counts_the_passes(model, solved_once):
     assert counted.count("test") == expected
 
 
+@pytest.mark.heavy
 def test_a_temperature_that_is_not_given_is_chosen_by_validation(model, tmp_path, solved_once):
     """By hand: the mean squared distance of the sum of all paths from the labels."""
     found = ablate(model, sampler.make_network(widths=6)).result
@@ -195,6 +199,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_recorded(model, monke
             ablate(model, **others)
 
 
+@pytest.mark.heavy
 def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(model, request):
     found = ablate(model, layers=(2, 2), heads={2: [1]}, starts=1).result
     request.getfixturevalue("solved_once")
@@ -206,6 +211,7 @@ def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(model, reque
         assert found.predicted[key].values[0] == whole.predicted[key].values[3]
 
 
+@pytest.mark.heavy
 def test_single_paths_are_removed_one_by_one(tmp_path):
     made = family("gpt2")
     classes = torch.nn.functional.one_hot(torch.arange(len(made.inputs["input_ids"])) % 2, 2)
@@ -254,6 +260,7 @@ class Constant(torch.nn.Module):
         return 3.0 * self.c_proj(sent.transpose(1, 2).reshape(*tokens.shape[:2], 2))[:, -1]
 
 
+@pytest.mark.heavy
 def test_a_head_that_sends_a_constant_costs_nothing_by_its_mean():
     def made(seed):
         tokens, _ = drawn(seed)

@@ -31,6 +31,7 @@ def solved():
     return problem, saddle.order_parameters
 
 
+@pytest.mark.heavy
 def test_slopes_are_those_of_the_losses_of_each_example(solved, rng):
     problem, order_parameters = solved
     heads = all_heads(problem.architecture.heads)

@@ -70,6 +70,7 @@ def test_at_infinite_width_it_is_that_of_gaussian_labels(outputs, rng):
     assert np.array_equal(received.mcse, np.zeros(len(HEADS)))
 
 
+@pytest.mark.heavy
 def test_it_is_that_of_the_network_solved_again_without_the_head(rng):
     learning = small_problem(rng).learning
     learning = replace(learning, architecture=replace(learning.architecture, widths=(9, 8, 7)))

@@ -42,6 +42,7 @@ def at_draws(draws, theory: TheoryWithoutHeads):
     return means, -0.5 * energies
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_slopes_with_learning_are_those_of_draws_that_are_weighted_again(outputs, rng):
     """The law of U_1 moves with a gate by the likelihood alone: weights are those of its ratio.

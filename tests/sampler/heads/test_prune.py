@@ -155,6 +155,7 @@ def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing
     assert np.abs(received - solved.zeroed([])).max() > 1e-3 * np.abs(received).max()
 
 
+@pytest.mark.heavy
 def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
     out = folder / "smaller"
     words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
@@ -178,6 +179,7 @@ def test_magnitudes_are_norms_of_the_trained_values(folder):
     assert_equal_to_rounding(received, np.sqrt(width) * norms, operations=100)
 
 
+@pytest.mark.heavy
 def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
     assert main(words) == ExitCode.OK
@@ -262,6 +264,7 @@ def test_gradients_of_the_network_are_those_of_its_paths(folder):
             assert_equal_to_rounding(error, deviation, operations=1e4, scale=scale)
 
 
+@pytest.mark.heavy
 def test_scores_of_the_posterior_are_kept_with_their_errors(folder):
     """Layers of 2 and 3 heads: what a layer lacks is NaN in the table of both, and left out."""
     problem, theory = load(folder)[1], read_table(folder / "solved", "theory.nc")
@@ -300,6 +303,7 @@ def test_what_cannot_be_pruned_says_why(folder, change, message):
         refuse_unprunable(folder, problem, bool(change.get("converged", 1)))
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_a_sweep_cannot_be_pruned(folder, capsys):
     out = folder / "sweep"

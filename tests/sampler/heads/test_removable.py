@@ -108,6 +108,7 @@ def test_all_scores_are_there(found):
     assert len(found.plot("accuracy").axes) == 1
 
 
+@pytest.mark.heavy
 def test_the_theory_has_scores_too(model):
     network = sampler.make_network(widths=10, temperature=0.3, readout="last")
     found = sampler.removable(

@@ -21,6 +21,7 @@ def of_draws(draws: int, examples: int) -> tuple[float, float]:
     return tuple(float(number) * UNITS[unit] for number, unit in found)
 
 
+@pytest.mark.heavy
 def test_growth_with_the_number_of_draws_is_stated():
     first, growth = of_draws(12_000, 1000)
     second, _ = of_draws(17_000, 1000)

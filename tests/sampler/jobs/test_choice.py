@@ -156,6 +156,7 @@ def test_stiff_examples_make_weights_slower_and_nothing_else(load):
         assert ratio == pytest.approx(10.0 if space == "weights" else 1.0), (space, algorithm)
 
 
+@pytest.mark.heavy
 def test_a_run_records_the_choice_that_check_shows(tmp_path, capsys):
     file, out = tmp_path / "tiny.toml", tmp_path / "out"
     file.write_text(RECIPE)

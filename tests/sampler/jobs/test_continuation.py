@@ -52,6 +52,7 @@ def copy(run_of_six_draws, tmp_path) -> Path:
     return directory
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("chunks", all_but([1, 2, 4], [2], pytest.mark.long))
 def test_interrupted_chains_go_on_bit_for_bit(
     chunks, recipe_file, run_of_six_draws, tmp_path, capsys, monkeypatch
@@ -165,6 +166,7 @@ def longer(recipe_file, tmp_path_factory) -> Path:
     return made_once(tmp_path_factory, "run_of_eleven_draws", make)[0] / "run"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "moment",
     all_but(
@@ -340,6 +342,7 @@ def test_reproduction_has_the_same_bits(reproduced):
     assert_same_bits(directory / "reproduction", directory)
 
 
+@pytest.mark.heavy
 def test_results_that_differ_are_named(reproduced, tmp_path, capsys):
     """The reproduction is there: it is compared again, not computed again."""
     from sampler.storage.results import write_result
@@ -393,6 +396,7 @@ def test_directory_killed_while_it_was_claimed(copy):
     assert (copy / "recipe.toml").read_text() == text
 
 
+@pytest.mark.heavy
 def test_a_signal_is_heard_by_a_task_and_by_the_longer_one_around_it():
     before = signal.getsignal(signal.SIGUSR1)
     with listening() as around:

@@ -192,6 +192,7 @@ def test_a_reader_that_goes_away_costs_a_run_nothing(stored, monkeypatch):
     assert "cannot be printed ([Errno 32] Broken pipe)" in (stored / "run.log").read_text()
 
 
+@pytest.mark.heavy
 def test_a_process_whose_reader_goes_away_has_the_exit_code_of_its_run(stored):
     process = subprocess.Popen(
         [sys.executable, "-m", "sampler", "resume", stored, "--no-figures"],

@@ -55,6 +55,7 @@ def deaf_program(rounds: int, *before: str):
             process.kill()
 
 
+@pytest.mark.heavy
 def test_the_second_one_ends_it_and_says_so():
     with deaf_program(LONG) as process:
         process.send_signal(signal.SIGUSR1)
@@ -69,6 +70,7 @@ def test_the_second_one_ends_it_and_says_so():
         )
 
 
+@pytest.mark.heavy
 def test_it_ends_where_nobody_reads_stderr():
     with deaf_program(LONG) as process:
         process.stderr.close()
@@ -94,6 +96,7 @@ FEW = (signal.SIGTERM, signal.SIGUSR1)
 MORE = tuple(each for each in SIGNALS if each not in FEW)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", all_but(SIGNALS, FEW, pytest.mark.long))
 def test_a_single_one_is_heard_after_the_step(number):
     with deaf_program(SHORT) as process:
@@ -117,6 +120,7 @@ HUNG_UP = pytest.param(
 )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("number", "before"),
     [
@@ -161,6 +165,7 @@ def test_a_thread_goes_on_without_handlers():
     assert handlers() == before
 
 
+@pytest.mark.heavy
 def test_a_thread_is_told_what_the_main_one_hears():
     """The program is asked to stop, whichever thread is at work."""
     heard = threading.Event()
@@ -215,6 +220,7 @@ def test_handlers_are_put_back():
             signal.signal(each, handler)
 
 
+@pytest.mark.heavy
 def test_one_signal_from_scheduler_and_script_is_one():
     """Twice within a moment; the program goes on to the end of its step, and then of the moment."""
     with deaf_program(SHORT) as process:
@@ -226,6 +232,7 @@ def test_one_signal_from_scheduler_and_script_is_one():
         assert process.stderr.read() == FIRST.format(name="SIGTERM", work=step_in_work())
 
 
+@pytest.mark.heavy
 def test_the_same_signal_does_no_harm_when_everything_is_saved():
     """The program has left its work when the script of the job passes the signal on."""
     step = '    hashlib.pbkdf2_hmac("sha256", b"", b"", {rounds})'

@@ -80,6 +80,7 @@ def chunk(done: int, total: int = CHUNKS * STEPS) -> Chunk:
     return Chunk("draws", done, total, {"predictor": values}, {"lp": -values}, 1.0, state=state)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("every", [0.0, 2.0, 1e9], ids=["each", "every second", "none"])
 @pytest.mark.parametrize("kind", ASKING)
 def test_draws_that_are_said_to_be_saved_are(kind, every, tmp_path):
@@ -188,6 +189,7 @@ def saving(folder: Path, seconds: float) -> Iterator[subprocess.Popen]:
             process.kill()
 
 
+@pytest.mark.heavy
 def test_a_signal_that_is_repeated_in_a_save_does_not_cut_it_short(tmp_path):
     with saving(tmp_path / "chains", 0.5 * MOMENT) as process:
         process.send_signal(signal.SIGTERM)
@@ -200,6 +202,7 @@ def test_a_signal_that_is_repeated_in_a_save_does_not_cut_it_short(tmp_path):
     assert load_chains(tmp_path / "chains").snapshot.done == int(named[1]) == 2 * STEPS
 
 
+@pytest.mark.heavy
 def test_a_second_signal_in_a_save_ends_it_with_all_files_whole(tmp_path):
     folder = tmp_path / "chains"
     with saving(folder, 1000.0) as process:

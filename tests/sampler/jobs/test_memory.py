@@ -123,6 +123,7 @@ def group() -> Iterator[Path]:
     pytest.skip("no control group can be made here")
 
 
+@pytest.mark.heavy
 def test_a_control_group_of_this_machine_counts(group):
     """As Slurm makes one for a job: the recipe is refused before the kernel ends its run."""
     program = (

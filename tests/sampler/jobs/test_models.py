@@ -19,6 +19,7 @@ def two(tmp_path):
     return [shutil.copytree(FIXTURES / "finished", tmp_path / name) for name in ("one", "other")]
 
 
+@pytest.mark.heavy
 def test_models_of_several_runs_end_the_comparison(two, capsys):
     in_process("compare", *two)
     printed = capsys.readouterr().out
@@ -34,6 +35,7 @@ def test_models_of_several_runs_end_the_comparison(two, capsys):
     assert found.plot().axes
 
 
+@pytest.mark.heavy
 def test_other_labels_are_a_reason_not_to_compare(two, capsys):
     with h5py.File(two[1] / "draws.nc", "r+") as file:
         file["leave_one_out"].attrs["labels"] = "of others"

@@ -21,7 +21,7 @@ from sampler.storage.run_directory import CHECKPOINT_FOLDER
 from tests.commands import assert_same_bits, in_process, made_once, settings, stored_arrays
 from tests.problems import all_but
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 FEW = ("sampler.algorithm=tempered", "sampler.particles=32", "sampler.space=order_parameters")
 COUNTED = (*FEW, "sampler.until=draws")
 

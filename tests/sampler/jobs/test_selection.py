@@ -355,6 +355,7 @@ def test_test_labels_have_no_part_in_the_choice(finished, arrays, tmp_path):
     assert received == expected
 
 
+@pytest.mark.heavy
 def test_without_a_validation_split_the_log_says_what_to_set(tmp_path):
     recipe = tmp_path / "recipe.toml"
     task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'
@@ -371,6 +372,7 @@ def test_without_a_validation_split_the_log_says_what_to_set(tmp_path):
     assert "set task.examples_validation" in line
 
 
+@pytest.mark.heavy
 def test_points_that_cannot_be_trusted_are_left_out_by_name(tmp_path):
     recipe = tmp_path / "recipe.toml"
     task = (
@@ -449,6 +451,7 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path, 
     assert "theory chooses what is sampled" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_a_choice_that_cannot_be_made_is_refused(tmp_path, capsys):
     recipe = tmp_path / "recipe.toml"
     task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'

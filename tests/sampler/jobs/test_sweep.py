@@ -16,7 +16,7 @@ from sampler.recipes.settings import parse_override, sweep_override
 from tests.commands import TINY_SAMPLED, made_once, without_drawing
 from tests.commands import in_process as command
 
-pytestmark = pytest.mark.usefixtures("undrawn")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 
 # One of the four points is sampled.
 LIMIT = "sampler.largest_width.order_parameters"

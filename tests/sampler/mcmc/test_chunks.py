@@ -94,6 +94,7 @@ def default_run(space):
     return sampled(space, SETTINGS)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("algorithm", all_but(["nuts", "hmc"], ["hmc"]))
 def test_chains_are_those_of_numpyro(algorithm, space, default_run):
     kernel_type = {
@@ -144,6 +145,7 @@ def test_chunks_count_to_the_end_of_each_phase(default_run):
     assert np.unique(noise).size == noise.size, "every draw of every chain has a key of its own"
 
 
+@pytest.mark.heavy
 def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)
     monkeypatch.setattr(chunks, "CHUNK_SECONDS", 0.0)
@@ -158,6 +160,7 @@ def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monke
         assert_same(getattr(hurried, part), getattr(default_run, part))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("phase", "done"), [("warmup", 5), ("draws", 5)])
 def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
     phase, done, space, default_run, monkeypatch
@@ -212,6 +215,7 @@ def check_phases(received):
     assert [chunk.compiled for chunk in received] == [True] + [False] * (len(received) - 1)
 
 
+@pytest.mark.heavy
 def test_thinning_keeps_every_kth_draw_and_counts_every_step(space, default_run):
     thinning, kept = 3, 4
     run = sampled(space, replace(SETTINGS, draws=kept, thinning=thinning))
@@ -270,6 +274,7 @@ def test_programs_for_earlier_models_are_given_up(monkeypatch):
     assert sum(one.mappings for one in kept.values()) <= max(1000, newest)
 
 
+@pytest.mark.heavy
 def test_divergences_between_kept_draws_are_counted():
     density, algorithm = standard_gaussian(), UnstableSteps()
     settings, thinning, kept = replace(SETTINGS, warmup=0, draws=120), 4, 30
@@ -284,6 +289,7 @@ def test_divergences_between_kept_draws_are_counted():
     assert judged.numbers["divergences"] == np.sum(earlier | last)
 
 
+@pytest.mark.heavy
 def test_one_chain_in_single_precision_without_warmup(rng):
     with jax.enable_x64(False):
         settings = replace(SETTINGS, chains=1, warmup=0, draws=5)

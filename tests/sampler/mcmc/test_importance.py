@@ -65,6 +65,7 @@ def test_as_many_points_are_asked_for_as_their_efficiency_needs(density, monkeyp
     assert asked == [importance.FIRST_EVALUATIONS, int(1.2 * wanted / 0.1)]
 
 
+@pytest.mark.heavy
 def test_too_few_effective_draws_are_left_to_chains(density, monkeypatch):
     monkeypatch.setattr(importance, "MOST_EVALUATIONS", importance.FIRST_EVALUATIONS)
     enough = importance.IMPORTANCE.independent_draws(density, SETTINGS)

@@ -128,6 +128,7 @@ def test_a_trajectory_preserves_volume(density, rng):
     )
 
 
+@pytest.mark.heavy
 def test_energy_error_falls_with_the_square_of_the_step(density, rng):
     size = density.coordinates.size
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
@@ -220,6 +221,7 @@ def test_warmup_ends_with_what_it_has_found():
     assert angles.min() < 0.4 * np.pi < 0.6 * np.pi < angles.max()
 
 
+@pytest.mark.heavy
 def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     """By them a stiff normal distribution takes one step a draw, and draws do not depend on each
     other; with those of the prior it takes as many steps as its condition asks for.
@@ -240,6 +242,7 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     assert np.min(ess) >= SHARE_INDEPENDENT * 4 * 400
 
 
+@pytest.mark.heavy
 def test_a_short_warmup_finds_the_step_of_a_long_one(density):
     """In order parameters, from several seeds: closer than the halving of a search."""
     found = [
@@ -283,6 +286,7 @@ def normal_density(covariance, scale) -> Density:
     return Density(name="normal", model=model, arguments=(), priors=priors, mode=mode, **observe)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_exact_posterior_of_a_single_path(precision):
     problem, test = scalar_problem(np.random.default_rng(4))
@@ -319,6 +323,7 @@ class WrongGradient(Density):
         return 0.7 * super().gradient(point)
 
 
+@pytest.mark.heavy
 def test_the_law_does_not_depend_on_the_gradient():
     # In one precision gradients come with values, from which they cannot differ.
     density = gaussian_density(known=False).with_single_gradients()
@@ -336,6 +341,7 @@ def test_small_problems_keep_double_precision(density):
     assert asked.gradient_precision == "float32"
 
 
+@pytest.mark.heavy
 def test_single_precision_is_left_where_it_would_cost_acceptance(density, monkeypatch):
     monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", 1)
     assert ALGORITHM.suited(density).gradient_precision == "float32"
@@ -359,6 +365,7 @@ def test_a_density_in_single_precision_stays_so(rng):
     assert np.isfinite(found.draws["order_parameter"]).all()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("phase", "done"), [("warmup", 12), ("draws", 6)])
 def test_chains_go_on_bit_for_bit(phase, done, rng, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)

@@ -74,6 +74,7 @@ def started(monkeypatch, *arguments, **options) -> tuple[dict, list]:
     return chunks.state_arrays(states[0]), made
 
 
+@pytest.mark.heavy
 def test_they_begin_at_the_last_positions_with_all_that_was_learned(ended, monkeypatch):
     algorithm, _, density, arrays = ended
     first, made = started(monkeypatch, density, algorithm, arrays, warmup=0)
@@ -103,6 +104,7 @@ def test_they_begin_at_the_last_positions_with_all_that_was_learned(ended, monke
     assert all((first[name] != values).any() for name, values in keys.items())
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("ended", CASES[1:3], ids="-".join, indirect=True)
 @pytest.mark.parametrize("chains", all_but([1, 5], [5]))
 def test_positions_are_used_in_turn(ended, chains, monkeypatch):
@@ -125,6 +127,7 @@ def test_the_first_values_are_those_of_the_new_density(ended, monkeypatch):
     assert (first[name] != arrays[name]).all()
 
 
+@pytest.mark.heavy
 def test_a_short_warmup_adapts_on(ended):
     algorithm, _, density, arrays = ended
     last = run(density, algorithm, arrays, warmup=10, draws=1)[-1].snapshot.arrays
@@ -154,6 +157,7 @@ def test_the_law_is_that_of_chains_with_a_start_of_their_own(kind):
         assert_mean(draws, np.broadcast_to(expected, draws.shape[2:]), f"{name}, {kind}")
 
 
+@pytest.mark.heavy
 def test_other_shapes_and_chains_without_the_method_are_refused(ended, monkeypatch):
     algorithm, space, density, arrays = ended
     if space == "weights":

@@ -251,6 +251,7 @@ GROUPED = ChainSettings(chains=12, warmup=7, draws=6, superchains=3)
 KINDS = {"hmc": StaticHmc(leapfrog_steps=5), "split_hmc": SplitHmc()}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("kind", "space"), [("split_hmc", "order_parameters"), ("hmc", "weights")])
 def test_chains_of_a_group_begin_at_one_point_and_part(kind, space, problem, density):
     learning, test = problem
@@ -270,6 +271,7 @@ def test_chains_of_a_group_begin_at_one_point_and_part(kind, space, problem, den
     np.testing.assert_array_equal(first[SUPERCHAIN][:, 0], GROUPED.starts)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_go_on_bit_for_bit(kind, density):
     whole, rest = [], []
@@ -290,6 +292,7 @@ def test_groups_go_on_bit_for_bit(kind, density):
             np.testing.assert_array_equal(received[name], values, err_msg=name)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("chains", [64, pytest.param(1024, marks=pytest.mark.slow)])
 def test_the_rule_ends_short_chains_at_the_exact_posterior(chains, problem, density):
     learning, test = problem

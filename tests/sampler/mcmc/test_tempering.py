@@ -129,6 +129,7 @@ def starts(density) -> dict[str, StartLaw]:
     return {"prior": StartLaw.prior(density), "modes": law_at_modes(density)}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("start", ["prior", "modes"])
 def test_gaussian_evidence_and_moments(start, linear):
     density, evidence, mean, covariance = linear
@@ -154,6 +155,7 @@ def test_a_wrong_weight_is_found(linear, monkeypatch):
     assert abs(value - evidence) > 4 * error
 
 
+@pytest.mark.heavy
 def test_a_wrong_density_of_the_trajectories_is_found(linear, monkeypatch):
     density, _, mean, covariance = linear
     right = TemperedDensity.log_density
@@ -372,6 +374,7 @@ def test_the_copying_head_is_that_of_the_theory(head, rng):
     assert float(received) == pytest.approx(float(expected), rel=1e-10)
 
 
+@pytest.mark.heavy
 def test_particles_from_the_modes_find_the_copying_head_and_those_from_the_prior_do_not(head):
     law = law_at_modes(head)
     small, large = HEAD.minima(EXAMPLES)
@@ -399,6 +402,7 @@ def test_particles_from_the_modes_find_the_copying_head_and_those_from_the_prior
 # --- problems of this program
 
 
+@pytest.mark.heavy
 def test_all_spaces_have_the_evidence_of_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence

@@ -41,6 +41,7 @@ def chains(problem, *, count: int = 4, draws: int = 1000) -> dict[str, np.ndarra
     }
 
 
+@pytest.mark.heavy
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
@@ -110,6 +111,7 @@ def test_errors_are_those_of_repetitions(rng):
     assert low < score < high
 
 
+@pytest.mark.heavy
 def test_the_error_has_a_part_of_each_of_both_samples(rng):
     """Independent draws of N(0, 1), and a t beside it: estimates spread as their errors say."""
     proposal = single(np.array([1.0]), np.array([[0.7]]))

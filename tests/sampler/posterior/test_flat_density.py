@@ -100,6 +100,7 @@ def test_names_and_sites_say_what_a_coordinate_is(space, problem):
     np.testing.assert_array_equal(flat.point(sites), np.arange(flat.dimension))
 
 
+@pytest.mark.heavy
 def test_starts_are_draws_from_the_prior(problem):
     """Under which −2 Σ_i ln p would be chi-square for normal coordinates: here by each."""
     flat = flat_of(replace(problem, hyper_priors=HyperPriors()))

@@ -150,6 +150,7 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", all_but(NAMES, ("one layer",)))
 def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     problem = problem_of(name, rng)
@@ -247,6 +248,7 @@ def quadrature(problem: LearningProblem, test, nodes: int = 32):
     return evidence, share.sum(axis=1) @ temperatures, share.sum(axis=0) @ sums
 
 
+@pytest.mark.heavy
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     problem = replace(problem, hyper_priors=SPREADS)
@@ -319,6 +321,7 @@ def test_three_spaces_agree(rng):
             assert_within_mcse(one.value, other.value, error, what=f"{space} {name}")
 
 
+@pytest.mark.heavy
 def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
     problem = problem_of("two layers", rng)
     attended = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))

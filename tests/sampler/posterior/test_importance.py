@@ -64,6 +64,7 @@ def overlaps_of(problem, draws):
     return [np.asarray(f @ f.swapaxes(1, 2)) for f in factors]
 
 
+@pytest.mark.heavy
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
@@ -78,6 +79,7 @@ def test_one_head_by_quadrature(rng):
     assert_within_mcse(draws.log_evidence, exact.log_evidence, draws.log_evidence_error)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "name",
     all_but(
@@ -116,6 +118,7 @@ def test_weights_do_not_depend_on_the_batch(rng):
         )
 
 
+@pytest.mark.heavy
 def test_density_is_that_of_the_model(rng):
     """Batched values equal the log density of the NumPyro model that the chains sample."""
     problem = random_problem(ARCHITECTURES["narrow"], rng)
@@ -242,6 +245,7 @@ def test_weights_from_too_few_finite_densities_are_not_trusted():
     assert pareto_k(log_weights) == np.inf
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("value", "counted"), [(np.nan, True), (np.inf, True), (-np.inf, False)])
 def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counted, rng):
     """A few draws only, so that the weights alone would be good; no density is a number, too."""
@@ -333,6 +337,7 @@ def test_weights_that_are_no_probabilities_are_refused(weights):
         systematic_resampling(np.array(weights), 3, seed=0)
 
 
+@pytest.mark.heavy
 def test_same_seed_same_draws(rng):
     problem, _ = scalar_problem(rng)
     density = order_parameters_of(problem)
@@ -431,6 +436,7 @@ def test_failure_at_sixteen_paths_is_caught(rng):
     assert "use NUTS instead" in draws.explain()
 
 
+@pytest.mark.heavy
 def test_stored_path_kernels_give_the_same_density(rng):
     """The kernel form that batches use agrees with the feature form of single evaluations."""
     problem = sixteen_path_problem(rng, 20)
@@ -446,6 +452,7 @@ def test_stored_path_kernels_give_the_same_density(rng):
     )
 
 
+@pytest.mark.heavy
 def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     """The same mode, unit masses, and a refusal of what needs the Hessian."""
     problem = random_problem(ARCHITECTURES["two layers"], rng)
@@ -467,6 +474,7 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
         importance_draws(order_parameters_of(problem), 500, seed=0)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 def test_derivatives_by_numpy_are_those_of_the_model(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=0.5)

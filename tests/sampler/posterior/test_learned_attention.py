@@ -95,6 +95,7 @@ def densities_and_observables(density: Density, key, position):
     return density.log_density(position), likelihood, density.observables(key, position)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("case", "space"), PAIRS)
 def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case, space):
     learned, fixed, logits = pair_of_densities(CASES[case], space)
@@ -139,6 +140,7 @@ def test_gradients_are_those_of_finite_differences(case):
         np.testing.assert_allclose(gradient @ direction, expected, rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.heavy
 def test_blocks_of_examples_change_nothing(monkeypatch):
     changes = {"task": {**MARKOV, "examples_train": 11}}
     density = learned_problem(**changes).density("order_parameters", "float64", False)

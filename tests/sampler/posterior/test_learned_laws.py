@@ -87,6 +87,7 @@ def quadrature(problem: LearnedProblem) -> dict[str, np.ndarray]:
     return found | {"evidence": total / normal}
 
 
+@pytest.mark.heavy
 def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
     """Prior draws of the density, weighted by its likelihood, are draws of the posterior."""
     problem = of_positions(rng)
@@ -142,6 +143,7 @@ def simulated(rng, problem: LearnedProblem, draws: int) -> np.ndarray:
     return np.array(found)
 
 
+@pytest.mark.heavy
 def test_draws_without_data_have_the_law_of_simulated_networks(rng):
     """Two layers with learned heads, N = 2 and 3: second and fourth moments of the labels."""
     problem = learned_problem(
@@ -173,6 +175,7 @@ def test_draws_without_data_have_the_law_of_simulated_networks(rng):
             )
 
 
+@pytest.mark.heavy
 def test_the_input_projection_integrates_to_the_space_of_upper_weights():
     """Given attention and upper weights the density of V_0 is Gaussian: its integral is exact."""
     problem = learned_problem(task={**MARKOV, "features": 2, "tokens": 2}, widths=2)
@@ -194,6 +197,7 @@ def test_the_input_projection_integrates_to_the_space_of_upper_weights():
     np.testing.assert_allclose(spaces["upper_weights"].log_density(upper), expected, rtol=1e-10)
 
 
+@pytest.mark.heavy
 def test_upper_weights_integrate_to_order_parameters_at_any_attention():
     """The likelihood of given attention, averaged over what else is sampled, in two spaces."""
     problem = learned_problem(task={**MARKOV, "examples_train": 4}, widths=[3, 2, 4])
@@ -216,6 +220,7 @@ def test_upper_weights_integrate_to_order_parameters_at_any_attention():
     assert abs(one - other) < 4 * np.hypot(error, its)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "space", ["order_parameters", "upper_weights", "hidden_weights", "weights", "attention"]
 )

@@ -66,6 +66,7 @@ def label_covariance(problem, overlap, position) -> np.ndarray:
     return variance * kernel + ratio * problem.temperature * np.eye(size)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("spreads", [KNOWN, SPREADS], ids=["known", "hyper-priors"])
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
@@ -130,6 +131,7 @@ def many_examples(rng, outputs: int):
     return whole, compress(whole)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("space", SPACES)
 def test_where_rows_stand_for_examples_the_labels_are_the_original_ones(space, outputs, rng):
@@ -171,6 +173,7 @@ def test_labels_that_are_simulated_have_the_covariance_of_the_kernel(kind, outpu
     assert_within_mcse(products, np.eye(len(products)), spread, k=5)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", COLLAPSED)
 def test_new_labels_are_those_of_the_joint_gaussian(space, rng):
     """y_new given y: its density against the joint kernel, its moments against the predictor."""
@@ -226,6 +229,7 @@ def scalar():
     return problem, test, exact_scalar_posterior(problem, test)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "space", all_but(["order_parameters", *SPACES[:2]], ["order_parameters"], pytest.mark.long)
 )

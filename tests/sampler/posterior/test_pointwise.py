@@ -83,6 +83,7 @@ def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "hidden_weights"])
 def test_rows_say_of_their_examples_what_the_examples_say(space, rng):
     arch = ARCHITECTURES["one head"]
@@ -119,6 +120,7 @@ def test_draws_without_data_have_the_law_of_the_prior(keep_weights, rng):
     assert set(arch.weight_shapes) <= set(drawn) if keep_weights else "a" not in drawn
 
 
+@pytest.mark.heavy
 def test_both_ways_without_data_have_one_law(rng):
     """By the Wishart chain and by weights, temperature and variances having priors, too."""
     problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=0.7)

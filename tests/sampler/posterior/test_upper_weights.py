@@ -134,6 +134,7 @@ def test_narrowed_factor_has_the_same_overlap_and_few_columns(width, rng):
     assert_equal_to_rounding(received @ received.T, overlap, operations=4 * width, scale=size)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("width", [3, 8])
 def test_narrowing_changes_no_derivative_of_what_depends_on_the_overlap(width, rng):
     """Along a line of factors: value and the first four derivatives, reverse mode first."""
@@ -158,6 +159,7 @@ def test_all_weights_but_those_of_the_inputs_are_sampled():
     assert tuple(priors) == ("V_1", "V_2", "V_3", "a")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["three layers, two outputs", "narrow"])
 def test_a_draw_is_completed_by_input_weights_and_predicts_with_them(name, rng):
     arch = ARCHITECTURES[name]
@@ -211,6 +213,7 @@ def test_a_draw_is_completed_by_input_weights_and_predicts_with_them(name, rng):
     assert_within_mcse(squares, variance, variance * (2 / draws) ** 0.5, what="variance of f")
 
 
+@pytest.mark.heavy
 def test_single_precision_problem_gives_single_precision_draws(rng):
     arch = ARCHITECTURES["two layers"]
     problem = random_problem(arch, rng).astype("float32")

@@ -142,6 +142,7 @@ def test_orthonormal_rows_of_a_gaussian_matrix_are_uniform(shape, rng):
         assert_within_mcse(mixed.mean(), expected, mcse, what="E[Q_11² Q_22²]")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("temperature", [0.3, pytest.param(1e16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name",
@@ -215,6 +216,7 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
         assert_within_mcse(one.mean(axis=0), other.mean(axis=0), mcse, k=k, what=what)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer", "one layer, narrow, two outputs", "three layers"])
 def test_input_weights_have_their_gaussian_posterior(name, rng):
     """f is linear in V_0: Σ = (AᵀA/𝒯 + 1/σ_0²)⁻¹ and mean Σ Aᵀ y/𝒯, A = ∂f/∂V_0."""
@@ -253,6 +255,7 @@ def test_input_weights_have_their_gaussian_posterior(name, rng):
     assert_within_mcse(received_covariance, covariance, mcse, k=k, what="covariance")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer, narrow, two outputs", "three layers"])
 def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
     """Given U: E[(f − y)²] on the training set, and mean and variance of f on the test set.
@@ -315,6 +318,7 @@ def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
                 np.testing.assert_allclose(overlap, factor @ factor.T, rtol=0, atol=1e-10)
 
 
+@pytest.mark.heavy
 def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
     arch = ARCHITECTURES["two layers"]
     problem = random_problem(arch, rng)

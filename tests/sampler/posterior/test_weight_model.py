@@ -110,6 +110,7 @@ def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
     assert_within_mcse(difference.mean(axis=0), 0.0, mcse, what="E[U_L²]")
 
 
+@pytest.mark.heavy
 def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
     """f is linear in `a`: Σ = (Φᵀ Φ/𝒯 + 1/σ_a²)⁻¹ and mean Σ Φᵀ y/𝒯, Φ = [example, unit]."""
     arch = ARCHITECTURES["two layers"]

@@ -265,6 +265,7 @@ def shown_widths(svg: str) -> set[int]:
     return {int(width) for width in re.findall(r"<!--.*\$N\$ = (\d+)", svg)}
 
 
+@pytest.mark.heavy
 def test_run_has_every_figure_with_names_numbers_and_errors(tmp_path):
     directory = write_run(tmp_path / "run")
     assert figure_names(draw_run_figures(directory)) == ALL_RUN_FIGURES
@@ -296,6 +297,7 @@ def test_caller_settings_are_left_alone(tmp_path):
     assert dict(matplotlib.rcParams) == expected
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("unpainted")
 @pytest.mark.parametrize(
     ("missing", "left_out"),
@@ -322,6 +324,7 @@ def test_draws_alone_give_the_figures_of_the_chains(tmp_path):
     assert figure_names(draw_run_figures(directory)) == CHAIN_FIGURES
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("unpainted")
 def test_failed_diagnostics_are_written_into_the_figure(tmp_path):
     directory = write_run(tmp_path / "run", verdict="fail")
@@ -384,6 +387,7 @@ def test_reliability_shows_every_bin_with_its_wilson_interval():
     assert draw_reliability(held(predictive_quality=PredictiveQuality(None, None, None))) is None
 
 
+@pytest.mark.heavy
 def test_sweep_has_every_figure_and_line(tmp_path):
     rows = [(f"network.widths={width}", width) for width in (1000, 10, 300, 30, 100)]
     directory = write_sweep(tmp_path / "sweep", rows)
@@ -402,6 +406,7 @@ def test_sweep_has_every_figure_and_line(tmp_path):
     assert shown_widths(svg_text(directory, "kernel_alignment")) == {10}
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("unpainted")
 def test_sweep_over_something_else_stands_side_by_side(tmp_path):
     rows = [

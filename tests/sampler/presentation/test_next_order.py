@@ -264,6 +264,7 @@ def test_the_page_of_a_run_has_both_orders_side_by_side(known, unknown):
     assert "next order" not in page_of(unknown).text
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("without_figures")
 def test_the_page_of_a_sweep_has_both_orders(tmp_path):
     directory = tmp_path / "sweep"

@@ -26,6 +26,7 @@ def added():
             del table._entries[name]
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("added")
 def test_a_figure_is_one_function_and_one_call(tmp_path):
     def draw(run):
@@ -47,6 +48,7 @@ def test_a_figure_is_one_function_and_one_call(tmp_path):
     assert "A line that says what I look at." in [entry["alt"] for entry in page.named("img")]
 
 
+@pytest.mark.heavy
 @pytest.mark.usefixtures("added")
 def test_a_compared_quantity_is_one_function_and_one_call(tmp_path, monkeypatch):
     monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_, **__: [])

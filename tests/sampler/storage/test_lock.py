@@ -109,6 +109,7 @@ def test_who_may_take_it(tmp_path, missing, host, runs, anybody, alone, clock):
     assert received == ([True] if anybody else [False, alone])
 
 
+@pytest.mark.heavy
 def test_without_flock_one_of_many_takes_what_was_left_behind(tmp_path, missing):
     """Threads of one process stand for processes; every one of them finds the same dead holder."""
     taken, together, done = [], threading.Barrier(16), threading.Barrier(16)

@@ -142,6 +142,7 @@ for code in map(int, sys.argv[2:]):
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
 def test_nothing_needs_locks_that_a_file_system_does_not_have(tmp_path):
     """Network file systems without their lock service."""

@@ -26,6 +26,7 @@ def stored(tmp_path) -> Path:
     return Path(shutil.copytree(FIXTURES / "finished", tmp_path / "run"))
 
 
+@pytest.mark.heavy
 def test_results_are_read(stored):
     run = RunResults(stored)
     assert run.theory["order_parameter"].shape == (2, 2)

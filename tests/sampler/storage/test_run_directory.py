@@ -50,6 +50,7 @@ def claim(directory, recipe, extended=False) -> None:
     claim_directory(directory, recipe, "run", determining(settings, data), extended=extended)
 
 
+@pytest.mark.heavy
 def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(recipe, tmp_path):
     directory = tmp_path / "deep" / "run"
     for _ in range(2):
@@ -71,6 +72,7 @@ def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
     assert read_manifest(directory).finished == {"solve": 0, "sample": 0}
 
 
+@pytest.mark.heavy
 def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
     recipe, tmp_path, monkeypatch
 ):

@@ -74,6 +74,7 @@ def test_both_layouts_have_the_same_theory(kept):
         xr.testing.assert_allclose(one, other, rtol=1e-9)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "space",
     [

@@ -134,6 +134,7 @@ def doubtful():
     return as_written(3) | labels
 
 
+@pytest.mark.heavy
 def test_commands_say_so_everywhere(doubtful, tmp_path, capsys):
     recipe = write_arrays(tmp_path, doubtful, "network = {widths = 3}\n")
     said = read_arrays(tmp_path / "mine.npz").concerns
@@ -152,6 +153,7 @@ def test_commands_say_so_everywhere(doubtful, tmp_path, capsys):
     assert all(f"Doubtful data: {one}." in page for one in said)
 
 
+@pytest.mark.heavy
 def test_a_sweep_says_so_once_for_all_its_points(doubtful, tmp_path, capsys):
     recipe = write_arrays(tmp_path, doubtful, "network = {widths = 3}\n")
     out, over = tmp_path / "out", ["--set", "sweep.network.widths=[3, 4]"]

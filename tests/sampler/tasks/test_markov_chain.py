@@ -102,6 +102,7 @@ def test_a_validation_split_leaves_training_and_test_data_as_they_are_to_the_bit
     assert many.validation.labels[:, 0].tolist() == [1.0] * 5 + [-1.0] * 4
 
 
+@pytest.mark.heavy
 def test_seeds_decide_data_and_heads_each_for_itself():
     heads = (("random",), ("uniform",))
     first, again = make(heads, examples_train=4), make(heads, examples_train=4)

@@ -36,6 +36,7 @@ def load(folder, *overrides):
     return load_recipe(folder / "analysis.toml", overrides)
 
 
+@pytest.mark.heavy
 def test_the_task_is_that_of_the_trained_network(folder):
     """Its value weights in the sampled network give its own predictions on every split."""
     recipe = load(folder)
@@ -85,6 +86,7 @@ def test_heads_can_be_left_out(folder):
     assert task.path_names == ("1·0", "1·1")
 
 
+@pytest.mark.heavy
 def test_run_goes_through_and_other_weights_are_noticed(folder, capsys):
     out = folder / "run"
     words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
@@ -142,6 +144,7 @@ def test_images_that_changed_since_the_training_are_refused(folder):
         images.write_bytes(kept)
 
 
+@pytest.mark.heavy
 def test_omniglot_in_a_folder_that_moved(tmp_path):
     """Training from zip files, judged on the one-shot runs too; the folder then moves."""
     files = tmp_path / "files"

@@ -267,6 +267,7 @@ def task_of_model(folder, network=None):
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("form", "network"),
     [
@@ -305,6 +306,7 @@ def test_the_trained_network_is_that_of_the_posterior_on_its_attention(tmp_path,
         assert task.trained is None
 
 
+@pytest.mark.heavy
 def test_a_training_ends_in_accuracies_of_both_kinds_of_compositions(tmp_path):
     (tmp_path / "tiny.toml").write_text(TINY)
     assert main(["train", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "m")]) == ExitCode.OK

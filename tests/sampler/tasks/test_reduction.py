@@ -78,6 +78,7 @@ def test_what_means_nothing_is_refused(rng):
         second_moment([])
 
 
+@pytest.mark.heavy
 def test_order_parameter_differs_in_proportion_to_what_is_left_out():
     """U_1 of four paths, weak channels left out: their share times a constant, to first order."""
     labels = np.random.default_rng(4).choice([-1.0, 1.0], EXAMPLES)

@@ -296,6 +296,7 @@ def test_from_training_to_draws(folder, tmp_path, capsys):
     assert len(pruned["heads"]) == 4
 
 
+@pytest.mark.heavy
 def test_from_python(folder):
     task = sampler.trained_series_task(folder / "model", examples_test=20)
     network = sampler.make_network(widths=6, temperature=0.5, readout="mean")

@@ -119,6 +119,7 @@ def of_family(family: Family):
     return pytest.param(family, id=name, marks=() if fast else pytest.mark.long)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("family", [of_family(one) for one in SERVING])
 def test_recorded_attention_is_the_models_own(family):
     """In every precision, without padding and with it behind and before the tokens."""

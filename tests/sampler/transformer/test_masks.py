@@ -128,6 +128,7 @@ def assert_alone(model, tokens, found, real, alone):
             assert not received[row, :, length:].any()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("is_causal", [False, True], ids=["all", "causal"])
 def test_padding_is_recognised_in_every_form_shape_and_name(place, is_causal):

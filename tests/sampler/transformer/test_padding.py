@@ -223,6 +223,7 @@ def test_both_kinds_of_file_hold_the_same(tmp_path):
             assert np.array_equal(received, expected)
 
 
+@pytest.mark.heavy
 def test_a_network_outside_the_theory_reads_the_last_token(tmp_path):
     """The same weights on padded tokens and on each sequence by itself."""
     import jax

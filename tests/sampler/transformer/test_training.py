@@ -63,6 +63,7 @@ def assert_same_model(received: Path, expected: Path) -> None:
     assert one | {"seconds": 0} == other | {"seconds": 0}
 
 
+@pytest.mark.heavy
 def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
     settings = ["training.steps=300", "training.learning_rate=3e-3", "training.batch=32"]
     settings += ["training.widths=16", "training.key_size=8", "training.validation_every=75"]
