@@ -55,6 +55,7 @@ def features_of(task, recipe, split):
 # --- the law of the teacher
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer, two outputs", "two layers", "narrow"])
 def test_order_parameters_have_the_law_of_those_of_real_weights(name):
     """Means and second moments of every entry of U_1 … U_a, within 4.5 of their errors."""

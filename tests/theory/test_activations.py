@@ -89,6 +89,7 @@ def test_gaussian_means_are_those_of_quadrature(values):
     assert np.abs(received - expected)[known].max() < 1e-10
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("values", DEFINITIONS)
 def test_slopes_of_the_pair_moment_are_finite_at_full_correlation(values):
     """They agree with differences away from it, and along q₁₁ = q₁₂ = q₂₂ everywhere."""

@@ -100,6 +100,7 @@ def test_gradient_is_that_of_autodiff_through_cholesky(name, rng):
         assert_equal_to_rounding(by_jax, expected, **rounding)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 def test_slope_in_the_temperature_is_that_of_autodiff_through_cholesky(name, rng):
     problem, factor = problem_and_factor(name, rng)

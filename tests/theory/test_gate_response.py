@@ -100,6 +100,7 @@ def test_derivatives_are_those_of_solving_again(case, rng):
     assert np.abs(at_fixed_overlap - after).max() > 100 * limit
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
 def test_at_infinite_width_they_are_those_at_its_overlap(case, rng):
     """Of 30 examples, which rows stand for, as well."""

@@ -24,6 +24,7 @@ CASES = {
 }
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", CASES)
 def test_heads_that_send_nothing_are_heads_that_are_not_there(case, rng):
     heads, outputs, removed = CASES[case]

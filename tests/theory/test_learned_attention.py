@@ -44,6 +44,7 @@ def along(function, features, direction, step):
     return (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
 
 
+@pytest.mark.heavy
 @EVERY_CASE
 def test_infinite_width_is_a_gaussian_of_its_kernel(name, examples, rng):
     architecture = ARCHITECTURES[name]
@@ -70,6 +71,7 @@ def test_infinite_width_is_a_gaussian_of_its_kernel(name, examples, rng):
     np.testing.assert_allclose(found.gradient, expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.heavy
 @EVERY_CASE
 def test_the_gradient_at_leading_order_is_that_of_solving_again(name, examples, rng):
     architecture = ARCHITECTURES[name]

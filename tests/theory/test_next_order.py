@@ -185,6 +185,7 @@ def test_means_without_data(name, rng):
     np.testing.assert_allclose(sizes[1][missing] / sizes[0][missing], 0.25, atol=0.02)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", all_but(SMALL, ("one layer, two outputs", "narrow")))
 def test_predictors_by_brute_force(name, rng):
     """E[m] and E[v] + Var[m] with derivatives of a plain predictor along every direction."""

@@ -95,6 +95,7 @@ assert os.waitpid(child, 0)[1] == 0
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("when", "said"),
     [("before", "computed 6.0"), ("after", 'start processes with multiprocessing.get_context("sp')],

@@ -126,6 +126,7 @@ def test_too_many_examples_are_asked_in_a_pass_with_the_same_result(space, monke
     np.testing.assert_array_equal(passed["observed_data"]["y"], held["observed_data"]["y"])
 
 
+@pytest.mark.heavy
 def test_of_very_many_examples_an_even_selection_is_left_out(monkeypatch):
     """Theory and draws of the same ones, with the numbers that they have among all."""
     whole, theory = drawn("order_parameters", MANY), sampler.solve(*chosen(MANY), starts=1)

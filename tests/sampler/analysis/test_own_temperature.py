@@ -27,6 +27,7 @@ def without_validation(problem):
     return Problem(problem.learning, problem.attended_test, *split)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one head", "two layers, three outputs"])
 @pytest.mark.parametrize("validated", [True, False])
 def test_it_is_infinite_width_of_a_problem_at_that_temperature(name, validated, rng):

@@ -47,6 +47,7 @@ def test_tasks_and_recipes_have_one_posterior(space, chosen, tmp_path):
     assert wider == pytest.approx(joint(chosen[0], network, space=space)[0], rel=1e-13)
 
 
+@pytest.mark.heavy
 def test_a_run_has_the_posterior_of_its_recipe():
     of_directory = joint(STORED, space="order_parameters")
     of_recipe = joint(STORED / "recipe.toml", space="order_parameters")

@@ -110,6 +110,7 @@ def test_ctrl_c_after_the_last_step_loses_nothing(model, solved_once, monkeypatc
     assert found.notes == expected.notes
 
 
+@pytest.mark.heavy
 def test_an_interrupt_before_any_head_is_removed_is_raised(model, solved_once):
     with pytest.raises(KeyboardInterrupt):
         ablate(model, forward=Interrupted(SPLITS["test"][0], 1))

@@ -233,6 +233,7 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
     assert json.loads((folder / "solved" / "pruning.json").read_text()) == again
 
 
+@pytest.mark.heavy
 def test_gradients_of_the_network_are_those_of_its_paths(folder):
     """f is Σ_π m_π with what the trained weights of each path bring, Π_{h∈π} g_h its gate.
 

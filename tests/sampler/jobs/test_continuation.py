@@ -366,6 +366,7 @@ def test_a_reproduction_needs_all_that_it_is_compared_with(missing, copy, capsys
     assert not (copy / "reproduction").exists()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("version", "remedy"),
     [

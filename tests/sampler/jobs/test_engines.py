@@ -196,6 +196,7 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
     assert f"attention-posterior sweep '{out}/recipe.toml' --out '{out}' --no-figures" in printed
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["o%j", "100 %", "it's", "a#b", 'say "so"', "$HOME `x`", "é"])
 def test_any_name_that_can_be_printed_may_stand_in_a_script(name, tmp_path):
     """As sbatch reads it, which takes %% for a per cent sign, and as the shell does."""

@@ -90,6 +90,7 @@ AFTER_THE_DRAWS = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("problem", FAILURES, ids=lambda problem: type(problem).__name__)
 @pytest.mark.parametrize(("where", "what"), AFTER_THE_DRAWS)
 def test_nothing_after_the_draws_costs_a_run_its_exit_code(
@@ -211,6 +212,7 @@ def test_characters_that_an_encoding_does_not_have_are_replaced():
     assert written.getvalue() == "U? ± 2\n".encode("latin-1")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_a_command_prints_in_any_encoding(encoding):
     done = subprocess.run(

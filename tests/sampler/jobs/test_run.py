@@ -148,6 +148,7 @@ def test_stored_weights_reproduce_stored_overlaps(finished):
     np.testing.assert_allclose(draws["order_parameter_layer_2"], expected, rtol=1e-12)
 
 
+@pytest.mark.heavy
 def test_sample_samples_widths_that_run_leaves_to_the_theory(tmp_path):
     file, out = tmp_path / "tiny.toml", tmp_path / "out"
     file.write_text(TINY_SAMPLED + "at_widths = [7]\n")

@@ -58,6 +58,7 @@ def test_many_values_at_a_time_are_those_one_by_one(density, rng, problem):
         OrderParameterPosterior.of(problem).log_densities(points, 0)
 
 
+@pytest.mark.heavy
 def test_the_gradient_is_the_slope(density, rng):
     coordinates = density.coordinates
     point, along = 0.5 * rng.standard_normal((2, coordinates.size))

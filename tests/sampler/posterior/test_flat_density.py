@@ -34,6 +34,7 @@ def problem(rng):
     return replace(problem, hyper_priors=spreads)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_the_density_is_prior_times_likelihood(space, problem, rng):
     flat = flat_of(problem, space)
@@ -63,6 +64,7 @@ def test_the_prior_of_weights_is_normal(problem, rng):
     assert float(flat.log_likelihood(point)) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_rows_in_the_place_of_examples_change_nothing(space, rng):
     arch = replace(ARCHITECTURES["one layer"], channels=2)
@@ -76,6 +78,7 @@ def test_rows_in_the_place_of_examples_change_nothing(space, rng):
         assert received == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_it_is_differentiated_compiled_batched_and_an_argument(space, problem, rng):
     flat = flat_of(problem, space)

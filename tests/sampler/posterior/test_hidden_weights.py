@@ -195,6 +195,7 @@ def test_new_labels_are_gaussian_given_the_others(rng):
     assert_within_mcse(np.cov(drawn[..., 1].T), covariance, error)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["linear", "relu"])
 def test_the_numpyro_model_is_the_density(name, rng):
     sites = ("predictor_mean", "predictor_variance")

@@ -178,6 +178,7 @@ def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     assert_equal_to_rounding(received, np.eye(len(hessian)), condition=condition, **ROUNDING)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("space", "name"),
     all_but(

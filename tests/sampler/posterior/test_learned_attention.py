@@ -117,6 +117,7 @@ def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case
         )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("case", EVERY_CASE)
 def test_gradients_are_those_of_finite_differences(case):
     space = "order_parameters"

@@ -96,6 +96,7 @@ def test_the_joint_density_is_that_of_our_chains_and_of_the_definition(name, spa
     assert likelihood == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_order_parameters_are_always_sites(space, rng):
     problem = replace(
@@ -152,6 +153,7 @@ def test_where_rows_stand_for_examples_the_labels_are_the_original_ones(space, o
     assert simulated.shape == expected_labels.shape
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("kind", ["examples", "rows"])
 def test_labels_that_are_simulated_have_the_covariance_of_the_kernel(kind, outputs, rng):
@@ -298,6 +300,7 @@ def test_variational_inference_raises_its_bound_below_the_evidence(space, scalar
     assert bound < exact.log_evidence + 4 * error
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_handlers_of_effects_work(space, rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)

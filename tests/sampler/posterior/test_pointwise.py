@@ -42,6 +42,7 @@ def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(name, r
     assert_within_mcse(received.var(axis=0), expected, error)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_labels_given_the_others_have_the_law_of_a_refit(name, compressed, rng):
@@ -69,6 +70,7 @@ def test_labels_given_the_others_have_the_law_of_a_refit(name, compressed, rng):
     assert_within_mcse(np.atleast_2d(np.cov(received.T)), covariance, error)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
     """At a tiny temperature they are its outputs, whatever it is that was sampled."""

@@ -298,6 +298,7 @@ def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
     assert_within_mcse(squares, variance, mcse, what="variance of f")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one head", "two layers, three outputs", "narrow"])
 def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
     arch = ARCHITECTURES[name]
@@ -341,6 +342,7 @@ def test_no_two_draws_share_their_random_numbers(rng):
         assert len(np.unique(values.reshape(14, -1)[:, 0])) == 14
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
 def test_kept_draws_are_different_and_evenly_spaced(count, rng):
     arch = SMALL["one layer"]

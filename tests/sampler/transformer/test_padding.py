@@ -173,6 +173,7 @@ def attended_of(folder, readout, given):
     return np.asarray(problem.learning.attended), np.asarray(problem.attended_test)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("readout", READOUTS)
 def test_every_readout_is_that_of_the_sequences_alone(readout, tmp_path):
     """Both layouts, from a data loader, against sequences exported one by one."""

@@ -152,6 +152,7 @@ def test_frozen_matrices_token_by_token(name, variants):
                 assert np.abs(difference).max() < 1e-12 * np.abs(expected).max()
 
 
+@pytest.mark.heavy
 @cases
 def test_it_learns_in_single_precision_with_finite_gradients(name, variants):
     """Thirty steps on one batch, which is learned by heart."""

@@ -79,6 +79,7 @@ def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
     assert best["validation_accuracy"] == max(p["validation_accuracy"] for p in state.curve)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("chunks", [1, 3, 4])
 def test_interrupted_training_goes_on_bit_for_bit(chunks, recipe_file, finished, tmp_path, capsys):
     recipe, directory = load_training_recipe(recipe_file), tmp_path / "model"
