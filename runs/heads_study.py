@@ -216,6 +216,9 @@ GROUPS = {
     "foreign": {k: v for k, v in {**of_found, **of_joint}.items() if v["group"] == "foreign"},
 }
 TASK_OF = {name: one["task"] for name, one in GROUPS["all"].items()}
+# Those whose exact posterior was drawn, on which the orders of the theory can be compared.
+if drawn := [name for name, one in found.items() if "removed_exact" in one.predicted]:
+    GROUPS["drawn"] = {name: of_found[name] for name in drawn}
 
 
 def rho(name: str, key: str, measure: str = "zero_loss") -> float:
