@@ -306,11 +306,12 @@ for group, of in GROUPS.items():
         row = {
             measure: over_models(statistic, {name: value(name, key) for name in of})
             for measure, (statistic, value) in MEASURES.items()
+            if group != "drawn" or measure == "rho"
         }
         numbers["table"].setdefault(group, {})[key] = row
         shown = "  ".join(
             f"{row[m]['value']:5.2f} ({row[m]['low']:.2f} to {row[m]['high']:.2f})"
-            if row[m]
+            if row.get(m)
             else 21 * " "
             for m in ("rho", "ahead", "removed", "cost", "area")
         )
