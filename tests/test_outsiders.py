@@ -60,6 +60,7 @@ def test_readout_sees_what_the_network_computes(name, rng):
     assert_equal_to_rounding(received, expected, operations=500)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("make", [weight_posterior, reparametrised_posterior])
 @pytest.mark.parametrize("examples", [5, 11], ids=["examples < width", "width < examples"])
 def test_whitened_density_is_the_original_one_times_the_jacobian(make, examples, rng):

@@ -289,6 +289,7 @@ def test_of_a_long_path_the_end_is_shown():
     assert str(InputError("path", PurePosixPath("a/b"), "remedy")) == "path = 'a/b': remedy"
 
 
+@pytest.mark.heavy
 def test_recipe_and_data_are_checked_before_jax_is_imported(recipe):
     program = (
         "import sys; from sampler.cli import main; code = main(sys.argv[1:]); "

@@ -198,6 +198,7 @@ def test_value_gradient_and_hessian(name, rng):
     assert_equal_to_rounding(dense.hessian(point), curvature, **sizes, what="Hessian")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
 def test_well_conditioned_derivatives_agree_to_twelve_digits(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)

@@ -169,6 +169,7 @@ def test_series_of_overlaps(name, rng):
         derivative = jax.jacfwd(derivative)
 
 
+@pytest.mark.heavy
 @CASES
 def test_gradients_of_a_series(name, rng):
     """Of Σ_k ⟨weights_k, coefficient k of F_1⟩ at the point; weights of one line serve all."""

@@ -166,6 +166,7 @@ def drawn(weights, examples, rng, width):
     return compress(LearningProblem(architecture, jnp.array(attended), labels, TEMPERATURE))
 
 
+@pytest.mark.heavy
 def test_errors_fall_with_the_root_of_the_number_of_examples():
     """Of u and differences of evidence per example, beside data that were drawn; of u₀ faster.
 

@@ -84,6 +84,7 @@ def test_energy_is_minus_twice_the_log_likelihood(name, rng):
         assert_equal_to_rounding(energy(factor), expected, **rounding_of(problem, factor))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 def test_gradient_is_that_of_autodiff_through_cholesky(name, rng):
     problem, factor = problem_and_factor(name, rng)

@@ -80,6 +80,7 @@ def test_order_of_the_error_in_the_width(data, order, rng):
     assert deviations[-1] < 0.1, orders
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
 def test_hessian_by_products_is_the_same(name, rng, monkeypatch):
     problem = random_problem(ARCHITECTURES[name], rng)

@@ -54,6 +54,7 @@ def written(rng, directory, *, outputs=1, labelled=True, weights=False, **settin
     return problem, collected
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_the_contract(outputs, rng, tmp_path):
     problem, collected = written(rng, tmp_path, outputs=outputs)
@@ -109,6 +110,7 @@ def test_the_contract(outputs, rng, tmp_path):
                 assert len(np.unique(group.coords[axis])) == size
 
 
+@pytest.mark.heavy
 def test_paths_carry_their_names(rng, tmp_path):
     written(rng, tmp_path)
     posterior = read_draws(tmp_path)["posterior"]
@@ -119,6 +121,7 @@ def test_paths_carry_their_names(rng, tmp_path):
     np.testing.assert_array_equal(element, posterior["order_parameter"][..., 0, 2])
 
 
+@pytest.mark.heavy
 def test_rows_of_several_outputs_name_path_and_output(rng, tmp_path):
     written(rng, tmp_path, outputs=2)
     received = list(read_draws(tmp_path)["posterior"].coords["path"].values)
@@ -161,6 +164,7 @@ def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
     assert not set(expected) & set(stored_draws(read_draws(tmp_path)))
 
 
+@pytest.mark.heavy
 def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
     problem, collected = written(rng, tmp_path)
     tree = read_draws(tmp_path)
@@ -179,11 +183,13 @@ def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
     assert stored_moments(tree) == {}
 
 
+@pytest.mark.heavy
 def test_a_task_without_test_labels_stores_none(rng, tmp_path):
     written(rng, tmp_path, labelled=False)
     assert stored_labels(read_draws(tmp_path)) is None
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, tmp_path):
     _, collected = written(rng, tmp_path, outputs=outputs, kept_bytes=0)
@@ -213,6 +219,7 @@ def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, t
     assert drawn.shape == ((TEST,) if outputs == 1 else (TEST, outputs))
 
 
+@pytest.mark.heavy
 def test_the_slowest_of_the_elements_that_were_kept_is_shown_by_its_place(rng, tmp_path):
     """Where a predictor is stored as moments, chain figures use the elements in `selected`."""
     _, collected = written(rng, tmp_path, kept_bytes=0)

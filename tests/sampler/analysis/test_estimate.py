@@ -109,6 +109,7 @@ def test_bootstrap_of_the_mean_is_the_standard_error_of_the_mean(rng):
     assert np.sum(estimate.deviations**2) == pytest.approx(estimate.mcse**2, rel=1e-12)
 
 
+@pytest.mark.heavy
 def test_error_of_the_accuracy_is_that_of_repeated_sampling(rng):
     """With true means spread evenly over much more than their error, the bootstrap is unbiased.
 

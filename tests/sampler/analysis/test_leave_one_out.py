@@ -171,6 +171,7 @@ def test_terms_are_those_of_arviz(rng):
     assert limit_of_k(1000) == pytest.approx(loo.good_k, rel=1e-12)
 
 
+@pytest.mark.heavy
 def test_the_error_of_a_term_is_that_of_independent_repetitions(rng):
     found = [pointwise_elpd(correlated(rng)[..., :3]) for _ in range(200)]
     spread = np.std([one["elpd"] for one in found], axis=0, ddof=1)
@@ -219,6 +220,7 @@ def test_repetitions_count_by_their_weights():
     np.testing.assert_allclose(alone["elpd"], -np.log(inverse[1]), rtol=1e-12)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("examples", [FEW, MANY])
 def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
     problem = problem_for(examples)

@@ -89,6 +89,7 @@ def random_overlaps(architecture, rng, chains, draws):
 NAMES = ["one head", "two layers, three outputs", "narrow"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
     problem = problem_of(name, rng)

@@ -55,6 +55,7 @@ def test_a_run_has_the_posterior_of_its_recipe():
     assert of_directory == of_recipe == of_run
 
 
+@pytest.mark.heavy
 def test_defaults_are_all_weights_and_order_parameters(chosen):
     model, kwargs = sampler.numpyro_model(*chosen)
     sites = handlers.trace(handlers.seed(model, 0)).get_trace(**kwargs)

@@ -106,6 +106,7 @@ def test_inputs_are_interpolated_token_by_token(lengths):
         assert_equal_in_float32(received, expected, operations=1000)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("left", [None, False, True])
 def test_numbers_of_words_are_interpolated_where_they_are_looked_up(left):
     """BERT takes the embeddings of its words as an argument, too."""

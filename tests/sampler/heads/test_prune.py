@@ -315,6 +315,7 @@ def test_a_sweep_cannot_be_pruned(folder, capsys):
     assert "name the directory of one of its points" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_the_drop_of_the_theory_is_held_against_that_of_the_network(folder):
     if not (folder / "solved" / "pruning.json").is_file():
         assert main(["prune", str(folder / "solved"), "--orders", "2"]) == ExitCode.OK

@@ -334,6 +334,7 @@ def reproduced(run_of_six_draws, tmp_path_factory) -> tuple[Path, int, str]:
     return folder / "run", code, printed
 
 
+@pytest.mark.heavy
 def test_reproduction_has_the_same_bits(reproduced):
     directory, code, out = reproduced
     assert code == ExitCode.OK

@@ -141,6 +141,7 @@ def test_gaussian_evidence_and_moments(start, linear):
     assert_within_mcse(found, exact_moments(mean, covariance), errors)
 
 
+@pytest.mark.heavy
 def test_a_wrong_weight_is_found(linear, monkeypatch):
     """Weights of the likelihood alone, where q_0 is not the prior alone: the evidence is wrong."""
     density, evidence, *_ = linear
@@ -182,6 +183,7 @@ def test_a_rough_gradient_leaves_the_law_exact(linear):
     assert_within_mcse(found, exact_moments(mean, covariance), errors)
 
 
+@pytest.mark.heavy
 def test_tempered_density_is_what_it_says(linear, rng):
     density, *_ = linear
     start = law_at_modes(density)

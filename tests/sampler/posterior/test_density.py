@@ -42,6 +42,7 @@ def one_by_one(density, points):
     return [float(density.log_density(at(jnp.asarray(point)))) for point in points]
 
 
+@pytest.mark.heavy
 def test_many_values_at_a_time_are_those_one_by_one(density, rng, problem):
     if density.name != "order_parameters":
         assert density.log_densities is None

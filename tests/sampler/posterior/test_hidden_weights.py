@@ -136,6 +136,7 @@ def test_labels_predictors_and_left_out_examples_are_those_of_a_dense_gaussian(n
         assert_equal_to_rounding(found["order_parameter"], expected[0], **scale)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", all_but(KINDS, ("normalised hypernetwork",)))
 def test_the_gradient_is_the_slope(name, rng):
     density = posed(name, rng)[0]

@@ -78,6 +78,7 @@ def known_problem(problem: LearningProblem, position) -> LearningProblem:
     return LearningProblem(architecture, problem.attended, problem.labels, temperature)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_a_position_is_one_of_the_network_with_its_variances(name, rng):
     problem = problem_of(name, rng)
@@ -102,6 +103,7 @@ def density_of(model, fixed, values, *arguments):
     return jax.jit(lambda v, *data: log_density(model, data, fixed, v)[0])(values, *arguments)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
 def test_models_of_weights_have_the_density_of_the_network_with_these_variances(name, rng):
     """Sites keep the priors of the known variances: the likelihood alone sees the sampled ones."""

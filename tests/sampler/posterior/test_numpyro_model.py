@@ -266,6 +266,7 @@ def test_nuts_finds_the_posterior_that_quadrature_knows(space, scalar, without_a
     assert_within_mcse(found["y_new"].mean(axis=0), exact.predictor_mean, error, k=5)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_the_prior_predictive_has_the_moments_of_the_network(space, scalar):
     """E[y²] = σ_0² … σ_a² |ξ|²/(D Π) + 𝒯, whatever is integrated out."""
@@ -351,6 +352,7 @@ def test_the_graph_of_the_model_is_seen(space, rng):
         assert "order_parameter" in numpyro.render_model(model, (), kwargs).source
 
 
+@pytest.mark.heavy
 def test_predictors_on_request_are_those_of_the_theory(rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
     test = jnp.asarray(rng.standard_normal((4, *problem.attended.shape[1:])))

@@ -23,6 +23,7 @@ def training_of(problem):
     return LabelledExamples(problem.attended, problem.labels)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
 def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(name, rng):
     """Given U_1, mean m(x) and variance v(x) + 𝒯 at the training inputs."""

@@ -84,6 +84,7 @@ def test_density_is_prior_times_gaussian_likelihood_of_the_labels(name, form, rn
     assert_equal_to_rounding(received, expected, operations=count, condition=condition, scale=size)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("form", [FeatureForm, KernelForm])
 @pytest.mark.parametrize("name", ["one layer", "two layers, three outputs", "narrow"])
 def test_gradient_is_that_of_the_density_written_out(name, form, rng):

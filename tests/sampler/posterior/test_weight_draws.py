@@ -74,6 +74,7 @@ def most_standard_errors(comparisons: int) -> float:
     return float(scipy.stats.norm.isf(0.5e-4 / comparisons))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 def test_overlaps_of_the_weights_are_the_order_parameters(name, rng):
     arch = ARCHITECTURES[name]

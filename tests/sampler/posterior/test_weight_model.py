@@ -56,6 +56,7 @@ def test_density_is_prior_times_tempered_likelihood(name, rng):
     assert_equal_to_rounding(received, expected, operations=count, scale=count * size)
 
 
+@pytest.mark.heavy
 def test_the_number_of_weights_is_that_of_the_architecture(rng):
     problem = random_problem(ARCHITECTURES["three layers, two outputs"], rng)
     space = weight_density(problem, problem.attended, keep_weights=False)

@@ -256,6 +256,7 @@ def with_differences(comparison: dict) -> dict:
     return comparison | {"differences": found}
 
 
+@pytest.mark.heavy
 def test_a_sweep_tells_the_trend_and_every_point(sweep):
     page = page_of(sweep)
     assert "differ less in U₁ the larger the width" in page.text
@@ -274,6 +275,7 @@ def test_a_sweep_tells_the_trend_and_every_point(sweep):
     assert len(page.named("img")) == len([entry for entry in page.named("img") if entry["alt"]])
 
 
+@pytest.mark.heavy
 def test_a_trend_that_the_samples_do_not_resolve_is_none(sweep):
     for file in sweep.glob("*/comparison.json"):
         comparison = json.loads(file.read_text())
@@ -287,6 +289,7 @@ def test_a_trend_that_the_samples_do_not_resolve_is_none(sweep):
     )
 
 
+@pytest.mark.heavy
 def test_a_sweep_that_was_not_gathered_is_drawn_and_one_without_results_is_refused(sweep):
     page_of(sweep)
     assert (sweep / "figures" / "accuracy_against_width.png").is_file()

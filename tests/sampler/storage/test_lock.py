@@ -86,6 +86,7 @@ CASES = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("clock", all_but([-3600.0, 0.0, 3600.0], [-3600.0, 3600.0]))
 @pytest.mark.parametrize(("host", "runs", "anybody", "alone"), CASES)
 def test_who_may_take_it(tmp_path, missing, host, runs, anybody, alone, clock):

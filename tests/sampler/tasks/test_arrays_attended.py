@@ -53,6 +53,7 @@ def attended(tokens: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found | labels | {"heads": np.array(HEADS)}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kept", [None, ((1,), (2, 0))], ids=["whole", "sub_network"])
 def test_both_layouts_have_the_same_theory(kept):
     network = sampler.make_network(widths=4, temperature=0.5, heads=kept)

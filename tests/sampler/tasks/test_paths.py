@@ -41,6 +41,7 @@ def test_heads_of_a_deep_transformer_are_refused_or_kept(heads):
         assert said in str(refused.value)
 
 
+@pytest.mark.heavy
 def test_kept_heads_of_a_deep_transformer_have_the_theory_of_those_alone():
     deep, kept = with_tokens((8,) * 6), ((5, 1), *((2,),) * 5)
     few = {
@@ -80,6 +81,7 @@ def test_the_limit_is_a_number_of_paths():
         refuse_too_many_paths([2, 3, 4000])
 
 
+@pytest.mark.heavy
 def test_many_paths_of_one_layer_are_solved_without_the_next_order(tmp_path):
     """Eighty heads: the leading order has a solution, and `check` says what has none, and why."""
     heads, rng = 80, np.random.default_rng(3)

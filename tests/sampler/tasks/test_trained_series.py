@@ -205,6 +205,7 @@ def test_it_learns_and_says_what(folder):
     assert model.parameters["readout"].shape == (3, 4)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("chunks", [1, 4])
 def test_interrupted_it_goes_on_bit_for_bit(chunks, folder, tmp_path):
     recipe, directory = load_training_recipe(folder / "gait.toml"), tmp_path / "model"
@@ -219,6 +220,7 @@ def test_interrupted_it_goes_on_bit_for_bit(chunks, folder, tmp_path):
     assert (directory / curve).read_text() == (folder / "model" / curve).read_text()
 
 
+@pytest.mark.heavy
 def test_until_a_loss(folder, tmp_path, capsys):
     """Training ends where the curve first falls below it, and keeps the network of that step."""
     whole = (folder / "model" / "learning_curve.csv").read_text().splitlines()[1:]
@@ -244,6 +246,7 @@ def test_until_a_loss(folder, tmp_path, capsys):
     assert summary["splits"] == data.judged(model)
 
 
+@pytest.mark.heavy
 def test_the_task_has_the_attention_and_the_network(folder):
     task = build_task(load_recipe(folder / "analysis.toml"))
     model = read_model(folder / "model")
