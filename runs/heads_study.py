@@ -216,9 +216,6 @@ GROUPS = {
     "foreign": {k: v for k, v in {**of_found, **of_joint}.items() if v["group"] == "foreign"},
 }
 TASK_OF = {name: one["task"] for name, one in GROUPS["all"].items()}
-# Those whose exact posterior was drawn, on which the orders of the theory can be compared.
-if drawn := [name for name, one in found.items() if "removed_exact" in one.predicted]:
-    GROUPS["drawn"] = {name: of_found[name] for name in drawn}
 
 
 def rho(name: str, key: str, measure: str = "zero_loss") -> float:
@@ -306,16 +303,23 @@ for group, of in GROUPS.items():
         row = {
             measure: over_models(statistic, {name: value(name, key) for name in of})
             for measure, (statistic, value) in MEASURES.items()
-            if group != "drawn" or measure == "rho"
         }
         numbers["table"].setdefault(group, {})[key] = row
         shown = "  ".join(
             f"{row[m]['value']:5.2f} ({row[m]['low']:.2f} to {row[m]['high']:.2f})"
-            if row.get(m)
+            if row[m]
             else 21 * " "
             for m in ("rho", "ahead", "removed", "cost", "area")
         )
         print(f"  {key:28} {shown}")
+
+# Where the exact posterior was drawn, the orders of the theory can be compared.
+drawn = [name for name, one in found.items() if "removed_exact" in one.predicted]
+numbers["counts"]["drawn"] = {"alone": len(drawn)}
+numbers["table"]["drawn"] = {
+    key: {"rho": over_models(np.median, {name: rho(name, key) for name in drawn})}
+    for key in COLUMNS
+}
 
 
 # %% [markdown]

@@ -43,6 +43,10 @@ def test_a_program_is_lowered_for_every_platform(name, calls):
                 assert names <= set(REGISTERED["names"]), f"no kernel on a GPU: {names}"
 
 
+def test_programs_are_found_by_themselves():
+    assert len(PROGRAMS) == len(set(PROGRAMS.values()))
+
+
 def test_the_list_names_every_program():
     """A new one is in it after `python -m tests.lowering`, which lowers all of them."""
     listed = re.findall(r"^\| `([\w.]+)` \|", LIST.read_text(encoding="utf-8"), re.MULTILINE)

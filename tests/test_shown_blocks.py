@@ -67,7 +67,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-# Those pages take minutes of sampling: sweeps, and samplers of other libraries.
+# Those pages take half a minute of sampling or more.
 LONG = {
     f"docs/howto/{name}.md"
     for name in (

@@ -178,7 +178,7 @@ class KernelForm(DifferentiatedByJax):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the path kernels."""
+        """Bytes of the path kernels, for which shapes may stand."""
         return self.packed.size * self.packed.dtype.itemsize
 
     def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
@@ -219,7 +219,7 @@ class SymmetricKernelForm:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all blocks."""
+        """Bytes of all blocks, for which shapes may stand."""
         return sum(block.size * block.dtype.itemsize for block in self.blocks)
 
     def kernel(self, factor: Float[Array, "path _rank"]) -> Float[Array, "_example _example"]:

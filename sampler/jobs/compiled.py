@@ -28,7 +28,7 @@ from sampler.mcmc.chunks import programs_of_chains
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.mcmc.split_hmc import FEWEST_NUMBERS
 from sampler.mcmc.tempering import TOGETHER
-from sampler.posterior.density import BATCHES, Density, Mode, Position
+from sampler.posterior.density import BATCHES, Density, Mode
 from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.pointwise import LabelledExamples
 from sampler.posterior.spaces import make_density
@@ -365,13 +365,9 @@ def gradient_programs(
 
 def draw_program(density: Density, precision: str) -> Program:
     """Everything that is read off one draw of a chain."""
-
-    def observables_of_draw(key: Array, position: Position, density: Density) -> dict[str, Array]:
-        return density.observables(key, position)
-
     flat = jax.ShapeDtypeStruct((density.coordinates.size,), precision)
-    seen = jax.random.key(0), jax.eval_shape(density.coordinates.unflatten, flat), density
-    return Program.of("observables and predictors of a draw", precision, observables_of_draw, *seen)
+    draw = density, jax.random.key(0), jax.eval_shape(density.coordinates.unflatten, flat)
+    return Program.of("observables and predictors of a draw", precision, Density.observables, *draw)
 
 
 def chunk_programs(

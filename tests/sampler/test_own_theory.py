@@ -179,7 +179,6 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("undrawn")
 def test_a_finished_run_takes_own_theories(run_of_six_draws, folder, capsys):
     theory = xr.load_dataset(run_of_six_draws / "theory.nc", engine="h5netcdf")

@@ -8,7 +8,7 @@ import pytest
 
 import theory.nonlinear_kernels as module
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import all_but, random_weights
+from tests.problems import random_weights
 from tests.theory.nonlinear import NONLINEAR, last_hidden, nonlinear_problem, read
 from theory import Architecture, OrderParameters, Predictor, predict
 from theory.energy import LearningProblem
@@ -72,7 +72,7 @@ def test_linear_values_give_the_linear_theory_at_infinite_width(rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("values", all_but(NONLINEAR, ["relu"]))
+@pytest.mark.parametrize("values", NONLINEAR)
 def test_pairs_in_batches_and_one_set_with_itself_are_all_at_once(values, rng, monkeypatch):
     """Also the diagonal, of examples alone, is that of pairs."""
     problem, _, _ = nonlinear_problem(TWO, values, rng)

@@ -119,7 +119,6 @@ def test_results_show_themselves(done, tmp_path):
     assert texts[0] == texts[1]
 
 
-@pytest.mark.heavy
 def test_the_report_is_written_again(done, undrawn):
     page = done.report()
     assert page == done.directory / "report.html"

@@ -147,12 +147,17 @@ def test_temporary_arrays_grow_with_the_chains():
 # --- a whole run
 
 
+def programs_of_first(recipe: Recipe) -> RunPrograms:
+    """The programs of the first run that a recipe asks for."""
+    plan = make_plan("run", Point(recipe, None), here=False)
+    one = plan.runs[0]
+    return programs_of_run(one.recipe, plan.task, one.sizes)
+
+
 @pytest.fixture(scope="module")
 def run() -> RunPrograms:
     jaxtyping.config.update("jaxtyping_disable", True)  # as `without_annotation_checks`
-    plan = make_plan("run", Point(LOADED, None), here=False)
-    one = plan.runs[0]
-    found = programs_of_run(one.recipe, plan.task, one.sizes)
+    found = programs_of_first(LOADED)
     jaxtyping.config.update("jaxtyping_disable", False)
     return found
 
@@ -187,9 +192,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_programs_of_every_kind_of_run(kind):
     recipe, overrides, what, others = KINDS[kind]
-    plan = make_plan("run", Point(load_recipe(f"runs/{recipe}.toml", overrides), None), here=False)
-    one = plan.runs[0]
-    found = programs_of_run(one.recipe, plan.task, one.sizes)
+    found = programs_of_first(load_recipe(f"runs/{recipe}.toml", overrides))
     assert found.one.name.endswith(f"one of the {what}")
     assert found.gradient.name.endswith(f"{found.together} {what}")
     assert [each.name.split()[0] for each in found.others] == others

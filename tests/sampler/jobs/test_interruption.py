@@ -93,7 +93,6 @@ def test_what_is_finished_first_is_said_at_once():
 
 # Those that schedulers and people send; the others go the same way.
 FEW = (signal.SIGTERM, signal.SIGUSR1)
-MORE = tuple(each for each in SIGNALS if each not in FEW)
 
 
 @pytest.mark.heavy
@@ -125,10 +124,11 @@ HUNG_UP = pytest.param(
     ("number", "before"),
     [
         HUNG_UP,
-        *(pytest.param(each, ignoring(each), id=each.name) for each in FEW),
         *(
-            pytest.param(each, ignoring(each), id=each.name, marks=pytest.mark.long)
-            for each in MORE
+            pytest.param(
+                each, ignoring(each), id=each.name, marks=[] if each in FEW else pytest.mark.long
+            )
+            for each in SIGNALS
         ),
     ],
 )

@@ -190,7 +190,6 @@ def test_settings_of_chains_are_refused(given, words, recipe_file):
         load_recipe(recipe_file, (*FEW, *more, given))
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize(
     "space", all_but(["upper_weights", "weights"], ["upper_weights"], pytest.mark.long)
 )

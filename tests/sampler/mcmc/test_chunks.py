@@ -27,7 +27,7 @@ from sampler.posterior.spaces import weight_density
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, command, settings, stored_arrays
-from tests.problems import all_but, random_problem
+from tests.problems import random_problem
 from theory import Architecture, programs
 
 ARCHITECTURE = Architecture((1, 2), (2, 3, 2), (1.1, 0.8, 1.2, 0.9), channels=3)
@@ -95,7 +95,7 @@ def default_run(space):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("algorithm", all_but(["nuts", "hmc"], ["hmc"]))
+@pytest.mark.parametrize("algorithm", ["nuts", "hmc"])
 def test_chains_are_those_of_numpyro(algorithm, space, default_run):
     kernel_type = {
         "nuts": partial(NUTS, max_tree_depth=TREES.max_tree_depth),

@@ -42,7 +42,6 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, settings
 from tests.problems import (
     ARCHITECTURES,
-    all_but,
     exact_scalar_posterior,
     order_parameters_of,
     random_problem,
@@ -153,7 +152,7 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", all_but(NAMES, ("one layer",)))
+@pytest.mark.parametrize("name", NAMES)
 def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     problem = problem_of(name, rng)
     mode = find_mode(problem, OrderParameterPosterior.of(problem))
@@ -183,14 +182,7 @@ def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("space", "name"),
-    all_but(
-        itertools.product(("order_parameters", "upper_weights", "weights"), NAMES[1:]),
-        [
-            ("order_parameters", "two layers, three outputs"),
-            ("upper_weights", "narrow"),
-            ("weights", "two layers, three outputs"),
-        ],
-    ),
+    list(itertools.product(("order_parameters", "upper_weights", "weights"), NAMES[1:])),
 )
 def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(space, name, rng):
     problem = problem_of(name, rng)

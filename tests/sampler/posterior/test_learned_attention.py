@@ -1,5 +1,7 @@
 """Attention that is sampled: at known logits the network of fixed attention, to rounding."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,18 +66,12 @@ CASES = {
         }
     },
 }
-FEW = ("two layers", "three outputs", "pooled")
-EVERY_CASE = all_but(CASES, FEW)
 # Every case in the space that is the default, and in one of the others in turn.
 IN_TURN = [
     *((case, SPACES[0]) for case in CASES),
     *((case, SPACES[1 + place % 3]) for place, case in enumerate(CASES)),
 ]
-LATER = [(case, space) for case in CASES for space in SPACES if (case, space) not in IN_TURN]
-PAIRS = [
-    *all_but(IN_TURN, [(case, SPACES[0]) for case in FEW]),
-    *all_but(LATER, [], pytest.mark.long),
-]
+PAIRS = all_but(itertools.product(CASES, SPACES), IN_TURN, pytest.mark.long)
 
 
 def pair_of_densities(changes: dict, space: str) -> tuple[Density, Density, dict]:
@@ -118,7 +114,7 @@ def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("case", EVERY_CASE)
+@pytest.mark.parametrize("case", CASES)
 def test_gradients_are_those_of_finite_differences(case):
     space = "order_parameters"
     density = learned_problem(**CASES[case]).density(space, "float64", False)
