@@ -39,7 +39,6 @@ NEEDS_IMAGES = pytest.mark.skipif(
 # study of values train; the studies over seeds solve many saddle points. Studies of many minutes
 # run apart, with all tests.
 MARKS = {
-    "compressed_paths.py": [pytest.mark.slow, pytest.mark.long, NEEDS_IMAGES],
     "copy_head.py": [pytest.mark.slow, pytest.mark.long],
     "device_sizes.py": [pytest.mark.slow],
     "heads_study.py": [pytest.mark.slow, pytest.mark.long, NEEDS_TORCH],
@@ -67,7 +66,6 @@ MARKS = {
 # Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws, steps,
 # models.
 SIZES = {
-    "compressed_paths.py": ["A"],
     "copy_head.py": ["2"],
     "device_sizes.py": ["a million training examples"],
     "heads_study.py": ["look_up_2x4_0"],

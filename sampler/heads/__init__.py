@@ -8,7 +8,6 @@ evidence   what ln p(y) loses without a head
 derivatives  what the theory says of a head by its gate
 measures   what is lost without a head, and the predictions of it: gradients, magnitudes, the theory
 posterior  what the exact posterior says of a head, from draws
-paths      paths removed one after another, path weights and U_1 of lower rank
 removal    heads removed alone and in an order: the results as values
 joint      heads removed together: greedy orders, every subset, what each set costs
 left       what the theory says of the heads that are left
@@ -16,6 +15,5 @@ joint_shown  those orders as a table and a figure
 steps      long work in steps that Ctrl-C ends with what is done kept
 notes      what is to be known when the numbers are read
 shown      the results as tables and figures
-shown_paths  those of paths
 prune      the command `prune`
 """

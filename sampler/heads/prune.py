@@ -1,6 +1,5 @@
 """The command `prune`: which heads of a trained network can go, from a solved directory."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from sampler.heads.measures import (
     predictions_solved_again,
     without_error,
 )
-from sampler.heads.paths import CompressedPaths, compressed_paths
 from sampler.heads.removal import (
     MODEL,
     ORDERED_BY,
@@ -114,30 +112,13 @@ def pruned_heads(
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
     tell("one after the other")
-    removed = MeasuredHeads.of(Numbering.of(counts), ways, labels, "squared").judging(
+    return MeasuredHeads.of(Numbering.of(counts), ways, labels, "squared").judging(
         predicted,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
         seed=seed,
         orders=removed_in_orders(who, by, orders, seed, Numbering.of(counts), counts, labels),
     )
-    tell("paths, and lower ranks")
-    return replace(removed, compressed=compressed_paths_of(problem, solved.overlap, seed))
-
-
-def compressed_paths_of(problem: Problem, overlap: np.ndarray, seed: int) -> CompressedPaths:
-    """Fewer paths and lower ranks of a trained network and its theory, on test examples.
-
-    Orders are chosen on the validation examples; where there are none, on every other one of the
-    test examples, which are then not tested on.
-    """
-    test = np.asarray(problem.attended_test), np.asarray(problem.labels_test)
-    if problem.attended_validation is None:
-        chosen, test = tuple(one[1::2] for one in test), tuple(one[::2] for one in test)
-    else:
-        chosen = np.asarray(problem.attended_validation), np.asarray(problem.labels_validation)
-    weights = problem.trained.path_weights()
-    return compressed_paths(problem.learning, overlap, chosen, test, weights, seed)
 
 
 def refuse_unprunable(directory: Path, problem: Problem, converged: bool) -> None:

@@ -24,7 +24,6 @@ from sampler.heads.measures import (
     over_examples,
     performance,
 )
-from sampler.heads.paths import CompressedPaths
 from sampler.heads.steps import WorkSteps
 from theory.observables import binomial_error, correct
 
@@ -68,7 +67,6 @@ class RemovedHeads:
     examples_validation  on which predictions were made; None: on the test examples
     notes      what is to be known when the numbers are read, a sentence each
     widths, temperature  of the theory
-    compressed  paths instead of heads removed, and fewer directions; None where that was not asked
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -83,7 +81,6 @@ class RemovedHeads:
     orders: Mapping[str, tuple[Removals, ...]] = field(default_factory=dict)
     examples_validation: int | None = None
     notes: tuple[str, ...] = ()
-    compressed: CompressedPaths | None = None
 
 
 @dataclass(frozen=True)

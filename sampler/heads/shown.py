@@ -14,7 +14,6 @@ from sampler.analysis.text import MISSING, Number, wrapped
 from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT, Loss
 from sampler.heads.notes import UNITS
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
-from sampler.heads.shown_paths import compression_table, draw_compressed
 from sampler.presentation import style
 from sampler.presentation.table import Column, Table
 from sampler.storage.results import from_json
@@ -171,8 +170,6 @@ def tables_of(found: RemovedHeads) -> dict[str, Table]:
     }
     if found.orders:
         tables["result.orders"] = order_table(found)
-    if found.compressed is not None:
-        tables["result.compressed"] = compression_table(found.compressed)
     return tables
 
 
@@ -383,16 +380,10 @@ def draw_curve(ax: Axes, accuracy: Numbers, errors: bool = False, **marks) -> No
     ax.errorbar(range(len(values)), values, bars if errors else None, markersize=4, **marks)
 
 
-def draw_compressed_paths(found: RemovedHeads) -> Figure | None:
-    """Draw fewer paths and fewer directions; None where they were not asked for."""
-    return None if found.compressed is None else draw_compressed(found.compressed)
-
-
 # Figures that `prune` draws, by the names of their files.
 DRAWN = {
     "head_scores": draw_head_scores,
     "pruning": draw_orders,
-    "compressed_paths": draw_compressed_paths,
 }
 
 
@@ -415,9 +406,4 @@ PRUNING = style.FigureEntry(
     of_run(draw_orders),
     "Accuracy while heads are removed one after the other.",
     "Accuracy against the number of heads removed, by score, by magnitude and at random.",
-)
-COMPRESSED_PATHS = style.FigureEntry(
-    of_run(draw_compressed_paths),
-    "What is lost while paths are removed, or path weights are kept in fewer directions.",
-    "Accuracy lost against paths kept, by several orders, and against the rank of path weights.",
 )

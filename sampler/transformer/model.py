@@ -193,17 +193,6 @@ class FrozenNetwork:
 
         return np.asarray(network_outputs(self._arrays(), attended, self.architecture))
 
-    def path_weights(self) -> Float[np.ndarray, "row channel"]:
-        """Weights w that multiply the attended inputs of each path, f_c(x) = Σ_π w_{π,c}·ξ^π(x).
-
-        Rows are paths, with several outputs output by output.
-        """
-        from sampler.network import effective_weights, path_weights
-
-        weights = self._arrays()
-        lowest = path_weights(weights, self.architecture)[0]
-        return np.asarray(effective_weights(lowest, weights["V_0"], self.architecture))
-
     def magnitudes(self) -> Float[np.ndarray, " head"]:
         """‖V_l^h‖, the Frobenius norm of the values of each head, layer by layer."""
         values = (self.weights[f"V_{layer}"] for layer in range(1, self.architecture.layers + 1))

@@ -47,7 +47,6 @@ FIGURES: Registry[FigureEntry] = Registry(
         "head_importance": "sampler.heads.shown:HEAD_IMPORTANCE",
         "head_scores": "sampler.heads.shown:HEAD_SCORES",
         "pruning": "sampler.heads.shown:PRUNING",
-        "compressed_paths": "sampler.heads.shown:COMPRESSED_PATHS",
         "task": network.TASK,
         "network": network.NETWORK,
         "attention": attention.ATTENTION,
