@@ -1,6 +1,7 @@
 """Renew findings: run a recipe or script anew, keep its numbers and figures, rewrite the texts.
 
-    python runs/renew.py NAME …      runs/NAME.py or runs/NAME.toml from nothing
+    python runs/renew.py NAME …      runs/studies/NAME/study.py, runs/NAME.py or runs/NAME.toml from
+                                     nothing
     python runs/renew.py --kept DIR NAME
                                      the numbers of a run that is there
     python runs/renew.py             only put the kept numbers into the texts
@@ -301,13 +302,19 @@ def command_of(name: str) -> str:
     return "solve" if name in SOLVED else "run"
 
 
+def call_of(script: str) -> list[str]:
+    """How Python runs a study or script from the folder above runs/; empty for anything else."""
+    if (RUNS / "studies" / script / "study.py").is_file():
+        return ["-m", f"runs.studies.{script}.study"]
+    return [f"runs/{script}.py"] if (RUNS / f"{script}.py").is_file() else []
+
+
 def renew(name: str) -> None:
     """Run a recipe or a script from nothing, and keep its numbers and figures."""
     with tempfile.TemporaryDirectory() as folder:
         script, *options = CALLS.get(name, name).split()
-        if (RUNS / f"{script}.py").is_file():
-            program = [sys.executable, RUNS / f"{script}.py", folder, *options]
-            subprocess.run(program, cwd=ROOT, check=True)
+        if call := call_of(script):
+            subprocess.run([sys.executable, *call, folder, *options], cwd=ROOT, check=True)
             shutil.copy(Path(folder) / f"{name}.json", KEPT)
             for drawn in Path(folder).glob("*.png"):
                 if (RUNS / "figures" / drawn.name).is_file():

@@ -6,7 +6,8 @@
 # can learn (Nishimori's identity). Then the task's own labels: does the posterior find the head
 # that a person would choose, and what does it gain over attention that is fixed?
 #
-#     python runs/teacher_student.py [FOLDER] [teacher | own | all] [EXAMPLES] [DATA_SETS]
+#     python -m runs.studies.teacher_student.study [FOLDER] [teacher | own | all] [EXAMPLES] \
+#         [DATA_SETS]
 #
 # by default all, into runs/results/teacher_student, as many examples and data sets as named below;
 # an hour of two cores. What is in the folder is not sampled again.
@@ -18,10 +19,10 @@ from itertools import repeat
 from pathlib import Path
 
 import numpy as np
-from renew import mean_over, record
 from scipy.special import softmax
 
 import sampler
+from runs.renew import mean_over, record
 from sampler.api.results import recipe_and_data
 from sampler.attention.learned import queries_and_keys
 from sampler.attention.measures import attention_distances, attention_overlaps, matched
@@ -303,7 +304,7 @@ for kind, reader in (("teacher", of_teacher), ("own", of_own)):
                         ]
                     ),
                 }
-record(folder, "teacher_student", numbers, made_by="python runs/teacher_student.py")
+record(folder, "teacher_student", numbers, made_by="python -m runs.studies.teacher_student.study")
 
 # %%
 with style.figure_style():

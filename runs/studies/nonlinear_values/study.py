@@ -8,7 +8,7 @@
 # examples, |theory − posterior mean|/|posterior mean|, without the bias of Monte Carlo noise; so is
 # that of the overlaps U_1, for which the weights of some draws are kept.
 #
-#     python runs/nonlinear_values.py [FOLDER] [WIDTHS] [SEEDS]
+#     python -m runs.studies.nonlinear_values.study [FOLDER] [WIDTHS] [SEEDS]
 #
 # by default into runs/results/nonlinear_values, widths 5,15,30,100 and 3 data seeds: an hour and a
 # half on two cores. What is in the folder is not sampled again. Where chains of one data seed do
@@ -21,9 +21,9 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from renew import mean_over, record
 
 import sampler
+from runs.renew import mean_over, record
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import mean_of
 from sampler.network import path_weights
@@ -176,7 +176,7 @@ for kind in HEADS:
             overlaps = [rows[kind, depth, width, "relu", seed].get("overlaps") for seed in seeds]
             known = [one["by heads"][:1] for one in overlaps if one and one["by heads"]]
             point["overlaps by heads"] = over_data_sets(known)
-record(folder, "nonlinear_values", numbers, made_by="python runs/nonlinear_values.py",
+record(folder, "nonlinear_values", numbers, made_by="python -m runs.studies.nonlinear_values.study",
        seeds=list(seeds))  # fmt: skip
 
 
