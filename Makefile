@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-heavy test-slow test-device test-all lint format benchmark gpu clean
+.PHONY: help install demo docs test test-heavy test-slow test-all lint format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,13 +45,6 @@ test-heavy: $(VENV)/installed-with-tests  ## the fast tests, and those that comp
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
 	$(COMPILED_SOON) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"
-
-OF_SAMPLING := tests/sampler/mcmc tests/sampler/posterior tests/sampler/jobs tests/sampler/api
-test-device: $(VENV)/installed-with-tests  ## fast tests of sampling, laid out as on an accelerator: on one device, on four
-	for devices in 1 4; do \
-		JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS="$(EMITTERS) --xla_cpu_parallel_codegen_split_count=1 --xla_force_host_platform_device_count=$$devices" \
-		$(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 --as-accelerator -m "not heavy and not slow and not long" $(OF_SAMPLING) || exit 1; \
-	done
 
 test-all: $(VENV)/installed-with-tests  ## every test, the long ones included
 	$(PYTEST)

@@ -122,7 +122,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
     from sampler.recipes.training_recipe import load_any_recipe
 
     recipe = load_any_recipe(arguments.recipe, arguments.overrides)
-    print(check_recipe(recipe, arguments.device))
+    print(check_recipe(recipe))
     return ExitCode.OK
 
 

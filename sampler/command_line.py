@@ -169,14 +169,6 @@ OPTIONS = {
             help="write nothing; say what ships, what each asks, needs and takes",
         ),
     ],
-    "check": [
-        option(
-            "--device",
-            metavar="CARD",
-            help="estimate memory and time on an accelerator: h100, h200, a100, v100, l40s, or its "
-            "numbers, bandwidth=3.35TB/s,float64=34TFLOP/s,float32=67TFLOP/s,memory=80GB",
-        ),
-    ],
     "run": [WITHOUT_FIGURES],
     "solve": [WITHOUT_FIGURES],
     "figures": [option("--svg", action="store_true", help="as SVG too, beside the PNG")],

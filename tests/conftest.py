@@ -35,11 +35,6 @@ LIBRARIES = ("jax", "numpyro.infer", "arviz_stats", "hypothesis", "matplotlib.fi
              "pydantic", "rich.progress", "scipy.optimize", "scipy.stats", "xarray")  # fmt: skip
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--as-accelerator`: every choice that depends on the kind of device, as on a GPU."""
-    parser.addoption("--as-accelerator", action="store_true", help="lay work out as on a GPU")
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import the libraries where tests are run: not in the process that only hands them out."""
     hands_out = session.config.getoption("numprocesses", None)
@@ -48,9 +43,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for library in LIBRARIES:
         importlib.import_module(library)
     sys.modules["jax"].config.update("jax_enable_x64", True)
-    if session.config.getoption("as_accelerator"):
-        devices = importlib.import_module("sampler.devices")
-        devices.OF_PROCESSOR = devices.OF_ACCELERATOR
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

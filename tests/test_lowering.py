@@ -1,53 +1,31 @@
-"""Every compiled function can be handed to the compilers of accelerators, of which none is here.
+"""The gradient of the exact posterior can be handed to the compiler of a GPU."""
 
-The programs are those of the packages, whatever they are; their arguments are recorded in small
-runs that lay their work out as on an accelerator. A program that no run meets fails its test.
-"""
-
-import json
 import re
 
+import jax
+import numpy as np
 import pytest
+from jax import export
 
-from tests import FIXTURES
-from tests.lowering import LIST, Recorded, all_programs, record_small_runs
-
-# Arrays are shapes while a program is lowered, which annotations do not allow.
-pytestmark = pytest.mark.usefixtures("without_annotation_checks")
-# Written by `python -m tests.custom_calls` from what JAX's own package for CUDA registers.
-REGISTERED = json.loads((FIXTURES / "cuda_custom_calls.json").read_text(encoding="utf-8"))
-PLATFORMS = ("cuda", "rocm", "tpu")
-PROGRAMS = all_programs()
+from sampler.posterior.spaces import make_density
+from tests.small import small_problem
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory) -> Recorded:
-    """What all small runs called, laid out as on an accelerator."""
-    return record_small_runs(tmp_path_factory.mktemp("lowered"))
+@pytest.mark.usefixtures("without_annotation_checks")
+def test_the_gradient_of_the_log_posterior_is_lowered_for_cuda(rng):
+    """Exporting raises where an operation has no rule for the platform."""
+    problem = small_problem(rng)
+    density = make_density(
+        "order_parameters", problem.learning, problem.attended_test, False, whitened=False
+    )
 
+    def log_density(flat):
+        return density.log_density(density.coordinates.unflatten(flat))
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_is_lowered_for_every_platform(name, calls):
-    one = PROGRAMS[name]
-    found = [*calls.calls.get(one, {}).values()]
-    if not found and one in calls.shapes:
-        return  # its shapes alone are asked for
-    assert found, f"{name}: no small run meets it; add one that does to RUNS"
-    single = [call.in_single_precision() for call in found if "sampler.mcmc" in name]
-    for call in (*found, *single):
-        for platform in PLATFORMS:
-            names = call.lowered(platform).custom_calls
-            assert not [one for one in names if "callback" in one], "no call of the host in between"
-            if platform == "cuda":
-                assert names <= set(REGISTERED["names"]), f"no kernel on a GPU: {names}"
-
-
-def test_programs_are_found_by_themselves():
-    assert len(PROGRAMS) == len(set(PROGRAMS.values()))
-
-
-def test_the_list_names_every_program():
-    """A new one is in it after `python -m tests.lowering`, which lowers all of them."""
-    listed = re.findall(r"^\| `([\w.]+)` \|", LIST.read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(listed) == sorted(PROGRAMS)
+    point = np.zeros(density.coordinates.size)
+    gradient = jax.jit(jax.value_and_grad(log_density))
+    text = export.export(gradient, platforms=["cuda"])(point).mlir_module()
+    called = set(re.findall(r"stablehlo\.custom_call @([\w.]+)", text))
+    # Factorisations are NVIDIA's own: none of a processor, and none that asks the host.
+    assert any(name.startswith("cusolver") for name in called)
+    assert not any("lapack" in name or "callback" in name for name in called)

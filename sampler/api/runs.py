@@ -295,19 +295,18 @@ def same_call(directory: Path) -> str:
 
 
 @refusing_others
-def check(recipe: AnyRecipe, *, settings: Changes | None = None, device: str | None = None) -> str:
+def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
     """Validate a recipe and its data: sizes, settings in force, memory and cost, as text.
 
     recipe    a TOML file or its tables as nested dicts, of a run or of a training
     settings  changes of single settings, such as {"network.widths": 20}
-    device    accelerator to estimate memory and time for, as `check --device` takes it
 
     Raises InputError for what cannot be used.
     """
     from sampler.jobs.check import check_recipe
     from sampler.recipes.training_recipe import any_recipe_of
 
-    return Verbatim(check_recipe(any_recipe_of(*asked_settings(recipe, settings)), device))
+    return Verbatim(check_recipe(any_recipe_of(*asked_settings(recipe, settings))))
 
 
 @refusing_others

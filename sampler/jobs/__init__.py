@@ -20,7 +20,5 @@ choice        what sampling costs by sizes, and the space and algorithm that fol
 memory        bytes that this process may have
 work          gradients, draws and operations of sampling, by sizes
 forecast      time and memory of a recipe, before anything is built
-compiled      programs of a run compiled from shapes, and their sizes by XLA's analysis
-cards         accelerators by their published numbers, and times at their limits
 check         sizes, settings and costs of a recipe, without running it
 """

@@ -6,9 +6,7 @@ from typing import Any
 
 from sampler.analysis.text import terminal_width, wrapped
 from sampler.attention.variants import AttentionVariant
-from sampler.errors import InputError
 from sampler.images.sources import CharacterSplits
-from sampler.jobs.cards import SHARE_OF_MEMORY, Card, card_named
 from sampler.jobs.choice import Sizes, duration
 from sampler.jobs.forecast import (
     byte_text,
@@ -18,7 +16,6 @@ from sampler.jobs.forecast import (
 )
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.jobs.train import TrainingSplits, read_splits
-from sampler.jobs.work import gradient_operations
 from sampler.presentation.table import Table
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO
@@ -35,22 +32,11 @@ Rows = list[tuple[str, str]]
 MOST_NAMED = 16
 
 
-def check_recipe(recipe: Recipe | TrainingRecipe, device: str | None = None) -> str:
-    """The text of `check`, with what is estimated for a device where one is named.
-
-    Raises InputError for data, settings or a device that cannot be used.
-    """
+def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
+    """The text of `check`. Raises InputError for data or settings that cannot be used."""
     if isinstance(recipe, TrainingRecipe):
-        if device is not None:
-            remedy = "estimates are for runs; leave it out for a training"
-            raise InputError("--device", device, remedy)
         return describe_training(recipe, read_splits(recipe))
-    card = None if device is None else card_named(device)
-    plan = make_plan("run", Point(recipe, None), here=card is None)
-    parts = [describe(plan)]
-    if card is not None:
-        parts.append(on_device(plan, device, card))
-    return "\n\n".join(parts)
+    return describe(make_plan("run", Point(recipe, None)))
 
 
 def describe(plan: Plan) -> str:
@@ -66,62 +52,6 @@ def describe(plan: Plan) -> str:
     if recipe.sweep:
         parts.append(section("Points of the sweep", points_in_words(plan)))
     return "\n\n".join(parts)
-
-
-ESTIMATE = (
-    "An estimate, never seen on a GPU: memory, operations and bytes are those of XLA's analysis of "
-    "programs for a processor with all chains side by side, calls of LAPACK added; times are what "
-    "the published numbers of the card allow, without launches and copies."
-)
-
-
-def on_device(plan: Plan, device: str, card: Card) -> str:
-    """Sizes of the compiled programs of the largest run, and what they take on a card."""
-    from sampler.jobs.compiled import programs_of_run
-
-    title = f"On {device}"
-    sampled = [run for run in plan.runs if run.method is not None]
-    if not sampled:
-        return f"{title}: nothing is sampled"
-    run = max(sampled, key=lambda one: gradient_operations(one.recipe, one.task, one.sizes))
-    found = programs_of_run(run.recipe, run.task, run.sizes)
-    columns = "program", "arguments", "temporaries", "operations", "bytes", "roofline", "bound by"
-    rows = [
-        (
-            one.name,
-            byte_text(one.analysis.arguments),
-            byte_text(one.analysis.temporaries),
-            f"{one.cost.operations:.2e}",
-            f"{one.cost.bytes:.2e}",
-            short_time(one.seconds(card)),
-            card.bound(one.cost.operations, one.cost.bytes, one.precision),
-        )
-        for one in found.all
-    ]
-    usable = SHARE_OF_MEMORY * card.memory
-    fits = "fits" if found.peak <= usable else "does not fit"
-    label = f" ({run.point.label})" if run.point.label else ""
-    said = [
-        f"Memory: {byte_text(found.peak)} of {byte_text(usable)}, {SHARE_OF_MEMORY:.0%} of the "
-        f"card, which JAX takes by default: {fits}",
-        f"Sampling: {found.gradients:.2g} gradients and {found.draws:.2g} draws as forecast, "
-        f"{short_time(found.sampling_seconds(card))} at the roofline",
-        ESTIMATE,
-    ]
-    table = Table("", columns, rows).text(indent="  ")
-    return "\n".join(
-        [f"{title}{label}", table, *(indent(wrapped(t, terminal_width() - 2), "  ") for t in said)]
-    )
-
-
-def short_time(seconds: float) -> str:
-    """A time to three digits in its own unit."""
-    if seconds >= 90.0:
-        return duration(seconds)
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 def section(title: str, rows: Sequence[Sequence[str]]) -> str:

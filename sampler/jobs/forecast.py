@@ -442,13 +442,12 @@ class Forecast:
         return {"memory_bytes": memory, "seconds": {**vars(self.times), "all": self.times.whole}}
 
 
-def forecast(runs: Sequence[TimedRun], task: Task, here: bool = True) -> Forecast:
-    """Forecast of these runs. Raises InputError where one made here exceeds the memory."""
+def forecast(runs: Sequence[TimedRun], task: Task) -> Forecast:
+    """Forecast of these runs. Raises InputError where one exceeds the memory."""
     largest: list[Part] = []
     for run in runs:
         parts = memory_parts(run.recipe, task, run.sizes, run.share > 0.0)
-        if here:
-            refuse_what_does_not_fit(parts)
+        refuse_what_does_not_fit(parts)
         largest = max(largest, parts, key=peak_bytes)
     times = predicted_times(runs, task, machine_seconds())
     return Forecast(tuple(largest), available_bytes(), times)

@@ -148,11 +148,11 @@ class Plan:
         return of_run | {"forecast": self.forecast.as_dict()}
 
 
-def make_plan(command: str, asked: Point, here: bool = True) -> Plan:
+def make_plan(command: str, asked: Point) -> Plan:
     """Make the data of a recipe and plan a command, "run", "solve" or "sample".
 
     A directory that holds such a run already says which space and algorithm are used. Raises
-    InputError for what cannot be done; by the memory of this machine only what is done `here`.
+    InputError for what cannot be done.
     """
     recipe, points = asked.recipe, points_of(asked)
     refuse_without_points(command, recipe, points)
@@ -165,8 +165,7 @@ def make_plan(command: str, asked: Point, here: bool = True) -> Plan:
         key = network.heads, network.hypernetwork, network.readout
         if key not in fitted:
             task = fit_labelled_task(data, one)
-            if here:
-                refuse_too_large(one, task)
+            refuse_too_large(one, task)
             fitted[key] = task, leading_eigenvalue(task, network.readout)
         return fitted[key]
 
@@ -182,7 +181,7 @@ def make_plan(command: str, asked: Point, here: bool = True) -> Plan:
     if command != "solve":
         for run in runs:
             refuse_too_many_coordinates(run, recipe)
-    found = forecast([timed(run, recipe) for run in runs], task, here)
+    found = forecast([timed(run, recipe) for run in runs], task)
     for name, source in recipe.theory.own.items():
         check_source(name, source, runs[0].own_axes)
     return Plan(command, recipe, asked.directory, task, runs, found)

@@ -238,26 +238,6 @@ def sample_in_chunks(
             length = _next_length(length, seconds, capacity)
 
 
-def programs_of_chains(density: Density, algorithm: Algorithm, settings: ChainSettings):
-    """Draws of a chunk, and programs of chains with arguments, maybe shapes, on one device."""
-    chain = algorithm.prepared(density, settings)
-    mesh = Mesh(np.array(devices_for(1)), (DEVICE,))
-    state = start_chains.eval_shape(chain, settings.chains, jax.random.key(0), density)
-    chain_keys = jax.random.split(jax.random.key(0), settings.chains)
-    seen = _observables.eval_shape(state, chain_keys, 0, density, chain)
-    capacity = _capacity(seen, chain_keys, density, mesh)
-    steps = Steps(chain, algorithm.summed, settings.thinning)
-    found = {
-        "chunk": (partial(advance, steps, capacity, mesh), state, chain_keys, 0, capacity, density)
-    }
-    if density.complete is not None:
-        rows = min(COMPLETED_ROWS, capacity)
-        kept = {n: jax.ShapeDtypeStruct((rows, *v.shape), v.dtype) for n, v in seen.items()}
-        complete = partial(_completed, mesh=mesh)
-        found["completion"] = complete, kept, np.zeros(rows, np.int32), rows, chain_keys, density
-    return capacity, found
-
-
 @program.of(static_argnames=("chain", "chains", "superchains"))
 def start_chains(chain: Chain, chains: int, key, density: Density, superchains: int = 0):
     """Return the shared state before the first step, and the states along a leading chain axis.
