@@ -1,0 +1,271 @@
+"""Results of a run under the names of `tests/reference/golden.json`, and how they are compared.
+
+Only `entries_of` knows how results are laid out in files, and only `method_of` how a recipe is
+given its space and algorithm.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import arviz_stats
+import h5py
+import numpy as np
+import xarray as xr
+
+from sampler.jobs.plan import Point, make_plan
+from sampler.problem import build_problem
+from sampler.recipes.recipe import load_recipe
+from sampler.tasks.make import build_task
+from theory.observables import accuracy
+
+Entries = dict[str, Any]
+# Numbers of a predictor that are compared, in C order over [test_example, output].
+FEW = 12
+
+THEORY = {
+    "leading": {
+        "order_parameter": "order_parameter",
+        "readout_order_parameter": "readout_order_parameter",
+        "action": "action",
+        "log_evidence": "log_evidence",
+        "head_score": "head_score",
+        "kernel_alignment": "kernel_alignment",
+        "predictor_mean": "predictor_mean",
+        "predictor_variance": "predictor_variance",
+        "accuracy": "accuracy_theory",
+        "elpd": "elpd_theory",
+    },
+    "next": {
+        "order_parameter": "order_parameter_next_order",
+        "log_evidence": "log_evidence_next_order",
+        "kernel_alignment": "kernel_alignment_next_order",
+        "predictor_mean": "predictor_mean_next_order",
+        "accuracy": "accuracy_next_order",
+    },
+    "infinite": {
+        "predictor_mean": "gp_mean",
+        "predictor_variance": "gp_variance",
+        "log_evidence": "log_evidence_gp",
+        "kernel_alignment": "gp_kernel_alignment",
+        "accuracy": "accuracy_gp",
+        "accuracy_of_sub_networks": "accuracy_gp_subnetwork",
+        "elpd": "elpd_gp",
+    },
+    "infinite_tuned": {
+        "temperature": "gp_own_temperature",
+        "predictor_mean": "gp_own_mean",
+        "log_evidence": "log_evidence_gp_own",
+        "accuracy": "accuracy_gp_own",
+        "elpd": "elpd_gp_own",
+    },
+}
+# Group and variable of draws.
+DRAWS = {
+    "order_parameter": ("posterior", "order_parameter"),
+    "readout_order_parameter": ("posterior", "readout_order_parameter"),
+    "temperature": ("posterior", "temperature"),
+    "predictor_mean": ("predictions", "predictor_mean"),
+    "predictor": ("predictions", "predictor"),
+}
+
+
+def entries_of(directory: Path, cuts: bool = False) -> Entries:
+    """Everything that is compared of what a run directory holds.
+
+    cuts  whether accuracies at a U_1 that is cut are made, too
+    """
+    found: Entries = {}
+    if (directory / "theory.nc").is_file():
+        table = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
+        found["examples"] = table.sizes["test_example"]
+        for group, names in THEORY.items():
+            stored = {name: table[at].values for name, at in names.items() if at in table}
+            found[group] = {name: few(name, values) for name, values in stored.items()}
+        if cuts:
+            overlap = table["order_parameter"].values
+            found["leading"] |= accuracies_of_cuts(directory / "recipe.toml", overlap)
+    if (directory / "draws.nc").is_file():
+        with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
+            found["exact"] = entries_of_draws(tree)
+    return found
+
+
+def few(name: str, values: np.ndarray) -> np.ndarray:
+    return values.reshape(-1)[:FEW] if name.startswith("predictor") else values
+
+
+def accuracies_of_cuts(recipe_file: Path, overlap: np.ndarray) -> Entries:
+    """Accuracies at U_1 without its off-diagonal entries, and with all diagonal ones the first."""
+    recipe = load_recipe(recipe_file)
+    problem = build_problem(recipe, build_task(recipe))
+    equal = overlap + np.diag(overlap[0, 0] - np.diag(overlap))
+    found = {}
+    for name, cut in (("diagonal_only", np.diag(np.diag(overlap))), ("equal_diagonal", equal)):
+        mean = problem.predictions_at(cut)["predictor_mean"].reshape(problem.labels_test.shape)
+        found[f"accuracy_{name}"] = accuracy(mean, problem.labels_test)
+    return found
+
+
+def entries_of_draws(tree: xr.DataTree) -> Entries:
+    """Means over draws with their errors, and the evidence with its."""
+    logs = tree["sample_stats"].to_dataset().get("log_evidence")
+    logs = None if logs is None else logs.values[:, 0]
+    found: Entries = {}
+    for name, (group, variable) in DRAWS.items():
+        if group in tree.children and variable in tree[group].data_vars:
+            draws = tree[group][variable].values.astype(np.float64)
+            draws = draws.reshape(*draws.shape[:2], -1)
+            draws = draws[..., :FEW] if name.startswith("predictor") else draws
+            found[name] = mean_and_error(draws, logs)
+    if "posterior_weights" in tree.children:
+        found["mean_square_of_weights"] = {
+            str(name): mean_and_error((drawn.values**2).mean(axis=tuple(range(2, drawn.ndim))))
+            for name, drawn in tree["posterior_weights"].data_vars.items()
+        }
+    known = tree["posterior"].attrs
+    return found | {n: known[n] for n in ("log_evidence", "log_evidence_error") if n in known}
+
+
+def mean_and_error(draws: np.ndarray, logs: np.ndarray | None = None) -> Entries:
+    """Mean of draws [chain, draw, …] and its Monte Carlo standard error, without constant draws.
+
+    logs  log evidences of repetitions, which are weighed by them; errors are then of the ratio of
+          two means over repetitions
+    """
+    if logs is None:
+        error = arviz_stats.mcse(xr.DataArray(draws, dims=axes(draws)).to_dataset(name="x"))["x"]
+        return {"mean": draws.mean(axis=(0, 1)), "mcse": error.values}
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    means = draws.mean(axis=1)
+    mean, count = np.tensordot(weights, means, 1), len(weights)
+    deviations = weights.reshape(-1, *[1] * (means.ndim - 1)) * (means - mean)
+    return {"mean": mean, "mcse": np.sqrt((deviations**2).sum(0) * count / (count - 1))}
+
+
+def axes(draws: np.ndarray) -> list[str]:
+    return ["chain", "draw", *(f"axis_{k}" for k in range(draws.ndim - 2))]
+
+
+def method_of(recipe_file: Path) -> Entries:
+    """Space, algorithm and steps of warm-up that a recipe is given, as `check` names them."""
+    recipe = load_recipe(recipe_file)
+    run = make_plan("run", Point(recipe, None)).runs[0]
+    settings = run.recipe.sampler
+    return {"space": settings.space, "algorithm": settings.algorithm,
+            "warmup": settings.warmup_steps}  # fmt: skip
+
+
+# --- comparison
+
+
+def differences(received: Mapping, expected: Mapping) -> list[str]:
+    """A line for every recorded number that did not come out again."""
+    return [line for group in expected for line in lines_of(group, received, expected[group])]
+
+
+def lines_of(group: str, received: Mapping, expected: Mapping) -> Iterator[str]:
+    if group not in received:
+        yield f"{group}: nothing"
+        return
+    for name, value in expected.items():
+        given = received[group].get(name)
+        if given is None:
+            yield f"{group}.{name}: nothing"
+        elif group == "exact":
+            if name != "log_evidence_error":
+                errors = received[group].get(f"{name}_error"), expected.get(f"{name}_error")
+                yield from of_draws(f"exact.{name}", given, value, errors)
+        elif name.startswith("accuracy"):
+            yield from of_shares(f"{group}.{name}", given, value, received["examples"])
+        else:
+            yield from of_theory(f"{group}.{name}", given, value, tolerance(group, name))
+
+
+def tolerance(group: str, name: str) -> float:
+    """Relative to the largest entry of an array."""
+    if name == "elpd":
+        return 1e-5 if group == "infinite_tuned" else 1e-6
+    if group == "infinite_tuned" and name != "log_evidence":
+        return 1e-5
+    return 1e-6 if group == "next" else 1e-8
+
+
+def of_theory(name: str, given, value, limit: float) -> Iterator[str]:
+    given, value = (np.asarray(x, dtype=np.float64) for x in (given, value))
+    if name.endswith("elpd"):  # stored in single precision
+        given, value = given.sum(), value.sum()
+    if given.shape != value.shape or np.any(np.isnan(given) != np.isnan(value)):
+        yield f"{name}: {given} instead of {value}"
+        return
+    scale = np.nanmax(np.abs(value), initial=0.0)
+    apart = np.nanmax(np.abs(given - value), initial=0.0)
+    if apart > limit * scale:
+        yield f"{name}: off by {apart / scale:.2g} of its largest entry (limit {limit:.0e})"
+
+
+def of_shares(name: str, given, value, examples: int) -> Iterator[str]:
+    apart = np.max(np.abs(np.asarray(given, dtype=float) - np.asarray(value, dtype=float)))
+    if not apart < 1.5 / examples:
+        yield f"{name}: {given} instead of {value} of {examples} examples"
+
+
+def of_draws(name: str, given, value, errors=(None, None), limit: float = 4.5) -> Iterator[str]:
+    """Means within so many combined errors."""
+    if isinstance(value, Mapping) and "mcse" not in value:
+        for part in value:
+            yield from of_draws(f"{name}.{part}", given[part], value[part])
+        return
+    if isinstance(value, Mapping):
+        errors = given["mcse"], value["mcse"]
+        given, value = given["mean"], value["mean"]
+    given, value, *errors = (np.asarray(x, dtype=np.float64).reshape(-1) for x in
+                             (given, value, *errors))  # fmt: skip
+    if given.shape != value.shape:
+        yield f"{name}: {given.shape} instead of {value.shape}"
+        return
+    apart = np.abs(given - value) / np.hypot(*errors)
+    if not np.all(apart <= limit):
+        yield f"{name}: {np.max(apart):.1f} errors apart (limit {limit})"
+
+
+# --- arrays of one's own, drawn anew for each test
+
+
+def write_arrays(file: Path) -> None:
+    """Write the arrays of a recipe whose path has this name: padded… or attended…, .npz or .h5."""
+    arrays = {"padded": padded_arrays, "attended": attended_arrays}[file.stem]()
+    if file.suffix == ".npz":
+        np.savez(file, **arrays)
+        return
+    with h5py.File(file, "w") as opened:
+        for name, values in arrays.items():
+            opened[name] = values
+
+
+def padded_arrays() -> dict[str, np.ndarray]:
+    """Sequences of 2 to 6 tokens, two heads and one; labels by the sign of the first token."""
+    generator, found = np.random.default_rng(5), {}
+    for split, count in (("train", 40), ("test", 30), ("validation", 20)):
+        inputs = generator.standard_normal((count, 6, 5))
+        lengths = generator.integers(2, 7, count)
+        there = np.arange(6) < lengths[:, None]
+        found |= {f"inputs_{split}": inputs, f"lengths_{split}": lengths}
+        found[f"labels_{split}"] = np.sign(inputs[:, 0, 0])
+        for layer, heads in enumerate((2, 1), start=1):
+            weights = np.exp(generator.standard_normal((count, heads, 6, 6)))
+            weights *= there[:, None, :, None]
+            found[f"attention_{split}_{layer}"] = weights / weights.sum(axis=2, keepdims=True)
+    return found
+
+
+def attended_arrays() -> dict[str, np.ndarray]:
+    """More examples than features of four paths; two real labels."""
+    generator, found = np.random.default_rng(6), {"heads": np.array([2, 2])}
+    for split, count in (("train", 90), ("test", 30)):
+        attended = generator.standard_normal((count, 4, 6))
+        clean = np.stack([attended[:, 0, 0], attended[:, 3, 1] - attended[:, 1, 2]], axis=1)
+        found[f"attended_{split}"] = attended
+        found[f"labels_{split}"] = clean + 0.3 * generator.standard_normal((count, 2))
+    return found
