@@ -152,7 +152,7 @@ for seed in SEEDS:
     }
     network = sampler.make_network(widths=20, temperature=0.1)
     found = sampler.ablate_heads(
-        model, network, **splits, starts=1, solve_again=False, seed=seed, progress=False
+        model, network, **splits, starts=1, solve_again=False, progress=False
     ).result
     accuracies.append(found.unpruned["accuracy"][0])
     for name, values in lost.items():
@@ -194,7 +194,7 @@ folder.mkdir(parents=True, exist_ok=True)
 record(folder, "hand_written", numbers, made_by="python runs/hand_written.py", seeds=list(SEEDS))
 
 # %%
-SHOWN = (SINGLE, "score", "zeroed", "removed_mean", "taylor", "patching_mean", "magnitude")
+SHOWN = (SINGLE, "score", "zeroed", "removed", "taylor", "magnitude")
 KINDS = {
     "previous token": ([0], style.THEORY, "o"),
     "induction": ([HEADS], style.ORANGE, "s"),

@@ -412,10 +412,6 @@ DEEP: dict[str, Callable[[Path], TrainedModel]] = {
     "masked_atom_rxnmapper_single": masked_rxnmapper,
     "masked_residue_single": masked_antiberty,
 }  # fmt: skip
-FOREIGN = (
-    "reaction_class_single", "masked_atom_rxnfp_single", "masked_atom_rxnmapper_single",
-    "masked_residue_single",
-)  # fmt: skip
 
 
 def models_named(names: list[str]) -> dict[str, Callable[[Path], TrainedModel]]:

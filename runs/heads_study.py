@@ -10,8 +10,7 @@
 #     python runs/heads_study.py [FOLDER] [MODEL …]   (hours; default runs/results/heads_study)
 #
 # A model whose results are in the folder is not made again, and of orders only those that are not
-# there. `--exact` samples the exact posterior as
-# well, where a network has at most 16 heads.
+# there.
 
 # %%
 import argparse
@@ -21,14 +20,14 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from heads_models import DEEP, FOREIGN, MODELS, TrainedModel, models_named
+from heads_models import DEEP, MODELS, TrainedModel, models_named
 from matplotlib.figure import Figure
 from renew import estimate, record
 from scipy.stats import spearmanr
 
 import sampler
 from sampler.api.models import RunOfModel, SeenOfModel, heads_of_model, theory_of_heads
-from sampler.heads.joint import EVERY_SUBSET, MEASURED, JointRemoval, RemovableModel
+from sampler.heads.joint import JointRemoval, RemovableModel
 from sampler.heads.joint_shown import SCORES
 from sampler.heads.removal import RemovedHeads
 from sampler.jobs.joint import joint_theory
@@ -40,26 +39,13 @@ from sampler.storage.run_directory import read_json, write_json
 # What may be lost: a point of accuracy where at least so many examples tell, or nats.
 POINT, NATS, ENOUGH = 0.01, 0.02, 4000
 RANDOM_ORDERS, RANDOM_SETS, SETS, FEW_SETS = 10, 60, 12, 8
-# Scores by which heads are removed: of the model, of the theory of what is left, and those that
-# take the theory solved again.
-OF_MODEL = ("taylor", "patching", "integrated", "eap_ig", "magnitude")
-OF_THEORY = (
-    "score", "removed", "zeroed", "slope", "slope_size", "slope_infinite", "slope_infinite_size",
-    "slope_infinite_learning", "slope_infinite_learning_size", "evidence_infinite",
-)  # fmt: skip
-SOLVED_AGAIN = (
-    "slope_learning", "slope_learning_size", "slope_evidence", "solved_again", "evidence", MEASURED,
-    EVERY_SUBSET,
-)  # fmt: skip
-# Not of the deep ones: a solution, or an eigendecomposition, for each head and removal.
-NOT_OF_DEEP = ("zeroed", "slope_infinite_learning", "slope_infinite_learning_size")
-# Many passes for each removal: not of models that are large or have many heads.
-MANY_PASSES, NOT_OF = ("integrated", "eap_ig"), (*FOREIGN, "look_up_12x4_0_single")
-OF_SETS = ("removed", "zeroed", "evidence_infinite")
+# Scores by which heads are removed: of the model, and of the theory of what is left.
+OF_MODEL = ("taylor", "magnitude")
+OF_THEORY = ("score", "removed", "zeroed", "solved_again")
+OF_SETS = ("removed", "zeroed")
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="runs/results/heads_study", type=Path)
 parser.add_argument("models", nargs="*", metavar="model", help="by default all")
-parser.add_argument("--exact", action="store_true")
 parser.add_argument("--alone", action="store_true", help="heads alone only")
 arguments = parser.parse_args()
 folder = arguments.folder
@@ -73,15 +59,8 @@ def is_single(one: TrainedModel) -> bool:
 
 def removed_alone(one: TrainedModel) -> RemovedHeads:
     """Every head of a model removed."""
-    single = is_single(one)
     return sampler.ablate_heads(
-        one.model,
-        one.network,
-        **one.splits,
-        **one.settings,
-        solve_again=not single,
-        exact=arguments.exact and not single,
-        seed=0,
+        one.model, one.network, **one.splits, **one.settings, solve_again=not is_single(one)
     ).result
 
 
@@ -118,7 +97,6 @@ def random_sets(one: TrainedModel) -> dict[str, float]:
         single = {
             **{key: seen_model.rankings()[key]([]) for key in OF_MODEL},
             "score": theory.numbers("score", []),
-            "slope_size": theory.numbers("slope_size", []),
         }
         found = {}
         generator = np.random.default_rng(0)
@@ -140,12 +118,9 @@ def random_sets(one: TrainedModel) -> dict[str, float]:
 
 def scores_of(name: str) -> list[str]:
     """The scores by which heads of a model are removed together."""
-    if name.endswith("single"):
-        left_out = NOT_OF_DEEP + (MANY_PASSES if name in NOT_OF else ())
-        return [key for key in (*OF_MODEL, *OF_THEORY) if key not in left_out]
-    if name.endswith("whole"):  # too many paths for a Hessian
-        return [*OF_MODEL, *OF_THEORY, "evidence", MEASURED, EVERY_SUBSET]
-    return [*OF_MODEL, *OF_THEORY, *SOLVED_AGAIN]
+    if name.endswith("single"):  # not one solution for each head and removal
+        return [*OF_MODEL, "score", "removed"]
+    return [*OF_MODEL, *OF_THEORY]
 
 
 def stored_in(file: Path) -> dict:
@@ -313,14 +288,6 @@ for group, of in GROUPS.items():
         )
         print(f"  {key:28} {shown}")
 
-# Where the exact posterior was drawn, the orders of the theory can be compared.
-drawn = [name for name, one in found.items() if "removed_exact" in one.predicted]
-numbers["counts"]["drawn"] = {"alone": len(drawn)}
-numbers["table"]["drawn"] = {
-    key: {"rho": over_models(np.median, {name: rho(name, key) for name in drawn})}
-    for key in COLUMNS
-}
-
 
 # %% [markdown]
 # ## A default, chosen on half of the tasks and judged on the other half
@@ -339,7 +306,7 @@ def by_task(value, key: str) -> dict[str, float]:
 
 def chosen_on_half(value) -> dict:
     """How often each score is chosen, and the mean gain over Taylor on the other half."""
-    known = {key: by_task(value, key) for key in COLUMNS if key not in (MEASURED, EVERY_SUBSET)}
+    known = {key: by_task(value, key) for key in COLUMNS}
     known = {key: some for key, some in known.items() if set(some) == set(known["taylor"])}
     tasks = sorted(known["taylor"])
     times: dict[str, int] = {}
@@ -377,8 +344,7 @@ record(folder, "heads_study", numbers, made_by="python runs/heads_study.py", see
 
 
 # %%
-COLOURED = {"taylor": style.ORANGE, "magnitude": style.GREY, MEASURED: style.BLACK,
-            EVERY_SUBSET: style.BLACK, "random": style.GREY}  # fmt: skip
+COLOURED = {"taylor": style.ORANGE, "magnitude": style.GREY, "random": style.GREY}
 DRAWN = {
     "rho": "one head alone:\nmedian ρ with the\nloss gained",
     "removed": "together:\nshare of heads that\ngo at the limit",
@@ -392,7 +358,7 @@ def draw_heads_study() -> Figure:
     tasks.
     """
     table = numbers["table"]["all"]
-    keys = [key for key in table if not key.endswith("_accuracy") and table[key]["removed"]]
+    keys = [key for key in table if table[key]["removed"]]
     keys.sort(key=lambda key: table[key]["removed"]["value"])
     figure = style.new_figure(style.WIDTH, 0.24 * len(keys) + 1.6)
     figure.suptitle("Which number says which heads can go?")

@@ -73,8 +73,7 @@ FIGURES = {
 }
 # Who is judged in the summary of a training.
 JUDGED = {"network": "network", "pixels": "nearest_neighbour"}
-SCORES = ("score", "score_exact", "zeroed", "zeroed_accuracy", "solved_again",
-          "solved_again_accuracy", "magnitude")  # fmt: skip
+SCORES = ("score", "zeroed", "solved_again", "magnitude")
 
 
 def heads_of(name: str) -> tuple[tuple[int, ...], int]:

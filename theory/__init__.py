@@ -56,8 +56,6 @@ CONTENTS = {
     "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at",
     "one_scale": "solve_one_scale OneScale",
     "by_heads": "solve_by_heads kernels_by_heads",
-    "gate_response": "gate_response GateResponse contributions_by_head slopes_at_overlaps "
-    "SlopesAtOverlaps slopes_at_infinite_width",
     "copy_head": "CopyHead HeadMinimum Coexistence copied_weights",
     "learned_attention": "evidence_at_infinite_width evidence_at_leading_order FeatureEvidence "
     "theories_at_attention TheoriesAtAttention PredictionsAtAttention",

@@ -49,11 +49,6 @@ from theory.nonlinear_kernels import (
 )
 from theory.one_scale import solve_one_scale as solve_one_scale, OneScale as OneScale
 from theory.by_heads import solve_by_heads as solve_by_heads, kernels_by_heads as kernels_by_heads
-from theory.gate_response import (
-    gate_response as gate_response, GateResponse as GateResponse,
-    contributions_by_head as contributions_by_head, slopes_at_overlaps as slopes_at_overlaps,
-    SlopesAtOverlaps as SlopesAtOverlaps, slopes_at_infinite_width as slopes_at_infinite_width,
-)
 from theory.copy_head import (
     CopyHead as CopyHead, HeadMinimum as HeadMinimum, Coexistence as Coexistence,
     copied_weights as copied_weights,

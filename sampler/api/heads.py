@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +14,7 @@ from sampler.api.models import (
     heads_of_model,
     theory_of_heads,
 )
-from sampler.api.results import ChosenNetwork, sample
+from sampler.api.results import ChosenNetwork
 from sampler.errors import InputError
 from sampler.numerics import float64
 
@@ -112,8 +111,6 @@ def ablate_heads(
     batch_size: int = 64,
     starts: int = 2,
     solve_again: bool = True,
-    exact: bool = False,
-    seed: int = 0,
     progress: bool = True,
 ) -> AblatedHeads:
     """Remove every head of a trained model on unseen examples, and say what predicts the cost.
@@ -145,15 +142,14 @@ def ablate_heads(
     starts   starting points of the theory, as for `solve`
     solve_again
              solve the theory once more without each head, too: with many paths the longest part
-    exact    sample the exact posterior, too
-    seed     of the random prediction, and of the draws
     progress on stderr, or in one line of a notebook: how long it takes, and how far it is
 
-    A head is replaced by its mean over examples, padding left out, and by 0. Beside the theory's
-    predictions stand magnitude, Taylor importance (the mean of |∂loss/∂gate|), attribution
-    patching, integrated gradients, EAP-IG, and random numbers. Layers are numbered over the whole
-    model, from 1, one that runs several times as several, and heads from 0. Ctrl-C, once heads are
-    being removed, ends with what is done. Raises InputError for what cannot be used.
+    A head is replaced by its mean over examples, padding left out, and by 0. Predicted is that by
+    the head score, by the loss of the theory with the head removed, with its rows of U₁ zeroed and
+    solved again, by Taylor importance (the mean of |∂loss/∂gate|) and by magnitude. Layers are
+    numbered over the whole model, from 1, one that runs several times as several, and heads from 0.
+    Ctrl-C, once heads are being removed, ends with what is done. Raises InputError for what cannot
+    be used.
     """
     from sampler.jobs.ablation import Asked, ablated
 
@@ -163,13 +159,12 @@ def ablate_heads(
         model, {"train": train, "validation": validation, "test": test}, seen, runs
     )
     kind = chosen_loss(chosen.labels, chosen.gated["validation"], loss, likely=not chosen.is_task)
-    asked = Asked(kind, solve_again, seed)
+    asked = Asked(kind, solve_again)
     theory = theory_of_heads(chosen, network, starts, asked, progress)
-    draw = partial(sample, theory.task, theory.network, seed=seed, progress=progress)
     with float64():
         return AblatedHeads(
             ablated(
                 theory.problem(), chosen.gated, chosen.numbering, asked, theory.table,
-                draw if exact else None, progress, theory.notes,
+                progress, theory.notes,
             )
         )  # fmt: skip

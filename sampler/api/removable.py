@@ -132,8 +132,7 @@ def removable(
              pairs of inputs and labels: the theory learns from the first split (needed with a
              network only), heads are chosen on the second, the cost is measured on the third
     score    by which heads go, always the one with the least value, computed anew of what is left
-    compared further scores whose orders are found, too; "every_subset" tries all sets of up to ten
-             heads, "all" stands for every score there is
+    compared further scores whose orders are found, too; "all" stands for every score there is
     replacement
              what a head sends that is removed: nothing, or its mean over examples
     layers, heads, paths, mlps, residual, forward, projection, batch_size, starts

@@ -3,13 +3,9 @@
 gates      models with some of their heads replaced; those of the command `train`
 consumers  the modules of a PyTorch model that take the heads of a layer
 modules    PyTorch modules with gates on their heads
-interpolation  inputs of PyTorch modules between those of an example and of all others
-evidence   what ln p(y) loses without a head
-derivatives  what the theory says of a head by its gate
 measures   what is lost without a head, and the predictions of it: gradients, magnitudes, the theory
-posterior  what the exact posterior says of a head, from draws
 removal    heads removed alone and in an order: the results as values
-joint      heads removed together: greedy orders, every subset, what each set costs
+joint      heads removed together: greedy orders, what each set costs
 left       what the theory says of the heads that are left
 joint_shown  those orders as a table and a figure
 steps      long work in steps that Ctrl-C ends with what is done kept

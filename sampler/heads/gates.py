@@ -4,8 +4,8 @@ Networks of the command `train` are here, PyTorch modules in `modules`.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol, runtime_checkable
 
@@ -25,8 +25,6 @@ from theory.programs import program
 Head = tuple[int, int]  # layer and head, counted from 0
 # What a closed gate lets through: nothing, or the mean over examples, token by token.
 Replacement = Literal["zero", "mean"]
-# f of some examples [example, output], and their numbers → a(x) [example, output]
-AlongOf = Callable[[np.ndarray, list[int]], np.ndarray]
 
 
 @runtime_checkable
@@ -60,20 +58,6 @@ class GatedModel(Protocol):
         gates: Float[np.ndarray, " head"] | None = None,
     ) -> Float[np.ndarray, "example head"]:
         """Σ_c a_c(x) ∂f_c(x)/∂g_h of every example and gate, where gates are so; None: all 1."""
-        ...
-
-    def interpolated_slopes(
-        self,
-        along_of: AlongOf,
-        steps: int,
-        gates: Float[np.ndarray, " head"] | None = None,
-    ) -> Float[np.ndarray, "example head"]:
-        """Σ_c a_c ∂f_c/∂o_h · (o'_h − o_h) of every example, where o' is of other examples.
-
-        o'_h is what head h sends if the model is given x', the mean of the inputs of all other
-        examples. Slopes and a = `along_of` are means over the inputs x' + k/K (x − x'), k = 1 … K,
-        with K = `steps`. NaN where no such inputs can be made.
-        """
         ...
 
     def magnitudes(self) -> Float[np.ndarray, " head"]:
@@ -139,6 +123,11 @@ class Numbering:
         return [sum(layer == at for layer, _ in self.theory) for at in range(last + 1)]
 
 
+def places_of(heads: Sequence[Head], counts: Sequence[int]) -> list[int]:
+    """Places of heads among all heads of layers with so many, lowest layer first."""
+    return [all_heads(counts).index(head) for head in heads]
+
+
 def closed_gates(counts: Sequence[int], removed: Collection[Head]) -> Float[np.ndarray, " head"]:
     """Gates of layers with so many heads, 0 for the heads removed and 1 for all others."""
     return np.array([head not in removed for head in all_heads(counts)], float)
@@ -187,18 +176,6 @@ class GatedNetwork:
         here = np.broadcast_to(np.ones(count) if gates is None else gates, (len(along), count))
         _, pull_back = jax.vjp(self._forward(replacement), jnp.asarray(here, float))
         return np.asarray(pull_back(jnp.asarray(along))[0])
-
-    def interpolated_slopes(self, along_of, steps, gates=None):
-        # f and all o_h are linear in the inputs, as attention is held.
-        everyone = list(range(len(self.inputs)))
-        gates = np.ones(sum(self.heads)) if gates is None else gates
-        means = (self.inputs.sum(axis=0) - self.inputs) / (len(self.inputs) - 1)
-        others = replace(self, inputs=means)
-        start, end = (one.outputs(gates, "zero") for one in (others, self))
-        shares = np.arange(1, steps + 1) / steps
-        between = [along_of(start + share * (end - start), everyone) for share in shares]
-        along = np.mean(between, axis=0)
-        return others.slopes(along, "zero", gates) - self.slopes(along, "zero", gates)
 
     def magnitudes(self):
         return self.network.magnitudes()

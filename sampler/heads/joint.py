@@ -5,7 +5,6 @@ theory that is left, and goes on. Numbers come from validation examples, what ea
 measured on test examples.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,28 +12,21 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from sampler.heads.derivatives import places_of
-from sampler.heads.gates import GatedModel, Head, Numbering, Replacement, closed_gates
+from sampler.heads.gates import GatedModel, Head, Numbering, Replacement, closed_gates, places_of
 from sampler.heads.measures import (
     Loss,
     Numbers,
     Outputs,
-    integrated_slopes,
-    losses,
     mean_performance,
     paired_costs,
     performance,
     slopes_of_loss,
-    swapped_slopes,
 )
 from sampler.heads.steps import WorkSteps
 from theory.observables import binomial_error, correct, labels_are_classes
 
 # Heads removed → a number of each head, of what is left; NaN: not known, goes last.
 Ranking = Callable[[Sequence[Head]], Float[np.ndarray, " head"]]
-# Most heads of which every subset is tried, and the key of that.
-EXHAUSTIVE, EVERY_SUBSET = 10, "every_subset"
-MEASURED = "measured"
 
 
 @dataclass(frozen=True)
@@ -112,28 +104,6 @@ def greedy_order(
     return removed
 
 
-def every_subset(
-    cost: Callable[[Sequence[Head]], float], candidates: Candidates, steps: WorkSteps | None = None
-) -> list[tuple[Head, ...]]:
-    """The cheapest set of each size, from none on; raises ValueError for too many heads."""
-    steps, heads = steps or WorkSteps(), candidates.heads
-    if len(heads) > EXHAUSTIVE:
-        raise ValueError(f"{len(heads)} heads have too many subsets: at most {EXHAUSTIVE} heads")
-    subsets = [
-        some
-        for size in range(len(heads) + 1)
-        for some in itertools.combinations(heads, size)
-        if candidates.emptied or all(left_in_layers(candidates.counts, some))
-    ]
-    best: dict[int, tuple[float, tuple[Head, ...]]] = {}
-    for _, some in steps.over("every subset", subsets):
-        with steps.kept():
-            found = cost(some)
-            if len(some) not in best or found < best[len(some)][0]:
-                best[len(some)] = (found, some)
-    return [best[size][1] for size in sorted(best)]
-
-
 def left_in_layers(counts: Sequence[int], removed: Sequence[Head]) -> list[int]:
     """Numbers of the heads left in each layer."""
     return [count - sum(at == layer for at, _ in removed) for layer, count in enumerate(counts)]
@@ -157,10 +127,6 @@ class RemovableModel:
         """f of all examples without these heads."""
         return self.model.outputs(closed_gates(self.model.heads, removed), self.replacement)
 
-    def cost(self, removed: Sequence[Head]) -> float:
-        """The mean loss without these heads."""
-        return float(losses(self.loss, self.outputs(removed), self.labels).mean())
-
     def curve(self, sets: Sequence[Sequence[Head]], heads: Numbering) -> RemovalCurve:
         """The cost of each of these sets, the first of which is empty."""
         costs = paired_costs(self.loss, [self.outputs(some) for some in sets], self.labels)
@@ -175,49 +141,16 @@ class RemovableModel:
         """Places of these heads among all heads of the model."""
         return places_of(self.heads, self.model.heads)
 
-    def slopes(self, removed: Sequence[Head]) -> Float[np.ndarray, "head example"]:
-        """∂L/∂g of each example by the gate of each head."""
-        gates = closed_gates(self.model.heads, removed)
-        return slopes_of_loss(self.model, self.labels, self.loss, gates, self.replacement)[
-            self.places
-        ]
-
     def taylor(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
-        """The mean of |∂L/∂g|."""
-        return np.abs(self.slopes(removed)).mean(axis=1)
-
-    def patching(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
-        """The loss gained to first order."""
-        return -self.slopes(removed).mean(axis=1)
+        """The mean of |∂L/∂g| over examples."""
+        gates = closed_gates(self.model.heads, removed)
+        slopes = slopes_of_loss(self.model, self.labels, self.loss, gates, self.replacement)
+        return np.abs(slopes[self.places]).mean(axis=1)
 
     def rankings(self) -> dict[str, Ranking]:
         """The numbers by key of SCORES, of the model itself."""
         magnitudes = self.model.magnitudes()[self.places]
-        return {
-            "taylor": self.taylor,
-            "patching": self.patching,
-            "integrated": self.integrated,
-            "eap_ig": self.eap_ig,
-            "magnitude": lambda removed: magnitudes,
-            MEASURED: self.measured,
-        }
-
-    def integrated(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
-        """Integrated gradients along all gates that are left, as a loss gained."""
-        gates = closed_gates(self.model.heads, removed)
-        slopes = integrated_slopes(self.model, self.labels, self.loss, gates)
-        return -slopes.mean(axis=1)[self.places]
-
-    def eap_ig(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
-        """EAP-IG with the heads that are left."""
-        gates = closed_gates(self.model.heads, removed)
-        return swapped_slopes(self.model, self.labels, self.loss, gates).mean(axis=1)[self.places]
-
-    def measured(self, removed: Sequence[Head]) -> Float[np.ndarray, " head"]:
-        """The loss itself without each head more."""
-        return np.array(
-            [np.nan if head in removed else self.cost([*removed, head]) for head in self.heads]
-        )
+        return {"taylor": self.taylor, "magnitude": lambda removed: magnitudes}
 
 
 @dataclass(frozen=True)
@@ -258,15 +191,13 @@ def removed_together(
     *,
     sets: int,
     random: int,
-    exhaustive: bool,
     seed: int,
     steps: WorkSteps | None = None,
 ) -> JointRemoval:
     """Remove heads in the greedy order of each number, and hold each set against test examples.
 
-    sets        of each order that are measured, at most, spread evenly
-    random      how many random orders
-    exhaustive  whether every subset is tried, too
+    sets    of each order that are measured, at most, spread evenly
+    random  how many random orders
     """
     steps = steps or WorkSteps()
     orders: dict[str, tuple[JointlyRemoved, ...]] = {}
@@ -297,12 +228,6 @@ def removed_together(
             drawn.append(judged(nested(greedy_order(lambda removed, n=numbers: n, candidates))))
     if drawn:
         orders["random"] = tuple(drawn)
-    if exhaustive and not steps.ended:
-        began = time.monotonic()
-        best = every_subset(validation.cost, candidates, steps)
-        seconds[EVERY_SUBSET] = time.monotonic() - began
-        with steps.kept():
-            orders[EVERY_SUBSET] = (judged(best),)
     whole = test.outputs([])
     return JointRemoval(
         heads=heads.shown,

@@ -7,25 +7,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sampler.analysis.text import Number, wrapped
-from sampler.heads.joint import EVERY_SUBSET, MEASURED, JointRemoval
+from sampler.heads.joint import JointRemoval
 from sampler.heads.measures import PREDICTIONS
 from sampler.heads.notes import UNITS
 from sampler.presentation import style
 from sampler.presentation.table import Column, Table
 
-SCORES = PREDICTIONS | {
-    MEASURED: "loss of the model without the head, validation examples",
-    EVERY_SUBSET: "every subset",
-}
+SCORES = PREDICTIONS | {"random": "random"}
 # Curves with a colour of their own; all others are grey.
 CURVES = {
     "taylor": (style.ORANGE, "^"),
-    MEASURED: (style.BLACK, "o"),
-    EVERY_SUBSET: (style.BLACK, "*"),
     "magnitude": (style.PURPLE, "v"),
-    "slope_size": (style.THEORY, "s"),
     "solved_again": (style.SKY_BLUE, "o"),
-    "evidence": (style.GREEN, "D"),
 }
 
 

@@ -4,8 +4,8 @@ A prediction is of the loss that is gained, or of the right answers that are los
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import jax.numpy as jnp
@@ -14,14 +14,7 @@ from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp, softmax
 
 from sampler.analysis.estimate import Estimate
-from sampler.analysis.labels import EXACT, LEADING, NEXT
-from sampler.heads.derivatives import DERIVATIVES, over_examples
-from sampler.heads.evidence import (
-    EVIDENCE_NEXT,
-    EVIDENCES,
-    predictions_at_infinite_width,
-    solved_without,
-)
+from sampler.analysis.labels import LEADING
 from sampler.heads.gates import GatedModel, Head, Replacement
 from sampler.heads.steps import WorkSteps
 from sampler.problem import square_roots
@@ -32,6 +25,8 @@ from theory import (
     mean_without,
     path_contributions,
     predict,
+    solve_saddle_point,
+    sub_network,
 )
 from theory.observables import correct, head_scores, labels_are_classes
 
@@ -41,33 +36,15 @@ Outputs = Float[np.ndarray, "example output"]
 Without = Callable[[Sequence[Head]], Outputs | None]
 
 # Keys of the predictions, and their names in tables and figures.
-REMOVED, REMOVED_NEXT, REMOVED_EXACT = "removed", "removed_next_order", "removed_exact"
-REMOVED_MEAN = "removed_mean"
+REMOVED = "removed"
 PREDICTIONS = {
     REMOVED: f"loss of the theory, {LEADING}",
-    REMOVED_NEXT: f"loss of the theory, {NEXT}",
-    REMOVED_EXACT: f"loss, {EXACT}",
-    REMOVED_MEAN: f"loss of the theory, {LEADING}, mean",
-    "removed_accuracy": f"accuracy of the theory, {LEADING}",
     "zeroed": f"loss with U₁ zeroed, {LEADING}",
-    "zeroed_accuracy": f"accuracy with U₁ zeroed, {LEADING}",
     "solved_again": f"loss solved again, {LEADING}",
-    "solved_again_accuracy": f"accuracy solved again, {LEADING}",
     "score": f"head score, {LEADING}",
-    "score_next_order": f"head score, {NEXT}",
-    "score_exact": f"head score, {EXACT}",
-    **DERIVATIVES,
-    **EVIDENCES,
     "magnitude": "magnitude of the weights",
     "taylor": "Taylor |∂loss/∂gate|",
-    "patching": "attribution patching, zero",
-    "patching_mean": "attribution patching, mean",
-    "integrated": "integrated gradients along the gates",
-    "eap_ig": "EAP-IG, mean of other examples",
-    "random": "random",
 }
-# Gates at which slopes are taken for their integral, and inputs at which they are for EAP-IG.
-NODES, STEPS = 8, 5
 
 
 def losses(loss: Loss, outputs: Outputs, labels: Outputs) -> Float[np.ndarray, " example"]:
@@ -86,6 +63,11 @@ def loss_slopes(loss: Loss, outputs: Outputs, labels: Outputs) -> Outputs:
     if labels.shape[1] == 1:
         return -labels * expit(-labels * outputs)
     return softmax(outputs, axis=1) - labels
+
+
+def over_examples(values: Float[np.ndarray, "head example"]) -> Estimate:
+    """Mean over examples with its standard error."""
+    return Estimate(values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
 
 
 @dataclass(frozen=True)
@@ -170,35 +152,17 @@ def without_error(values: np.ndarray) -> Estimate:
 # --- predictions from the model itself
 
 
-def predictions_of_model(
-    model: GatedModel, labels: Outputs, loss: Loss, seed: int
-) -> dict[str, Estimate]:
-    """Gradients, magnitudes and random numbers.
+def predictions_of_model(model: GatedModel, labels: Outputs, loss: Loss) -> dict[str, Estimate]:
+    """Taylor importance, the mean of |∂L/∂g_h| over examples (Michel et al., 2019), and magnitude.
 
-    taylor         mean of |∂L/∂g_h| over examples, L that of one example (Michel et al., 2019)
-    patching       −mean ∂L/∂g_h, the change of the loss to first order if the head sends nothing:
-                   attribution patching, which is Taylor importance with its sign
-    patching_mean  the same if it sends its mean over examples
-    integrated     −∫_0^1 ∂L/∂g_h dα with all gates at α; summed over heads, what the loss gains if
-                   no head sends anything (Sundararajan et al., 2017)
-    eap_ig         ∂L/∂o_h · (o'_h − o_h), o' with the mean over other examples as input, slopes
-                   averaged on the way there (Hanna et al., 2024)
-
-    What the model does not let be known, as gradients of outputs without any, is left out.
+    Where the model gives no gradients Taylor importance is left out.
     """
-    heads = sum(model.heads)
-    along = loss_slopes(loss, model.outputs(np.ones(heads), "zero"), labels)
-    to_zero, to_mean = (model.slopes(along, kind).T for kind in ("zero", "mean"))
-    found = {
-        "taylor": over_examples(np.abs(to_zero)),
-        "patching": over_examples(-to_zero),
-        "patching_mean": over_examples(-to_mean),
-        "integrated": over_examples(-integrated_slopes(model, labels, loss)),
-        "eap_ig": over_examples(swapped_slopes(model, labels, loss)),
+    slopes = slopes_of_loss(model, labels, loss, np.ones(sum(model.heads)))
+    estimates = {
+        "taylor": over_examples(np.abs(slopes)),
         "magnitude": without_error(model.magnitudes()),
-        "random": without_error(np.random.default_rng(seed).random(heads)),
     }
-    return {key: one for key, one in found.items() if np.isfinite(one.value).any()}
+    return {key: one for key, one in estimates.items() if np.isfinite(one.value).any()}
 
 
 def slopes_of_loss(
@@ -211,38 +175,6 @@ def slopes_of_loss(
     """∂L/∂g_h of every head and example, with these gates."""
     along = loss_slopes(loss, model.outputs(gates, replacement), labels)
     return model.slopes(along, replacement, gates).T
-
-
-def swapped_slopes(
-    model: GatedModel, labels: Outputs, loss: Loss, gates: np.ndarray | None = None
-) -> Float[np.ndarray, "head example"]:
-    """∂L/∂o_h · (o'_h − o_h) of every head and example, as EAP-IG has them, with these gates."""
-
-    def along_of(outputs: Outputs, examples: Sequence[int]) -> Outputs:
-        return loss_slopes(loss, outputs, labels[examples])
-
-    return model.interpolated_slopes(along_of, STEPS, gates).T
-
-
-def integrated_slopes(
-    model: GatedModel,
-    labels: Outputs,
-    loss: Loss,
-    gates: Float[np.ndarray, " head"] | None = None,
-    nodes: int = NODES,
-) -> Float[np.ndarray, "head example"]:
-    """∫_0^1 ∂L/∂g_h(α g) dα g_h of every head and example, all gates g opened together from 0.
-
-    gates  None: all 1
-
-    Gauss and Legendre's nodes: exact for a loss that is a polynomial of α up to degree 2 `nodes`.
-    """
-    places, weights = np.polynomial.legendre.leggauss(nodes)
-    gates = np.ones(sum(model.heads)) if gates is None else gates
-    found = np.zeros((len(labels), len(gates)))
-    for node, weight in zip((places + 1.0) / 2.0, weights / 2.0, strict=True):
-        found += weight * slopes_of_loss(model, labels, loss, node * gates).T
-    return (gates * found).T
 
 
 # --- predictions of the theory
@@ -280,16 +212,9 @@ class TheoryWithoutHeads:
         """The predictor of these examples at any U_1."""
         return Predictor.for_examples(self.learning, self.attended)
 
-    def removed(self, heads: Sequence[Head], replacement: Replacement = "zero") -> Outputs:
-        """Heads removed after learning: their paths leave m(x), the others keep their weights.
-
-        "mean" leaves the mean over examples of what those paths bring: exact for a head of the last
-        layer, and for others where the attention above them is the same for all examples.
-        """
-        remaining = mean_without(self.contributions, self.paths, heads)
-        if replacement == "zero":
-            return remaining
-        return remaining + (self.contributions.sum(axis=1) - remaining).mean(axis=0)
+    def removed(self, heads: Sequence[Head]) -> Outputs:
+        """Heads removed after learning: their paths leave m(x), the others keep their weights."""
+        return mean_without(self.contributions, self.paths, heads)
 
     def zeroed(self, heads: Sequence[Head]) -> Outputs:
         """Rows and columns of U_1 zeroed: with it the readout of the rest is learned again."""
@@ -306,8 +231,18 @@ class TheoryWithoutHeads:
         """
         if not heads:
             return self.removed([])
-        found = solved_without(self.learning, heads, self.attended)
-        return None if found is None else found.mean
+        kept = [
+            [head for head in range(count) if (layer, head) not in heads]
+            for layer, count in enumerate(self.learning.architecture.heads)
+        ]
+        if not all(kept):
+            return None
+        learning, attended = sub_network(self.learning, kept, self.attended)
+        saddle = solve_saddle_point(learning, starts=1)
+        if not saddle.converged:
+            return None
+        predictor = Predictor.for_examples(learning, attended)
+        return np.asarray(predict(predictor, saddle.order_parameters.factors[0])[0])
 
     def scores(self, heads: Sequence[Head]) -> Float[np.ndarray, " head"]:
         """The scores of these heads."""
@@ -316,67 +251,29 @@ class TheoryWithoutHeads:
 
 
 def predictions_of_theory(
-    theory: TheoryWithoutHeads,
-    heads: Sequence[Head],
-    labels: Outputs,
-    next_order: Float[np.ndarray, "row row"] | None = None,
+    theory: TheoryWithoutHeads, heads: Sequence[Head], labels: Outputs
 ) -> dict[str, Estimate]:
-    """The theory's predictions at its U_1, and at that of next order where there is one."""
-    found = {"score": without_error(theory.scores(heads))}
-    ways: dict[str, Without] = {
-        REMOVED: theory.removed,
-        REMOVED_MEAN: partial(theory.removed, replacement="mean"),
-        "zeroed": theory.zeroed,
+    """Head scores, and the squared loss gained with heads removed or zeroed."""
+    return {
+        "score": without_error(theory.scores(heads)),
+        REMOVED: loss_gained(theory.removed, heads, labels),
+        "zeroed": loss_gained(theory.zeroed, heads, labels),
     }
-    if next_order is not None and np.isfinite(next_order).all():
-        beyond = replace(theory, overlap=next_order)
-        found["score_next_order"] = without_error(beyond.scores(heads))
-        if np.linalg.eigvalsh(next_order)[0] > 0:
-            ways[REMOVED_NEXT] = beyond.removed
-    for key, without in ways.items():
-        found |= lost_in_theory(key, without, heads, labels)
-    return found | predictions_at_infinite_width(theory.learning, heads)
 
 
 def predictions_solved_again(
     theory: TheoryWithoutHeads,
     heads: Sequence[Head],
     labels: Outputs,
-    whole: Mapping[str, float],
     steps: WorkSteps | None = None,
 ) -> dict[str, Estimate]:
-    """The losses, and the log evidence lost, of the theory solved once more without each head.
-
-    whole  ln p(y) with all heads, by key
-    """
-    evidence = {key: np.full(len(heads), np.nan) for key in whole}
-
-    def without(removed: Sequence[Head]) -> Outputs | None:
-        if not removed:
-            return theory.removed([])
-        found = solved_without(theory.learning, removed, theory.attended)
-        if found is None:
-            return None
-        place = heads.index(removed[0])
-        for key, value in found.log_evidence(EVIDENCE_NEXT in whole).items():
-            evidence[key][place] = whole[key] - value
-        return found.mean
-
-    lost = lost_in_theory("solved_again", without, heads, labels, steps)
-    return lost | {key: without_error(values) for key, values in evidence.items()}
+    """The squared loss gained by the theory solved once more without each head."""
+    return {"solved_again": loss_gained(theory.solved_again, heads, labels, steps)}
 
 
-def lost_in_theory(
-    key: str,
-    without: Without,
-    heads: Sequence[Head],
-    labels: Outputs,
-    steps: WorkSteps | None = None,
-) -> dict[str, Estimate]:
-    """Squared loss gained, and accuracy lost where labels are classes, by keys of PREDICTIONS."""
+def loss_gained(
+    without: Without, heads: Sequence[Head], labels: Outputs, steps: WorkSteps | None = None
+) -> Estimate:
+    """Squared loss of the theory gained without each head, with errors over examples."""
     phase = "theory solved without a head"
-    lost = Lost.without(without, heads, labels, "squared", steps, phase)
-    found = {key: over_examples(lost.loss)}
-    if lost.accuracy is not None:
-        found[f"{key}_accuracy"] = over_examples(lost.accuracy)
-    return found
+    return over_examples(Lost.without(without, heads, labels, "squared", steps, phase).loss)

@@ -15,15 +15,7 @@ import numpy as np
 
 from sampler.errors import InputError, Verbatim
 from sampler.heads.consumers import GatedLayer, Joint, gated_layers, norms_by_head, product_of
-from sampler.heads.gates import AlongOf, Replacement
-from sampler.heads.interpolation import (
-    Mix,
-    OtherExamples,
-    added,
-    continuous_inputs,
-    mixed_embeddings,
-    mixed_inputs,
-)
+from sampler.heads.gates import Replacement
 from sampler.transformer.forward_pass import (
     Forward,
     as_numpy,
@@ -112,7 +104,7 @@ class GatedModule:
 
     def output_count(self):
         with torch_module().no_grad():
-            return self._run([0], None, None).shape[1]
+            return self._run([0], None).shape[1]
 
     def slopes(self, along, replacement, gates=None):
         torch, means = torch_module(), self._means(replacement)
@@ -129,58 +121,6 @@ class GatedModule:
             return torch.autograd.grad(summed, given)[0]
 
         return self._over_batches(part)
-
-    def interpolated_slopes(self, along_of, steps, gates=None):
-        with torch_module().no_grad():
-            others = OtherExamples.of(
-                partial(self._run, change=None), self._batches(), self._some, self.real_tokens
-            )
-        if others is None:
-            return np.full((self.examples, sum(self.heads)), np.nan)
-        gates = np.ones(sum(self.heads)) if gates is None else gates
-        return self._over_batches(partial(self._swapped, others, along_of, steps, gates))
-
-    def _swapped(
-        self,
-        others: OtherExamples,
-        along_of: AlongOf,
-        steps: int,
-        gates: np.ndarray,
-        batch: list[int],
-    ) -> Any:
-        """Slopes of some examples by how far heads send what they do of the other examples."""
-        torch = torch_module()
-        opened = torch.as_tensor(gates)[None]
-        own, swapped = (
-            self._sent(batch, others.mixed(batch, share), opened) for share in (1.0, 0.0)
-        )
-        found = torch.zeros(len(batch), sum(self.heads))
-        for step in range(1, steps + 1):
-            moved = torch.zeros_like(found).requires_grad_()
-
-            def change(layer: int, sent: Any, moved: Any = moved) -> Any:
-                share, gate = (self._of_layer(one, layer, sent) for one in (moved, opened))
-                return gate * (sent + share * (swapped[layer] - own[layer]))
-
-            outputs = self._run(batch, others.mixed(batch, step / steps), change)
-            along = torch.as_tensor(along_of(as_numpy(outputs).astype(np.float64), batch))
-            summed = (outputs * along.to(outputs)).sum()
-            if not summed.requires_grad:
-                return torch.full_like(found, torch.nan)
-            found += torch.autograd.grad(summed, moved)[0] / steps
-        return found
-
-    def _sent(self, batch: list[int], mix: Mix, gates: Any) -> dict[int, Any]:
-        """What the heads of every layer send before their gates, of inputs that are mixed."""
-        sent: dict[int, Any] = {}
-
-        def keep(layer: int, one: Any) -> Any:
-            sent[layer] = one
-            return self._of_layer(gates, layer, one) * one
-
-        with torch_module().no_grad():
-            self._run(batch, mix, keep)
-        return sent
 
     def magnitudes(self):
         return np.concatenate(list(map(norms_by_head, self.layers)))
@@ -216,7 +156,7 @@ class GatedModule:
                 return gate * sent
             return gate * sent + (1.0 - gate) * means[layer][: sent.shape[1]].to(sent)
 
-        return self._run(batch, None, None if gates is None else change)
+        return self._run(batch, None if gates is None else change)
 
     def _of_layer(self, gates: Any, layer: int, sent: Any) -> Any:
         """Gates [example or 1, head] of one layer, shaped to multiply what its heads send."""
@@ -254,7 +194,7 @@ class GatedModule:
                     sums[layer] = added(sums[layer], kept) if layer in sums else kept
                     return sent
 
-                self._run(batch, None, add)
+                self._run(batch, add)
                 here = torch.ones(len(batch), 1) if tokens is None else tokens[batch]
                 counts = counts + here.double().sum(dim=0)
         examples = counts.clamp(min=1.0)[:, None, None]
@@ -267,20 +207,12 @@ class GatedModule:
             self.model, self.inputs, forward=self.forward, batch_size=self.batch_size
         )
 
-    @cached_property
-    def _continuous(self) -> set[str]:
-        return continuous_inputs(self.inputs)
-
-    def _run(self, batch: list[int], mix: Mix | None, change: Change | None) -> Any:
-        """f [example, output] of some examples, inputs mixed and the outputs of heads changed."""
+    def _run(self, batch: list[int], change: Change | None) -> Any:
+        """f [example, output] of some examples, the outputs of heads changed."""
         inputs = taken(self.inputs, batch, device_of(self.model))
-        mixing = nullcontext()
-        if mix is not None:
-            inputs = mixed_inputs(inputs, self._continuous, mix)
-            mixing = mixed_embeddings(self.model, mix)
         layers = self.layers if change else ()
         at_sources = eager(self.model) if any(one.source for one in layers) else nullcontext()
-        with evaluating(self.model), at_sources, mixing, changed(layers, change, len(batch)):
+        with evaluating(self.model), at_sources, changed(layers, change, len(batch)):
             returned = (self.forward or call)(self.model, inputs)
         outputs = getattr(returned, "logits", returned)
         if getattr(outputs, "ndim", 0) not in (1, 2) or len(outputs) != len(batch):
@@ -290,6 +222,16 @@ class GatedModule:
             )
             raise InputError("outputs of the model", shape_of(outputs), remedy)
         return outputs[:, None] if outputs.ndim == 1 else outputs
+
+
+def added(one: Any, other: Any) -> Any:
+    """The sum of arrays of which one may have fewer tokens, its first axis."""
+    if len(one) == len(other):
+        return one + other
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    total = longer.clone()
+    total[: len(shorter)] += shorter
+    return total
 
 
 def checksum_of(model: Any) -> str:

@@ -76,8 +76,8 @@ def saturation(measured: MeasuredHeads, predicted: Mapping[str, Estimate]) -> It
         return
     yield (
         f"gradients are saturated: Taylor importance is {slope:.2g} at most where removal costs up "
-        f"to {resolved.max():.2g} {unit}, for the loss is {loss:.2g} with all heads. Its sizes and "
-        "those of attribution patching are not those of costs, and their order need not be"
+        f"to {resolved.max():.2g} {unit}, for the loss is {loss:.2g} with all heads. Its sizes "
+        "are not those of costs, and its order need not be"
     )
 
 

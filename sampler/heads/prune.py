@@ -5,13 +5,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.estimate import Estimate
-from sampler.analysis.labels import NEXT_ORDER
-from sampler.analysis.results import PRUNING_FILE, RunResults
+from sampler.analysis.results import PRUNING_FILE
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
-from sampler.heads.derivatives import order_parameters_of, predictions_at_saddle
-from sampler.heads.evidence import log_evidence_of_all
 from sampler.heads.gates import GatedNetwork, Numbering
 from sampler.heads.measures import (
     TheoryWithoutHeads,
@@ -48,12 +44,10 @@ def prune(
     theory = read_table(directory, THEORY_FILE)
     problem = build_problem(recipe, task)
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
-    compared = RunResults(directory).compared("head_score")
-    sampled = None if compared is None else compared.sampled
     gated = None
     if isinstance(task.test, Split):  # attention of all examples is held
         gated = GatedNetwork.of_blocks(problem.trained, [task.test])
-    found = pruned_heads(problem, gated, theory, sampled, orders, seed, solve_again)
+    found = pruned_heads(problem, gated, theory, orders, seed, solve_again)
     write_json(directory / PRUNING_FILE, to_json(found))
     with by_itself("the summary"):
         tell(removal_text(found))
@@ -69,7 +63,6 @@ def pruned_heads(
     problem: Problem,
     gated: GatedNetwork | None,
     theory: xr.Dataset,
-    sampled: Estimate | None,
     orders: int,
     seed: int,
     solve_again: bool,
@@ -78,7 +71,6 @@ def pruned_heads(
 
     gated    its trained network on the test examples; None: nothing is predicted from gradients
     theory   the table of the solved theory
-    sampled  the head scores of the exact posterior [layer, head]
     orders   how many random ones
     """
     attended, labels = problem.attended_test, np.asarray(problem.labels_test)
@@ -90,23 +82,12 @@ def pruned_heads(
     counts = problem.architecture.heads
     heads = all_heads(counts)
     tell("one head at a time")
-    beyond = theory.get(f"order_parameter{NEXT_ORDER}")
-    beyond = None if beyond is None else beyond.values
-    predicted = predictions_of_theory(solved, heads, labels, beyond)
-    found = order_parameters_of(theory, problem.architecture.layers)
-    predicted |= predictions_at_saddle(
-        problem.learning, found, solved.contributions, attended, heads, labels
-    )
+    predicted = predictions_of_theory(solved, heads, labels)
     if solve_again:
-        whole = log_evidence_of_all(problem.learning, theory)
-        predicted |= predictions_solved_again(solved, heads, labels, whole)
-    if sampled is not None:
-        value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
-        there = np.isfinite(value)  # not where a layer has fewer heads than another
-        predicted["score_exact"] = Estimate(value[there], mcse[there])
+        predicted |= predictions_solved_again(solved, heads, labels)
     predicted["magnitude"] = without_error(problem.trained.magnitudes())
     if gated is not None:
-        predicted |= predictions_of_model(gated, labels, "squared", seed)
+        predicted |= predictions_of_model(gated, labels, "squared")
     ways = {"zero": who[MODEL], "theory": who[ZEROED]}
     by = {key: predicted[key].value for key in ORDERED_BY if key in predicted}
     if solve_again:

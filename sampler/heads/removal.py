@@ -67,6 +67,7 @@ class RemovedHeads:
     examples_validation  on which predictions were made; None: on the test examples
     notes      what is to be known when the numbers are read, a sentence each
     widths, temperature  of the theory
+    seed       of random orders; None: there are none
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -77,7 +78,7 @@ class RemovedHeads:
     predicted: Mapping[str, JudgedNumbers]
     widths: tuple[int, ...]
     temperature: float
-    seed: int
+    seed: int | None = None
     orders: Mapping[str, tuple[Removals, ...]] = field(default_factory=dict)
     examples_validation: int | None = None
     notes: tuple[str, ...] = ()

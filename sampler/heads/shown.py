@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sampler.analysis.estimate import FEWEST_HEADS, RankCorrelation
-from sampler.analysis.labels import EXACT, NEXT, head_label
+from sampler.analysis.labels import head_label
 from sampler.analysis.results import RunResults, temperature_text
 from sampler.analysis.text import MISSING, Number, wrapped
-from sampler.heads.measures import PREDICTIONS, REMOVED, REMOVED_EXACT, REMOVED_NEXT, Loss
+from sampler.heads.measures import PREDICTIONS, REMOVED, Loss
 from sampler.heads.notes import UNITS
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
 from sampler.presentation import style
@@ -34,25 +34,18 @@ SHOWN = {
     "score": "head score",
     REMOVED: "theory",
     "mean_accuracy": "accuracy, mean",
-    REMOVED_NEXT: NEXT,
-    REMOVED_EXACT: EXACT,
     "taylor": "Taylor",
-    "patching": "attribution patching",
 }
 SHOWN_WITH_ORDERS = {
     "score": "head score",
     "mean_accuracy": "accuracy lost, mean",
     "zero_accuracy": "accuracy lost",
     "theory_accuracy": "lost in theory, U₁ zeroed",
-    "solved_again_accuracy": "lost in theory, solved again",
+    "solved_again": "loss of the theory solved again",
     "zero_loss": "loss gained",
 }
 # Columns in the unit of the model's loss; what the theory loses is a squared loss.
-OF_THE_MODEL = (
-    "mean_loss", "zero_loss", "taylor", "patching", "patching_mean", "integrated", "eap_ig"
-)  # fmt: skip
-SHARES = ("score", "score_next_order", "score_exact")
-PLAIN = ("magnitude", "random")
+OF_THE_MODEL = ("mean_loss", "zero_loss", "taylor")
 WHO = {MODEL: "model", ZEROED: "U₁ zeroed", SOLVED_AGAIN: "theory solved again"}
 ORDERS = {
     "score": "by score",
@@ -80,12 +73,10 @@ def unit_of(key: str, loss: Loss) -> str:
     """Return the unit of a column of the table of heads."""
     if key.endswith("accuracy"):
         return "points"
-    if key in SHARES:
+    if key == "score":
         return "of the largest"
-    if key in PLAIN:
+    if key == "magnitude":
         return ""
-    if "evidence" in key:
-        return UNITS["likelihood"]
     return UNITS[loss] if key in OF_THE_MODEL else UNITS["squared"]
 
 
@@ -226,11 +217,9 @@ def correlation(rho: RankCorrelation) -> str:
 
 PANELS = {
     REMOVED: style.THEORY,
-    REMOVED_NEXT: style.NEXT_ORDER,
-    REMOVED_EXACT: style.SAMPLED,
     "score": style.SKY_BLUE,
     "taylor": style.ORANGE,
-    "patching": style.GREEN,
+    "magnitude": style.GREEN,
 }
 # Marks of the layers from 1 on, again from the first where there are more.
 MARKS = {"circles": "o", "squares": "s", "triangles": "^", "diamonds": "D", "wedges": "v"}
@@ -277,7 +266,11 @@ def draw_costs(found: RemovedHeads) -> Figure:
 
 
 def draw_scores(
-    ax: Axes, leading: Numbers, next_order: Numbers | None, sampled: Numbers | None, label: str
+    ax: Axes,
+    leading: Numbers,
+    next_order: Numbers | None = None,
+    sampled: Numbers | None = None,
+    label: str = "",
 ) -> None:
     """Draw the scores of heads as bars, those of next order and the sampled ones as marks."""
     places = np.arange(len(leading.values))
@@ -322,18 +315,15 @@ def draw_head_scores(found: RemovedHeads) -> Figure:
     score = found.predicted["score"]
     order = np.argsort(score.values, kind="stable")
 
-    def ordered(numbers: Numbers | None) -> Numbers | None:
+    def ordered(numbers: Numbers) -> Numbers:
         """Return the numbers of the heads from the lowest score on."""
-        if numbers is None:
-            return None
         return Numbers(*(tuple(np.array(of)[order]) for of in (numbers.values, numbers.errors)))
 
     rho = score.spearman[way]
     title = f"Head scores and what removal costs, {setting(found)}\n{rho_text(rho)}"
     figure = style.new_figure(style.WIDTH, 0.34 * len(order) + 2.3, title)
     left, right = figure.subplots(1, 2, sharey=True)
-    keys = ("score", "score_next_order", "score_exact")
-    draw_scores(left, *(ordered(found.predicted.get(key)) for key in keys), style.EXACT)
+    draw_scores(left, ordered(score))
     style.legend_below(figure, left.get_legend_handles_labels(), 3)
     left.set_yticks(range(len(order)), [head_label(*found.heads[place]) for place in order])
     lost = ordered(found.measured[way])

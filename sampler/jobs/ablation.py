@@ -17,19 +17,14 @@ import xarray as xr
 from sampler.analysis.estimate import Estimate
 from sampler.analysis.text import Number
 from sampler.errors import InputError
-from sampler.heads.derivatives import order_parameters_of, places_of, predictions_at_saddle
-from sampler.heads.evidence import log_evidence_of_all
-from sampler.heads.gates import GatedModel, Head, Numbering, closed_gates
+from sampler.heads.gates import GatedModel, Head, Numbering, closed_gates, places_of
 from sampler.heads.measures import (
-    NODES,
-    STEPS,
     TheoryWithoutHeads,
     predictions_of_model,
     predictions_of_theory,
     predictions_solved_again,
 )
 from sampler.heads.notes import notes_of_measures, notes_of_orders
-from sampler.heads.posterior import predictions_at_draws
 from sampler.heads.removal import (
     MeasuredHeads,
     RemovedHeads,
@@ -63,12 +58,10 @@ class Asked:
     """Settings of the work with every head.
 
     solve_again  solve the theory once more without each
-    seed         of the random prediction
     """
 
     loss: Literal["squared", "likelihood"]
     solve_again: bool = True
-    seed: int = 0
 
 
 # --- how long
@@ -77,13 +70,12 @@ class Asked:
 def forward_passes(heads: Numbering) -> dict[str, float]:
     """Forward passes through all test and all validation examples, slopes counted as such.
 
-    A mean needs one that records, to know padding, and one more. So do inputs between examples,
-    beside two that keep what heads send.
+    A mean needs one that records, to know padding, and one more.
     """
     means, slope, removed = RECORDED + 1, 1 + BACKWARD, len(heads.gates)
     return {
         "test": 1 + 2 * (1 + removed) + means,
-        "validation": 1 + means + 2 * slope + NODES * (1 + slope) + 3 + STEPS * slope,
+        "validation": 1 + slope,
     }
 
 
@@ -188,14 +180,12 @@ def ablated(
     heads: Numbering,
     asked: Asked,
     theory: xr.Dataset,
-    sampled: Callable[[], xr.DataTree] | None = None,
     progress: bool = False,
     notes: tuple[str, ...] = (),
 ) -> RemovedHeads:
     """All predictions on validation examples, and heads removed on test examples.
 
     heads    that are removed
-    sampled  draws from the exact posterior
     notes    that come before all others
 
     Of work that was ended by Ctrl-C while heads were removed, or later, the rest is missing.
@@ -203,14 +193,8 @@ def ablated(
     counts, labels, test = gated["test"].heads, problem.labels_validation, problem.labels_test
     overlap = theory["order_parameter"].values
     solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
-    beyond = theory.get("order_parameter_next_order")
-    beyond = None if beyond is None else beyond.values
-    predicted = predictions_of_theory(solved, heads.theory, labels, beyond)
-    whole = order_parameters_of(theory, problem.architecture.layers)
-    predicted |= predictions_at_saddle(
-        problem.learning, whole, solved.contributions, solved.attended, heads.theory, labels
-    )
-    of_model = predictions_of_model(gated["validation"], labels, asked.loss, asked.seed)
+    predicted = predictions_of_theory(solved, heads.theory, labels)
+    of_model = predictions_of_model(gated["validation"], labels, asked.loss)
     places = places_of(heads.gates, counts)
     predicted |= {
         key: Estimate(one.value[places], one.mcse[places]) for key, one in of_model.items()
@@ -223,16 +207,11 @@ def ablated(
     with shown_steps(progress) as steps:
         measured = MeasuredHeads.of(heads, ways, test, asked.loss, steps)
         if asked.solve_again and not steps.ended:
-            evidence = log_evidence_of_all(problem.learning, theory)
-            predicted |= predictions_solved_again(solved, heads.theory, labels, evidence, steps)
-    if sampled is not None and not steps.ended:
-        with steps.kept():
-            predicted |= predictions_at_draws(solved, heads.theory, labels, sampled())
+            predicted |= predictions_solved_again(solved, heads.theory, labels, steps)
     judged = partial(
         measured.judging,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
-        seed=asked.seed,
         examples_validation=len(labels),
     )
     try:

@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import xarray as xr
 
+from sampler.analysis.labels import order_parameter_dimensions
 from sampler.errors import InputError
-from sampler.heads.derivatives import order_parameters_of
 from sampler.heads.gates import GatedModel, Numbering, Replacement
 from sampler.heads.joint import (
-    EVERY_SUBSET,
-    EXHAUSTIVE,
     Candidates,
     JointRemoval,
     Ranking,
@@ -20,6 +18,7 @@ from sampler.heads.left import JointTheory
 from sampler.heads.measures import Loss, Outputs, TheoryWithoutHeads
 from sampler.jobs.ablation import shown_steps
 from sampler.problem import Problem
+from theory import OrderParameters
 
 ALL = "all"
 
@@ -53,23 +52,23 @@ def jointly_removed(
     )
     known = rankings_of(validation, heads, theory)
     candidates = Candidates(heads.gates, tuple(gated["test"].heads), emptied)
-    exhaustive = len(heads.gates) <= EXHAUSTIVE
     wanted = list(dict.fromkeys(scores))
     if ALL in wanted:
         wanted = [*(key for key in wanted if key != ALL), *known]
-        wanted += [EVERY_SUBSET] if exhaustive else []
         wanted = list(dict.fromkeys(wanted))
-    refuse_unknown(wanted, known, exhaustive, len(heads.gates))
+    for key in wanted:
+        if key not in known:
+            remedy = f"there are {', '.join(known)}; those of the theory need a `network`"
+            raise InputError("score", key, remedy)
     with shown_steps(progress) as steps:
         return removed_together(
             validation,
             test,
             heads,
             candidates,
-            {key: known[key] for key in wanted if key != EVERY_SUBSET},
+            {key: known[key] for key in wanted},
             sets=sets,
             random=random,
-            exhaustive=EVERY_SUBSET in wanted,
             seed=seed,
             steps=steps,
         )
@@ -87,22 +86,9 @@ def rankings_of(
 
 def joint_theory(problem: Problem, table: xr.Dataset, heads: Numbering) -> JointTheory:
     """A solved theory, some of whose heads go."""
-    at = order_parameters_of(table, problem.architecture.layers)
+    names = order_parameter_dimensions(problem.architecture.layers)
+    at = OrderParameters.from_matrices([table[name].values for name, _ in names])
     whole = TheoryWithoutHeads(
         problem.learning, problem.attended_validation, table["order_parameter"].values
     )
     return JointTheory(whole, at, heads.theory, heads.gates, problem.labels_validation)
-
-
-def refuse_unknown(
-    wanted: Sequence[str], known: Mapping[str, Ranking], exhaustive: bool, heads: int
-) -> None:
-    """Raise InputError for a score that there is not of this model."""
-    for key in wanted:
-        if key == EVERY_SUBSET and not exhaustive:
-            raise InputError(
-                "score", key, f"{heads} heads have too many subsets: at most {EXHAUSTIVE}"
-            )
-        if key != EVERY_SUBSET and key not in known:
-            remedy = f"there are {', '.join(known)}; those of the theory need a `network`"
-            raise InputError("score", key, remedy)

@@ -1,13 +1,10 @@
 """Gates on heads of trained networks: open ones change nothing, slopes are derivatives."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from sampler.errors import InputError
 from sampler.heads.gates import GatedNetwork, closed_gates
-from sampler.heads.measures import integrated_slopes, losses
 from sampler.tasks import splits
 from sampler.tasks.splits import Split, StreamedSplit, made_in_parts
 from sampler.transformer.model import FrozenNetwork
@@ -115,54 +112,6 @@ def test_gates_below_and_above_let_through_what_the_whole_network_sends(gated, r
     means = [one.mean(axis=0) for one in sent] if replacement == "mean" else np.zeros(COUNT)
     expected, _ = by_token(gated, gates, means)
     assert_equal_to_rounding(received, expected, operations=1000)
-
-
-def others_of(gated: GatedNetwork) -> GatedNetwork:
-    """The inputs of each example replaced by the mean of all others."""
-    means = [np.delete(gated.inputs, one, axis=0).mean(axis=0) for one in range(EXAMPLES)]
-    return replace(gated, inputs=np.array(means))
-
-
-def test_heads_that_send_what_they_do_of_other_examples_cost_what_a_swap_costs(gated):
-    """The network is linear in what any one head sends."""
-    along = np.random.default_rng(3).standard_normal((EXAMPLES, 1))
-    received = gated.interpolated_slopes(lambda outputs, examples: along[examples], 3)
-    _, swapped = by_token(others_of(gated), np.ones(COUNT), np.zeros(COUNT))
-    whole, _ = by_token(gated, np.ones(COUNT), np.zeros(COUNT))
-    for head in range(COUNT):
-        without, _ = by_token(gated, one_closed(COUNT, head), swapped)
-        expected = along[:, 0] * (without - whole)[:, 0]
-        assert_equal_to_rounding(received[:, head], expected, operations=1000)
-
-
-def test_slopes_of_the_loss_are_those_at_the_inputs_between(gated):
-    """Their mean over the inputs that are a third, two thirds and all of the example's own."""
-    found = gated.interpolated_slopes(lambda outputs, _: np.tanh(outputs), 3)
-    others, between = others_of(gated), []
-    for share in (1 / 3, 2 / 3, 1.0):
-        inputs = share * gated.inputs + (1 - share) * others.inputs
-        outputs = replace(gated, inputs=inputs).outputs(np.ones(COUNT), "zero")
-        between.append(np.tanh(outputs))
-    along = np.mean(between, axis=0)
-    expected = gated.interpolated_slopes(lambda *_: along, 1)
-    assert_equal_to_rounding(found, expected, operations=1000)
-
-
-@pytest.mark.parametrize("loss", ["squared", "likelihood"])
-def test_integrated_gradients_add_up_to_the_loss_of_the_closed_network(gated, loss):
-    """Of a squared loss to rounding, whose slopes are polynomials of the gates."""
-    labels = np.random.default_rng(4).choice([-1.0, 1.0], (EXAMPLES, 1))
-    ends = [
-        losses(loss, gated.outputs(np.full(COUNT, gate), "zero"), labels) for gate in (0.0, 1.0)
-    ]
-    summed = -integrated_slopes(gated, labels, loss).sum(axis=0)
-    expected = ends[0] - ends[1]
-    if loss == "squared":
-        assert_equal_to_rounding(summed, expected, operations=1000)
-        return
-    coarse = -integrated_slopes(gated, labels, loss, nodes=4).sum(axis=0)
-    errors = [np.abs(one - expected).max() for one in (summed, coarse)]
-    assert errors[0] < 1e-3 * errors[1]  # eight nodes: as accurate as four, squared
 
 
 def test_a_split_of_other_heads_is_refused(gated):
