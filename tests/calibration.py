@@ -35,7 +35,7 @@ from sampler.posterior.order_parameters import (
     order_parameter_model,
     site_priors,
 )
-from sampler.posterior.weights import upper_weight_model, weight_model, weight_priors
+from sampler.posterior.weights import weight_model, weight_priors
 from theory import Architecture, LabelEnergy, Predictor, path_features, path_kernels
 from theory.architecture import KNOWN, HyperPriors
 from theory.bartlett import WishartChain
@@ -229,27 +229,6 @@ class OrderParameterCalibration(IntegratedCalibration):
         matrices = tuple(f @ f.T for f in factors_at(position, self.chain))
         factor = likelihood_factor(position, self.chain)
         return self.finish(key, factor, matrices, labels, position)
-
-
-class UpperWeightCalibration(IntegratedCalibration):
-    """All weights but V_0."""
-
-    def start(self, key) -> dict:
-        names = tuple(name for name in self.believed.weight_shapes if name != "V_0")
-        return draw_prior_weights(key, self.problem, names)
-
-    def density(self, labels) -> Density:
-        model = partial(upper_weight_model, **self.weights_known)
-        return self.density_of(model, (self.energy(labels), self.believed_variances))
-
-    def priors(self) -> dict:
-        priors = self.problem.believed_hyper_priors
-        return weight_priors(self.believed, self.believed_variances, priors, without="V_0")
-
-    def drawn(self, key, position, labels):
-        below = path_weights(position, self.believed)[0] / self.believed.widths[0] ** 0.5
-        matrices = overlaps(weights_at(position, self.believed), self.believed)
-        return self.finish(key, kernel_factor(below, position), matrices, labels, position)
 
 
 def draw_prior_weights(key, problem: CalibrationProblem, names: tuple[str, ...]) -> dict:

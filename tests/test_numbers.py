@@ -45,7 +45,7 @@ def test_kept_numbers_say_where_they_come_from(path):
     script = renew.CALLS.get(path.stem, path.stem).split()[0]
     if call := renew.call_of(script):
         assert call[-1] in kept["made_by"]
-    else:
+    elif "at commit" not in kept["made_by"]:  # a study whose code is kept in the history alone
         recipe = path.parents[1] / f"{script}.toml"
         assert kept["recipe_hash"] == renew.hash_of(recipe), "the recipe was changed since"
     assert path.stat().st_size < 100_000

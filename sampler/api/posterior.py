@@ -22,7 +22,7 @@ from sampler.tasks.task import Task
 if TYPE_CHECKING:
     from sampler.posterior.flat_density import FlatDensity
 
-Space = Literal["order_parameters", "upper_weights", "hidden_weights", "weights", "attention"]
+Space = Literal["order_parameters", "hidden_weights", "weights", "attention"]
 AnySource = ChosenTask | Run | AnyRecipe
 
 
@@ -40,9 +40,9 @@ def numpyro_model(
     task      of `markov_chain_task(…)` and the like; or a run, its directory, or a recipe: a TOML
               file, or its tables as nested dicts
     network   of `make_network(…)`, with a task
-    space     "weights": all weights, labels example by example; "upper_weights", "hidden_weights"
-              and "order_parameters": V_0, the readout, or all weights, integrated out, and all
-              labels as one site; "attention": the logit weights of learned heads alone, at infinite
+    space     "weights": all weights, labels example by example; "hidden_weights" and
+              "order_parameters": the readout, or all weights, integrated out, and all labels as
+              one site; "attention": the logit weights of learned heads alone, at infinite
               width
     sites     further deterministic sites, on the test set: "predictor" where all weights are
               sampled, else "predictor_mean" and "predictor_variance"

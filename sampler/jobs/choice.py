@@ -173,7 +173,6 @@ class Sizes:
         products = {
             "weights": self.forward_operations,
             "hidden_weights": wide.forward_operations + self.readout_operations,
-            "upper_weights": self.contraction_operations + integrated,
             "order_parameters": integrated,
             "attention": integrated,
         }
@@ -181,12 +180,10 @@ class Sizes:
 
     def moved_numbers(self, space: str) -> int:
         """Numbers that a step of a trajectory moves; order parameters are too few to count."""
-        count, first = self.weight_count, self.architecture.widths[0]
-        inputs = first * self.architecture.channels
+        count = self.weight_count
         moved = {
             "weights": count,
             "hidden_weights": count - self.architecture.outputs * self.architecture.widths[-1],
-            "upper_weights": count - inputs,
         }
         return self.logits + moved.get(space, 0)
 
@@ -288,8 +285,6 @@ LATENCY, OBSERVED_RATE, MOVED_RATE = 1e-4, 4e10, 1.6e8
 SPEEDS = {
     ("order_parameters", "split_hmc"): Speed(16.4, 1.42, 8.62e10, 1.7, 3.11, 0.0, 0.0, 0.309, 1.66),
     ("order_parameters", "nuts"): Speed(29.3, 0.863, 2.25e10, 9.82, 0.001, 0.0, 0.0, 0.333, 1.48),
-    ("upper_weights", "split_hmc"): Speed(27.7, 1.01, 2.47e10, 11.8, 3.59, 0.0, 0.0, 0.0, 1.56),
-    ("upper_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 67.0, 0.874, 0.0, 0.0, 0.0, 1.26),
     ("weights", "split_hmc"): Speed(22.3, 0.93, 2.45e10, 12.2, 0.0, 63.9, 0.5, 0.0, 2.23),
     ("weights", "nuts"): Speed(93.7, 0.171, 9.67e9, 28.5, 0.0, 50.9, 0.5, 0.0, 1.66),
 }
@@ -387,7 +382,7 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
             reason = "of a network outside the theory"
         return SamplingMethod(space, named or "split_hmc", reason)
     spaces = settings.spaces_for(network, recipe.fits_theory) or settings.spaces
-    if settings.space == AUTO:  # upper weights have fewer gradients, where there are such
+    if settings.space == AUTO:
         spaces = tuple(space for space in spaces if space != "hidden_weights") or spaces
     if recipe.learns_attention:
         space = PREFERRED if PREFERRED in spaces else spaces[0]

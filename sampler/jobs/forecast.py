@@ -73,7 +73,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
         parts.append(kernels_of_values(task, sizes))
     if not sampled:
         return parts
-    if recipe.sampler.space in ("upper_weights", *OF_ANY_NETWORK):
+    if recipe.sampler.space in OF_ANY_NETWORK:
         chains = FLOAT * sizes.weight_count * recipe.sampler.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named

@@ -3,7 +3,7 @@
 density           what an algorithm sees of a posterior; temperature and variances as sites
 labels            laws of the labels: example by example, of all given U_1, of new ones
 order_parameters  Bartlett coordinates: all weights integrated out, exact at any width; their mode
-weights           all network weights, or all but V_0
+weights           all network weights
 hidden_weights    all but the readout, of any network
 pointwise         what a draw says of every training label
 spaces            the spaces of a network of the theory, and what is read off each of their draws

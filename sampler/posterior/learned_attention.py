@@ -40,13 +40,11 @@ from sampler.posterior.spaces import (
     at_temperature_of,
     linear_outputs,
     observe_order_parameters,
-    observe_upper_weights,
     observe_weights,
     predict_of_order_parameters,
-    predict_of_upper_weights,
     predict_of_weights,
 )
-from sampler.posterior.weights import upper_weight_model, weight_model, weight_priors
+from sampler.posterior.weights import weight_model, weight_priors
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.bartlett import WishartChain
 from theory.energy import LabelEnergy
@@ -152,12 +150,10 @@ def observe_attending(
     prior: Any,
     *,
     observe: Callable[..., dict[str, Array]],
-    with_energy: bool,
 ) -> dict[str, Array]:
     """Observables of the space at the attention of this position, and the logit weights."""
-    given = examples.given(position) if with_energy else ()
-    known = () if with_energy else (examples.temperature,)
-    return with_attention(observe(key, position, *given, prior, *known), position, examples)
+    seen = observe(key, position, prior, examples.temperature)
+    return with_attention(seen, position, examples)
 
 
 def with_attention(
@@ -240,15 +236,6 @@ def predict_by_order_parameters(key, seen, examples, attended, others, training)
     )
 
 
-def predict_by_upper_weights(key, seen, examples, attended, others, training, *, architecture):
-    """As `predict_of_upper_weights`."""
-    predictor = predictor_at(seen, examples, attended, others)
-    return predict_of_upper_weights(
-        key, seen, predictor, predictor.cross.right, others, examples.variances[0], training,
-        architecture=architecture,
-    )  # fmt: skip
-
-
 def predict_by_weights(key, seen, examples, attended, others, training, *, architecture):
     """As `predict_of_weights`."""
     return predict_of_weights(
@@ -296,13 +283,6 @@ def attending_density(
         model = specialised(order_parameter_model, hyper_priors=hyper_priors)
         observe, predict = observe_order_parameters, predict_by_order_parameters
         passing: tuple[str, ...] = (FACTOR,)
-    elif name == "upper_weights":
-        prior = variances
-        priors = weight_priors(sizes, variances, hyper_priors, without="V_0")
-        model = specialised(upper_weight_model, architecture=sizes, hyper_priors=hyper_priors)
-        observe = specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights)
-        predict = specialised(predict_by_upper_weights, architecture=sizes)
-        passing = FACTOR, EFFECTIVE
     elif name == "weights":
         prior = variances
         priors = weight_priors(sizes, variances, hyper_priors)
@@ -331,16 +311,14 @@ def attending_density(
         observe = specialised(observe_infinite_width, rows=rows)
         predict, passing = predict_by_order_parameters, (FACTOR,)
     else:
-        known = "order_parameters, upper_weights, hidden_weights, weights, or attention"
+        known = "order_parameters, hidden_weights, weights, or attention"
         raise ValueError(f"space {name!r}: use {known}")
     return Density(
         name=name,
         model=specialised(attending_model, model=model, collapsed=name != "weights"),
         arguments=(examples, prior),
         priors=examples.attention.priors | priors,
-        observe=specialised(
-            observe_attending, observe=observe, with_energy=name == "upper_weights"
-        ),
+        observe=specialised(observe_attending, observe=observe),
         observed=(examples, prior),
         complete=specialised(predict_attending, predict=predict),
         completing=(examples, test, validation),

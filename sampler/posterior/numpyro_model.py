@@ -51,7 +51,7 @@ from sampler.posterior.order_parameters import (
     sample_order_parameters,
 )
 from sampler.posterior.spaces import linear_outputs
-from sampler.posterior.weights import narrowed_for, sample_upper_weights, weight_model
+from sampler.posterior.weights import weight_model
 from theory.architecture import Architecture, HyperPriors
 from theory.bartlett import WishartChain
 from theory.energy import LabelEnergy, LearningProblem
@@ -249,11 +249,8 @@ def collapsed_model(
     order_parameters  U_1 … U_a at a position
     """
     require_float64()
-    position, wide = draw(prior)
-    factor, energy = (
-        narrowed_for(examples.energy.kernels, wide),
-        energy_at(examples.energy, position),
-    )
+    position, factor = draw(prior)
+    energy = energy_at(examples.energy, position)
     law = CollapsedLabels(energy, factor, examples.projection)
     labels = numpyro.sample("y", law, obs=site_of_labels(labels))
     matrices = order_parameters(position, prior)
@@ -275,48 +272,35 @@ def collapsed_model(
         numpyro.sample("y_new", NewLabels(energy, factor, *features))
 
 
-def order_parameters_of_weights(
-    position: Position, variances: Float[Array, " layer"], architecture: Architecture
-) -> tuple[Float[Array, "_size _size"], ...]:
-    return overlaps(weights_at(position, architecture), architecture)
-
-
 def make_collapsed_model(
-    space: str,
     learning: LearningProblem,
     labels: Float[Array, "example output"],
     inputs_test: Float[Array, "test path channel"],
     sites: Sequence[str],
     inputs: Float[np.ndarray, "example path channel"] | None = None,
 ) -> Model:
-    """Return the model in the space "order_parameters" or "upper_weights".
+    """Return the model in the space "order_parameters".
 
     learning  the examples, or the rows that stand for them
     labels    of the examples themselves
     inputs    attended inputs of the examples themselves, where rows stand for them
     """
     refuse_unknown_sites(sites, SITES_GIVEN_KERNEL)
-    arch, hyper_priors = learning.architecture, learning.hyper_priors
-    prior: Any
-    if space == "order_parameters":
-        draw = specialised(sample_order_parameters, hyper_priors=hyper_priors)
-        matrices, prior = order_parameters_at, WishartChain.of(arch)
-    else:
-        sizes = arch.sizes
-        draw = specialised(sample_upper_weights, architecture=sizes, hyper_priors=hyper_priors)
-        matrices = specialised(order_parameters_of_weights, architecture=sizes)
-        prior = jnp.asarray(arch.variances)
+    arch = learning.architecture
+    draw = specialised(sample_order_parameters, hyper_priors=learning.hyper_priors)
     examples = TrainingExamples(
         replace(learning.energy, temperature=jnp.asarray(learning.temperature), residual=None),
         learning.features,
         jnp.asarray(arch.variances[0]),
         None if inputs is None else jnp.asarray(basis_of_examples(inputs)),
     )
-    model = specialised(collapsed_model, draw=draw, order_parameters=matrices, sites=tuple(sites))
+    model = specialised(
+        collapsed_model, draw=draw, order_parameters=order_parameters_at, sites=tuple(sites)
+    )
     return model, {
         "labels": site_of_labels(labels),
         "examples": examples,
-        "prior": prior,
+        "prior": WishartChain.of(arch),
         **({"inputs_test": inputs_test} if sites else {}),
     }
 
@@ -387,10 +371,6 @@ def make_model_with_attention(
             specialised(sample_order_parameters, hyper_priors=hyper_priors),
             order_parameters_at,
         ),
-        "upper_weights": (
-            specialised(sample_upper_weights, architecture=sizes, hyper_priors=hyper_priors),
-            specialised(order_parameters_of_weights, architecture=sizes),
-        ),
         "attention": (
             specialised(
                 sample_infinite_width,
@@ -455,8 +435,7 @@ def make_numpyro_model(
             hyper_priors=learning.hyper_priors,
             hidden=space == "hidden_weights",
         )
-    if space not in ("order_parameters", "upper_weights"):
-        remedy = 'use "order_parameters", "upper_weights", "hidden_weights" or "weights"'
-        raise InputError("space", space, remedy)
+    if space != "order_parameters":
+        raise InputError("space", space, 'use "order_parameters", "hidden_weights" or "weights"')
     examples = None if whole is None else inputs
-    return make_collapsed_model(space, learning, jnp.asarray(labels), inputs_test, sites, examples)
+    return make_collapsed_model(learning, jnp.asarray(labels), inputs_test, sites, examples)

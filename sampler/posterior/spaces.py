@@ -19,8 +19,6 @@ from sampler.network import (
 from sampler.posterior.density import (
     Density,
     Position,
-    energy_at,
-    network_scale,
     observed_hyper_parameters,
     specialised,
     weights_at,
@@ -30,7 +28,6 @@ from sampler.posterior.order_parameters import (
     OrderParameterPosterior,
     bartlett_prior,
     find_mode,
-    kernel_factor,
     likelihood_factor,
     order_parameter_model,
     order_parameters_at,
@@ -41,15 +38,12 @@ from sampler.posterior.pointwise import (
     given_weights,
 )
 from sampler.posterior.weights import (
-    draw_input_weights,
-    narrowed,
-    upper_weight_model,
     weight_model,
     weight_priors,
 )
 from theory.architecture import Architecture
 from theory.bartlett import WishartChain
-from theory.energy import LabelEnergy, LearningProblem
+from theory.energy import LearningProblem
 from theory.path_kernels import FeatureForm, path_features, summed_over_paths
 from theory.predictor import CHUNK_BYTES, Predictor
 
@@ -123,95 +117,6 @@ def predict_of_weights(
     outputs = outputs_of(seen[EFFECTIVE], training.inputs, architecture)
     here = seen.get("temperature", temperature)
     return found | given_weights(key, outputs, training.labels, here)
-
-
-def upper_weight_density(
-    problem: LearningProblem,
-    attended_test: Float[Array, "test path channel"],
-    keep_weights: bool,
-    training: LabelledExamples | None = None,
-) -> Density:
-    """The posterior of V_1 … V_L and a; V_0 is drawn back from its exact posterior at every draw.
-
-    Per draw: the overlaps U_l, the exact predictor mean and variance given U_1, f(x) of the
-    completed weights (which are kept on request), and what it says of the training labels.
-    """
-    dtype = problem.attended.dtype
-    attended_test = jnp.asarray(attended_test, dtype)
-    variances = jnp.asarray(problem.architecture.variances, dtype)
-    sizes, hyper_priors = problem.architecture.sizes, problem.hyper_priors
-    predictor = Predictor.for_examples(problem, attended_test)
-    return Density(
-        name="upper_weights",
-        model=specialised(upper_weight_model, architecture=sizes, hyper_priors=hyper_priors),
-        arguments=(problem.energy, variances),
-        priors=weight_priors(sizes, variances, hyper_priors, without="V_0"),
-        observe=specialised(observe_upper_weights, architecture=sizes, keep_weights=keep_weights),
-        observed=(problem.energy, problem.features, variances),
-        complete=specialised(predict_of_upper_weights, architecture=sizes),
-        completing=(predictor, problem.features, attended_test, variances[0], training),
-        passing=(FACTOR, EFFECTIVE),
-        together=draws_together(predictor, problem),
-    )
-
-
-def observe_upper_weights(
-    key: Array,
-    position: Position,
-    energy: LabelEnergy,
-    features_train: Float[Array, "example path channel"],
-    variances: Float[Array, " layer"],
-    *,
-    architecture: Architecture,
-    keep_weights: bool,
-) -> dict[str, Array]:
-    """Observables of one draw of the upper weights, completed by a draw of V_0."""
-    lowest = path_weights(position, architecture)[0]
-    factor = kernel_factor(narrowed(lowest / architecture.widths[0] ** 0.5), position)
-    input_weights = draw_input_weights(
-        key,
-        lowest,
-        factor,
-        energy_at(energy, position),
-        network_scale(position) * features_train,
-        variances[0],
-    )
-    weights = weights_at({"V_0": input_weights, **position}, architecture)
-    observables = named_order_parameters(overlaps(weights, architecture))
-    effective = path_weights(weights, architecture)[0], weights["V_0"], architecture
-    observables |= {FACTOR: factor, EFFECTIVE: effective_weights(*effective)}
-    observables |= observed_hyper_parameters(position, energy.temperature, variances)
-    return observables | (weights if keep_weights else {})
-
-
-def predict_of_upper_weights(
-    key: Array,
-    seen: Mapping[str, Array],
-    predictor: Predictor,
-    features_train: Float[Array, "example path channel"],
-    attended_test: Float[Array, "test path channel"],
-    input_variance: Float[Array, ""],
-    training: LabelledExamples | None,
-    *,
-    architecture: Architecture,
-) -> dict[str, Array]:
-    """Exact predictor mean and variance given U_1, and f(x) of the completed weights.
-
-    And what U_1 says of the training labels.
-    """
-    predictor, factor = at_temperature_of(predictor, seen), seen[FACTOR]
-    whitening = predictor.whitening(factor)
-    mean, variance = predictor.moments(whitening, factor)
-    found = {
-        "predictor": outputs_of(seen[EFFECTIVE], attended_test, architecture),
-        "predictor_mean": mean,
-        "predictor_variance": variance,
-    }
-    if training is None:
-        return found
-    outputs = outputs_of(seen[EFFECTIVE], training.inputs, architecture)
-    known = predictor, features_train, factor, whitening
-    return found | given_order_parameter(key, *known, outputs, training, input_variance)
 
 
 def at_temperature_of(predictor: Predictor, seen: Mapping[str, Array]) -> Predictor:
@@ -350,7 +255,7 @@ def make_density(
     whitened: bool = True,
     training: LabelledExamples | None = None,
 ) -> Density:
-    """The posterior in a space: "order_parameters", "upper_weights", "hidden_weights", "weights".
+    """The posterior in a space: "order_parameters", "hidden_weights" or "weights".
 
     `keep_weights` has a meaning only where weights are sampled, `whitened` (the mode is looked for)
     only where they are not. `training` are the examples of which every draw says something. Raises
@@ -358,11 +263,9 @@ def make_density(
     """
     if name == "order_parameters":
         return order_parameter_density(problem, attended_test, whitened, training)
-    if name == "upper_weights":
-        return upper_weight_density(problem, attended_test, keep_weights, training)
     if name == "hidden_weights":
         return hidden_density(problem, attended_test, keep_weights, training)
     if name == "weights":
         return weight_density(problem, attended_test, keep_weights, training)
-    known = "order_parameters, upper_weights, hidden_weights or weights"
+    known = "order_parameters, hidden_weights or weights"
     raise ValueError(f"space {name!r}: use {known}")

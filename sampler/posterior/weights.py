@@ -1,8 +1,4 @@
-"""The posterior of weights: all of them, or all but V_0.
-
-The network is linear in V_0, so the labels are Gaussian given the weights above it. Most of the
-stiffness of the full weight space goes with V_0, while real weights V_1 … V_L and a are sampled.
-"""
+"""The posterior of all weights, and a draw of V_0 given the weights above it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -15,26 +11,21 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.network import Weights, network_outputs, path_weights
+from sampler.network import Weights, network_outputs
 from sampler.posterior.density import (
-    Position,
     Weighted,
-    energy_at,
     hyper_prior_sites,
     sample_sites,
     temperature_ratio,
     weights_at,
 )
 from sampler.posterior.labels import (
-    CollapsedLabels,
     Labels,
     sample_labels_of_examples,
-    site_of_labels,
 )
-from sampler.posterior.order_parameters import kernel_factor
-from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.architecture import KNOWN, HyperPriors
 from theory.energy import LabelEnergy, ResidualLabels
-from theory.path_kernels import FeatureForm, PathKernels, summed_over_paths
+from theory.path_kernels import summed_over_paths
 
 
 def standard_normals(key: Array, shapes: Mapping[str, tuple[int, ...]], dtype) -> dict[str, Array]:
@@ -122,78 +113,6 @@ def weight_priors(
             prior = dist.Normal(jnp.zeros(shape, dtype), jnp.sqrt(variance))
             sites[name] = prior.to_event(len(shape))
     return sites
-
-
-def upper_weight_model(
-    energy: LabelEnergy,
-    variances: Float[Array, " layer"],
-    architecture: Architecture,
-    hyper_priors: HyperPriors = KNOWN,
-) -> None:
-    """Gaussian priors of V_1 … V_L and a, and y ~ N(0, K(w_1 w_1ᵀ/N_1) + 𝒯 1).
-
-    Where 𝒯 or variances have a prior, they are sites, too.
-    """
-    position, factor = sample_upper_weights(variances, architecture, hyper_priors)
-    labels = CollapsedLabels(energy_at(energy, position), narrowed_for(energy.kernels, factor))
-    numpyro.sample("y", labels, obs=site_of_labels(energy.labels))
-
-
-def sample_upper_weights(
-    variances: Float[Array, " layer"],
-    architecture: Architecture,
-    hyper_priors: HyperPriors = KNOWN,
-) -> tuple[dict[str, Array], Float[Array, "row width"]]:
-    """All sites of a model, and the factor F with K(F Fᵀ) the kernel of the labels there."""
-    priors = weight_priors(architecture, variances, hyper_priors, without="V_0")
-    position = sample_sites(priors)
-    return position, kernel_factor(lowest_factor(position, architecture), position)
-
-
-def lowest_factor(weights: Position, architecture: Architecture) -> Float[Array, "row width"]:
-    """Factor F = w_1/√N_1 of the overlap U_1 = w_1 w_1ᵀ/N_1."""
-    return path_weights(weights, architecture)[0] / architecture.widths[0] ** 0.5
-
-
-def narrowed(factor: Float[Array, "row width"]) -> Float[Array, "row rank"]:
-    """A factor R of the same F Fᵀ with no more columns than rows.
-
-    Derivatives of functions of F Fᵀ, of any order, are those that they would have without it.
-    """
-    rows, width = factor.shape
-    return factor if width <= rows else triangle_and_basis(factor)[0]
-
-
-@jax.custom_jvp
-def triangle_and_basis(
-    factor: Float[Array, "row width"],
-) -> tuple[Float[Array, "row row"], Float[Array, "row width"]]:
-    """R and Q with F = R Q: the rows of Q are an orthonormal basis of those of F."""
-    basis = orthonormal_rows(factor)
-    return factor @ basis.T, basis
-
-
-@triangle_and_basis.defjvp
-def _triangle_and_basis_jvp(primals, tangents):
-    """dR = dF Qᵀ and R dQ = dF − dR Q.
-
-    Not the derivatives of a decomposition, which R Rᵀ = F Fᵀ does not need: dR Q + R dQ = dF is
-    enough, and dR Rᵀ = dF Fᵀ follows. Along the way R is not triangular.
-    """
-    triangle, basis = triangle_and_basis(*primals)
-    along = tangents[0] @ basis.T
-    rest = jnp.linalg.solve(triangle, tangents[0] - along @ basis)
-    return (triangle, basis), (along, rest)
-
-
-def narrowed_for(
-    kernels: PathKernels, factor: Float[Array, "row width"]
-) -> Float[Array, "row _rank"]:
-    """The factor, narrowed where the cost of K grows with its columns.
-
-    Kernels that are stored need F Fᵀ only.
-    """
-    return narrowed(factor) if isinstance(kernels, FeatureForm) else factor
 
 
 def draw_input_weights(

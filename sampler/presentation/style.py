@@ -89,7 +89,6 @@ VALUES = "RdBu_r"  # colours of matrices, white at 0
 # Label of the samples by the space that they were drawn in.
 SPACES = {
     "order_parameters": EXACT,
-    "upper_weights": f"{EXACT}, upper weights",
     "hidden_weights": f"{EXACT}, hidden weights",
     "weights": f"{EXACT}, all weights",
 }

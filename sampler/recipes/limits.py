@@ -11,7 +11,6 @@ OF_ANY_NETWORK = ("hidden_weights", "weights")
 # Steps of warm-up in each space.
 DEFAULT_WARMUP = {
     "order_parameters": 150,
-    "upper_weights": 400,
     "hidden_weights": 400,
     "weights": 500,
     "attention": 500,

@@ -84,7 +84,7 @@ class SamplerSection(Section):
     weight_draws: CountFromZero = 0
     """Exact draws of all weights, from so many draws of order parameters of each chain."""
     keep_weights: Switch = False
-    """Keep the weights of every draw, in the three spaces of weights."""
+    """Keep the weights of every draw, in the two spaces of weights."""
     evidence: Switch = False
     """ln p(y) as well, from chains over order parameters; importance draws always know it."""
     particles: Annotated[int, Field(strict=True, ge=16)] = 512
@@ -211,7 +211,6 @@ class SamplerSection(Section):
         """The spaces of each setting that not all spaces have, and the words that say so."""
         own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
         exact = ("order_parameters",)
-        of_weights = ("upper_weights", *OF_ANY_NETWORK)
         found = [
             (self.evidence, exact, 'evidence needs space = "order_parameters"'),
             (
@@ -221,7 +220,7 @@ class SamplerSection(Section):
             ),
             (
                 self.keep_weights,
-                of_weights,
+                OF_ANY_NETWORK,
                 'keep_weights needs a space of weights; use weight_draws with "order_parameters"',
             ),
         ]

@@ -46,8 +46,6 @@ CHOICES = (
     ("order_parameters", "nuts"),
     ("weights", "split_hmc"),
     ("order_parameters", "importance"),
-    ("upper_weights", "split_hmc"),
-    ("upper_weights", "nuts"),
 )
 # The least time of a choice in seconds. What has not `FEWEST` effective draws in the time that the
 # best one needs for all of them is many times slower, whatever it would reach later.

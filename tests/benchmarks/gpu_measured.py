@@ -35,8 +35,8 @@ from theory import LearningProblem
 from theory.bartlett import WishartChain
 
 HEADS = {4: (2, 2), 16: (4, 4)}
-WARMUP = {"order_parameters": 60, "upper_weights": 30, "weights": 10}
-PRECISION = {"order_parameters": "float64", "upper_weights": "float32", "weights": "float32"}
+WARMUP = {"order_parameters": 60, "weights": 10}
+PRECISION = {"order_parameters": "float64", "weights": "float32"}
 # Differences in float64 between two devices: rounding, magnified by the condition number.
 AGREEMENT = 1e-8
 

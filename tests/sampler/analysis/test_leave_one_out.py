@@ -31,7 +31,7 @@ from tests.problems import all_but
 from theory import OrderParameters, left_out_log_density
 
 TEMPERATURE = 0.3
-SPACES = ("order_parameters", "upper_weights", "weights")
+SPACES = ("order_parameters", "weights")
 # Two layers of two heads and three channels: twelve features.
 FEW, MANY = 8, 30
 CHAINS = {"chains": 2, "warmup": 4, "draws": 6, "algorithm": "hmc", "leapfrog_steps": 3}
@@ -70,8 +70,7 @@ CASES = [(space, size, outputs) for space in SPACES for size in (FEW, MANY) for 
 FAST = [("order_parameters", FEW, 1), ("weights", MANY, 2)]
 # With these, every pair of space, size and number of outputs.
 PAIRS = [
-    *FAST, ("order_parameters", MANY, 2), ("upper_weights", FEW, 2), ("upper_weights", MANY, 1),
-    ("weights", FEW, 1),
+    *FAST, ("order_parameters", MANY, 2), ("weights", FEW, 1),
 ]  # fmt: skip
 OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.long)
 

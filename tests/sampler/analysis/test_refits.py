@@ -14,7 +14,7 @@ from tests.problems import all_but
 pytestmark = pytest.mark.slow
 
 EXAMPLES, TEMPERATURE = 12, 0.5
-SPACES = ("order_parameters", "upper_weights", "hidden_weights", "weights")
+SPACES = ("order_parameters", "hidden_weights", "weights")
 CHAINS = {"chains": 4, "draws": 1000, "progress": False}
 
 

@@ -17,7 +17,7 @@ TASK = {
     "heads": [["good", "uniform"], ["uniform"]],
 }  # fmt: skip
 NETWORK = {"widths": 3, "temperature": 1.0}
-SPACES = ("weights", "hidden_weights", "upper_weights", "order_parameters")
+SPACES = ("weights", "hidden_weights", "order_parameters")
 
 
 @pytest.fixture(scope="module")

@@ -44,8 +44,8 @@ def choose(recipe, task) -> SamplingMethod:
 
 
 def test_what_the_recipe_names_is_taken(load):
-    choice = choose(*load("sampler.space=upper_weights", "sampler.algorithm=hmc"))
-    assert (choice.space, choice.algorithm, choice.reason) == ("upper_weights", "hmc", NAMED)
+    choice = choose(*load("sampler.space=weights", "sampler.algorithm=hmc"))
+    assert (choice.space, choice.algorithm, choice.reason) == ("weights", "hmc", NAMED)
 
 
 @pytest.mark.parametrize("algorithm", ["nuts", "hmc", "split_hmc", "importance"])
@@ -57,9 +57,7 @@ def test_a_named_algorithm_leaves_the_space_open(load, algorithm):
         assert choice.space == "order_parameters"
 
 
-@pytest.mark.parametrize(
-    "space", ["order_parameters", "upper_weights", "hidden_weights", "weights"]
-)
+@pytest.mark.parametrize("space", ["order_parameters", "hidden_weights", "weights"])
 def test_a_named_space_leaves_the_algorithm_open(load, space):
     choice = choose(*load(f"sampler.space={space}"))
     assert choice.space == space
@@ -70,7 +68,7 @@ def test_a_named_space_leaves_the_algorithm_open(load, space):
     [
         ("sampler.evidence=true", {"order_parameters"}),
         ("sampler.weight_draws=2", {"order_parameters"}),
-        ("sampler.keep_weights=true", {"upper_weights", "weights"}),
+        ("sampler.keep_weights=true", {"weights"}),
         ("network.values=relu", {"hidden_weights"}),
         ("network.norm=after", {"hidden_weights"}),
         ("network.residual=true", {"hidden_weights"}),
@@ -82,9 +80,9 @@ def test_other_settings_restrict_the_spaces(load, setting, spaces):
 
 
 def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
-    limits = "sampler.largest_width={order_parameters = 2, upper_weights = 2}"
+    limits = "sampler.largest_width={order_parameters = 2}"
     assert choose(*load(limits)).space == "weights"
-    limits = "sampler.largest_width={order_parameters=2,upper_weights=2,hidden_weights=2,weights=2}"
+    limits = "sampler.largest_width={order_parameters=2,hidden_weights=2,weights=2}"
     assert choose(*load(limits)) is None
     stream = "attention.heads=[['learned'], ['uniform']]", "attention.reads=stream"
     limits = "sampler.largest_width={hidden_weights=2, weights=2}"
@@ -178,7 +176,6 @@ def test_a_run_records_the_choice_that_check_shows(tmp_path, capsys):
     [
         ("order_parameters", "split_hmc", 50),
         ("order_parameters", "nuts", 150),
-        ("upper_weights", "split_hmc", 400),
         ("weights", "split_hmc", 200),
         ("weights", "nuts", 500),
     ],
@@ -225,13 +222,13 @@ def test_a_recorded_choice_is_used_whatever_would_be_chosen_now(tmp_path):
     file.write_text(RECIPE)
     assert in_process("solve", file, "--out", out) == 0
     assert read_manifest(out).choice is None
-    earlier = {"space": "upper_weights", "algorithm": "hmc", "reason": "of an earlier version"}
+    earlier = {"space": "weights", "algorithm": "hmc", "reason": "of an earlier version"}
     record(out, choice=earlier)
     for command in (("run", file, "--out", out), ("reproduce", out)):
         assert in_process(*command) in (0, 3)
     for directory in (out, out / REPRODUCTION_FOLDER):
         found = RunResults(directory)
-        assert found.space == "upper_weights"
+        assert found.space == "weights"
         assert found.draws["sample_stats"].attrs["algorithm"] == "hmc"
     assert "of an earlier version" in (out / "report.html").read_text()
 

@@ -76,8 +76,8 @@ REFUSED = [
         'a network with attention.reads = "stream" has no order parameters; use "hidden_',
     ),
     (
-        ["run", "network.values=relu", "sampler.space=upper_weights", "sampler.weight_draws=0"],
-        "sampler.space = 'upper_weights': ",
+        ["run", "network.values=relu", "sampler.space=order_parameters", "sampler.weight_draws=0"],
+        "sampler.space = 'order_parameters': ",
         'use "hidden_weights" or "weights"',
     ),
     (

@@ -80,8 +80,8 @@ def finished(recipe, tmp_path_factory):
             "use `run` or `sample`",
         ),
         (
-            ["run", "network.values=relu", "sampler.space=upper_weights"],
-            "sampler.space = 'upper_weights': ",
+            ["run", "network.values=relu", "sampler.space=order_parameters"],
+            "sampler.space = 'order_parameters': ",
             'has no order parameters; use "hidden_weights" or "weights"',
         ),
         (

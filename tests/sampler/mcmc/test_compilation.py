@@ -19,7 +19,7 @@ from theory.architecture import HyperPriors
 SETTINGS = ChainSettings(chains=2, warmup=3, draws=3)
 WIDE, WIDER = (7, 8, 9), (70, 60, 50)
 VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
-WEIGHTS = ("upper_weights", "hidden_weights", "weights")
+WEIGHTS = ("hidden_weights", "weights")
 ALGORITHMS = {
     "nuts": Nuts(max_tree_depth=2),
     "hmc": StaticHmc(leapfrog_steps=2),

@@ -408,7 +408,7 @@ def test_particles_from_the_modes_find_the_copying_head_and_those_from_the_prior
 def test_all_spaces_have_the_evidence_of_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
-    for space in ("order_parameters", "upper_weights", "hidden_weights", "weights"):
+    for space in ("order_parameters", "hidden_weights", "weights"):
         density = make_density(space, problem, test, keep_weights=False)
         made = repetitions(density, StartLaw.prior(density), count=192, times=6)
         value, error = evidence_of(made)

@@ -1,4 +1,4 @@
-"""Simulation-based calibration of all three spaces, and two errors that it must find."""
+"""Simulation-based calibration of both spaces, and two errors that it must find."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from tests.calibration import (
     WARMUP,
     CalibrationProblem,
     OrderParameterCalibration,
-    UpperWeightCalibration,
     WeightCalibration,
     calibration_ranks,
     uniformity,
@@ -21,7 +20,6 @@ from theory.architecture import HyperPriors
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 SPACES = {
     "order_parameters": OrderParameterCalibration,
-    "upper_weights": UpperWeightCalibration,
     "weights": WeightCalibration,
 }
 # With NUTS the larger spaces take minutes; split trajectories go through all of them.

@@ -13,7 +13,7 @@ from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, order_parameters_of, random_problem
 from theory.bartlett import BartlettShape, bartlett_matrix
 
-SPACES = ("order_parameters", "upper_weights", "hidden_weights", "weights")
+SPACES = ("order_parameters", "hidden_weights", "weights")
 
 
 @pytest.fixture(scope="module")

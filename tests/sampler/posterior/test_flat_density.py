@@ -18,7 +18,7 @@ from theory import Predictor
 from theory.architecture import HyperPriors
 from theory.compression import compress
 
-SPACES = ("order_parameters", "upper_weights", "hidden_weights", "weights")
+SPACES = ("order_parameters", "hidden_weights", "weights")
 
 
 def flat_of(problem, space="weights", test=None) -> FlatDensity:

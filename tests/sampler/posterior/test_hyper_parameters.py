@@ -36,7 +36,7 @@ from sampler.posterior.order_parameters import (
 )
 from sampler.posterior.spaces import make_density
 from sampler.posterior.weight_draws import weight_draws
-from sampler.posterior.weights import upper_weight_model, weight_model
+from sampler.posterior.weights import weight_model
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, settings
@@ -137,18 +137,6 @@ def test_models_of_weights_have_the_density_of_the_network_with_these_variances(
     expected = densities(weight_model, (*data, known.temperature), scaled, known.architecture)
     scale = abs(float(expected)) + abs(float(jacobian))
     assert_equal_to_rounding(received, expected + jacobian + prior, scale=scale, **ROUNDING)
-    upper = {n: v for n, v in sites.items() if n != "V_0"}
-    jacobian -= volumes["V_0"]
-    received = density_of(upper_weight_model, both, upper | hyper, problem.energy, variances)
-    above = {n: v for n, v in scaled.items() if n != "V_0"}
-    expected = densities(upper_weight_model, (known.energy,), above, known.architecture)
-    assert_equal_to_rounding(
-        received,
-        expected + jacobian + prior,
-        scale=scale,
-        condition=1.0 / known.temperature,
-        **ROUNDING,
-    )
 
 
 @pytest.mark.heavy
@@ -182,7 +170,7 @@ def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("space", "name"),
-    list(itertools.product(("order_parameters", "upper_weights", "weights"), NAMES[1:])),
+    list(itertools.product(("order_parameters", "weights"), NAMES[1:])),
 )
 def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(space, name, rng):
     problem = problem_of(name, rng)
@@ -304,10 +292,10 @@ def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(r
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_annotation_checks")
 @pytest.mark.long
-def test_three_spaces_agree(rng):
+def test_both_spaces_agree(rng):
     problem = problem_of("two layers", rng, temperature=1.0)
     found = {space: chains_of(problem, space) for space in
-             ("order_parameters", "upper_weights", "weights")}  # fmt: skip
+             ("order_parameters", "weights")}  # fmt: skip
     first = found.pop("order_parameters")
     for space, draws in found.items():
         for name in ("temperature", "prior_variances", "order_parameter"):

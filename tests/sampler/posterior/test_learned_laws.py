@@ -176,33 +176,33 @@ def test_draws_without_data_have_the_law_of_simulated_networks(rng):
 
 
 @pytest.mark.heavy
-def test_the_input_projection_integrates_to_the_space_of_upper_weights():
-    """Given attention and upper weights the density of V_0 is Gaussian: its integral is exact."""
+def test_the_readout_integrates_to_the_space_of_hidden_weights():
+    """Given attention and hidden weights the density of a is Gaussian: its integral is exact."""
     problem = learned_problem(task={**MARKOV, "features": 2, "tokens": 2}, widths=2)
     spaces = {
-        name: problem.density(name, "float64", False) for name in ("weights", "upper_weights")
+        name: problem.density(name, "float64", False) for name in ("weights", "hidden_weights")
     }
     position = spaces["weights"].draw_prior(jax.random.key(1))
-    shape = position["V_0"].shape
+    shape = position["a"].shape
 
-    def of_inputs(flat):
-        return spaces["weights"].log_density({**position, "V_0": flat.reshape(shape)})
+    def of_readout(flat):
+        return spaces["weights"].log_density({**position, "a": flat.reshape(shape)})
 
-    zero = jnp.zeros(position["V_0"].size)
-    slope, curvature = jax.grad(of_inputs)(zero), -jax.hessian(of_inputs)(zero)
+    zero = jnp.zeros(position["a"].size)
+    slope, curvature = jax.grad(of_readout)(zero), -jax.hessian(of_readout)(zero)
     determinant = np.linalg.slogdet(np.asarray(curvature) / (2 * np.pi))[1]
     gained = 0.5 * slope @ np.linalg.solve(curvature, slope)
-    expected = of_inputs(zero) + gained - 0.5 * determinant
-    upper = {name: value for name, value in position.items() if name != "V_0"}
-    np.testing.assert_allclose(spaces["upper_weights"].log_density(upper), expected, rtol=1e-10)
+    expected = of_readout(zero) + gained - 0.5 * determinant
+    hidden = {name: value for name, value in position.items() if name != "a"}
+    np.testing.assert_allclose(spaces["hidden_weights"].log_density(hidden), expected, rtol=1e-10)
 
 
 @pytest.mark.heavy
-def test_upper_weights_integrate_to_order_parameters_at_any_attention():
+def test_hidden_weights_integrate_to_order_parameters_at_any_attention():
     """The likelihood of given attention, averaged over what else is sampled, in two spaces."""
     problem = learned_problem(task={**MARKOV, "examples_train": 4}, widths=[3, 2, 4])
     logits, found = None, {}
-    for number, name in enumerate(("order_parameters", "upper_weights")):
+    for number, name in enumerate(("order_parameters", "hidden_weights")):
         density = problem.density(name, "float64", False)
         if logits is None:
             drawn = density.draw_prior(jax.random.key(5))
@@ -221,9 +221,7 @@ def test_upper_weights_integrate_to_order_parameters_at_any_attention():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "space", ["order_parameters", "upper_weights", "hidden_weights", "weights", "attention"]
-)
+@pytest.mark.parametrize("space", ["order_parameters", "hidden_weights", "weights", "attention"])
 def test_the_numpyro_model_has_the_density_of_the_space(space):
     widths = "infinite" if space == "attention" else 3
     problem = learned_problem(task=DIGITS, heads=(("learned", "similar"),), widths=widths)

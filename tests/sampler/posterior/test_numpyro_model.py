@@ -33,7 +33,7 @@ from theory import Architecture, Predictor
 from theory.architecture import KNOWN, HyperPriors
 from theory.compression import compress
 
-SPACES = ("weights", "upper_weights", "order_parameters")
+SPACES = ("weights", "order_parameters")
 SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
 COLLAPSED = SPACES[1:]
 
@@ -232,9 +232,7 @@ def scalar():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "space", all_but(["order_parameters", *SPACES[:2]], ["order_parameters"], pytest.mark.long)
-)
+@pytest.mark.parametrize("space", all_but(SPACES, ["order_parameters"], pytest.mark.long))
 def test_nuts_finds_the_posterior_that_quadrature_knows(space, scalar, without_annotation_checks):
     """NumPyro puts hashes in the place of arrays among the arguments: unchecked, as for users."""
     problem, test, exact = scalar
@@ -343,8 +341,7 @@ def test_the_graph_of_the_model_is_seen(space, rng):
     ours = density_in(space, problem)
     assert found["observed"] == ["y"]
     assert set(found["sample_sample"]["y"]) == set(ours.coordinates.names)
-    above = {"weights": {"V_2", "a"}, "upper_weights": {"V_2", "a"}}
-    expected = above.get(space, {"chi_2", "lower_2", "chi_3"})
+    expected = {"V_2", "a"} if space == "weights" else {"chi_2", "lower_2", "chi_3"}
     assert set(found["sample_sample"]["order_parameter_layer_2"]) == expected
     plates = {"example": ["y"]} if space == "weights" else {}
     assert found["plate_sample"] == plates
@@ -357,8 +354,8 @@ def test_predictors_on_request_are_those_of_the_theory(rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
     test = jnp.asarray(rng.standard_normal((4, *problem.attended.shape[1:])))
     sites = ("predictor_mean", "predictor_variance")
-    model, kwargs = make_numpyro_model("upper_weights", problem, test, sites)
-    position = drawn(density_in("upper_weights", problem), rng)
+    model, kwargs = make_numpyro_model("order_parameters", problem, test, sites)
+    position = drawn(density_in("order_parameters", problem), rng)
     found = traced(model, kwargs, position)
     values, vectors = np.linalg.eigh(found["order_parameter"]["value"])
     factor = jnp.asarray(vectors * np.sqrt(np.clip(values, 0.0, None)))

@@ -16,7 +16,7 @@ from theory import FeatureForm, Predictor, compress, path_features
 from theory.architecture import HyperPriors
 
 DRAWS = 20_000
-SPACES = ("order_parameters", "upper_weights", "hidden_weights", "weights")
+SPACES = ("order_parameters", "hidden_weights", "weights")
 
 
 def training_of(problem):
@@ -87,7 +87,7 @@ def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", ["order_parameters", "upper_weights", "hidden_weights"])
+@pytest.mark.parametrize("space", ["order_parameters", "hidden_weights"])
 def test_rows_say_of_their_examples_what_the_examples_say(space, rng):
     arch = ARCHITECTURES["one head"]
     problem = random_problem(arch, rng, examples=9)

@@ -182,7 +182,7 @@ def test_toml_text_reads_back_equal(settings):
 def test_draws_may_differ_by_space(write):
     path = write(SHORTEST)
     table = "sampler.draws={ order_parameters = 8000, weights = 250 }"
-    expected = {"order_parameters": 8000, "upper_weights": 1000, "weights": 250}
+    expected = {"order_parameters": 8000, "hidden_weights": 1000, "weights": 250}
     for space, draws in expected.items():
         recipe = load_recipe(path, [table, f"sampler.space={space}"])
         assert recipe.sampler.draws_per_chain == draws

@@ -22,7 +22,6 @@ HEADS = (2, 3)
 SPLITS = {"train": 6, "test": 5, "validation": 4}
 CHAINS = {
     "order_parameters": {"weight_draws": 2},
-    "upper_weights": {"keep_weights": True},
     "hidden_weights": {"keep_weights": True},
     "weights": {"keep_weights": True},
 }
@@ -81,7 +80,6 @@ def test_both_layouts_have_the_same_theory(kept):
     [
         "weights",
         pytest.param("order_parameters", marks=pytest.mark.long),
-        pytest.param("upper_weights", marks=pytest.mark.long),
     ],
 )
 def test_both_layouts_have_the_same_draws(space):
