@@ -8,8 +8,7 @@ element after the other: a thousand of them take it several seconds.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial, wraps
-from typing import Any
+from functools import wraps
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -26,28 +25,24 @@ Draws = Shaped[np.ndarray, "chain draw *element"]
 Numbers = Float[np.ndarray, "*element"]
 
 
-def of_every_element(
-    found: Callable[..., np.ndarray] | None = None, *, fewest: int = FEWEST_DRAWS
-) -> Callable[..., np.ndarray]:
+def of_every_element(found: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
     """Apply a function of [chain, draw, element] to draws with any further axes, in blocks.
 
-    Sorting and Fourier transforms of two blocks go on side by side. Fewer draws than `fewest` of a
-    chain and draws that are not finite have NaN. Further arguments are handed on.
+    Sorting and Fourier transforms of two blocks go on side by side. Fewer than four draws of a
+    chain and draws that are not finite have NaN.
     """
-    if found is None:
-        return partial(of_every_element, fewest=fewest)
 
     @wraps(found)
-    def applied(draws: Draws, *further: Any) -> np.ndarray:
+    def applied(draws: Draws) -> np.ndarray:
         flat = draws.reshape(*draws.shape[:2], -1)
         size = max(1, TOGETHER // (flat.shape[0] * flat.shape[1]))
 
         def of_block(first: int) -> np.ndarray:
             block = flat[..., first : first + size].astype(np.float64)
-            if draws.shape[1] < fewest:
-                block = np.full((len(block), fewest, block.shape[2]), np.nan)
+            if draws.shape[1] < FEWEST_DRAWS:
+                block = np.full((len(block), FEWEST_DRAWS, block.shape[2]), np.nan)
             usable = np.isfinite(block).all(axis=(0, 1))
-            return np.where(usable, found(np.where(usable, block, 0.0), *further), np.nan)
+            return np.where(usable, found(np.where(usable, block, 0.0)), np.nan)
 
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             values = list(pool.map(of_block, range(0, max(1, flat.shape[2]), size)))
@@ -87,49 +82,6 @@ def repetition_diagnostics(draws: Draws) -> Float[np.ndarray, " kind *element"]:
     quantiles = np.quantile(draws, TAILS, axis=(0, 1))
     below = [(draws <= quantile).astype(np.float64) for quantile in quantiles]
     return np.stack([r_hat, *map(_share_between, (scores, *below))])
-
-
-@of_every_element(fewest=1)
-def nested_diagnostics(draws: Draws, groups: int) -> Float[np.ndarray, " kind *element"]:
-    """Nested R-hat, bulk ESS and tail ESS of many short chains, neighbours in groups of one start.
-
-    R-hat is that of Margossian et al. (2024), after rank normalisation, the larger of bulk and
-    tail: √(1 + B/W), B the variance of the means of groups, W the mean over groups of the variance
-    of the means of its chains and the mean variance within these. Chains of four draws and more are
-    split as those of `rank_diagnostics`; shorter ones are taken whole, down to one draw.
-
-    ESS counts chains as independent: chains times V over the variance of their means, V the
-    variance of all draws, and no more than there are. That chains of a group share what is left of
-    their start is for R-hat to say.
-    """
-    chains, count, elements = draws.shape
-    grouped = draws.reshape(groups, chains // groups, count, elements)
-    if count >= FEWEST_DRAWS:
-        grouped = np.concatenate(np.split(_even(grouped), 2, axis=2), axis=1)
-    folded = np.abs(grouped - np.median(grouped, axis=(0, 1, 2)))
-    scores = [_normal_scores(one.reshape(-1, *one.shape[2:])) for one in (grouped, folded)]
-    r_hat = np.maximum(*(_nested_reduction(one.reshape(grouped.shape)) for one in scores))
-    quantiles = np.quantile(draws, TAILS, axis=(0, 1))
-    below = [(draws <= quantile).astype(np.float64) for quantile in quantiles]
-    shares = [_share_between(one) for one in (_normal_scores(draws), *below)]
-    bulk, *tails = (chains / np.maximum(share, 1.0 / count) for share in shares)
-    return np.stack([r_hat, bulk, np.minimum(*tails)])
-
-
-def _even(grouped: np.ndarray) -> np.ndarray:
-    """Draws [group, chain, draw, element] without the middle one of an odd number."""
-    count = grouped.shape[2]
-    return np.delete(grouped, count // 2, axis=2) if count % 2 else grouped
-
-
-def _nested_reduction(draws: np.ndarray) -> np.ndarray:
-    """√(1 + B/W) of [group, chain, draw, element], as `nested_diagnostics` says."""
-    means = draws.mean(axis=2)
-    within = means.var(axis=1, ddof=1)
-    if draws.shape[2] > 1:
-        within = within + draws.var(axis=2, ddof=1).mean(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.sqrt(1.0 + means.mean(axis=1).var(axis=0, ddof=1) / within.mean(axis=0))
 
 
 def _share_between(draws: np.ndarray) -> np.ndarray:

@@ -143,8 +143,3 @@ def test_a_figure_of_arviz_plots(name, trees):
 def test_a_figure_of_arviz_before_its_first_release(name, opened):
     getattr(arviz, name)(opened["order_parameters"], **OLD_PLOTS[name])
     assert plt.get_fignums()
-
-
-def test_nested_chains(trees):
-    found = arviz_stats.rhat_nested(trees["weights"], superchain_ids=[0, 0, 1, 1], var_names=U_A)
-    assert found["readout_order_parameter"].values.item() > 0.9

@@ -24,7 +24,7 @@ from sampler.analysis.estimate import (
     mean_of,
     predictor_estimates,
 )
-from sampler.convergence import nested_diagnostics, rank_diagnostics, repetition_diagnostics
+from sampler.convergence import rank_diagnostics, repetition_diagnostics
 from sampler.errors import InputError
 from sampler.recipes.sections import paired
 from sampler.recipes.task_section import UNIFORM
@@ -98,10 +98,8 @@ class AttentionFound:
 
     @property
     def chain_weights(self) -> Float[np.ndarray, " chain"]:
-        """Weights of the chains, of a repetition all alike, up to a common factor."""
-        chains = self.table.sizes["chain"]
-        weights = np.ones(chains) if self.weights is None else self.weights
-        return np.repeat(weights, chains // len(weights))
+        """Weights of the chains, up to a common factor."""
+        return np.ones(self.table.sizes["chain"]) if self.weights is None else self.weights
 
     @property
     def kind_of_errors(self) -> str:
@@ -149,8 +147,6 @@ class AttentionFound:
         """R-hat of the kind that chains of this run have."""
         if self.weights is None:
             found = rank_diagnostics(drawn[..., None])
-        elif len(self.weights) < len(drawn):
-            found = nested_diagnostics(drawn[..., None], len(self.weights))
         else:
             found = repetition_diagnostics(drawn[..., None])
         return float(found[0, 0])

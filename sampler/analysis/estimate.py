@@ -39,17 +39,8 @@ class Estimate:
 
 # Weights of repetitions, summing to one, where chains are such; None where they are Markov chains.
 # Draws of a repetition have ancestors in common: its mean counts as one number, whatever their
-# number, and errors come from the spread of these means. Neighbouring chains that begin at one
-# point are a repetition together: the error then contains what is left of the starts, and needs no
-# autocorrelation, which short chains do not know.
+# number, and errors come from the spread of these means.
 RepetitionWeights = Float[np.ndarray, " repetition"] | None
-
-
-def by_repetition(draws: np.ndarray, weights: RepetitionWeights) -> np.ndarray:
-    """Draws [chain, draw, …] as [repetition, draw, …]: those of its chains one after another."""
-    if weights is None:
-        return draws
-    return draws.reshape(len(weights), -1, *draws.shape[2:])
 
 
 def mean_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
@@ -130,7 +121,7 @@ def batch_means(
     A repetition is one batch.
     """
     if weights is not None:
-        return by_repetition(draws, weights).mean(axis=1)
+        return draws.mean(axis=1)
     size = max(1, draws.shape[1] // batches_per_chain)
     kept = draws[:, : size * (draws.shape[1] // size)]
     shape = (draws.shape[0] * (draws.shape[1] // size), size, *draws.shape[2:])

@@ -18,13 +18,11 @@ from sampler.analysis.attention_found import AttentionFound
 from sampler.analysis.compared import SampledAccuracy
 from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
-from sampler.analysis.draws_table import PREDICTIONS, group_of, stored_weights
-from sampler.analysis.estimate import by_repetition
+from sampler.analysis.draws_table import PREDICTIONS, group_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.convergence import bulk_ess
 from sampler.errors import InputError
-from sampler.mcmc.algorithm import SUPERCHAIN
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe, load_recipe
@@ -264,27 +262,17 @@ class RunResults:
         found |= (compared and compared.own) or {}
         return {name: matrix for name, matrix in found.items() if matrix is not None}
 
-    @property
-    def has_groups(self) -> bool:
-        """Whether chains stand in groups that begin at one point."""
-        return self.drawn(SUPERCHAIN, "sample_stats") is not None
-
-    def by_start(self, draws: np.ndarray) -> np.ndarray:
-        """Draws [chain, draw, …] with those of chains of one start one after another."""
-        return by_repetition(draws, stored_weights(self.draws)) if self.has_groups else draws
-
     @cached_property
     def slowest_series(self) -> dict[str, np.ndarray]:
         """Label → [chain, draw] of numbers that mean the same in every space that is sampled.
 
         The log posterior, and of predictor and U_1 the element with the smallest bulk effective
-        sample size, as far as they were kept and can be judged. Chains with one start stand for
-        one, their draws one after another.
+        sample size, as far as they were kept and can be judged.
         """
         found = {}
         density = self.drawn("lp", "sample_stats")
         if density is not None:
-            found["log posterior"] = self.by_start(np.asarray(density.values, np.float64))
+            found["log posterior"] = np.asarray(density.values, np.float64)
         kept = (
             self.drawn(name, group)
             for group in (PREDICTIONS, "selected")
@@ -293,7 +281,7 @@ class RunResults:
         of_predictor = next((draws for draws in kept if draws is not None), None)
         for label, draws in (("predictor", of_predictor), ("$U_1$", self.order_parameter_draws)):
             if draws is not None:
-                found |= slowest_element(label, draws, self.by_start(draws.values))
+                found |= slowest_element(label, draws)
         return {label: values for label, values in found.items() if usable(values)}
 
     # --- the settings they were found at
@@ -380,17 +368,13 @@ def usable(values: np.ndarray) -> bool:
     return bool(values.shape[1] >= FEWEST_DRAWS and moves)
 
 
-def slowest_element(
-    name: str, draws: xr.DataArray, by_start: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
+def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
     """Label → [chain, draw] of the element with the smallest bulk ESS; empty if none can be judged.
 
-    draws: [chain, draw, …], of which an even selection of elements is searched. Where chains of one
-    start stand for one, `by_start` has the same draws in their order.
+    draws: [chain, draw, …], of which an even selection of elements is searched.
     """
     shape = draws.shape[2:]
-    by_start = draws.values if by_start is None else by_start
-    flat = by_start.reshape(*by_start.shape[:2], -1)
+    flat = draws.values.reshape(*draws.shape[:2], -1)
     searched = evenly_spaced(flat.shape[2], MOST_SEARCHED)
     values = np.asarray(flat[..., searched], np.float64)
     sizes = np.where([usable(one) for one in np.moveaxis(values, -1, 0)], bulk_ess(values), np.nan)

@@ -188,12 +188,9 @@ def limits_sentence(diagnostics: Diagnostics) -> str:
             f"{found['divergences']} of {draws} draws diverged "
             f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
         ]
-    elif "bfmi" in found and not diagnostics.groups:
+    elif "bfmi" in found:
         parts.append("the draws are independent")
     counted = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
-    if diagnostics.groups:
-        counted += f" in {diagnostics.groups} groups of one start"
-        parts.append("R-hat is nested, errors are those of the groups")
     if "ancestors" in found:
         counted = f"{diagnostics.chains} repetitions of {diagnostics.draws} particles"
         parts.append("errors are those of the repetitions")

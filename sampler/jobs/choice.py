@@ -302,8 +302,6 @@ PREFERRED, ADVANTAGE = "order_parameters", 2.0
 OUTSIDE_ACCEPTANCE = 0.8
 # An algorithm that is not in the table is taken to be like this one.
 LIKE_OTHERS = "nuts"
-# The algorithm of many short chains, which adapt together.
-TOGETHER = "split_hmc"
 # The algorithm of posteriors with many modes.
 TEMPERED = "tempered"
 
@@ -369,11 +367,8 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     """Space and algorithm, without the steps of warm-up."""
     settings, network = recipe.sampler, recipe.network
     named = None if settings.algorithm == AUTO else settings.algorithm
-    if named is None and settings.superchains:
-        named = TOGETHER
     if settings.space != AUTO and named:
-        reason = NAMED if settings.algorithm == named else "its chains adapt together"
-        return SamplingMethod(settings.space, named, reason)
+        return SamplingMethod(settings.space, named, NAMED)
     if not recipe.fits_theory:
         allowed = *settings.spaces_for(network, recipe.fits_theory), *settings.spaces
         space = next(one for one in allowed if one in OF_ANY_NETWORK)

@@ -24,7 +24,6 @@ from sampler.analysis.draws_table import (
     stored_selected,
     stored_statistics,
 )
-from sampler.analysis.estimate import by_repetition
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
@@ -37,12 +36,11 @@ from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.jobs.theories_at_draws import theories_at_draws
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.algorithm import ALGORITHMS, SUPERCHAIN, Algorithm, ChainSettings, algorithm_named
+from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.stopping import StoppingRule, first_check
-from sampler.mcmc.tempered import repetition_weights
+from sampler.mcmc.stopping import StoppingRule
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density, hyper_positions
@@ -355,8 +353,7 @@ def run_chains(
     every, looks = settings.checkpoint_seconds, None
     if settings.until == "trusted":
         most = settings.max_draws, settings.max_minutes
-        first = first_check(settings.chains, settings.superchains)
-        looks = StoppingRule(algorithm, collected, *most, judged, settings.weight_draws, first)
+        looks = StoppingRule(algorithm, collected, *most, judged, settings.weight_draws)
     with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
         earlier = None if keeper is None else keeper.go_on(collected, every, looks)
         listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
@@ -382,10 +379,10 @@ def run_chains(
 
 def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:
     """Raise InputError before any sampling if what is asked for beside draws cannot be made."""
-    most, groups = most_draws(settings), settings.superchains or settings.chains
+    most = most_draws(settings)
     is_bridged = settings.evidence and not settings.repeated and settings.algorithm != "importance"
-    if is_bridged and most * (settings.chains // groups) < FEWEST_DRAWS:
-        remedy = f"the evidence needs at least {FEWEST_DRAWS} draws of each chain or group"
+    if is_bridged and most < FEWEST_DRAWS:
+        remedy = f"the evidence needs at least {FEWEST_DRAWS} draws of each chain"
         raise InputError("sampler.draws", most, remedy)
     if settings.weight_draws:
         try:
@@ -408,9 +405,6 @@ def evidence_of_draws(
         if settings.precision != "float64":
             density = problem.density(settings.space, "float64", False)
         positions = stored_positions(draws, problem.learning)
-        if settings.superchains:  # whose chains are too short for halves, by themselves
-            groups = repetition_weights({SUPERCHAIN: chain_settings(settings).starts})
-            positions = {name: by_repetition(v, groups) for name, v in positions.items()}
         return bridge_evidence(density, positions, settings.seed)
 
 
@@ -439,7 +433,6 @@ def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainS
         draws=settings.draws_per_chain if draws is None else draws,
         thinning=settings.thinning,
         seed=settings.seed,
-        superchains=settings.superchains,
     )
 
 

@@ -42,8 +42,7 @@ def sampling_work(
     speed = speed_of(settings.space, settings.algorithm)
     draws = settings.chain_count * settings.draws_per_chain * settings.thinning
     if settings.until == "trusted":
-        of_long = 0 if settings.superchains else settings.chain_count * FEWEST_TRUSTED
-        draws = max(EFFECTIVE_DRAWS * speed.draws, of_long)
+        draws = max(EFFECTIVE_DRAWS * speed.draws, settings.chain_count * FEWEST_TRUSTED)
     if settings.repeated:
         particles = (settings.repetitions + FROM_PRIOR + PILOTS) * settings.particles
         draws = DRAWS_OF_PARTICLE * particles

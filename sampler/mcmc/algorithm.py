@@ -9,13 +9,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Int
 
 from sampler.errors import InputError
 from sampler.registry import Registry
 
-# The number of its group, as a statistic of every draw of a chain, where chains stand in groups.
-SUPERCHAIN = "superchain"
 LEAST = {"chains": 1, "warmup": 0, "draws": 1, "thinning": 1}
 
 
@@ -28,7 +25,6 @@ class ChainSettings:
     draws     kept draws of each chain
     thinning  transitions per kept draw
     seed      one seed fixes every chain
-    superchains  groups of neighbouring chains that begin at one point; 0: each at its own
     """
 
     chains: int = 4
@@ -36,42 +32,12 @@ class ChainSettings:
     draws: int = 1000
     thinning: int = 1
     seed: int = 0
-    superchains: int = 0
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 limit = f"must be at least {least}" if least else "must not be negative"
                 raise ValueError(f"{name} = {getattr(self, name)}: {limit}")
-        refused = refused_groups(self.chains, self.superchains)
-        if refused:
-            raise ValueError(f"superchains = {self.superchains}: {refused}")
-
-    @property
-    def starts(self) -> Int[np.ndarray, " chain"]:
-        """The number of the point at which each chain begins."""
-        return np.arange(self.chains) // (self.chains // (self.superchains or self.chains))
-
-
-def groups_of(statistics: Mapping[str, Any]) -> int:
-    """Number of groups that chains with these statistics stand in; 0 where in none."""
-    return int(np.max(statistics[SUPERCHAIN])) + 1 if SUPERCHAIN in statistics else 0
-
-
-def refused_groups(chains: int, superchains: int) -> str:
-    """The reason why chains cannot stand in so many groups, with the remedy; empty if they can."""
-    if superchains == 0:
-        return ""
-    if superchains == 1:
-        return "one group has nothing to be compared with; use at least 2, or 0 for none"
-    fitting = [n for n in range(2, chains // 2 + 1) if chains % n == 0]
-    if superchains in fitting:
-        return ""
-    if 2 * superchains > chains:
-        return f"needs at least 2 chains in each group, so {2 * superchains} or more of them"
-    near = [str(min(fitting, key=lambda n: abs(n - superchains)))] if fitting else []
-    near += [f"chains = {chains - chains % superchains}"]
-    return f"must divide the number of chains, {chains}, evenly; use {' or '.join(near)}"
 
 
 @dataclass(frozen=True)
@@ -218,7 +184,7 @@ class Algorithm(Chain):
 
     def describe(self, statistics: Mapping[str, np.ndarray], totals: Mapping[str, float]) -> str:
         """Health of running chains, from the latest chunk and the sums of `summed` so far."""
-        left_out = ("lp", SUPERCHAIN, *self.summed)
+        left_out = ("lp", *self.summed)
         shown = [name for name in statistics if name not in left_out]
         return ", ".join(f"{self.statistics[n]} {np.mean(statistics[n]):.3g}" for n in shown)
 

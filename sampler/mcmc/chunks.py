@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as Axes
 from jaxtyping import Int
 
 from sampler.devices import devices_for, for_every_chain
-from sampler.mcmc.algorithm import SUPERCHAIN, Algorithm, Chain, ChainSettings
+from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
 from sampler.posterior.density import Density
 from theory.programs import program
 
@@ -193,7 +193,7 @@ def sample_in_chunks(
     if start is not None:
         # Not those that led to this start, even where the seed is the same.
         key = jax.random.fold_in(key, zlib.crc32(b"".join(v.tobytes() for v in start.values())))
-    state = start_chains(chain, settings.chains, key, density, settings.superchains)
+    state = start_chains(chain, settings.chains, key, density)
     if resume is not None:
         state = restored_state(resume.arrays, state)
     elif start is not None:
@@ -227,9 +227,6 @@ def sample_in_chunks(
                 rows = min(COMPLETED_ROWS, capacity)
                 kept = completed(observables, numbers, chain_keys, density, mesh, rows)
             statistics = _by_chain(statistics, length)
-            if settings.superchains:
-                groups = settings.starts.astype(np.int16)
-                statistics[SUPERCHAIN] = np.repeat(groups[:, None], length, axis=1)
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
             compiled = thinning not in begun and advance.compilations > known
             begun.add(thinning)
@@ -238,17 +235,11 @@ def sample_in_chunks(
             length = _next_length(length, seconds, capacity)
 
 
-@program.of(static_argnames=("chain", "chains", "superchains"))
-def start_chains(chain: Chain, chains: int, key, density: Density, superchains: int = 0):
-    """Return the shared state before the first step, and the states along a leading chain axis.
-
-    Chains of a group begin at one point, with random numbers of their own.
-    """
+@program.of(static_argnames=("chain", "chains"))
+def start_chains(chain: Chain, chains: int, key, density: Density):
+    """Return the shared state before the first step, and the states along a leading chain axis."""
     chain_key, start_key = jax.random.split(key)
-    points = superchains or chains
-    positions = jax.vmap(density.start)(jax.random.split(start_key, points))
-    if superchains:
-        positions = jax.tree.map(lambda v: jnp.repeat(v, chains // points, axis=0), positions)
+    positions = jax.vmap(density.start)(jax.random.split(start_key, chains))
     keys = jax.random.split(chain_key, chains)
     states = for_every_chain(lambda k, at: chain.init(k, at, density), keys, positions)
     return chain.shared(jax.random.fold_in(key, SHARED_STREAM), density), states

@@ -6,36 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from sampler.convergence import nested_diagnostics, rank_diagnostics, repetition_diagnostics
-from sampler.mcmc.algorithm import Algorithm, groups_of
+from sampler.convergence import rank_diagnostics, repetition_diagnostics
+from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
 R_HAT_LIMIT = 1.01
 # Of repetitions R-hat² is 1 + 1/n where one of them is worth n independent draws: more repetitions
 # make errors smaller, and it no smaller. With this limit the worst element has ten.
 R_HAT_OF_REPETITIONS = 1.05
-# Variance of the means of chains, over that of the draws, that R-hat lets pass.
-TOLERATED = R_HAT_LIMIT**2 - 1.0
 ESS_LIMIT = 400.0
 # Of a quantity with more elements than this, an even selection is diagnosed: of the predictor, its
 # mean and its variance a thousand together.
 MOST_DIAGNOSED = 333
-
-
-def nested_limit(members: int) -> float:
-    """Limit of nested R-hat where so many chains begin at one point: √(1 + 1/M + τ).
-
-    The variance of the mean of a group, its start drawn anew, is by the law of total variance that
-    of its expectation given the start, which vanishes as the start is forgotten, plus 1/M of that
-    of one chain's mean given the start. The second is at most σ²/M, where chains are worth one
-    independent draw each; it says nothing of warm-up and has to pass (Margossian et al., 2024).
-    For the first, and so for the bias that starts leave, τ σ² is let pass, with τ = 1.01² − 1 as
-    for long chains: their limit is this one for M → ∞. Chains worth n draws have σ²/(M n) in the
-    second place, and leave more room for the first; errors, which come from the spread of groups,
-    contain it. Of G groups R-hat² − 1 is known to a factor 1 ± √(2/(G − 1)): of few groups many
-    quantities pass together only after several draws of each chain.
-    """
-    return float(np.sqrt(1.0 + 1.0 / members + TOLERATED))
 
 
 @dataclass(frozen=True)
@@ -53,8 +35,7 @@ class Diagnostics:
     """Verdict ("pass" or "fail"), the reasons for a failure, remarks, and numbers.
 
     `numbers` are those of the algorithm: of Hamiltonian chains BFMI, divergences and their like.
-    `warning` is said before everything else, whatever the verdict; `groups` of chains that begin at
-    one point are 0 where each begins at its own.
+    `warning` is said before everything else, whatever the verdict.
     """
 
     verdict: str
@@ -66,7 +47,6 @@ class Diagnostics:
     numbers: Mapping[str, Any]
     r_hat_limit: float = R_HAT_LIMIT
     warning: str = ""
-    groups: int = 0
 
     @property
     def passed(self) -> bool:
@@ -96,8 +76,7 @@ def diagnose(
     to raise. Settings of chains and algorithms stand in backticks in the reasons.
 
     Of repetitions effective draws are those of the means of repetitions, on average over elements:
-    by few repetitions they are known for no single element. Chains in groups of one start, which
-    the statistic `superchain` numbers, are judged by nested R-hat.
+    by few repetitions they are known for no single element.
     """
     quantities = {name: _selected(values) for name, values in draws.items()}
     quantities |= selected or {}
@@ -108,20 +87,17 @@ def diagnose(
     limits = Limits(ess_limit)
     if algorithm.repeated:
         limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, "`particles`")
-    groups = groups_of(statistics)
-    if groups:
-        limits = Limits(ess_limit, nested_limit(chains // groups))
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise `chains`")
     for name, one in quantities.items():
         flat = one.values
-        problem = _unsound(name, flat, groups, algorithm)
+        problem = _unsound(name, flat, algorithm)
         if problem:
             reasons.append(problem)
             continue
         varying = np.flatnonzero((flat != flat[:1, :1]).any(axis=(0, 1)))
         if chains > 1 and varying.size:
-            judged[name] = _judge(one, varying, algorithm.repeated, groups)
+            judged[name] = _judge(one, varying, algorithm.repeated)
             reasons += _shortfalls(name, judged[name], limits, more_draws)
     found = algorithm.judge(statistics)
     reasons += found.reasons
@@ -135,7 +111,6 @@ def diagnose(
         numbers=found.numbers,
         r_hat_limit=limits.r_hat,
         warning=found.warning,
-        groups=groups,
     )
 
 
@@ -153,7 +128,7 @@ def _at_most(given: SelectedDraws, most: int) -> SelectedDraws:
     return SelectedDraws(given.values[:, :, chosen], given.places[chosen], given.shape)
 
 
-def _unsound(name: str, flat: np.ndarray, groups: int, algorithm: Algorithm) -> str | None:
+def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
     """Why these draws cannot be diagnosed at all, if they cannot."""
     finite = np.isfinite(flat).all(axis=(1, 2))
     if not finite.all():
@@ -161,22 +136,16 @@ def _unsound(name: str, flat: np.ndarray, groups: int, algorithm: Algorithm) -> 
             f"{name}: chain {int(np.argmin(finite))} holds numbers that are not finite; "
             "use double precision, or check the data"
         )
-    # A short chain may stay where it is by chance; all of a group do not.
-    kind, together = "chain", flat
-    if groups:
-        kind, together = "group", flat.reshape(groups, -1, flat.shape[2])
-    moves = (together[:, 1:] != together[:, :-1]).any(axis=(1, 2))
+    moves = (flat[:, 1:] != flat[:, :-1]).any(axis=(1, 2))
     if not moves.all():
         return (
-            f"{name}: {kind} {int(np.argmin(moves))} is frozen (no draw differs from the last); "
+            f"{name}: chain {int(np.argmin(moves))} is frozen (no draw differs from the last); "
             f"{algorithm.remedy_if_frozen}"
         )
     return None
 
 
-def _judge(
-    given: SelectedDraws, varying: np.ndarray, repeated: bool, groups: int
-) -> QuantityDiagnostics:
+def _judge(given: SelectedDraws, varying: np.ndarray, repeated: bool) -> QuantityDiagnostics:
     """Worst values over those of the given elements that vary."""
     if repeated:
         r_hat, *shares = repetition_diagnostics(given.values[..., varying])
@@ -184,8 +153,6 @@ def _judge(
         # No more than there are: by chance the means of repetitions may be close together.
         bulk, *tails = (chains / max(float(np.mean(one)), 1.0 / draws) for one in shares)
         bulk, tail = np.array([bulk]), np.array([min(tails)])
-    elif groups:
-        r_hat, bulk, tail = nested_diagnostics(given.values[..., varying], groups)
     else:
         r_hat, bulk, tail = rank_diagnostics(given.values[..., varying])
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sampler.mcmc.algorithm import SUPERCHAIN, Algorithm, Chain, ChainSettings, Judgement
+from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings, Judgement
 
 BFMI_LIMIT = 0.3
 DIVERGENCE_LIMIT = 0.001
@@ -59,7 +59,7 @@ class Hamiltonian(Algorithm):
         raise NotImplementedError
 
     def prepared(self, density, settings: ChainSettings) -> "NumPyroChain":
-        return NumPyroChain(self, settings.warmup, settings.superchains > 0)
+        return NumPyroChain(self, settings.warmup)
 
     def kernel_for(self, density):
         """The kernel for this density, with the masses of its mode where that is known."""
@@ -83,7 +83,7 @@ class Hamiltonian(Algorithm):
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge BFMI and divergences (at most 0.1 % of the draws); report the cost of a draw."""
         reasons, remarks = [], []
-        bfmi = bfmi_of(statistics["energy"], SUPERCHAIN in statistics)
+        bfmi = bfmi_of(statistics["energy"])
         if bfmi and min(bfmi) < BFMI_LIMIT:
             reasons.append(
                 f"BFMI {min(bfmi):.2f} is below {BFMI_LIMIT}: energies are explored too slowly; "
@@ -205,23 +205,19 @@ class SplitHmc(Hamiltonian):
 
 @dataclass(frozen=True)
 class NumPyroChain(Chain):
-    """One chain of a NumPyro kernel, which adapts in the first `warmup` steps.
-
-    grouped  whether others begin at its first position
-    """
+    """One chain of a NumPyro kernel, which adapts in the first `warmup` steps."""
 
     algorithm: Hamiltonian
     warmup: int
-    grouped: bool = False
 
     def init(self, key, position, density):
-        """Return the first state, a start of its own where the mode is not known, nor grouped."""
+        """Return the first state, a start of its own where the mode is not known."""
         return self.begun(key, position, density)[1]
 
     def begun(self, key, position, density):
         """Return a kernel, which is complete only when it has made a state, and that state."""
         kernel = self.algorithm.kernel_for(density)
-        start = position if self.grouped or density.mode is not None else None
+        start = None if density.mode is None else position
         return kernel, kernel.init(key, self.warmup, start, density.arguments)
 
     def continued(self, shared, state, earlier, density):
@@ -256,18 +252,9 @@ class NumPyroChain(Chain):
         return state.z
 
 
-def bfmi_of(energy: np.ndarray, together: bool = False) -> tuple[float, ...]:
-    """Σ (E_t − E_{t−1})² / Σ (E_t − Ē)² of each chain; 0 where the energy never changes.
-
-    Short chains have one number together, the mean of (E_t − E_{t−1})² over the variance of all
-    energies; none where there is one draw of each.
-    """
+def bfmi_of(energy: np.ndarray) -> tuple[float, ...]:
+    """Σ (E_t − E_{t−1})² / Σ (E_t − Ē)² of each chain; 0 where the energy never changes."""
     energy = np.asarray(energy, dtype=np.float64)
-    if together:
-        if energy.shape[1] == 1:
-            return ()
-        spread = float(energy.var())
-        return (float(np.mean(np.diff(energy, axis=1) ** 2)) / spread if spread else 0.0,)
     changes = np.sum(np.diff(energy, axis=1) ** 2, axis=1)
     spread = np.sum((energy - energy.mean(axis=1, keepdims=True)) ** 2, axis=1)
     return tuple(np.divide(changes, spread, out=np.zeros(len(energy)), where=spread > 0).tolist())

@@ -1,8 +1,7 @@
 """The rule that ends chains: checks at fixed numbers of draws, two in a row of which must pass.
 
 A check applies the diagnostics to the draws so far, with a margin. Checks are at 400 draws a chain
-and whenever that number has grown by 1.3: where chains end depends on their draws alone. Of many
-short chains in groups the first is where all draws would suffice, were they independent.
+and whenever that number has grown by 1.3: where chains end depends on their draws alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,17 +23,9 @@ PLENTY = 4.0
 JUDGED_FIRST = 50
 
 
-def first_check(chains: int, superchains: int) -> int:
-    """Draws of each chain at the first check: of groups of chains the fewest that can pass it."""
-    return min(FIRST_CHECK, -(-int(CHECKED_ESS) // chains)) if superchains else FIRST_CHECK
-
-
-def next_check(done: int, most: int, first: int = FIRST_CHECK) -> int:
-    """Draws at the next check: the first of 400, 520, 676, 879 … above `done`, `most` at most.
-
-    first  takes the place of 400
-    """
-    number = first
+def next_check(done: int, most: int) -> int:
+    """Draws at the next check: the first of 400, 520, 676, 879 … above `done`, `most` at most."""
+    number = FIRST_CHECK
     while number <= done:
         number = -(-13 * number // 10)
     return min(number, most)
@@ -49,7 +40,6 @@ class InterimVerdict:
     ess      the smallest effective sample size, of the quantity `of`; None where it is not known
     finite   whether all draws are finite; a chain that is not stays so
     limit    of R-hat
-    first    draws at the first check
     """
 
     draws: int
@@ -60,7 +50,6 @@ class InterimVerdict:
     of: str
     finite: bool = True
     limit: float = R_HAT_LIMIT
-    first: int = FIRST_CHECK
 
     @property
     def text(self) -> str:
@@ -81,13 +70,13 @@ class InterimVerdict:
     def draws_needed(self, most: int) -> int:
         """Draws by which two checks should have passed, if ESS and 1/(R-hat − 1) grow with them."""
         if self.passed:
-            return next_check(self.draws, most, self.first)
+            return next_check(self.draws, most)
         if self.r_hat is None or not self.ess:
             return most
         factor = max(CHECKED_ESS / self.ess, (self.r_hat - 1.0) / (self.limit - 1.0))
         needed = int(min(most, self.draws * factor))
-        checked = next_check(max(self.draws, needed - 1), most, self.first)
-        return next_check(checked, most, self.first)
+        checked = next_check(max(self.draws, needed - 1), most)
+        return next_check(checked, most)
 
 
 @dataclass
@@ -98,7 +87,6 @@ class StoppingRule:
     max_minutes   computing time of the draws at most, at the check after it
     judged        whether draws of this name are judged
     fewest_draws  draws of each chain that are wanted whatever is found
-    first         draws of each chain at the first check
     """
 
     algorithm: Algorithm
@@ -107,7 +95,6 @@ class StoppingRule:
     max_minutes: float
     judged: Callable[[str], bool] = lambda name: True
     fewest_draws: int = 1
-    first: int = FIRST_CHECK
     found: list[InterimVerdict] = field(default_factory=list)
 
     def __call__(self, chunk: Chunk) -> None:
@@ -135,7 +122,6 @@ class StoppingRule:
             of,
             finite,
             found.r_hat_limit,
-            self.first,
         )
 
     def judge(self, most: int | None) -> Diagnostics:
@@ -173,7 +159,7 @@ class StoppingRule:
 
     def next_after(self, done: int) -> int:
         """The number of draws at the first check after `done`."""
-        return next_check(done, self.max_draws, self.first)
+        return next_check(done, self.max_draws)
 
     @property
     def text(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from sampler.mcmc.algorithm import Algorithm, Judgement, groups_of
+from sampler.mcmc.algorithm import Algorithm, Judgement
 
 # The error of a logarithm is the relative error of its argument only where that is small.
 LARGEST_ERROR = 0.3
@@ -155,12 +155,7 @@ def log_mean(logs: Float[np.ndarray, " repetition"]) -> tuple[float, float]:
 
 
 def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " repetition"] | None:
-    """Weights of repetitions, in proportion to their evidence; None where chains are no such.
-
-    Groups of chains with one start are repetitions, too, of equal weight.
-    """
-    if groups := groups_of(statistics):
-        return np.full(groups, 1.0 / groups)
+    """Weights of repetitions, in proportion to their evidence; None where chains are no such."""
     if "ancestor" not in statistics:
         return None
     logs = np.asarray(statistics["log_evidence"])[:, 0]

@@ -24,9 +24,8 @@ def diagnostics_table(diagnostics: Diagnostics) -> Table:
         ]
         for key, one in diagnostics.quantities.items()
     ]
-    kind = "nested" if diagnostics.groups else "split"
     caption = (
-        f"Rank-normalised {kind} R-hat (limit {diagnostics.r_hat_limit:.5g}), effective sample "
+        f"Rank-normalised split R-hat (limit {diagnostics.r_hat_limit:.5g}), effective sample "
         f"sizes (limit {ESS_LIMIT:.0f})."
     )
     columns = ("quantity", Column("R-hat", digits=5), "at", "bulk ESS", "tail ESS", "verdict")
@@ -80,8 +79,6 @@ def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table:
     rows: list[list[object]] = [
         [word, count(one), ""] for word, one in zip(words, numbers, strict=True)
     ]
-    if diagnostics.groups:
-        rows.append(["groups of chains with one start", count(diagnostics.groups), ""])
     if "ancestors" in found:
         rows += tempered_rows(found)
     if found.get("bfmi"):

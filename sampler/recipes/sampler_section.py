@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from sampler.mcmc.algorithm import ALGORITHMS, refused_groups
+from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.limits import DEFAULT_WARMUP, OF_ANY_NETWORK, draws_or_table
 from sampler.recipes.sections import (
     AUTO,
@@ -53,9 +53,6 @@ class SamplerSection(Section):
     package; "auto": the fastest."""
     chains: Count = 4
     """Chains; one alone is never trusted, and makes the default number of draws."""
-    superchains: CountFromZero = 0
-    """Groups of chains that begin at one point, for many short chains: R-hat is then the nested one
-    and errors come from the spread of groups; 0: every chain begins at a point of its own."""
     warmup: CountFromZero | None = None
     """Steps of each chain before its draws. By default "split_hmc" makes 50 in at most 2,500 order
     parameters of layers that are no narrower than these, and 200 in all weights of a network within
@@ -130,14 +127,6 @@ class SamplerSection(Section):
     masses, and adapt on from there."""
     checkpoint_seconds: Annotated[NotNegative, Mark.CHANGES_NO_DRAW, Mark.NOT_IN_PYTHON] = 10.0
     """Seconds of computing after which draws and state are saved."""
-
-    @field_validator("superchains")
-    @classmethod
-    def groups_are_equal(cls, value: int, found: Any) -> int:
-        refused = refused_groups(found.data.get("chains", value), value)
-        if refused:
-            raise ValueError(refused)
-        return value
 
     @property
     def warmup_steps(self) -> int:
@@ -254,7 +243,7 @@ class SamplerSection(Section):
     @property
     def of_chains(self) -> tuple[str, ...]:
         """The settings of Markov chains that are not as they are by default."""
-        names = ("chains", "superchains", "warmup", "draws", "thinning", "start_from")
+        names = ("chains", "warmup", "draws", "thinning", "start_from")
         fields = type(self).model_fields
         return tuple(name for name in names if getattr(self, name) != fields[name].default)
 

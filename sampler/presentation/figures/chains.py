@@ -107,7 +107,7 @@ def order_parameter_ranks(run: RunResults) -> Figure | None:
     draws = run.order_parameter_draws
     if draws is None:
         return None
-    names, values = run.path_names, run.by_start(draws.values)
+    names, values = run.path_names, draws.values
     every = len(names) <= LARGEST_EVERY
     columns = len(names) if every else min(4, int(np.ceil(np.sqrt(len(names)))))
     title = "Ranks of $U_1$" if every else "Ranks of the diagonal of $U_1$"
@@ -118,7 +118,7 @@ def predictor_ranks(run: RunResults) -> Figure | None:
     """Draw the ranks of f at a few test examples, where no order parameter is sampled."""
     if run.order_parameter_draws is not None or run.drawn("predictor") is None:
         return None
-    values = run.by_start(run.drawn("predictor").values)
+    values = run.drawn("predictor").values
     flat = values.reshape(*values.shape[:2], -1)
     chosen = np.unique(np.linspace(0, flat.shape[2] - 1, RANKED_EXAMPLES).astype(int))
     outputs = flat.shape[2] // values.shape[2]
@@ -194,10 +194,10 @@ def draw_energy(run: RunResults) -> Figure | None:
     found = run.drawn("energy", "sample_stats")
     if found is None or not run.slowest_series or found.shape[1] == 1:
         return None
-    energy, grouped = np.asarray(found.values, np.float64), run.has_groups
-    centred = (energy - energy.mean(axis=None if grouped else 1, keepdims=True)).ravel()
+    energy = np.asarray(found.values, np.float64)
+    centred = (energy - energy.mean(axis=1, keepdims=True)).ravel()
     changes = np.diff(energy, axis=1).ravel()
-    bfmi = bfmi_of(energy, grouped)
+    bfmi = bfmi_of(energy)
     figure = style.new_figure(style.WIDTH, 3.8, "Energy of the sampler", run.setting)
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1.0))
     edges = np.histogram_bin_edges(np.concatenate([centred, changes]), ENERGY_BINS)
@@ -212,7 +212,7 @@ def draw_energy(run: RunResults) -> Figure | None:
     for chain, value in enumerate(bfmi):
         right.plot(value, chain, "o", color=chain_marks(chain)["color"])
     right.axvline(BFMI_LIMIT, color=style.GREY, linestyle=":", label=f"limit {BFMI_LIMIT:g}")
-    names = ["all chains"] if grouped else [f"chain {chain}" for chain in range(len(bfmi))]
+    names = [f"chain {chain}" for chain in range(len(bfmi))]
     right.set_yticks(range(len(bfmi))[:MOST_LINES], names[:MOST_LINES])
     right.set(xlabel="E-BFMI", xlim=(0.0, None), ylim=(len(bfmi) - 0.5, -0.5))
     style.legend_below(figure, columns=3)
@@ -310,18 +310,11 @@ def _elements(draws: np.ndarray) -> list[tuple[int, int]]:
     return [(int(i), int(i)) for i in np.sort(np.argsort(-size, kind="stable")[:MOST_ELEMENTS])]
 
 
-def of_series(
-    draw: Callable[[Series, str], Figure], in_order: bool = False
-) -> Callable[[RunResults], Figure | None]:
-    """Apply a drawing to the slowest numbers of function space; None where none can be judged.
-
-    in_order  whether it needs long chains, and not the draws of chains with one start together
-    """
+def of_series(draw: Callable[[Series, str], Figure]) -> Callable[[RunResults], Figure | None]:
+    """Apply a drawing to the slowest numbers of function space; None where none can be judged."""
 
     def of_run(run: RunResults) -> Figure | None:
-        if not run.slowest_series or (in_order and run.has_groups):
-            return None
-        return draw(run.slowest_series, run.setting)
+        return draw(run.slowest_series, run.setting) if run.slowest_series else None
 
     return of_run
 
@@ -363,7 +356,7 @@ PREDICTOR_RANKS = style.FigureEntry(
     section="diagnostics",
 )
 ESS_EVOLUTION = style.FigureEntry(
-    of_series(draw_ess_evolution, in_order=True),
+    of_series(draw_ess_evolution),
     "Effective sample size as the draws come in. It grows in proportion where the chains mix; "
     "a curve that flattens has not seen everything.",
     "Lines: effective sample size in bulk and tails against the number of draws, for log "
@@ -371,7 +364,7 @@ ESS_EVOLUTION = style.FigureEntry(
     section="diagnostics",
 )
 AUTOCORRELATION = style.FigureEntry(
-    of_series(draw_autocorrelation, in_order=True),
+    of_series(draw_autocorrelation),
     "Autocorrelation of the slowest elements. The sooner it falls into the grey band, the more "
     "a draw is worth.",
     "Lines: autocorrelation against lag for log posterior, predictor and U₁, with the range "
