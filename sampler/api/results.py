@@ -130,7 +130,7 @@ def sample(
         from sampler.jobs.stages import draw_posterior
 
         problem, settings = problem_of(task, recipe, data), run.recipe.sampler
-        found = draw_posterior(problem, settings, show=progress, start=run.start)
+        found = draw_posterior(problem, settings, show=progress)
     found.attrs["schema_version"] = SCHEMA_VERSION
     return found
 

@@ -1,8 +1,8 @@
 """Plan of a command: everything that its recipe determines, made once, before JAX is imported.
 
-A plan has two parts. What determines the draws (settings, data, space and algorithm, where chains
-begin) is stored in the manifest and compared when a run is gone on with. The forecast of memory and
-minutes holds for this machine: it is printed and stored, and never compared.
+A plan has two parts. What determines the draws (settings, data, space and algorithm) is stored in
+the manifest and compared when a run is gone on with. The forecast of memory and minutes holds for
+this machine: it is printed and stored, and never compared.
 """
 
 import math
@@ -21,7 +21,6 @@ from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.recipe import Recipe, settings_that_fix_draws
 from sampler.recipes.training_recipe import TrainingRecipe
 from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
-from sampler.storage.checkpoint import EarlierChains, has_checkpoint, read_earlier_chains
 from sampler.storage.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -79,7 +78,6 @@ class RunPlan:
     recipe  of the point, space and algorithm named where it is sampled
     sizes   of the network with its data
     method  space and algorithm; None where nothing is sampled
-    start   where the chains begin; None where they begin by themselves, or have begun
     """
 
     command: str
@@ -88,11 +86,10 @@ class RunPlan:
     recipe: Recipe
     sizes: Sizes
     method: SamplingMethod | None = None
-    start: EarlierChains | None = None
 
     @cached_property
     def determining(self) -> dict[str, Any]:
-        """Entries that determine the draws beside the recorded space, algorithm and start."""
+        """Entries that determine the draws beside the recorded space and algorithm."""
         return determining(settings_that_fix_draws(self.point.recipe), self.task.identity)
 
     @property
@@ -101,14 +98,14 @@ class RunPlan:
 
     @property
     def known(self) -> dict[str, Any]:
-        """Entries of the manifest: sizes, space, algorithm and start."""
+        """Entries of the manifest: sizes, space and algorithm."""
         found: dict[str, Any] = {
             "sizes": self.sizes.as_dict(),
             "concerns": list(self.task.concerns),
         }
         if self.point.sampling and self.method is not None:
             found["choice"] = asdict(self.method)
-        return found if self.start is None else found | {"started_from": dict(self.start.origin)}
+        return found
 
     @property
     def own_axes(self) -> Axes:
@@ -196,7 +193,7 @@ def files_made(command: str, point: Point) -> list[str]:
 def points_of(asked: Point) -> list[Point]:
     """The points of a grid, each with a directory of its own; of a single run, itself.
 
-    Raises InputError if two points would share a directory, or start from one of them.
+    Raises InputError if two points would share a directory.
     """
     recipe, directory = asked.recipe, asked.directory
     if not recipe.sweep:
@@ -214,10 +211,6 @@ def points_of(asked: Point) -> list[Point]:
     label, times = names.most_common(1)[0]
     if times > 1:
         raise InputError("sweep", label, "two points have this directory; give each value once")
-    start = recipe.sampler.start_from
-    if start and directory and Path(start).resolve().is_relative_to(directory.resolve()):
-        remedy = "lies in the directory of this sweep; name a run that is no part of it"
-        raise InputError("sampler.start_from", start, remedy)
     return points
 
 
@@ -242,8 +235,6 @@ def plan_run(
 
     eigenvalue  `leading_eigenvalue` of the data, computed where it is not given
     recorded    manifest that says what was chosen earlier, by default that of the directory
-
-    Raises InputError for chains of an earlier run that cannot be the start of these.
     """
     recipe = point.recipe
     if eigenvalue is None:
@@ -251,15 +242,12 @@ def plan_run(
     sizes = Sizes.of(recipe, task, eigenvalue)
     if not point.samples(command):
         return RunPlan(command, point, task, recipe, sizes)
-    here = Manifest() if point.directory is None else read_manifest(point.directory)
-    recorded = recorded or here
+    if recorded is None:
+        recorded = Manifest() if point.directory is None else read_manifest(point.directory)
     method = choose_method(recipe, sizes)
     if recorded.choice is not None:
         method = SamplingMethod(**recorded.choice)
-    recipe, start = method.applied_to(recipe), None
-    if "sample" not in here.seconds and not has_checkpoint(point.directory):
-        start = read_earlier_chains(recipe.sampler, recorded.started_from)
-    return RunPlan(command, point, task, recipe, sizes, method, start)
+    return RunPlan(command, point, task, method.applied_to(recipe), sizes, method)
 
 
 def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:

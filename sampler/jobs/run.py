@@ -323,10 +323,8 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
         job.interruption.leave_if_asked("everything before the sampling")
         with recorded(job.directory, "sample"):
             tell(wrapped(job.run.method.explain()))
-            settings, start = job.run.recipe.sampler, job.run.start
-            results = results.having(
-                draws=draw_posterior(job.problem, settings, job.keeper(), start=start)
-            )
+            settings = job.run.recipe.sampler
+            results = results.having(draws=draw_posterior(job.problem, settings, job.keeper()))
             write_result(job.directory, DRAWS_FILE, results.draws)
             made = results.draws["posterior"].sizes["chain" if settings.repeated else "draw"]
             record(job.directory, draws_per_chain=made)

@@ -37,7 +37,7 @@ from sampler.jobs.repetitions import run_repetitions
 from sampler.jobs.theories_at_draws import theories_at_draws
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
-from sampler.mcmc.chunks import Chunk, SnapshotMismatch, sample_in_chunks
+from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
@@ -50,7 +50,7 @@ from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import AUTO
-from sampler.storage.checkpoint import DamagedFile, EarlierChains, Sealed, read_sealed, write_sealed
+from sampler.storage.checkpoint import DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.storage.own_theories import is_stacked, own_arrays
 from sampler.storage.results import write_comparison
 from sampler.storage.run_directory import unwritable
@@ -177,19 +177,18 @@ def draw_posterior(
     settings: SamplerSection,
     keeper: ChainKeeper | None = None,
     show: bool = True,
-    start: EarlierChains | None = None,
 ) -> xr.DataTree:
     """Draw from the posterior in the space, by the algorithm and in the precision that are named.
 
-    Chains go on from the checkpoint that the keeper finds, if there is one, or begin at `start`;
-    `show` says whether progress is shown.
+    Chains go on from the checkpoint that the keeper finds, if there is one; `show`
+    says whether progress is shown.
     """
     refuse_impossible(problem, settings)
     started = time.perf_counter()
     collected = DrawCollector()
     weights = None
     with jax.enable_x64(settings.precision == "float64"), in_layout(**settings.chosen_layout):
-        drawn = draw_collected(problem, settings, collected, keeper, show, start)
+        drawn = draw_collected(problem, settings, collected, keeper, show)
         return_free_memory()
         if settings.weight_draws:
             weights = weights_drawn_back(problem, collected, settings)
@@ -261,7 +260,6 @@ def draw_collected(
     collected: DrawCollector,
     keeper: ChainKeeper | None,
     show: bool,
-    start: EarlierChains | None,
 ) -> Drawn:
     """Collect draws of repetitions, independent ones, or those of chains: as the algorithm has it.
 
@@ -292,7 +290,7 @@ def draw_collected(
         algorithm = algorithm_named(name, dict(settings))
     density = algorithm.suited(density)
     judged = judged_of(problem)
-    looks = run_chains(density, algorithm, settings, collected, keeper, show, start, judged)
+    looks = run_chains(density, algorithm, settings, collected, keeper, show, judged)
     ended = (looks and looks.ended) or "draws"
     return Drawn(name, algorithm, density, ended, evidence, are_chains=True)
 
@@ -343,10 +341,9 @@ def run_chains(
     collected: DrawCollector,
     keeper: ChainKeeper | None,
     show: bool,
-    start: EarlierChains | None,
     judged: Callable[[str], bool] = is_judged,
 ) -> StoppingRule | None:
-    """Collect all chunks of chains, from where keeper or start say; progress is shown if asked for.
+    """Collect all chunks of chains, from where the keeper says; progress is shown if asked for.
 
     The result is how the draws were judged on the way, if they are made until they can be trusted.
     """
@@ -363,15 +360,7 @@ def run_chains(
                 listen(chunk)
 
         chains, ends = chain_settings(settings, settings.most_draws), looks and looks.next_end
-        try:
-            there = None if start is None else start.arrays
-            sample_in_chunks(density, algorithm, chains, on_chunk, earlier, ends, there)
-        except SnapshotMismatch as problem:
-            if start is None:
-                raise
-            remedy = f"chains of this run cannot start there ({problem}); remove the key, or name "
-            remedy += "a run whose chains have equal shapes"
-            raise InputError("sampler.start_from", start.origin["directory"], remedy) from None
+        sample_in_chunks(density, algorithm, chains, on_chunk, earlier, ends)
     if looks is not None:
         log_and_tell(looks.explain(), show)
     return looks

@@ -100,15 +100,6 @@ class Chain:
         """The part of the state that all chains have in common before the first step."""
         return {}
 
-    def continued(self, shared, state, earlier, density):
-        """Return (shared, state) with the position and all that was learned of `earlier`.
-
-        `shared` and `state` are those before the first step; `earlier` is the pair with which a
-        chain of another run ended, maybe of another density. Without this method no chain can
-        start from another run.
-        """
-        raise NotImplementedError(f"{type(self).__name__} cannot start from another run")
-
     def step(self, state, density):
         """Make one transition of one chain → (state, statistics by name, each one number).
 

@@ -6,7 +6,6 @@ a sweep. So memory stays bounded, progress is visible, and stopping between chun
 """
 
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -176,28 +175,20 @@ def sample_in_chunks(
     on_chunk: Callable[[Chunk], None],
     resume: Snapshot | None = None,
     next_end: Callable[[int], int] | None = None,
-    start: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`.
 
     `next_end` maps the number of draws made to that at which a chunk must end next, or to itself
     where no more are to be made; by default it is `settings.draws`.
 
-    From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Without
-    one they may begin at a `start`: the arrays of a snapshot of other chains, whose random numbers
-    are others. Raises SnapshotMismatch where either does not fit these chains.
+    From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
+    SnapshotMismatch where it does not fit these chains.
     """
     chain = algorithm.prepared(density, settings)
     # Also of chains that go on: the state found must be one like it.
-    key = jax.random.key(settings.seed)
-    if start is not None:
-        # Not those that led to this start, even where the seed is the same.
-        key = jax.random.fold_in(key, zlib.crc32(b"".join(v.tobytes() for v in start.values())))
-    state = start_chains(chain, settings.chains, key, density)
+    state = start_chains(chain, settings.chains, jax.random.key(settings.seed), density)
     if resume is not None:
         state = restored_state(resume.arrays, state)
-    elif start is not None:
-        state = started_elsewhere(chain, state, start, density, settings.starts)
     observation_key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
     chain_keys = jax.random.split(observation_key, settings.chains)
     mesh = chain_mesh(settings.chains)
@@ -243,36 +234,6 @@ def start_chains(chain: Chain, chains: int, key, density: Density):
     keys = jax.random.split(chain_key, chains)
     states = for_every_chain(lambda k, at: chain.init(k, at, density), keys, positions)
     return chain.shared(jax.random.fold_in(key, SHARED_STREAM), density), states
-
-
-def started_elsewhere(
-    chain: Chain,
-    fresh,
-    arrays: Mapping[str, np.ndarray],
-    density: Density,
-    starts: Int[np.ndarray, " chain"],
-):
-    """The fresh state of all chains, moved to where other chains ended.
-
-    A chain whose start has number i begins where chain i mod n of the n others did. Raises
-    SnapshotMismatch unless arrays of one chain have equal shapes, and for a chain that has no such
-    method.
-    """
-    if type(chain).continued is Chain.continued:
-        raise SnapshotMismatch(f"{type(chain).__name__} has no method `continued`")
-    rows = {
-        name: values if name.startswith("shared") else values[starts % len(values)]
-        for name, values in arrays.items()
-    }
-    return _continued(chain, fresh, restored_state(rows, fresh), density)
-
-
-@program.of(static_argnames="chain")
-def _continued(chain: Chain, fresh, earlier, density: Density):
-    def of_one(state, there):
-        return chain.continued(fresh[0], state, (earlier[0], there), density)
-
-    return jax.vmap(of_one, out_axes=(None, 0))(fresh[1], earlier[1])
 
 
 def _done_before(resume: Snapshot | None, phase: str, total: int) -> int:

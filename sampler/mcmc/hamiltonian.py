@@ -220,20 +220,6 @@ class NumPyroChain(Chain):
         start = None if density.mode is None else position
         return kernel, kernel.init(key, self.warmup, start, density.arguments)
 
-    def continued(self, shared, state, earlier, density):
-        """Return the state at the position of another chain, with its step size and masses."""
-        import jax.numpy as jnp
-        from numpyro.infer.hmc_util import dual_averaging
-
-        there = earlier[1]
-        kernel = self.algorithm.kernel_for(density)
-        state = kernel.init(state.rng_key, self.warmup, there.z, density.arguments)
-        learned = ("step_size", "inverse_mass_matrix", "mass_matrix_sqrt", "mass_matrix_sqrt_inv")
-        found = {name: getattr(there.adapt_state, name) for name in learned}
-        steps = dual_averaging()[0](jnp.log(found["step_size"]))
-        adapted = state.adapt_state._replace(**found, ss_state=steps)
-        return shared, state._replace(adapt_state=adapted)
-
     def step(self, state, density):
         # Nothing is computed for the state that is left here: no result depends on it.
         kernel, _ = self.begun(state.rng_key, state.z, density)

@@ -175,18 +175,6 @@ class SplitChain(Chain):
         lp, after = value_and_slope(density, z)
         return {"key": key, "z": z, "lp": lp, "slope": after}
 
-    def continued(self, shared, state, earlier, density: Density) -> tuple[dict, dict]:
-        """Return the state at the coordinates z of another chain, with its step and Gaussian of z.
-
-        Both are relative to the fit at the mode of either density. What the Gaussian was found from
-        counts on, so that a short warm-up does not forget it.
-        """
-        before, there = earlier
-        learned = {name: before[name] for name in ("gaussian", "moments", "step_size")}
-        steps = BEGIN_STEP(jnp.log(before["step_size"]))
-        state = self.at(there["z"], state["key"], density)
-        return {**shared, **learned, "steps": steps}, state
-
     def position(self, state, density: Density) -> dict:
         return density.coordinates.unflatten(Gaussian.fitted(density).at(state["z"]))
 

@@ -53,8 +53,8 @@ from sampler.recipes.validation import (
 )
 from sampler.registry import load_plugins
 
-# What a sweep cannot change: its points share a name and a start, and have no sweep of their own.
-NOT_SWEPT = ("name", "sweep", "sampler.start_from", "theory.own")
+# What a sweep cannot change: its points share a name, and have no sweep of their own.
+NOT_SWEPT = ("name", "sweep", "theory.own")
 
 
 class NamedRecipe(Section):

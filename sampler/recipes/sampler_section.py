@@ -11,7 +11,6 @@ from sampler.recipes.sections import (
     DEFAULT_DRAWS,
     Count,
     CountFromZero,
-    FilePath,
     Fraction,
     Mark,
     NetworkSection,
@@ -122,9 +121,6 @@ class SamplerSection(Section):
     attention_theories: Annotated[CountFromZero, Mark.CHANGES_NO_DRAW] = 128
     """Draws of learned attention at which the theories of fixed attention are solved, to be held
     against the exact posterior; 0: none."""
-    start_from: FilePath | None = None
-    """Directory of a finished run: chains begin where its chains ended, with their step size and
-    masses, and adapt on from there."""
     checkpoint_seconds: Annotated[NotNegative, Mark.CHANGES_NO_DRAW, Mark.NOT_IN_PYTHON] = 10.0
     """Seconds of computing after which draws and state are saved."""
 
@@ -243,7 +239,7 @@ class SamplerSection(Section):
     @property
     def of_chains(self) -> tuple[str, ...]:
         """The settings of Markov chains that are not as they are by default."""
-        names = ("chains", "warmup", "draws", "thinning", "start_from")
+        names = ("chains", "warmup", "draws", "thinning")
         fields = type(self).model_fields
         return tuple(name for name in names if getattr(self, name) != fields[name].default)
 

@@ -97,8 +97,8 @@ class Manifest(BaseModel):
     finished stage.  draws_per_chain: those that were made, or the number of repetitions.  plan:
     what determines the draws, which a continuation must agree with.  sizes: of the network and its
     data.  concerns: what is doubtful about the data.  choice: the space and algorithm that are
-    sampled, why, and the steps of warm-up.  started_from: the run whose last states were the start
-    of the chains.  forecast: memory and seconds where the command was begun last.
+    sampled, why, and the steps of warm-up.  forecast: memory and seconds where the
+    command was begun last.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -115,7 +115,6 @@ class Manifest(BaseModel):
     concerns: list[str] = []
     choice: dict[str, str | int | float | None] | None = None
     forecast: dict[str, Any] | None = None
-    started_from: dict[str, str] | None = None
     recipe_hash: str | None = None
     recipe: str | None = None
     plan: dict[str, Any] | None = None
@@ -140,7 +139,7 @@ class Manifest(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """The manifest as JSON; keys known only after sampling where they are known."""
-        later = ("ended", "draws_per_chain", "sizes", "choice", "forecast", "started_from")
+        later = ("ended", "draws_per_chain", "sizes", "choice", "forecast")
         absent = {key for key in later if getattr(self, key) is None}
         return self.model_dump(exclude=absent)
 

@@ -178,7 +178,6 @@ def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):
         ("sampler.warmup=10", "remove warmup"),
         ("sampler.thinning=2", "remove thinning"),
         ("sampler.chains=2", "remove chains"),
-        ("sampler.start_from=elsewhere", "remove start_from"),
         ("sampler.precision=float32", 'needs precision = "float64"'),
         ("sampler.repetitions=3", "must be at least 4"),
         ("sampler.max_repetitions=4", "max_repetitions = 4 is below repetitions = 5"),

@@ -122,17 +122,6 @@ def test_interrupted_chains_go_on_bit_for_bit(chunks, recipe_file, finished, tmp
     assert_same_bits(directory, finished)
 
 
-def test_its_chains_start_from_another_run_only_if_they_say_how(
-    recipe_file, finished, tmp_path, capsys
-):
-    start = settings(*OVERRIDES, f'sampler.start_from="{finished}"')
-    words = ("sample", recipe_file, "--out", tmp_path / "run", *start)
-    assert command(*words) == ExitCode.BAD_INPUT
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert "sampler.start_from = " in message
-    assert "(Metropolis has no method `continued`); remove the key" in message
-
-
 def test_without_it_the_recipe_is_refused_with_the_algorithms_that_there_are(
     finished, recipe_file, monkeypatch, capsys
 ):

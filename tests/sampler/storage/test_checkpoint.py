@@ -1,28 +1,23 @@
 """A checkpoint is used for the run that wrote it, and for no other."""
 
 import json
-import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.checkpoint import (
     DamagedFile,
-    read_earlier_chains,
     read_sealed,
     read_slots,
     refuse_another_checkpoint,
     write_sealed,
 )
-from sampler.storage.manifest import agree, differences, read_manifest
+from sampler.storage.manifest import agree, differences
 from sampler.storage.run_directory import CHECKPOINT_FOLDER, CHECKPOINT_SLOTS
 from sampler.storage.status import newest_checkpoint
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
-from tests import FIXTURES
 
 STORED = {
     "settings": {"network.widths": 10, "sampler.seed": 0},
@@ -92,41 +87,6 @@ def test_status_tells_of_the_newest_checkpoint(sequences, tmp_path):
     for name, sequence in zip(CHECKPOINT_SLOTS, sequences, strict=True):
         write_sealed(folder / name, {"sequence": sequence}, {})
     assert newest_checkpoint(tmp_path)["sequence"] == max(sequences)
-
-
-@pytest.fixture
-def earlier(tmp_path):
-    """A finished run, to which checkpoints of its warm-up and of its last draws are added."""
-    path = shutil.copytree(FIXTURES / "finished", tmp_path / "run")
-    (path / CHECKPOINT_FOLDER).mkdir()
-    return Path(path)
-
-
-def save_chains(path, slot, phase, done, value) -> str:
-    header = {"sequence": slot, "phase": phase, "done": done}
-    arrays = {"state/position": np.full(2, value), "moments/predictor": np.zeros(3)}
-    return write_sealed(path / CHECKPOINT_FOLDER / CHECKPOINT_SLOTS[slot], header, arrays)
-
-
-def test_chains_start_from_the_state_after_the_last_draw_and_from_no_other(earlier):
-    made = read_manifest(earlier).draws_per_chain
-    assert made is not None
-    asked = SamplerSection(start_from=str(earlier))
-    save_chains(earlier, 0, "warmup", made, 1.0)
-    with pytest.raises(InputError, match="no intact checkpoint of the end of its chains"):
-        read_earlier_chains(asked)
-    last = save_chains(earlier, 0, "draws", made, 2.0)
-    save_chains(earlier, 1, "draws", made + 1, 3.0)  # newer, of draws that were not stored
-    found = read_earlier_chains(asked)
-    assert {name: values.tolist() for name, values in found.arrays.items()} == {
-        "position": [2.0, 2.0]
-    }
-    assert found.origin["checkpoint"] == last
-    again = read_earlier_chains(asked, found.origin)
-    assert again.origin == found.origin
-    save_chains(earlier, 0, "draws", made, 2.5)
-    with pytest.raises(InputError, match=f"not the recorded one .*was {last[:8]}"):
-        read_earlier_chains(asked, found.origin)
 
 
 def test_lists_of_other_lengths_are_other_data():
