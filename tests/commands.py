@@ -46,7 +46,6 @@ TINY = f"""{SMALLEST}
 [theory]
 starts = 1
 [sampler]
-checkpoint_seconds = 0
 """
 # The same with two chains of a few steps.
 TINY_SAMPLED = f"""{TINY}

@@ -17,6 +17,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(_ROOT, ".pytest_cache", "compiled")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+# Runs save what they have after every chunk, in the processes that they start, too.
+os.environ.setdefault("ATTENTION_POSTERIOR_SAVE_SECONDS", "0")
 # Programs need not say from which lines they come: writing that down is a tenth of making them.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
 

@@ -24,7 +24,6 @@ batch = 4
 validation_every = 40
 validation_examples = 50
 evaluation_examples = 60
-checkpoint_seconds = 0
 """
 
 # What analyses the trained model.

@@ -27,6 +27,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoint import (
     MOMENTS,
+    SECONDS_BETWEEN,
     STATE,
     DamagedFile,
     Sealed,
@@ -237,7 +238,10 @@ class ChainKeeper:
     _warned: bool = False
 
     def go_on(
-        self, collected: DrawCollector, every: float, looks: StoppingRule | None = None
+        self,
+        collected: DrawCollector,
+        every: float = SECONDS_BETWEEN,
+        looks: StoppingRule | None = None,
     ) -> Snapshot | None:
         """Fill the collector with the draws found; where chains go on, None for the beginning.
 

@@ -34,6 +34,7 @@ from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.checkpoint import (
     REPETITION,
+    SECONDS_BETWEEN,
     DamagedFile,
     read_sealed,
     refuse_another_checkpoint,
@@ -60,13 +61,13 @@ class RepetitionStore:
     folder: Path | None = None
     fingerprint: dict = field(default_factory=dict)
     interruption: Interruption = field(default_factory=Interruption)
-    every: float = 10.0
+    every: float = SECONDS_BETWEEN
 
     @classmethod
-    def of(cls, keeper: ChainKeeper | None, every: float) -> "RepetitionStore":
+    def of(cls, keeper: ChainKeeper | None) -> "RepetitionStore":
         if keeper is None:
             return cls()
-        return cls(keeper.folder, keeper.fingerprint, keeper.interruption, every)
+        return cls(keeper.folder, keeper.fingerprint, keeper.interruption)
 
     def read(self, name: str) -> tuple[dict, Mapping[str, np.ndarray]] | None:
         """Header and arrays of a file; None where there is none, or it is damaged.
@@ -391,7 +392,7 @@ def run_repetitions(
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    store = RepetitionStore.of(keeper, settings.checkpoint_seconds)
+    store = RepetitionStore.of(keeper)
     with ProgressDisplay() as display:
         shown = display.show if show else lambda *_: None
         made = Repetitions(density, algorithm, settings, constant, store, shown, judged)

@@ -347,12 +347,12 @@ def run_chains(
 
     The result is how the draws were judged on the way, if they are made until they can be trusted.
     """
-    every, looks = settings.checkpoint_seconds, None
+    looks = None
     if settings.until == "trusted":
         most = settings.max_draws, settings.max_minutes
         looks = StoppingRule(algorithm, collected, *most, judged, settings.weight_draws)
     with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
-        earlier = None if keeper is None else keeper.go_on(collected, every, looks)
+        earlier = None if keeper is None else keeper.go_on(collected, looks=looks)
         listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
 
         def on_chunk(chunk: Chunk) -> None:

@@ -22,6 +22,7 @@ from sampler.recipes.training_recipe import (
     SeriesSection,
     TrainingRecipe,
 )
+from sampler.storage.checkpoint import SECONDS_BETWEEN
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (
     claim_directory,
@@ -73,13 +74,17 @@ def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
 
 @dataclass
 class TrainingJob:
-    """One training in its claimed directory, saved from time to time."""
+    """One training in its claimed directory, saved from time to time.
+
+    every  seconds of computing after which the state is saved
+    """
 
     recipe: TrainingRecipe
     splits: TrainingSplits
     directory: Path
     fingerprint: dict
     interruption: Interruption
+    every: float = SECONDS_BETWEEN
     _sequence: int = field(default=0, init=False)
     _saved: int | None = field(default=None, init=False)
     _seconds: float = field(default=0.0, init=False)
@@ -135,7 +140,7 @@ class TrainingJob:
                 self._seconds += now - latest
                 latest = now
                 progress(state)
-                waited = now - last_saved >= self.recipe.training.checkpoint_seconds
+                waited = now - last_saved >= self.every
                 if waited or state.is_last(self.recipe.training):
                     self.save(state)
                     last_saved = time.monotonic()

@@ -181,21 +181,19 @@ class StaticHmc(Hamiltonian):
 class SplitHmc(Hamiltonian):
     """Hamiltonian Monte Carlo about a Gaussian: chains advance together, by one random length.
 
-    gradient_precision  "float64", "float32", or "auto": "float32" where that costs no acceptance
-    max_steps           a trajectory has at most so many steps
+    max_steps  a trajectory has at most so many steps
     """
 
     # At 0.9 a quarter of a percent of the long trajectories through all weights of a narrow network
     # diverge, more than are accepted; smaller steps cost a sixth more gradients.
     target_acceptance: float = 0.95
-    gradient_precision: str = "auto"
     max_steps: int = 1023
 
     def suited(self, density):
-        """The density with gradients in single precision, where that is asked for or pays."""
+        """The density with gradients in single precision, where that pays."""
         from sampler.mcmc.split_hmc import suited
 
-        return suited(density, self.gradient_precision)
+        return suited(density)
 
     def prepared(self, density, settings: ChainSettings) -> Chain:
         from sampler.mcmc.split_hmc import SplitChain

@@ -51,20 +51,16 @@ FEWEST_NUMBERS = 2**20
 SHARE_INDEPENDENT = 0.5
 
 
-def suited(density: Density, precision: str) -> Density:
-    """Return the density with gradients in this precision.
+def suited(density: Density) -> Density:
+    """Return the density, with gradients in single precision where that costs no acceptance.
 
-    "auto": in single precision where that is worth while and costs no acceptance.
+    Small densities keep double precision.
     """
-    if precision == "float64" or density.gradient_precision == "float32":
-        return density
     numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(density.arguments))
-    if precision == "auto" and numbers < FEWEST_NUMBERS:
+    if density.gradient_precision == "float32" or numbers < FEWEST_NUMBERS:
         return density
     single = density.with_single_gradients()
-    if precision == "float32" or rounding_of(single) <= LARGEST_ROUNDING:
-        return single
-    return density
+    return single if rounding_of(single) <= LARGEST_ROUNDING else density
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["centre", "scale"], meta_fields=[])

@@ -25,14 +25,12 @@ FEWEST_ANCESTORS = 0.05
 class Tempered(Algorithm):
     """Tempered sequential Monte Carlo, from a mixture at all modes and again from the prior.
 
-    particles           of each repetition
-    target_acceptance   acceptance probability that steps of trajectories adapt to
-    gradient_precision  "float64", "float32", or "auto": "float32" where that costs no acceptance
+    particles          of each repetition
+    target_acceptance  acceptance probability that steps of trajectories adapt to
     """
 
     particles: int = 512
     target_acceptance: float = 0.8
-    gradient_precision: str = "auto"
 
     repeated: ClassVar[bool] = True
     statistics: ClassVar[Mapping[str, str]] = {
@@ -55,10 +53,10 @@ class Tempered(Algorithm):
     remedy_if_frozen: ClassVar[str] = "raise `particles`"
 
     def suited(self, density):
-        """The density with gradients in single precision, where that is asked for or pays."""
+        """The density with gradients in single precision, where that pays."""
         from sampler.mcmc.split_hmc import suited
 
-        return suited(density, self.gradient_precision)
+        return suited(density)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge the evidences of repetitions and of both starts; report ancestors and modes."""

@@ -14,7 +14,6 @@ from sampler.recipes.sections import (
     Fraction,
     Mark,
     NetworkSection,
-    NotNegative,
     Positive,
     Repetitions,
     Section,
@@ -97,9 +96,6 @@ class SamplerSection(Section):
     target_acceptance: Fraction | None = None
     """Mean acceptance that step sizes are adapted to; by default the algorithm's own, and 0.8 for
     "split_hmc" of a network outside the theory."""
-    gradient_precision: Literal["auto", "float64", "float32"] = "auto"
-    """Precision of gradients in algorithms that accept or refuse whole trajectories; "auto": single
-    where that costs no acceptance."""
     layout: Literal["auto", "one_by_one", "side_by_side"] = "auto"
     """Chains, draws and particles one by one, or many in one batch; "auto": one by one on a
     processor, side by side elsewhere."""
@@ -121,8 +117,6 @@ class SamplerSection(Section):
     attention_theories: Annotated[CountFromZero, Mark.CHANGES_NO_DRAW] = 128
     """Draws of learned attention at which the theories of fixed attention are solved, to be held
     against the exact posterior; 0: none."""
-    checkpoint_seconds: Annotated[NotNegative, Mark.CHANGES_NO_DRAW, Mark.NOT_IN_PYTHON] = 10.0
-    """Seconds of computing after which draws and state are saved."""
 
     @property
     def warmup_steps(self) -> int:
@@ -255,9 +249,7 @@ class SamplerSection(Section):
             return self
         word = f'algorithm = "{self.algorithm}"'
         if self.precision != "float64":
-            raise ValueError(
-                f'{word} needs precision = "float64"; gradient_precision = "float32" is allowed'
-            )
+            raise ValueError(f'{word} needs precision = "float64"')
         for name in self.of_chains:
             raise ValueError(
                 f"{word} has no Markov chains: remove {name}; particles and repetitions say how "

@@ -30,7 +30,6 @@ from sampler.recipes.sections import (
     FilePath,
     Fraction,
     ImagesOrName,
-    Mark,
     NotNegative,
     Positive,
     Section,
@@ -226,8 +225,6 @@ class TrainingSection(Section):
     """Other episodes of each split that judge the network that is kept."""
     seed: Seed = 0
     """Seed of the first weights and of the batches."""
-    checkpoint_seconds: Annotated[NotNegative, Mark.CHANGES_NO_DRAW] = 30.0
-    """Seconds of computing after which the state is saved."""
 
     @property
     def layer_widths(self) -> tuple[int, ...]:

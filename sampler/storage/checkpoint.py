@@ -7,6 +7,7 @@ NumPy's format.
 import hashlib
 import io
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ from sampler.storage.run_directory import (
     LOG,
     fill_whole,
 )
+
+# Computing after which draws, or a network in training, are saved; tests save more often.
+SECONDS_BETWEEN = float(os.environ.get("ATTENTION_POSTERIOR_SAVE_SECONDS", "10"))
 
 
 class DamagedFile(Exception):

@@ -91,7 +91,7 @@ def test_nothing_is_printed_and_a_finished_run_is_opened(done, capsys, undrawn):
 def test_a_file_and_nested_dicts_are_the_same_recipe(recipe_file, tmp_path):
     recipe_file = tmp_path / "tiny.toml"
     recipe_file.write_text(TINY_SAMPLED)
-    changes = {"network.widths": np.int64(5), "sampler.checkpoint_seconds": 10.0}
+    changes = {"network.widths": np.int64(5), "sampler.target_acceptance": 0.9}
     expected = sampler.check(TABLES, settings=changes)
     assert (
         sampler.check(recipe_file, settings=changes).split("Time")[0] == (expected.split("Time")[0])

@@ -32,7 +32,6 @@ from tests.learned import MARKOV, learned_problem, learned_recipe
 
 LEARNED = f"""{SMALLEST}
 [sampler]
-checkpoint_seconds = 0
 chains = 2
 warmup = 4
 draws = 6

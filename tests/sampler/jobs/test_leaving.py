@@ -111,7 +111,7 @@ def test_draws_that_are_said_to_be_saved_are(kind, every, tmp_path):
 @pytest.mark.parametrize("kind", ASKING)
 def test_training_steps_that_are_said_to_be_saved_are(kind, every, monkeypatch, rng, tmp_path):
     steps, saved, reached = 4, [], []
-    settings = [f"training.steps={steps}", f"training.checkpoint_seconds={every}"]
+    settings = [f"training.steps={steps}"]
     recipe = load_training_recipe(write_training(tmp_path, rng), settings)
     splits = read_splits(recipe)
     state = TrainingState(0, {}, None, {}, losses=(1.0,))
@@ -130,7 +130,7 @@ def test_training_steps_that_are_said_to_be_saved_are(kind, every, monkeypatch, 
 
     def work(_number: int, interruption: Interruption) -> None:
         saved.clear()
-        TrainingJob(recipe, splits, tmp_path, {}, interruption).train()
+        TrainingJob(recipe, splits, tmp_path, {}, interruption, every).train()
 
     seen = set()
     for _, text in at_every_line(sampler.jobs.train.__file__, kind, work):

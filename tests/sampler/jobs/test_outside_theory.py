@@ -34,7 +34,6 @@ pytestmark = pytest.mark.heavy
 
 RELU = f"""{SMALLEST}
 [sampler]
-checkpoint_seconds = 0
 """
 OUTSIDE = ("network.values=relu", "task.examples_validation=4")
 

@@ -21,7 +21,7 @@ pytestmark = [
     ),
 ]
 
-RECIPE = f"{TINY.replace('checkpoint_seconds = 0', 'checkpoint_seconds = 1')}draws = 2000\n"
+RECIPE = f"{TINY}draws = 2000\n"
 
 
 @dataclass(frozen=True)

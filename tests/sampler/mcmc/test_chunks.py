@@ -364,7 +364,6 @@ def test_draws_do_not_depend_on_the_number_of_devices(space, algorithm, tmp_path
                 f"sampler.space={space}",
                 *SHORT,
                 f"sampler.algorithm={algorithm}",
-                "sampler.gradient_precision=float64",
             ),
         )
         # so few draws pass no diagnostics

@@ -292,11 +292,10 @@ def test_exact_posterior_of_a_single_path(precision):
     problem, test = scalar_problem(np.random.default_rng(4))
     exact = exact_scalar_posterior(problem, test)
     density = order_parameter_density(problem, jnp.asarray(test))
-    algorithm = SplitHmc(gradient_precision=precision)
-    suited = algorithm.suited(density)
-    assert suited.gradient_precision == precision
+    if precision == "float32":
+        density = density.with_single_gradients()
     settings = ChainSettings(chains=4, warmup=100, draws=1500, seed=5)
-    found = collected(density, settings, algorithm)
+    found = collected(density, settings)
     assert found.statistics["lp"].dtype == np.float64
     for name, expected in (
         ("order_parameter", exact.order_parameter[0]),
@@ -334,15 +333,9 @@ def test_the_law_does_not_depend_on_the_gradient():
         assert_mean(values, expected, "moments")
 
 
-def test_small_problems_keep_double_precision(density):
-    """Compiling and testing a second gradient would take longer than it saves."""
-    assert ALGORITHM.suited(density).gradient_precision == "float64"
-    asked = replace(ALGORITHM, gradient_precision="float32").suited(density)
-    assert asked.gradient_precision == "float32"
-
-
 @pytest.mark.heavy
 def test_single_precision_is_left_where_it_would_cost_acceptance(density, monkeypatch):
+    assert ALGORITHM.suited(density).gradient_precision == "float64"  # not worth while
     monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", 1)
     assert ALGORITHM.suited(density).gradient_precision == "float32"
     # More examples than features: the kernel is singular but for the temperature.
@@ -350,8 +343,6 @@ def test_single_precision_is_left_where_it_would_cost_acceptance(density, monkey
     cold = order_parameter_density(replace(problem, temperature=1e-7), problem.attended[:2])
     assert rounding_of(cold.with_single_gradients()) > LARGEST_ROUNDING
     assert ALGORITHM.suited(cold).gradient_precision == "float64"
-    asked = replace(ALGORITHM, gradient_precision="float32").suited(cold)
-    assert asked.gradient_precision == "float32"
 
 
 @pytest.mark.heavy
@@ -390,6 +381,7 @@ def joined(received) -> dict[str, np.ndarray]:
 
 
 def test_settings_of_a_recipe():
-    given = {"target_acceptance": None, "gradient_precision": "float64", "leapfrog_steps": 3}
-    assert algorithm_named("split_hmc", given) == SplitHmc(gradient_precision="float64")
+    given = {"target_acceptance": 0.7, "leapfrog_steps": 3}
+    assert algorithm_named("split_hmc", given) == SplitHmc(target_acceptance=0.7)
+    given = {"target_acceptance": None, "leapfrog_steps": 3}
     assert algorithm_named("nuts", given).target_acceptance == 0.8

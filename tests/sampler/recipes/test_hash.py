@@ -24,7 +24,6 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
         "sampler.max_minutes",
         "sampler.repetitions",
         "sampler.max_repetitions",
-        "sampler.checkpoint_seconds",
         "sampler.attention_theories",
     }
     grid = make_recipe({**recipe.model_dump(), "sweep": {"network.widths": [3, 4]}})
@@ -36,7 +35,7 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
     assert settings_that_fix_draws(other) != settings_that_fix_draws(recipe)
     training = make_training_recipe({"name": "a", "task": {"kind": "one_shot"}})
     every = flattened(training.model_dump(mode="json"))
-    assert set(every) - set(settings_that_fix_draws(training)) == {"training.checkpoint_seconds"}
+    assert set(every) == set(settings_that_fix_draws(training))
 
 
 class LongerSampler(SamplerSection):

@@ -46,7 +46,6 @@ steps = 260
 batch = 64
 learning_rate = 1e-2
 validation_every = 40
-checkpoint_seconds = 0
 """
 ANALYSIS = """
 name = "analysis"
