@@ -54,7 +54,6 @@ CONTENTS = {
     "presentation.summary": "Comparison",
     "presentation.models": "Models",
     "errors": "InputError DataWarning",
-    "compiled": "keep_programs",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULE_OF)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
-from sampler.compiled import keep_programs
+from sampler.compiled import cache_programs
 from sampler.errors import ExitCode, InputError, RequeueError, one_line, refuse_another_theory
 from sampler.numerics import divide_processor, float64, silence_compiler, use_one_blas_thread
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if samples_here(arguments):
         divide_processor()
     if arguments.command in COMPILING:
-        keep_programs()
+        cache_programs()
     silence_compiler()
     try:
         refuse_another_theory()
@@ -281,14 +281,6 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
     return max(codes)
 
 
-def cache(arguments: argparse.Namespace) -> ExitCode:
-    """Say what is kept of compiled programs, or remove it."""
-    from sampler.compiled import clear_programs, programs_text
-
-    print(clear_programs() if arguments.clear else programs_text())
-    return ExitCode.OK
-
-
 def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.run import plan_in
     from sampler.recipes.validation import refuse_without_theory
@@ -316,7 +308,7 @@ COMPILING = (
     "figures", "report", "prune",
 )  # fmt: skip
 # Those whose whole result is what they print.
-PRINTING = ("new", "check", "status", "list", "compare", "diagnose", "cache")
+PRINTING = ("new", "check", "status", "list", "compare", "diagnose")
 HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {
     "new": new,
     "check": check,
@@ -334,5 +326,4 @@ HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {
     "figures": stage,
     "report": stage,
     "prune": prune,
-    "cache": cache,
 }

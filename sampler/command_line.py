@@ -130,10 +130,8 @@ COMMANDS = {
     "figures": ("draw the figures from stored results", EARLIER),
     "report": ("write everything on one page, report.html", EARLIER),
     "prune": ("remove heads of a trained network, by score and otherwise", EARLIER),
-    "cache": ("say how many compiled programs are kept for later runs, or remove them", "--clear"),
 }
 OF_RECIPES = ("check", "run", "train", "sweep", "solve", "sample")
-OF_NONE = ("new", "cache")
 OF_ONE_RUN = ("resume", "reproduce", "prune")
 
 
@@ -181,7 +179,6 @@ OPTIONS = {
             help="append so many draws per chain to a finished run, without new warm-up",
         ),
     ],
-    "cache": [option("--clear", action="store_true", help="remove all of them")],
     "compare": [
         option(
             "--own",
@@ -273,7 +270,7 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--debug", **debug, default=argparse.SUPPRESS)
         if name in OF_RECIPES:
             add_recipe(command, writes=name != "check")
-        elif name not in OF_NONE:
+        elif name != "new":
             add_directories(command, name)
         for flag, settings in OPTIONS.get(name, ()):
             command.add_argument(flag, **settings)

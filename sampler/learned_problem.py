@@ -26,7 +26,6 @@ from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
 from theory.architecture import KNOWN, Architecture, HyperPriors
 from theory.bartlett import WishartChain
-from theory.programs import program
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class LearnedProblem:
         return FlatDensity(self.density(space, "float64", False), 0.0)
 
 
-@program
+@jax.jit
 def _drawn_prior(keys, density: Density):
     examples = density.arguments[0]
 

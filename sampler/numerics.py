@@ -2,9 +2,11 @@
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.errors import InputError, Verbatim
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 # machine, because two preferences of the compiler are no features of any processor.
 COMPLAINING_JAXLIB = ("0.9.",)
 HOST_DEVICES = "xla_force_host_platform_device_count"
+# The memory maps of this process, and how many it may have.
+MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
 def use_one_blas_thread() -> None:
@@ -76,17 +80,30 @@ def usable_cores() -> int:
 def float64() -> Iterator[None]:
     """Let JAX compute in float64 while inside, and leave it as it was.
 
-    Raises InputError where the environment asks JAX for an accelerator that is not there, and
-    RuntimeError in a fork of a process that computed.
+    Raises InputError where the environment asks JAX for an accelerator that is not there.
     """
     refuse_absent_platforms()
+    free_memory_maps()
     import jax
 
-    from theory.programs import refuse_fork
-
-    refuse_fork()
     with jax.enable_x64(True):
         yield
+
+
+def free_memory_maps() -> None:
+    """Drop what JAX compiled where that takes half of the memory maps of a process, or more.
+
+    A program for a processor takes three maps for each of its kernels, up to a thousand in all.
+    Linux grants some 65,000, and the first beyond them would end the process.
+    """
+    try:
+        granted = int(MOST_MAPS.read_text())
+        with MAPS.open("rb") as lines:
+            taken = sum(1 for _ in lines)
+    except (OSError, ValueError):  # not Linux
+        return
+    if taken > granted / 2 and "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 def refuse_absent_platforms() -> None:

@@ -34,7 +34,6 @@ from sampler.token_network import (
     predict_split,
 )
 from theory.architecture import KNOWN, Architecture, HyperPriors
-from theory.programs import program
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ def refuse_space(space: str) -> None:
 NOT_OF_PRIOR = (LOG_LIKELIHOOD, LOG_PRIOR, PREDICTOR_VALIDATION, *PREDICTORS)
 
 
-@program
+@jax.jit
 def _observed_prior(keys, density: Density):
     def one(key):
         return density.observables(key, density.draw_prior(key))

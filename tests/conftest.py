@@ -54,6 +54,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_memory_maps():
+    """What earlier files compiled is dropped before it takes too many memory maps."""
+    importlib.import_module("sampler.numerics").free_memory_maps()
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A random generator with a fixed seed, new for every test."""

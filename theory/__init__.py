@@ -36,7 +36,6 @@ from importlib import import_module
 from types import ModuleType
 
 CONTENTS = {
-    "programs": "program",
     "architecture": "Architecture AttentionPaths",
     "activations": "activation pair_moment first_moment mean_slope",
     "path_kernels": "attended_inputs pair_matrices path_features path_kernels "

@@ -29,7 +29,6 @@ from theory.order_parameters import (
     overlap_curvature,
     overlap_jacobian,
 )
-from theory.programs import program
 
 
 def entropy_terms(
@@ -274,12 +273,12 @@ def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
     return entropy + scale * energy.of_layers(order_parameters.factors)
 
 
-_value_and_gradient = program(
+_value_and_gradient = jax.jit(
     jax.value_and_grad(_scaled_action), static_argnames=("heads", "outputs")
 )
 
 
-@program.of(static_argnames=("heads", "outputs"))
+@partial(jax.jit, static_argnames=("heads", "outputs"))
 def _linearised_gradient(point, *arrays, heads, outputs):
     """The derivative of the gradient as a linear function, with what it has of the point."""
     gradient = jax.grad(partial(_scaled_action, heads=heads, outputs=outputs))
@@ -287,4 +286,4 @@ def _linearised_gradient(point, *arrays, heads, outputs):
 
 
 # One compilation serves all points: linear functions differ in their arrays alone.
-_applied = program(lambda linear, vector: linear(vector))
+_applied = jax.jit(lambda linear, vector: linear(vector))

@@ -39,7 +39,6 @@ from theory.nonlinear_kernels import (
 )
 from theory.order_parameters import OrderParameters
 from theory.path_kernels import FeatureForm, KernelForm, PathKernels
-from theory.programs import program
 from theory.saddle_point import SaddlePoint, lowest_minimum
 
 # Up to this many coordinates the Hessian is formed, from products; above, these alone are used.
@@ -126,7 +125,7 @@ def kernels_by_heads(
     return Kernels(train, cross, prior)
 
 
-_assembled = program(lambda parts, factors: parts.kernel(factors))
+_assembled = jax.jit(lambda parts, factors: parts.kernel(factors))
 
 
 def kernel_parts(
@@ -136,7 +135,7 @@ def kernel_parts(
     return _kernel_parts(left, right, **problem.network)
 
 
-@program.of(static_argnames=("architecture", "values"))
+@partial(jax.jit, static_argnames=("architecture", "values"))
 def _kernel_parts(left, right, *, architecture, values):
     outputs = architecture.outputs
     described = partial(described_by_token, architecture=architecture, values=values)
@@ -153,7 +152,7 @@ def _kernel_parts(left, right, *, architecture, values):
     return KernelParts(FeatureForm(features, others), rests)
 
 
-@program.of(static_argnames=("architecture", "values"))
+@partial(jax.jit, static_argnames=("architecture", "values"))
 def _prior(test, factors, *, architecture, values):
     """K(x, x) [test · output] of every example."""
     features, *described = described_by_token(test, architecture, values)

@@ -21,7 +21,6 @@ from theory.path_kernels import (
     path_kernels,
     renormalised_features,
 )
-from theory.programs import program
 
 # Inverting a triangular matrix by a solve, and Lᵀ L by a full product, cost three times what they
 # must: both ignore the zeros. Halving the matrix leaves n³/3 products, nearly all of them in
@@ -116,7 +115,7 @@ class LabelEnergy:
         return value if self.residual is None else value + self.residual(self.temperature)
 
 
-@program
+@jax.jit
 def energy_value(energy: LabelEnergy, factor: Float[Array, "row rank"]) -> Float[Array, ""]:
     """E(F Fᵀ), compiled."""
     return energy(factor)

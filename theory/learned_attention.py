@@ -29,7 +29,6 @@ from theory.next_order import NextOrder, solve_next_order
 from theory.order_parameters import OrderParameters
 from theory.path_kernels import renormalised_features
 from theory.predictor import Predictor, predict
-from theory.programs import program
 from theory.saddle_point import SaddlePoint, solve_saddle_point
 
 Features = Float[Array | np.ndarray, "example path channel"]
@@ -192,4 +191,4 @@ def log_of_density(energy: float, count: int) -> float:
 
 
 # E and its derivative in the columns G, of which K = G Gᵀ.
-energy_and_slope = program(jax.value_and_grad(energy_of_columns))
+energy_and_slope = jax.jit(jax.value_and_grad(energy_of_columns))

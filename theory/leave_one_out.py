@@ -25,7 +25,6 @@ from jaxtyping import Array, Float
 from theory.energy import LabelEnergy, LearningProblem, feature_columns, inverse_of_lower
 from theory.order_parameters import overlap_jacobian
 from theory.path_kernels import path_features, renormalised_features
-from theory.programs import program
 from theory.saddle_point import SaddlePoint, hessian_of_action
 
 # Examples at a time, whose renormalised features and kernels take no more than this.
@@ -205,7 +204,7 @@ class LeftOutAtSaddle:
         return known - 2.0 * np.einsum("xk,kl,xl->x", along, self.inverse, along, optimize=True)
 
 
-@program
+@jax.jit
 def _with_slope(energy, rows, factor, features, labels):
     """Log densities ℓ_i and ∂ℓ_i/∂U_1 [example, row, row], all entries of U_1 free.
 
@@ -241,13 +240,13 @@ def _with_slope(energy, rows, factor, features, labels):
     return left_out.log_density, 0.5 * (slope + slope.swapaxes(1, 2))
 
 
-@program
+@jax.jit
 def _of_rows(energy, factor):
     whitening = inverse_of_lower(energy.noisy_kernel(factor).cholesky)
     return LeftOut.of_rows(whitening, energy.labels).log_density
 
 
-@program
+@jax.jit
 def _of_examples(energy, rows, factor, features, labels):
     whitening = inverse_of_lower(energy.noisy_kernel(factor).cholesky)
     return left_out_by_rows(energy, rows, factor, whitening, features, labels).log_density

@@ -26,7 +26,6 @@ from jaxtyping import Array, Float
 from theory.activations import first_moment, pair_moment
 from theory.architecture import Architecture, Values
 from theory.path_kernels import NoisyKernel, Readout, token_readout
-from theory.programs import program
 
 # Numbers of one size of array that are held at a time: pairs of examples are taken in batches.
 BATCH_NUMBERS = 2**16
@@ -199,7 +198,7 @@ def of_pairs(function: Callable, left: tuple, right: tuple | None, numbers: int)
     return jax.tree.map(placed, found)
 
 
-@program.of(static_argnames=("architecture", "values"))
+@partial(jax.jit, static_argnames=("architecture", "values"))
 def kernel_of_pairs(
     left: TokenExamples,
     right: TokenExamples | None,
@@ -249,7 +248,7 @@ class Kernels:
 jax.tree_util.register_dataclass(Kernels, ["train", "cross", "prior"], [])
 
 
-@program
+@jax.jit
 def _regression(kernels, labels, temperature):
     noisy = NoisyKernel.factorise(kernels.train, temperature)
     whitened = noisy.whiten(kernels.cross.T)

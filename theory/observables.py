@@ -2,12 +2,12 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from theory.architecture import AttentionPaths
-from theory.programs import program
 
 
 def accuracy(
@@ -90,7 +90,7 @@ def head_scores(
     return scores / np.nanmax(scores)
 
 
-@program
+@jax.jit
 def kernel_alignment(
     kernel: Float[Array, "n n"],
     labels: Float[Array, " n"],

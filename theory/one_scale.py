@@ -12,6 +12,7 @@ are linear or ReLU have K_q = (Π q_l) K. Source of the action: Li and Sompolins
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,6 @@ from theory.nonlinear_kernels import (
     NonlinearProblem,
     kernel_of_pairs,
 )
-from theory.programs import program
 from theory.saddle_point import (
     REMEDY,
     Descent,
@@ -122,7 +122,7 @@ def kernel_and_slopes(problem: NonlinearProblem) -> Callable[[Array], tuple[Arra
     return multiple
 
 
-@program.of(static_argnames=("architecture", "values"))
+@partial(jax.jit, static_argnames=("architecture", "values"))
 def _kernel_and_slopes(point, train, *, architecture, values):
     def kernel(at):
         scales = jnp.exp(at) * jnp.asarray(architecture.order_parameter_variances)
@@ -135,7 +135,7 @@ def _kernel_and_slopes(point, train, *, architecture, values):
     return kernels[0], slopes
 
 
-@program
+@jax.jit
 def _energy(kernel, slopes, labels, temperature):
     value, slope = jax.value_and_grad(energy_of_kernel)(kernel, labels, temperature)
     return value, jnp.einsum("xy,lxy->l", slope, slopes)

@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture
-from theory.programs import program
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=[])
@@ -74,7 +73,7 @@ class OrderParameters:
         return cls(tuple(jnp.asarray(deviation * np.eye(size)) for deviation, size in pairs))
 
 
-_overlaps = program(lambda factors: tuple(factor @ factor.T for factor in factors))
+_overlaps = jax.jit(lambda factors: tuple(factor @ factor.T for factor in factors))
 
 
 def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:

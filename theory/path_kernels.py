@@ -17,7 +17,6 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from theory.architecture import Architecture
 from theory.kernel_sizes import kernel_form_pays, row_blocks
-from theory.programs import program
 
 Readout = Literal["last", "first", "mean"]
 PullBack = Callable[[Float[Array, "_left _right"]], Float[Array, "_row _rank"]]
@@ -69,7 +68,7 @@ def pair_matrices(
     return products.reshape(attention.shape[0], -1, *attention.shape[2:])
 
 
-@program.of(static_argnames="readout")
+@partial(jax.jit, static_argnames="readout")
 def attended_inputs(
     inputs: Float[Array, "example token channel"],
     attention: tuple[Float[Array, "example _head token token"], ...],
@@ -272,7 +271,7 @@ def _block(features: Float[Array, "example path channel"], start: int, end: int)
 PathKernels = FeatureForm | KernelForm | SymmetricKernelForm
 
 
-@program
+@jax.jit
 def assembled_kernel(
     kernels: PathKernels, factor: Float[Array, "row rank"]
 ) -> Float[Array, "_left _right"]:
@@ -324,7 +323,7 @@ def path_kernels(
     return store_path_kernels(form, architecture.outputs) if stored else form
 
 
-@program.of(static_argnames="outputs")
+@partial(jax.jit, static_argnames="outputs")
 def store_path_kernels(form: FeatureForm, outputs: int) -> KernelForm | SymmetricKernelForm:
     """The stored form of given features; with one output half of the pairs is enough."""
     if form.right is None and outputs == 1:

@@ -22,7 +22,6 @@ from theory.path_kernels import (
     renormalised_features,
     summed_over_paths,
 )
-from theory.programs import program
 
 # What a chunk of test examples may take: any number of them is predicted in bounded memory, by
 # `predict` and at every draw of a chain.
@@ -195,14 +194,14 @@ def examples_at_a_time(predictor: Predictor, factor: Float[Array, "row rank"]) -
     return max(1, CHUNK_BYTES // (factor.dtype.itemsize * numbers))
 
 
-_gram = program(lambda features: jnp.einsum("xpi,xqi->xpq", features, features))
-_predict = program(lambda predictor, factor: predictor(factor))
-_predict_given = program(
+_gram = jax.jit(lambda features: jnp.einsum("xpi,xqi->xpq", features, features))
+_predict = jax.jit(lambda predictor, factor: predictor(factor))
+_predict_given = jax.jit(
     lambda predictor, whitening, factor: predictor.given(
         whitening, predictor.cross.kernel(factor), factor
     )
 )
-_whitening = program(lambda predictor, factor: predictor.whitening(factor))
+_whitening = jax.jit(lambda predictor, factor: predictor.whitening(factor))
 
 
 def learned_weights(

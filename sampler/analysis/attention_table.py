@@ -8,6 +8,7 @@ the labels, or else those that the task has a name for, in the place of its near
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -33,7 +34,6 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.recipes.task_section import UNIFORM
-from theory.programs import program
 
 # Of the examples that attention is measured on so many are stored; draws of all chains that are
 # measured; draws of each chain that are stored one by one, and among which the reference is looked
@@ -319,7 +319,7 @@ def single_draws(
     ]
 
 
-@program.of(static_argnames="numbers")
+@partial(jax.jit, static_argnames="numbers")
 def _matrices(attention, tokens, logits, numbers):
     """Matrices of these layers, [draw, example, head, key, query] each."""
 
@@ -329,7 +329,7 @@ def _matrices(attention, tokens, logits, numbers):
     return jax.lax.map(one, logits)
 
 
-@program.of(static_argnames="numbers")
+@partial(jax.jit, static_argnames="numbers")
 def _measures(attention, tokens, logits, references, numbers):
     def one(position):
         found = []
@@ -347,7 +347,7 @@ def _measures(attention, tokens, logits, references, numbers):
     return jax.lax.map(lambda of_chain: jax.lax.map(one, of_chain), logits)
 
 
-@program.of(static_argnames="numbers")
+@partial(jax.jit, static_argnames="numbers")
 def _moments(attention, tokens, logits, numbers, orders):
     def of_chain(given):
         count = len(given[1][0])

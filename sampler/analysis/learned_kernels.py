@@ -19,7 +19,6 @@ from sampler.analysis.validation import kept_draws
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
-from theory.programs import program
 
 MOST_SHOWN = 40
 
@@ -92,7 +91,7 @@ def overlaps_at(
     return overlaps * (variances[..., 0] / known[0])[..., None, None]
 
 
-@program
+@jax.jit
 def _kernels(examples, tokens, logits, overlaps):
     """K between examples and outputs, output fastest, [chain, draw, row, row]."""
 

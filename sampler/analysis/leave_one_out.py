@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,7 +40,6 @@ from theory.architecture import is_dense
 from theory.leave_one_out import left_out_by_rows
 from theory.path_kernels import path_features
 from theory.predictor import Predictor
-from theory.programs import program
 
 # Draws of all chains that are asked about examples which are too many for all draws.
 MOST_DRAWS = 400
@@ -223,7 +223,7 @@ def learning_arrays(problem: Problem) -> tuple:
     return learning.energy, learning.features, learning.architecture.variances[0]
 
 
-@program.of(static_argnames="of_one")
+@partial(jax.jit, static_argnames="of_one")
 def _of_block(known, learning, attended, labels, of_one):
     return jax.lax.map(lambda draw: of_one(draw, learning, attended, labels), known)
 

@@ -22,7 +22,6 @@ from sampler.posterior.density import energy_at, hyper_positions, input_scale
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes
-from theory.programs import program
 
 SCORES = ("log_predictive_density", "accuracy", "squared_error")
 # Each draw costs one solution of the training kernel; the errors say whether more are needed.
@@ -180,7 +179,7 @@ def validation_table(
     return label(xr.Dataset(columns), problem).assign_coords(draw=chosen)
 
 
-@program
+@jax.jit
 def _predict_each(predictor: Predictor, factors, positions):
     def one(draw):
         factor, position = draw

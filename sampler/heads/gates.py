@@ -20,7 +20,6 @@ from sampler.token_network import READ
 from sampler.transformer.chosen_layers import EVERY_LAYER, ChosenLayers
 from sampler.transformer.model import FrozenNetwork
 from theory.architecture import all_heads
-from theory.programs import program
 
 Head = tuple[int, int]  # layer and head, counted from 0
 # What a closed gate lets through: nothing, or the mean over examples, token by token.
@@ -196,7 +195,7 @@ class GatedNetwork:
                        replacement == "mean", self.network.readout)  # fmt: skip
 
 
-@program.of(static_argnames=("use_mean", "readout"))
+@partial(jax.jit, static_argnames=("use_mean", "readout"))
 def gated_forward(
     weights: dict[str, Array],
     inputs: Float[Array, "example token channel"],

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
-from sampler.compiled import keep_programs
+from sampler.compiled import cache_programs
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, log_concerns, report, start_run, work
-from sampler.numerics import float64, silence_compiler, use_one_blas_thread
+from sampler.numerics import float64, free_memory_maps, silence_compiler, use_one_blas_thread
 from sampler.presentation.telling import by_itself, tell
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
@@ -173,6 +173,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
             interruption.leave_if_asked(f"everything before {point.label}")
             tell(f"\n{plan.recipe.name}, {point.label}")
             LOG.info("point %s", point.label)
+            free_memory_maps()
             run = replace(runs[point.label], point=point)
             if not shares_data(point.recipe, plan.recipe):
                 run = plan_run(command, point, make_labelled_task(point.recipe))
@@ -309,7 +310,7 @@ def run_point(
     process at a time. Raises RequeueError when the interruption asks to stop.
     """
     use_one_blas_thread()
-    keep_programs()
+    cache_programs()
     silence_compiler()
     return start_run(command, point, interruption, sole_owner)
 

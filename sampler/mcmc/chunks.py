@@ -22,7 +22,6 @@ from jaxtyping import Int
 from sampler.devices import devices_for, for_every_chain
 from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
 from sampler.posterior.density import Density
-from theory.programs import program
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
 CHUNK_DRAWS = 64
@@ -205,7 +204,7 @@ def sample_in_chunks(
             started = time.perf_counter()
             length = min(length, end - done)
             state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
-            known = advance.compilations
+            known = advance._cache_size()
             with _partitioned(mesh):
                 state, observables, statistics = advance(
                     steps, capacity, mesh, state, chain_keys, done, length, density
@@ -219,14 +218,14 @@ def sample_in_chunks(
                 kept = completed(observables, numbers, chain_keys, density, mesh, rows)
             statistics = _by_chain(statistics, length)
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
-            compiled = thinning not in begun and advance.compilations > known
+            compiled = thinning not in begun and advance._cache_size() > known
             begun.add(thinning)
             seconds = time.perf_counter() - started
             on_chunk(Chunk(phase, done, total, kept, statistics, seconds, compiled, state))
             length = _next_length(length, seconds, capacity)
 
 
-@program.of(static_argnames=("chain", "chains"))
+@partial(jax.jit, static_argnames=("chain", "chains"))
 def start_chains(chain: Chain, chains: int, key, density: Density):
     """Return the shared state before the first step, and the states along a leading chain axis."""
     chain_key, start_key = jax.random.split(key)
@@ -289,7 +288,7 @@ def completed(
     return {name: np.concatenate([b[name] for b in blocks], axis=1) for name in blocks[0]}
 
 
-@program.of(static_argnames="mesh")
+@partial(jax.jit, static_argnames="mesh")
 def _completed(seen, numbers, length, chain_keys, density: Density, mesh: Mesh):
     """Observables [row, chain, …] of rows of draws, of which the numbers are given.
 
@@ -342,7 +341,7 @@ class Steps:
     axes: tuple[str, ...] = (CHAIN,)
 
 
-@program.of(static_argnames=("steps", "capacity", "mesh"))
+@partial(jax.jit, static_argnames=("steps", "capacity", "mesh"))
 def advance(
     steps: Steps, capacity: int, mesh: Mesh, state, chain_keys, first, length, density: Density
 ):
@@ -377,7 +376,7 @@ def _advance(steps: Steps, capacity: int, state, chain_keys, first, length, dens
     return state, observables, statistics
 
 
-@program.of(static_argnames="steps")
+@partial(jax.jit, static_argnames="steps")
 def _rows(steps: Steps, state, chain_keys, first, density: Density):
     """Observables and statistics of one kept step, of which only the shapes are asked for."""
     return _kept_step(steps, state, chain_keys, first, density)[1:]

@@ -29,7 +29,6 @@ from numpyro.infer.hmc_util import dual_averaging
 
 from sampler.mcmc.algorithm import Chain
 from sampler.posterior.density import Density, LogDensity
-from theory.programs import program
 
 # A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
 ANGLES = (0.35 * math.pi, 0.65 * math.pi)
@@ -314,7 +313,7 @@ def rounding_of(single: Density) -> float:
     return float(found.max()) if np.isfinite(found).all() else math.inf
 
 
-@program
+@jax.jit
 def _rounding_at_starts(keys, single: Density):
     fitted, exact = Gaussian.fitted(single), replace(single, single=None)
 

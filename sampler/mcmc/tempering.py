@@ -32,7 +32,6 @@ from sampler.mcmc.split_hmc import ANGLES, Gaussian, moved, value_and_slope
 from sampler.posterior.density import Density, Position
 from sampler.posterior.importance import effective_draws, normalised_weights, systematic_resampling
 from sampler.posterior.modes import StartLaw
-from theory.programs import program
 
 # The next λ leaves this share of the particles as their effective number.
 EFFECTIVE_SHARE = 0.5
@@ -312,7 +311,7 @@ def of_particles(function: Callable, *by_particle):
     return jax.lax.map(lambda arguments: function(*arguments), by_particle, batch_size=together)
 
 
-@program
+@jax.jit
 def _states(keys, z, tempered: TemperedDensity):
     def one(key, z):
         lp, slope = value_and_slope(tempered, z)
@@ -321,7 +320,7 @@ def _states(keys, z, tempered: TemperedDensity):
     return of_particles(one, keys, z)
 
 
-@program
+@jax.jit
 def _moved(states, gaussian: Gaussian, step, steps, tempered: TemperedDensity):
     """States after a trajectory of each, and its acceptance probability."""
 
@@ -341,7 +340,7 @@ def weighed(
     return log_p, np.where(np.isnan(ratio) | np.isposinf(ratio), -np.inf, ratio)
 
 
-@program
+@jax.jit
 def _weighed(points, density: Density, start: StartLaw):
     def one(point):
         position = density.coordinates.unflatten(point)

@@ -23,7 +23,6 @@ from numpyro.infer.util import compute_log_probs, log_density
 
 from theory.architecture import HESSIAN_COORDINATES, HyperPriors
 from theory.energy import LabelEnergy
-from theory.programs import program
 
 Position = Mapping[str, Array]
 
@@ -307,7 +306,7 @@ class Density:
         return jax.value_and_grad(self.log_density)(dict(position))
 
 
-@program.of(static_argnames="together")
+@partial(jax.jit, static_argnames="together")
 def observables_at(keys, points: Float[Array, "draw coordinate"], density: Density, together):
     """The observables of flattened positions, `together` of them at a time."""
 

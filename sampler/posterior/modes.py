@@ -18,7 +18,6 @@ from numpyro import distributions as dist
 
 from sampler.devices import side_by_side
 from sampler.posterior.density import Coordinates, Density, drawn_sites
-from theory.programs import program
 
 Numbers = Array | np.ndarray
 # Descents: from the mean of the prior, from the mode where the density knows one, from so many
@@ -169,7 +168,7 @@ def prior_points(
     return np.concatenate(blocks)[:count]
 
 
-@program
+@jax.jit
 def _prior_points(keys, priors):
     coordinates = Coordinates.of(priors)
     return jax.vmap(lambda key: coordinates.flatten(drawn_sites(key, priors)))(keys)
@@ -317,7 +316,7 @@ def _negative(density: Density, point, scale):
     return lambda z: -density.log_density(density.coordinates.unflatten(point + scale * z))
 
 
-@program
+@jax.jit
 def _log_likelihoods(points, density: Density):
     def one(point):
         position = density.coordinates.unflatten(point)
@@ -326,12 +325,12 @@ def _log_likelihoods(points, density: Density):
     return jax.lax.map(one, points, batch_size=side_by_side(DRAWN_TOGETHER))
 
 
-@program
+@jax.jit
 def _value_and_slope(z, centre, scale, density: Density):
     return jax.value_and_grad(_negative(density, centre, scale))(z)
 
 
-@program
+@jax.jit
 def _curvature(point, scale, density: Density):
     """Hessian of −ln p(x, y) in units of the prior."""
     slope = jax.grad(_negative(density, point, scale))
@@ -339,7 +338,7 @@ def _curvature(point, scale, density: Density):
     return jax.lax.map(lambda v: jax.jvp(slope, (here,), (v,))[1], jnp.eye(len(point)))
 
 
-@program
+@jax.jit
 def _diagonal(point, scale, probes, density: Density):
     """Estimate of the diagonal of the same Hessian H: mean of v · H v over random signs v."""
     slope = jax.grad(_negative(density, point, scale))

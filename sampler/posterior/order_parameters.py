@@ -43,7 +43,6 @@ from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
 from theory.fluctuations import LogPosterior
 from theory.kernel_sizes import stored_numbers
 from theory.path_kernels import FeatureForm, store_path_kernels
-from theory.programs import program
 from theory.saddle_point import dense_direction, descend, truncated_direction
 
 # The Hessian is formed by its formula where that holds no more numbers than this at a time, else
@@ -252,12 +251,12 @@ class OrderParameterPosterior:
         label_energy = energy_at(self.energy, position)(factor)
         return 0.5 * label_energy - log_prior(position, self.chain, self.hyper_priors)
 
-    @program
+    @jax.jit
     def value_and_gradient(self, point):
         """−ln p(x, y), but for the constant of the likelihood, and its gradient."""
         return jax.value_and_grad(self._negative_log_density)(point)
 
-    @program
+    @jax.jit
     def curvature_along(self, point, vector):
         """Hessian of −ln p(x, y) times a vector."""
         gradient = jax.grad(self._negative_log_density)
@@ -270,7 +269,7 @@ class OrderParameterPosterior:
         columns = [self.curvature_along(point, direction) for direction in np.eye(len(point))]
         return jnp.stack(columns)
 
-    @program
+    @jax.jit
     def _curvature_by_formula(self, point):
         unflatten = self.coordinates.unflatten
 
@@ -301,7 +300,7 @@ class OrderParameterPosterior:
         batch = self.default_batch if batch_size is None else batch_size
         return in_blocks(partial(self.batched_log_densities, batch=batch), points, batch)
 
-    @program.of(static_argnames="batch")
+    @partial(jax.jit, static_argnames="batch")
     def batched_log_densities(self, points, *, batch: int):
         """ln p(x, y) of all points, compiled, so many kernels at a time."""
 

@@ -1,5 +1,7 @@
 """Draws without data: order parameters, what has a prior itself, and labels of the examples."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,6 @@ from theory.architecture import Architecture, HyperPriors
 from theory.bartlett import bartlett_shapes, link_scales
 from theory.energy import LearningProblem
 from theory.path_kernels import path_features
-from theory.programs import program
 
 PRIOR_STREAM = 3
 
@@ -98,7 +99,7 @@ def order_parameter_draws(
     return found | {"posterior_predictive": (outputs + noise).astype(np.float32)}
 
 
-@program.of(static_argnames=("architecture", "hyper_priors"))
+@partial(jax.jit, static_argnames=("architecture", "hyper_priors"))
 def _of_weights(
     keys,
     variances: Float[Array, " layer"],

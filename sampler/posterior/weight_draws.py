@@ -29,7 +29,6 @@ from sampler.posterior.weights import draw_input_weights, orthonormal_rows, stan
 from theory.architecture import Architecture
 from theory.bartlett import WishartChain, chain_factors, link_scales
 from theory.energy import LabelEnergy, LearningProblem
-from theory.programs import program
 
 MEMORY_LIMIT = 2 * 2**30
 # Draws are made side by side while their arrays fit into this many bytes.
@@ -164,7 +163,7 @@ def batch_size(
     return side_by_side(int(max(1, min(total, BATCH_BYTES // (item * numbers)))))
 
 
-@program.of(static_argnames=("architecture", "batch"))
+@partial(jax.jit, static_argnames=("architecture", "batch"))
 def _draw_all(seed, index, positions, examples, chain, architecture, batch):
     """`draw_weights` of every row of `positions`: the one place where draws are batched."""
     base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)

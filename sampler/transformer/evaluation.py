@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import getitem
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -37,7 +38,6 @@ from sampler.transformer.matrices import MatrixSplits, MatrixTokens, draw_matric
 from sampler.transformer.model import TrainedModel
 from sampler.transformer.network import network_of, transformer_outputs
 from theory.observables import binomial_error, correct, correct_by_group
-from theory.programs import program
 
 # First entries of the spawn keys: no two purposes share random numbers.
 PARAMETERS, EMBEDDING, EPISODES, CHOICE, EVALUATION = range(5)
@@ -273,7 +273,7 @@ def learning_data(
     return KINDS[type(splits)](recipe, splits)
 
 
-@program.of(static_argnames=("gather", "variants", "network"))
+@partial(jax.jit, static_argnames=("gather", "variants", "network"))
 def _predict(parameters, arrays, places, gather, variants, network):
     return transformer_outputs(parameters, gather(*arrays, *places), variants, network)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from sampler.transformer.evaluation import (
 )
 from sampler.transformer.model import TransformerShape, draw_parameters
 from sampler.transformer.network import squared_error, token_network
-from theory.programs import program
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
@@ -160,7 +160,7 @@ def make_step(
     return advance
 
 
-@program.of(static_argnames=("optimiser", "gather", "variants", "network"))
+@partial(jax.jit, static_argnames=("optimiser", "gather", "variants", "network"))
 def _step(parameters, state, arrays, places, targets, *, optimiser, gather, variants, network):
     """One step of an optimiser → parameters, its state, and the loss before."""
     learned = gather(*arrays, *places), targets, variants, network

@@ -4,6 +4,9 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from sampler import numerics
@@ -28,6 +31,30 @@ for seed in range(40):
 def test_independent_triangular_solves_of_one_function_end():
     """With jaxlib 0.10.0 to 0.11.0 on two cores they wait for each other within seconds."""
     subprocess.run([sys.executable, "-c", MANY_SOLVES], check=True, timeout=240)
+
+
+@pytest.mark.heavy
+def test_compiled_programs_are_dropped_where_memory_maps_run_short(tmp_path, monkeypatch):
+    granted = tmp_path / "granted"
+    monkeypatch.setattr(numerics, "MOST_MAPS", granted)
+    factorise = jax.jit(lambda matrix: jnp.sort(jnp.linalg.cholesky(matrix @ matrix.T).ravel()))
+
+    def taken() -> int:
+        return len(numerics.MAPS.read_text().splitlines())
+
+    numerics.free_memory_maps()
+    jax.clear_caches()
+    before = taken()
+    for size in range(2, 22):
+        factorise(np.eye(size))
+    after = taken()
+    assert after > before + 20
+    granted.write_text(str(3 * after))
+    numerics.free_memory_maps()
+    assert taken() >= after
+    granted.write_text(str(after))
+    numerics.free_memory_maps()
+    assert taken() < before + (after - before) / 2
 
 
 @pytest.mark.heavy

@@ -28,7 +28,7 @@ from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, command, settings, stored_arrays
 from tests.problems import random_problem
-from theory import Architecture, programs
+from theory import Architecture
 
 ARCHITECTURE = Architecture((1, 2), (2, 3, 2), (1.1, 0.8, 1.2, 0.9), channels=3)
 # Static trajectories compile much faster than NUTS, and chunks do not know the difference.
@@ -255,23 +255,6 @@ def standard_gaussian() -> Density:
         observe=lambda key, position: {"x": position["x"]},
         observed=(),
     )
-
-
-@pytest.mark.heavy
-def test_programs_for_earlier_models_are_given_up(monkeypatch):
-    monkeypatch.setattr(programs.program, "_kept", type(programs.program._kept)())
-    monkeypatch.setattr(programs, "most_mappings", lambda: 10_000)  # of which a tenth is used
-    known, models = chunks.advance.compilations, 9
-    for _ in range(models):
-        # Another function as model: nothing that was compiled before serves it.
-        sampled(standard_gaussian(), replace(SETTINGS, warmup=0, draws=2), UnstableSteps())
-    assert chunks.advance.compilations >= known + models
-    kept = programs.program._kept
-    of_chains = [one.mappings for key, one in kept.items() if key[0] is chunks.advance]
-    assert 1 <= len(of_chains) < models
-    assert min(of_chains) > 3
-    newest = list(kept.values())[-1].mappings
-    assert sum(one.mappings for one in kept.values()) <= max(1000, newest)
 
 
 @pytest.mark.heavy
