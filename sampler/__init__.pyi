@@ -32,7 +32,6 @@ from sampler.tasks.export import export_attention as export_attention
 from sampler.presentation.summary import Comparison as Comparison
 from sampler.presentation.models import Models as Models
 from sampler.errors import InputError as InputError, DataWarning as DataWarning
-from sampler.compiled import keep_programs as keep_programs
 
 def markov_chain_task(
     *, heads: Sequence[Sequence[str]] = (('good', 'random'), ('uniform', 'random')),
@@ -159,18 +158,14 @@ def solve(
 def sample(
     task: ChosenTask, network: ChosenNetwork, *,
     space: Literal['auto', 'order_parameters', 'hidden_weights', 'weights', 'attention'] = 'auto',
-    algorithm: str = 'auto', chains: int = 4, superchains: int = 0, warmup: int | None = None,
+    algorithm: str = 'auto', chains: int = 4, warmup: int | None = None,
     until: Literal['trusted', 'draws'] | None = None,
     draws: int | Mapping[Literal['order_parameters', 'hidden_weights', 'weights', 'attention'], int] | None = None,
     max_draws: int = 20000, max_minutes: float = 60.0, thinning: int = 1, seed: int = 0,
     precision: Literal['float64', 'float32'] = 'float64', weight_draws: int = 0,
     keep_weights: bool = False, evidence: bool = False, particles: int = 512, repetitions: int = 4,
     max_repetitions: int = 32, leapfrog_steps: int = 64, max_tree_depth: int = 10,
-    target_acceptance: float | None = None,
-    gradient_precision: Literal['auto', 'float64', 'float32'] = 'auto',
-    layout: Literal['auto', 'one_by_one', 'side_by_side'] = 'auto',
-    batch_megabytes: float | None = None, devices: int | None = None, attention_theories: int = 128,
-    start_from: str | Path | None = None, progress: bool = True,
+    target_acceptance: float | None = None, attention_theories: int = 128, progress: bool = True,
 ) -> xr.DataTree:
     """Draw from the exact posterior, in the layout that ArviZ reads."""
 

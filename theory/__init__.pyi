@@ -1,6 +1,5 @@
 # Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
 
-from theory.programs import program as program
 from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
 from theory.activations import (
     activation as activation, pair_moment as pair_moment, first_moment as first_moment,

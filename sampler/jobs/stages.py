@@ -28,7 +28,6 @@ from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.value_theories import value_theories
-from sampler.devices import in_layout
 from sampler.errors import InputError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
@@ -187,7 +186,7 @@ def draw_posterior(
     started = time.perf_counter()
     collected = DrawCollector()
     weights = None
-    with jax.enable_x64(settings.precision == "float64"), in_layout(**settings.chosen_layout):
+    with jax.enable_x64(settings.precision == "float64"):
         drawn = draw_collected(problem, settings, collected, keeper, show)
         return_free_memory()
         if settings.weight_draws:
@@ -390,7 +389,7 @@ def evidence_of_draws(
     problem: Problem, density: Density, draws: dict, settings: SamplerSection
 ) -> BridgeEvidence:
     """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
-    with jax.enable_x64(True), in_layout(**settings.chosen_layout):
+    with jax.enable_x64(True):
         if settings.precision != "float64":
             density = problem.density(settings.space, "float64", False)
         positions = stored_positions(draws, problem.learning)

@@ -22,7 +22,7 @@ from jax.scipy.special import digamma, gammaln, polygamma
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.devices import layout
+from sampler.devices import batch_bytes
 from sampler.posterior.density import (
     TEMPERATURE,
     Coordinates,
@@ -313,13 +313,13 @@ class OrderParameterPosterior:
 
     @property
     def default_batch(self) -> int:
-        """As many draws as keep their kernels, factors and features within the bytes of the layout.
+        """As many draws as keep their kernels, factors and features within the bytes of a batch.
 
         Stored path kernels are read once per batch, so a batch is at least as large as they are.
         """
         size = self.energy.labels.size
         numbers = 2 * size**2
-        limit = layout().batch_bytes
+        limit = batch_bytes()
         if isinstance(self.energy.kernels, FeatureForm):
             numbers += size * self.rows * self.features.shape[2]
         else:

@@ -96,14 +96,6 @@ class SamplerSection(Section):
     target_acceptance: Fraction | None = None
     """Mean acceptance that step sizes are adapted to; by default the algorithm's own, and 0.8 for
     "split_hmc" of a network outside the theory."""
-    layout: Literal["auto", "one_by_one", "side_by_side"] = "auto"
-    """Chains, draws and particles one by one, or many in one batch; "auto": one by one on a
-    processor, side by side elsewhere."""
-    batch_megabytes: Positive | None = None
-    """Memory for the matrices of importance draws of one batch; by default 4 on a processor, 1024
-    elsewhere."""
-    devices: Count | None = None
-    """Devices at most that chains are divided over evenly; by default all that divide them."""
     largest_width: Annotated[dict[Space, Count], Mark.NOT_IN_PYTHON] = Field(default_factory=dict)
     """By space: wider points of a sweep are theory only."""
     at_widths: Annotated[tuple[Count, ...] | None, Mark.NOT_IN_PYTHON] = None
@@ -122,16 +114,6 @@ class SamplerSection(Section):
     def warmup_steps(self) -> int:
         """Warm-up steps in force: those asked for or planned, or as many as any algorithm needs."""
         return DEFAULT_WARMUP[self.space] if self.warmup is None else self.warmup
-
-    @property
-    def chosen_layout(self) -> dict[str, Any]:
-        """Layout on the device as the settings say it; None: as the kind of device has it."""
-        batch = self.batch_megabytes
-        return {
-            "side_by_side": None if self.layout == AUTO else self.layout == "side_by_side",
-            "batch_bytes": None if batch is None else int(batch * 2**20),
-            "most_devices": self.devices,
-        }
 
     @property
     def repeated(self) -> bool:

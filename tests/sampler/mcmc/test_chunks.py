@@ -16,7 +16,7 @@ import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
 from pydantic import ValidationError
 
-from sampler.devices import in_layout, layout
+from sampler import devices
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc import chunks
 from sampler.mcmc.algorithm import ChainSettings, algorithm_named
@@ -129,10 +129,14 @@ def test_chains_are_those_of_numpyro(algorithm, space, default_run):
 
 
 @pytest.mark.heavy
-def test_chains_side_by_side_are_those_one_after_the_other(space, default_run):
+def test_chains_side_by_side_are_those_one_after_the_other(space, default_run, monkeypatch):
     """As on a GPU, and as on a processor."""
-    with in_layout(side_by_side=not layout().side_by_side):
+    as_here = devices.on_accelerator()
+    jax.clear_caches()
+    with monkeypatch.context() as patch:
+        patch.setattr(devices, "on_accelerator", lambda: not as_here)
         together = sampled(space, SETTINGS)
+    jax.clear_caches()
     assert together.chunks[0].compiled
     np.testing.assert_array_equal(together.statistics["n_steps"], default_run.statistics["n_steps"])
     for name, values in default_run.draws.items():
@@ -315,10 +319,10 @@ SHORT = ("sampler.warmup=10", "sampler.draws=10", "sampler.max_tree_depth=4")
 
 
 @pytest.mark.parametrize(
-    ("chains", "devices", "used"), [(4, 1, 1), (4, 2, 2), (4, 3, 2), (3, 2, 1), (6, 4, 3)]
+    ("chains", "count", "used"), [(4, 1, 1), (4, 2, 2), (4, 3, 2), (3, 2, 1), (6, 4, 3)]
 )
-def test_every_device_has_as_many_chains(monkeypatch, chains, devices, used):
-    monkeypatch.setattr(jax, "devices", lambda: list(range(devices)))
+def test_every_device_has_as_many_chains(monkeypatch, chains, count, used):
+    monkeypatch.setattr(jax, "devices", lambda: list(range(count)))
     assert len(devices_for(chains)) == used
 
 
