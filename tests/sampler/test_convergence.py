@@ -61,13 +61,6 @@ def test_every_element_has_the_number_of_arviz(name, shape, rng):
     np.testing.assert_allclose(received, expected, rtol=1e-10)
 
 
-def test_blocks_change_nothing(rng, monkeypatch):
-    draws = varied(rng, (4, 50))
-    whole = convergence.bulk_ess(draws)
-    monkeypatch.setattr(convergence, "TOGETHER", 600)  # three elements
-    np.testing.assert_array_equal(convergence.bulk_ess(draws), whole)
-
-
 @pytest.mark.parametrize("name", sorted(OF_ARVIZ))
 def test_what_cannot_be_judged_is_not_a_number_and_spoils_no_neighbour(name, rng):
     draws = rng.standard_normal((4, 100, 3))
@@ -77,17 +70,6 @@ def test_what_cannot_be_judged_is_not_a_number_and_spoils_no_neighbour(name, rng
     np.testing.assert_array_equal(received[[0, 2]], expected[[0, 2]])
     assert np.isnan(received[1])
     assert np.isnan(RECEIVED[name](draws[:, :3])).all()
-
-
-def test_one_number_alone_is_the_one_found_with_the_others(rng):
-    draws = varied(rng, (4, 100))
-    _, bulk, tail = convergence.rank_diagnostics(draws)
-    np.testing.assert_array_equal(convergence.bulk_ess(draws), bulk)
-    np.testing.assert_array_equal(convergence.tail_ess(draws), tail)
-
-
-def test_a_constant_counts_in_full():
-    assert convergence.mean_ess(np.full((4, 100), 2.5)) == 400
 
 
 def test_shares_between_repetitions_are_those_of_their_means(rng):

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.network import network_outputs, overlaps, path_weights
+from sampler.network import network_outputs, overlaps
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
@@ -53,18 +53,3 @@ def test_overlaps_are_products_of_the_readout_carried_down_every_path(name, rng)
         assert_equal_to_rounding(
             received[layer - 1], expected, operations=2 * sum(arch.widths), what=f"U_{layer}"
         )
-
-
-def test_path_weights_have_one_row_per_path_and_one_column_per_unit():
-    arch = ARCHITECTURES["three layers, two outputs"]
-    weights = as_jax(random_weights(arch, np.random.default_rng(0)))
-    shapes = [rows.shape for rows in path_weights(weights, arch)]
-    assert shapes == list(zip(arch.order_parameter_sizes, arch.widths, strict=True))
-
-
-def test_single_precision_stays_single(rng):
-    arch = ARCHITECTURES["two layers, three outputs"]
-    weights = as_jax(random_weights(arch, rng), jnp.float32)
-    attended = jnp.asarray(random_network_data(arch, rng).attended, jnp.float32)
-    assert network_outputs(weights, attended, arch).dtype == jnp.float32
-    assert {overlap.dtype for overlap in overlaps(weights, arch)} == {jnp.dtype(jnp.float32)}

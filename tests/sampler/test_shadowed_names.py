@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError, refuse_another_theory
+from sampler.errors import ExitCode, InputError
 from sampler.jobs.engines import write_slurm_array
 from sampler.jobs.plan import Point
 from sampler.recipes.recipe import load_recipe
@@ -63,10 +63,6 @@ def test_it_is_named_in_python_as_well(folder):
     (folder / "sampler.py").unlink()
     done = python(folder, "-c", "import sampler; sampler.solve")
     assert done.stderr.splitlines()[-1].endswith(HIDES)
-
-
-def test_the_package_itself_is_no_other():
-    refuse_another_theory()
 
 
 def write(folder, **files: str):

@@ -212,18 +212,6 @@ def test_a_sweep_has_a_teacher_at_every_point_and_python_has_the_same(tmp_path):
         sampler.teacher_of(own, network)
 
 
-def test_arrays_in_memory_may_be_taught():
-    rng = np.random.default_rng(0)
-    arrays = {"attended_train": rng.standard_normal((6, 2, 3)), "labels_train": np.ones((6, 2))}
-    arrays["attended_test"] = rng.standard_normal((4, 2, 3))
-    task = sampler.arrays_task(**arrays, heads=[2], labels="teacher", teacher_seed=4)
-    teacher = sampler.teacher_of(task, sampler.make_network(widths=5, temperature=0.1))
-    assert teacher["predictor_test"].shape == (4, 2)
-    assert teacher["order_parameter"].shape == (4, 4)
-    theory = sampler.solve(task, sampler.make_network(widths=5, temperature=0.1))
-    assert np.isfinite(theory["predictor_mean"]).all()
-
-
 # --- Nishimori's identity
 
 

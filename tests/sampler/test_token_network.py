@@ -178,20 +178,3 @@ def prior_outputs(network, data, rng, draws=40_000, **fixed):
         weights[name] = jnp.broadcast_to(jnp.asarray(values), (draws, *values.shape))
     outputs = jax.jit(jax.vmap(lambda w: predict_tokens(w, *arrays_of(data), network)))(weights)
     return np.asarray(outputs)[:, 0]
-
-
-@pytest.mark.parametrize(
-    "hypernetworks", [(), (True, True), (True,), (False,)], ids=["none", "four", "unequal", "one"]
-)
-def test_hypernetworks_must_fit_the_heads(hypernetworks):
-    with pytest.raises(ValueError, match="must give heads"):
-        network_of(ARCHITECTURES["two layers"], hypernetworks)
-
-
-def test_single_precision_stays_single(rng):
-    arch, hypernetworks = PAIRED["one pair"]
-    network = network_of(arch, hypernetworks, "relu", norm="after")
-    data = data_of(network, rng)
-    weights = {k: jnp.asarray(v, jnp.float32) for k, v in random_weights(arch, rng).items()}
-    arrays = arrays_of(data, jnp.float32)
-    assert jax.eval_shape(compiled(network), weights, *arrays).dtype == jnp.float32

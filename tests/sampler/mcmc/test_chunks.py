@@ -14,17 +14,15 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
-from pydantic import ValidationError
 
 from sampler import devices
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ExitCode
 from sampler.mcmc import chunks
-from sampler.mcmc.algorithm import ChainSettings, algorithm_named
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import devices_for, sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, StaticHmc
 from sampler.posterior.density import Density
 from sampler.posterior.spaces import weight_density
-from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, command, settings, stored_arrays
 from tests.problems import random_problem
@@ -186,28 +184,6 @@ def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
     np.testing.assert_array_equal(last, default_run.draws["noise"][:, -last.shape[1] :])
 
 
-def test_a_chunk_holds_what_its_draws_are_completed_by(monkeypatch):
-    """In bytes: what is seen of two chains at once, and all that is known of them in the end."""
-    density, keys = standard_gaussian(), jax.random.split(jax.random.key(0), 2)
-    seen = {"x": jax.ShapeDtypeStruct((2, 2), np.dtype(float))}
-    larger = replace(density, complete=lambda key, seen: {"y": jnp.zeros(100)})
-    mesh = chunks.chain_mesh(1)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 7 * 8 * 2 * (2 + 2 + 100))
-    assert chunks._capacity(seen, keys, density, mesh) == chunks.CHUNK_DRAWS
-    assert chunks._capacity(seen, keys, larger, mesh) == 7
-
-
-def test_every_draw_is_completed_with_the_key_of_its_chain_and_number():
-    drawn = {"complete": lambda key, seen: {"noise": jax.random.normal(key)}}
-    keys, numbers = jax.random.split(jax.random.key(3), 3), np.arange(5, 10, dtype=np.int32)
-    found = chunks.completed(
-        {"x": np.zeros((5, 3, 2))}, numbers, keys, replace(standard_gaussian(), **drawn),
-        chunks.chain_mesh(1), 2,
-    )  # fmt: skip
-    expected = [[jax.random.normal(jax.random.fold_in(k, n)) for n in numbers] for k in keys]
-    np.testing.assert_array_equal(found["noise"], expected)
-
-
 def check_phases(received):
     """Chunks count up to the end of each phase, and only the first one compiles."""
     for phase, total in (("warmup", SETTINGS.warmup), ("draws", SETTINGS.draws)):
@@ -304,14 +280,6 @@ def test_a_setting_that_cannot_be_used_is_named(setting, value, message, without
     of = next(one for one in (SETTINGS, TREES, STATIC) if hasattr(one, setting))
     with pytest.raises(ValueError, match=message):
         replace(of, **{setting: value})
-
-
-def test_an_algorithm_that_is_not_registered_is_refused_with_those_that_are():
-    with pytest.raises(InputError, match="'gibbs': is not registered; there are nuts, hmc, spl"):
-        algorithm_named("gibbs", {})
-    known = "use 'auto', 'nuts', 'hmc', 'split_hmc', 'importance' or 'tempered'"
-    with pytest.raises(ValidationError, match=known):
-        SamplerSection(algorithm="gibbs")
 
 
 DIVIDED = "--xla_force_host_platform_device_count={count}"

@@ -90,22 +90,3 @@ def test_one_compilation_serves_all_temperatures_and_variances_of_weights(space,
     _, others = work(space, algorithm, WIDE, OTHERS, 0.2)
     assert compiled == []
     assert np.all(draws != others)
-
-
-@pytest.mark.heavy
-def test_one_compilation_serves_sampled_temperatures_and_variances(compiled):
-    algorithm = ALGORITHMS["hmc"]
-    work("order_parameters", algorithm, WIDE, VARIANCES, 0.3, spread=0.5)
-    compiled.clear()
-    work("order_parameters", algorithm, WIDER, OTHERS, 0.2, spread=0.5)
-    assert compiled == []
-
-
-@pytest.mark.heavy
-def test_another_model_is_compiled_anew(compiled):
-    """A layer narrower than its order parameter has fewer coordinates."""
-    algorithm = ALGORITHMS["hmc"]
-    work("order_parameters", algorithm, WIDE, VARIANCES, 0.3)
-    compiled.clear()
-    work("order_parameters", algorithm, (2, 8, 9), VARIANCES, 0.3)
-    assert "jit(advance)" in compiled

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose
-from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts, bfmi_of
+from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts
 from sampler.mcmc.tempered import TEMPERED
 from tests.small import LONG, autoregressive, healthy_statistics
 
@@ -43,12 +43,10 @@ def test_independent_draws_pass(rng):
     assert received.numbers["sync_efficiency"] == 1.0
 
 
-@pytest.mark.parametrize("name", ["order_parameter", "predictor", "log_posterior"])
-def test_a_frozen_chain_fails(name, rng):
+def test_a_frozen_chain_fails(rng):
     draws, statistics = healthy(rng)
-    values = statistics["lp"] if name == "log_posterior" else draws[name]
-    values[2] = values[2, 0]
-    only_reason(diagnose(draws, statistics, NUTS), f"{name}: chain 2 is frozen")
+    draws["predictor"][2] = draws["predictor"][2, 0]
+    only_reason(diagnose(draws, statistics, NUTS), "predictor: chain 2 is frozen")
 
 
 def test_all_chains_frozen_at_one_point_fail(rng):
@@ -80,23 +78,10 @@ def test_draws_too_few_for_r_hat_miss_its_limit(rng):
     assert any("predictor: R-hat nan exceeds 1.01" in reason for reason in received.reasons)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_number_that_is_not_finite_fails(bad, rng):
+def test_a_number_that_is_not_finite_fails(rng):
     draws, statistics = healthy(rng)
-    draws["predictor"][1, 500, 3] = bad
+    draws["predictor"][1, 500, 3] = np.inf
     only_reason(diagnose(draws, statistics, NUTS), "predictor: chain 1 holds numbers")
-
-
-def test_a_chain_of_nan_fails_in_everything_it_touches(rng):
-    draws, statistics = healthy(rng)
-    for values in (*draws.values(), statistics["lp"], statistics["energy"]):
-        values[3] = np.nan
-    received = diagnose(draws, statistics, NUTS)
-    assert received.verdict == "fail"
-    text = " ".join(received.reasons)
-    assert text.count("chain 3 holds numbers that are not finite") == 3
-    assert "BFMI" in text
-    assert not received.quantities
 
 
 def test_a_single_chain_fails(rng):
@@ -116,16 +101,6 @@ def test_divergences_fail_above_one_in_a_thousand_and_are_remarked_on_below(rng)
     received = diagnose(draws, statistics, NUTS)
     only_reason(received, "5 of 4000 draws diverged (limit 0.1%)")
     assert received.numbers["divergences"] == 5
-
-
-def test_displaced_chain_fails_by_r_hat(rng):
-    draws, statistics = healthy(rng)
-    draws["order_parameter"][1, ..., 1, 0] += 1.0
-    received = diagnose(draws, statistics, NUTS)
-    assert not received.passed
-    assert any("order_parameter: R-hat" in reason for reason in received.reasons)
-    assert received.quantities["order_parameter"].at == (1, 0)
-    assert received.quantities["predictor"].r_hat <= 1.01
 
 
 def test_correlated_draws_fail_by_effective_sample_size(rng):
@@ -189,16 +164,6 @@ def test_slow_energies_fail_by_bfmi(rng):
     only_reason(diagnose(draws, statistics, NUTS), "BFMI 0.00")
 
 
-def test_bfmi_is_the_ratio_of_its_definition(rng):
-    energy = rng.standard_normal((3, 200)).astype(np.float32)
-    energy[1] = energy[1, 0]
-    exact = energy.astype(float)
-    changes = np.sum(np.diff(exact, axis=1) ** 2, axis=1)
-    spread = np.sum((exact - exact.mean(axis=1, keepdims=True)) ** 2, axis=1)
-    expected = [changes[0] / spread[0], 0.0, changes[2] / spread[2]]
-    np.testing.assert_allclose(bfmi_of(energy), expected, rtol=1e-12)
-
-
 def test_saturated_trajectories_are_only_remarked_on(rng):
     draws, statistics = healthy(rng)
     statistics["trajectory_steps"] = np.full(LONG, 1023)
@@ -213,15 +178,6 @@ def test_saturated_trajectories_are_only_remarked_on(rng):
     assert static.remarks == ()
 
 
-def test_synchronisation_is_the_mean_over_the_longest_of_all_chains(rng):
-    draws, statistics = healthy(rng)
-    statistics["n_steps"] = np.full(LONG, 10)
-    statistics["n_steps"][0] = 40
-    received = diagnose(draws, statistics, NUTS)
-    assert received.numbers["leapfrog_steps_per_draw"] == 17.5
-    assert received.numbers["sync_efficiency"] == 17.5 / 40
-
-
 def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
     shape = (2, 1000)
     statistics = healthy_statistics(rng, shape)
@@ -230,12 +186,6 @@ def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
     received = diagnose({"predictor": many}, statistics, NUTS)
     assert received.quantities["predictor"].r_hat > 1.5
     assert received.quantities["predictor"].at == (2 * MOST_DIAGNOSED - 1,)
-
-
-def test_plain_numbers_for_json(rng):
-    received = diagnose(*healthy(rng), NUTS).to_json()
-    assert received["verdict"] == "pass"
-    assert set(received["quantities"]["predictor"]) == {"r_hat", "ess_bulk", "ess_tail", "at"}
 
 
 def test_depths_of_trees_are_those_of_their_leapfrog_steps():

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -45,24 +44,6 @@ def test_every_draw_is_observed_with_random_numbers_of_its_own(found):
     noise = found.observables["noise"]
     assert noise.shape == (2, 300)
     assert np.unique(noise).size == noise.size
-
-
-def test_as_many_points_are_asked_for_as_their_efficiency_needs(density, monkeypatch):
-    """A fifth more, as the efficiency of the second sample is not yet known."""
-    asked = []
-
-    def weighted(_, draws, __):
-        asked.append(draws)
-        return SimpleNamespace(
-            trusted=len(asked) < 2, effective_sample_size=0.1 * draws, efficiency=0.1,
-            explain=lambda: "", log_weights=np.zeros(draws), pareto_k=0.9, log_evidence=0.0,
-            log_evidence_error=0.0,
-        )  # fmt: skip
-
-    monkeypatch.setattr("sampler.posterior.importance.importance_draws", weighted)
-    importance.IMPORTANCE.independent_draws(density, SETTINGS)
-    wanted = importance.EFFECTIVE_PER_KEPT * SETTINGS.chains * SETTINGS.draws
-    assert asked == [importance.FIRST_EVALUATIONS, int(1.2 * wanted / 0.1)]
 
 
 @pytest.mark.heavy

@@ -13,19 +13,17 @@ from arviz_stats.base import array_stats
 
 from sampler.jobs.choice import SHORT_WARMUP
 from sampler.mcmc import chunks, split_hmc
-from sampler.mcmc.algorithm import ChainSettings, algorithm_named
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
-    BEGIN_STEP,
     COUNTED_FROM,
     LARGEST_ROUNDING,
     SHARE_INDEPENDENT,
     SHORT,
     Gaussian,
     RunningMoments,
-    SplitChain,
     kept_share,
     moved,
     rounding_of,
@@ -167,40 +165,6 @@ def test_moments_are_shrunk_towards_the_standard_normal(rng):
             np.testing.assert_allclose(found.centre, draws.mean(0), rtol=1e-3)
             np.testing.assert_allclose(found.scale, draws.std(0), rtol=1e-3)
     assert kept_share(jnp.full(5, 2.0), 1.0) == 0.75
-
-
-def test_variances_are_shrunk_by_the_noise_of_so_many_draws(rng):
-    """By the share that 2/n is of the mean square of what they exceed 1 by, and means by 1/n."""
-    size, count = 400, 200.0
-    squares = 1.0 + 0.2 * rng.standard_normal(size)
-    means = 0.2 * rng.standard_normal(size)
-    found = RunningMoments(
-        jnp.asarray(count), jnp.asarray(count * means), jnp.asarray(count * (squares + means**2))
-    ).gaussian
-    noise = 1.0 / (SHARE_INDEPENDENT * count)
-    of_means = 1.0 - noise / np.mean(means**2)
-    of_squares = 1.0 - 2.0 * noise / np.mean((squares - 1.0) ** 2)
-    assert 0.0 < of_squares < of_means < 1.0
-    assert_equal_to_rounding(found.centre, of_means * means, operations=size)
-    expected = 1.0 + of_squares * (squares - 1.0)
-    assert_equal_to_rounding(found.scale**2, expected, operations=size)
-
-
-def test_the_last_step_of_a_warmup_is_the_average_of_those_tried():
-    """ln ε as dual averaging has it (Hoffman and Gelman, 2014, equation 6)."""
-    chain = SplitChain(chains=2, warmup=5, target_acceptance=0.8, max_steps=9)
-    acceptances = (0.9, 0.3, 0.7, 0.99, 0.6)
-    steps, tried, average = BEGIN_STEP(jnp.log(0.5)), [], 0.0
-    for number, acceptance in enumerate(acceptances):
-        shared = {"steps": steps, "transitions": jnp.asarray(number)}
-        steps, step = chain.adapted(shared, jnp.asarray(acceptance))
-        errors = 0.8 - np.array(acceptances[: number + 1])
-        count = number + 1
-        logarithm = np.log(0.5) - np.sqrt(count) / 0.05 * np.sum(errors) / (count + 10)
-        average += count**-0.75 * (logarithm - average)
-        tried.append(float(step))
-        expected = average if count == 5 else logarithm
-        np.testing.assert_allclose(np.log(tried[-1]), expected, rtol=1e-6)
 
 
 def test_warmup_ends_with_what_it_has_found():
@@ -378,10 +342,3 @@ def joined(received) -> dict[str, np.ndarray]:
     kept = [one.observables for one in received if one.observables]
     found = {name: np.concatenate([one[name] for one in kept], axis=1) for name in kept[0]}
     return found | {"lp": np.concatenate([one.statistics["lp"] for one in received], axis=1)}
-
-
-def test_settings_of_a_recipe():
-    given = {"target_acceptance": 0.7, "leapfrog_steps": 3}
-    assert algorithm_named("split_hmc", given) == SplitHmc(target_acceptance=0.7)
-    given = {"target_acceptance": None, "leapfrog_steps": 3}
-    assert algorithm_named("nuts", given).target_acceptance == 0.8

@@ -10,7 +10,7 @@ from sampler.network import network_outputs
 from sampler.posterior.order_parameters import OrderParameterPosterior, StandardisedLogChi
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, order_parameters_of, random_problem
+from tests.problems import ARCHITECTURES, random_problem
 from theory.bartlett import BartlettShape, bartlett_matrix
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
@@ -81,21 +81,6 @@ def test_the_hessian_is_known_for_order_parameters_alone(density, rng, problem):
     )(point)
     received = OrderParameterPosterior.of(problem).curvature(point)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
-
-
-def test_starts_are_spread_as_the_gaussian_fit(problem):
-    mode = order_parameters_of(problem).mode
-    received = np.asarray(mode.scale @ mode.scale.T)
-    assert_equal_to_rounding(
-        received,
-        mode.covariance,
-        operations=len(mode.point) ** 2,
-        condition=np.linalg.cond(mode.covariance),
-        scale=np.abs(mode.covariance).max(),
-    )
-    drawn = mode.coordinates.flatten(mode.draw(jax.random.key(2)))
-    normal = jax.random.normal(jax.random.key(2), mode.point.shape, mode.point.dtype)
-    np.testing.assert_array_equal(drawn, mode.point + mode.scale @ normal)
 
 
 def test_density_of_all_weights_is_prior_times_likelihood(problem, rng):

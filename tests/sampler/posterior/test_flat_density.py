@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.errors import InputError
-from sampler.network import network_outputs, overlaps
-from sampler.posterior.density import weights_at
+from sampler.network import network_outputs
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.spaces import make_density
 from tests.problems import ARCHITECTURES, random_problem
@@ -119,19 +117,6 @@ def test_starts_are_draws_from_the_prior(problem):
     np.testing.assert_allclose(again, draws[3], rtol=1e-14)
 
 
-def test_observables_are_those_of_the_draws(problem, rng):
-    test = jnp.asarray(rng.standard_normal((3, *problem.attended.shape[1:])))
-    flat = flat_of(problem, "weights", test)
-    points = rng.standard_normal((2, 4, flat.dimension))
-    found = flat.observables(points, jax.random.key(0))
-    weights = weights_at(flat.sites(points[1, 2]), problem.architecture)
-    expected = overlaps(weights, problem.architecture)
-    assert found["order_parameter"].shape == (2, 4, 6, 6)
-    np.testing.assert_allclose(found["order_parameter"][1, 2], expected[0], rtol=1e-12)
-    outputs = network_outputs(weights, test, problem.architecture)
-    np.testing.assert_allclose(found["predictor"][1, 2], outputs, rtol=1e-11)
-
-
 def test_one_output_has_no_axis(rng):
     problem = random_problem(ARCHITECTURES["one layer"], rng)
     flat = flat_of(problem, "order_parameters", problem.attended)
@@ -141,9 +126,3 @@ def test_one_output_has_no_axis(rng):
     predictor = Predictor.for_examples(problem, problem.attended)
     cholesky = jnp.linalg.cholesky(jnp.asarray(found["order_parameter"]))
     np.testing.assert_allclose(found["predictor_mean"], predictor(cholesky)[0][:, 0], rtol=1e-8)
-
-
-def test_it_is_refused_where_there_are_no_64_bits(problem):
-    flat = flat_of(problem)
-    with jax.enable_x64(False), pytest.raises(InputError, match=r"numpyro\.enable_x64"):
-        flat(np.zeros(flat.dimension))

@@ -12,9 +12,7 @@ import xarray as xr
 from numpyro.infer.util import log_density
 from scipy.special import logsumexp
 
-from sampler.analysis.estimate import mean_of
 from sampler.analysis.validation import example_scores, sampled_scores, validation_draws
-from sampler.errors import ExitCode
 from sampler.jobs.stages import stored_positions
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
@@ -32,7 +30,6 @@ from sampler.posterior.order_parameters import (
     likelihood_factor,
     log_likelihood_at,
     log_prior,
-    site_priors,
 )
 from sampler.posterior.spaces import make_density
 from sampler.posterior.weight_draws import weight_draws
@@ -289,21 +286,6 @@ def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(r
     assert_within_mcse(outputs.var(axis=0), variance, variance * np.sqrt(2 / 4000))
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("without_annotation_checks")
-@pytest.mark.long
-def test_both_spaces_agree(rng):
-    problem = problem_of("two layers", rng, temperature=1.0)
-    found = {space: chains_of(problem, space) for space in
-             ("order_parameters", "weights")}  # fmt: skip
-    first = found.pop("order_parameters")
-    for space, draws in found.items():
-        for name in ("temperature", "prior_variances", "order_parameter"):
-            one, other = mean_of(first[name]), mean_of(draws[name])
-            error = np.hypot(one.mcse, other.mcse)
-            assert_within_mcse(one.value, other.value, error, what=f"{space} {name}")
-
-
 @pytest.mark.heavy
 def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
     problem = problem_of("two layers", rng)
@@ -350,18 +332,6 @@ def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
         part = mode.coordinates.part(name)
         np.testing.assert_allclose(mode.scale[part], spread)
         np.testing.assert_allclose(mode.covariance[part], spread**2)
-
-
-def test_what_is_known_has_no_site(rng):
-    problem = problem_of("one layer", rng)
-    for spreads, expected in (
-        (HyperPriors(), set()),
-        (HyperPriors(temperature_spread=1.0), {TEMPERATURE}),
-        (HyperPriors(variance_spread=1.0), {VARIANCES}),
-        (SPREADS, {TEMPERATURE, VARIANCES}),
-    ):
-        names = set(site_priors(WishartChain.of(problem.architecture), spreads))
-        assert names & {TEMPERATURE, VARIANCES} == expected
 
 
 @pytest.mark.long
@@ -412,20 +382,3 @@ def test_networks_outside_the_theory_sample_them_too(tmp_path):
     found = json.loads((tmp_path / "run" / "comparison.json").read_text())["hyper_parameters"]
     assert found["prior_variances"]["of"] == ["V_0", "V_1", "V_2", "a"]
     assert found["temperature"]["sampled"] != 1.0
-
-
-@pytest.mark.parametrize("value", ["-0.1", "inf", "nan", "true", '"wide"'])
-def test_bad_spreads_in_a_recipe(value, tmp_path, capsys):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(SMALLEST)
-    code = in_process("check", recipe, *settings(f"posterior.variance_spread={value}"))
-    assert code == ExitCode.BAD_INPUT
-    assert "posterior.variance_spread" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("spread", [-0.1, float("nan"), float("inf")])
-def test_bad_spreads(spread):
-    with pytest.raises(ValueError, match=r"must be finite, and 0 or more"):
-        HyperPriors(variance_spread=spread)
-    with pytest.raises(ValueError, match=r"temperature_spread = "):
-        HyperPriors(temperature_spread=spread)

@@ -17,7 +17,6 @@ from sampler.mcmc.importance import EFFECTIVE_PER_KEPT
 from sampler.posterior.density import Coordinates
 from sampler.posterior.importance import (
     Proposal,
-    _improved,
     importance_draws,
     pareto_k,
     refit,
@@ -96,22 +95,6 @@ def test_evidence_without_data(name, rng):
 
 
 @pytest.mark.heavy
-def test_weights_do_not_depend_on_the_batch(rng):
-    problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
-    posterior = OrderParameterPosterior.of(problem)
-    mode = find_mode(problem, posterior)
-    points = single(mode.point, mode.covariance).draw(50, rng)
-    one, seven, all_at_once = (
-        posterior.log_densities(points, batch_size) for batch_size in (1, 7, None)
-    )
-    size = problem.labels.size
-    for received in (seven, all_at_once):
-        assert_equal_to_rounding(
-            received, one, operations=size**2, condition=np.max(np.abs(one)) / problem.temperature
-        )
-
-
-@pytest.mark.heavy
 def test_density_is_that_of_the_model(rng):
     """Batched values equal the log density of the NumPyro model that the chains sample."""
     problem = random_problem(ARCHITECTURES["narrow"], rng)
@@ -153,30 +136,6 @@ def test_proposal_density(rng):
     assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
 
 
-def test_the_spread_of_a_mixture_is_that_within_and_between_its_components(rng):
-    proposal = two_component_proposal(rng)
-    mean = sum(s * c for s, c in zip(proposal.shares, proposal.centres, strict=True))
-    expected = sum(
-        share * (scale @ scale.T + np.outer(centre - mean, centre - mean))
-        for share, centre, scale in zip(
-            proposal.shares, proposal.centres, proposal.scales, strict=True
-        )
-    )
-    np.testing.assert_allclose(proposal.spread, expected, rtol=1e-12)
-
-
-def test_a_step_of_the_fit_stays_where_the_draws_come_from(rng):
-    """Draws of one t distribution: its scale is that of the likelihood's maximum, up to chance."""
-    centre, root = rng.standard_normal(3), rng.standard_normal((3, 8))
-    truth, count = single(centre, root @ root.T, 16.0), 40_000
-    points, weights = truth.draw(count, rng), np.full(count, 1.0 / count)
-    found = _improved(truth, points, weights, truth.centre, truth.spread)
-    whitened = np.linalg.solve(truth.scales[0], found.scales[0])
-    # The relative error of a variance is √(2/n), and little more for a t distribution.
-    assert np.abs(whitened @ whitened.T - np.eye(3)).max() < 6 * np.sqrt(2 / count)
-    assert found.shares == 1.0
-
-
 def test_a_refit_keeps_the_shares_of_components_far_apart(rng):
     """Shares on either side are those of the sample, but for that of the broad component."""
     target = Proposal(np.array([0.2, 0.8]), np.array([[-30.0], [30.0]]), np.ones((2, 1, 1)), 16.0)
@@ -191,18 +150,6 @@ def test_a_refit_keeps_the_shares_of_components_far_apart(rng):
     assert refitted.shares[-1] == 0.05
     np.testing.assert_allclose(refitted.shares.sum(), 1.0, rtol=1e-12)
     assert set(sides) == {-1.0, 1.0}, "no component began on the other side"
-
-
-def test_refitting_trusts_a_sample_as_far_as_it_is_large(rng):
-    previous = two_component_proposal(rng)
-    points = previous.draw(500, rng)
-    weights = np.zeros(500)
-    weights[7] = 1.0
-    refitted = refit(previous, points, weights, rng)
-    # One effective draw against as many pseudo draws as there are coordinates.
-    expected = (points[7] + 3 * previous.centre) / 4
-    np.testing.assert_allclose(refitted.centres[0], expected, rtol=1e-12)
-    assert np.all(np.linalg.eigvalsh(refitted.spread) > 0)
 
 
 def test_refitting_finds_the_shape(rng):
@@ -230,12 +177,6 @@ def test_pareto_shape_of_known_tails(shape, rng):
     error = (1 + shape) / np.sqrt(tail)
     prior = 10 * abs(0.5 - shape) / (10 + tail)
     assert abs(received - shape) <= 4 * error + prior
-
-
-def test_weights_from_too_few_finite_densities_are_not_trusted():
-    log_weights = np.full(1000, -np.inf)
-    log_weights[:10] = 0.0
-    assert pareto_k(log_weights) == np.inf
 
 
 @pytest.mark.heavy
@@ -306,14 +247,6 @@ def test_errors_of_the_accepted_draws_are_short_by_a_tenth_at_most(rng):
     assert error_of_resampled(rng, 1.0) > 1.1 * uncertain
 
 
-def test_the_error_of_evidence_grows_where_weights_have_no_variance(rng):
-    """Means of Pareto weights with shape k > 1/2 are off by about n^(k − 1)."""
-    draws = importance_draws(order_parameters_of(scalar_problem(rng)[0]), 2_000, seed=1)
-    plain, same, more = (replace(draws, pareto_k=k).log_evidence_error for k in (0.1, 0.5, 0.7))
-    assert plain == same
-    assert more == pytest.approx(2_000**0.2 * plain, rel=1e-12)
-
-
 def test_systematic_resampling_mixes_the_order():
     """The order carries no information: a later half is no later in the sample."""
     indices = np.stack(
@@ -324,24 +257,6 @@ def test_systematic_resampling_mixes_the_order():
     assert_within_mcse(halves.mean(), 0.0, halves.std() / np.sqrt(len(halves)))
 
 
-@pytest.mark.parametrize("weights", [[0.5, 0.6], [1.5, -0.5], [np.nan, 1.0]])
-def test_weights_that_are_no_probabilities_are_refused(weights):
-    with pytest.raises(ValueError, match="sum to 1"):
-        systematic_resampling(np.array(weights), 3, seed=0)
-
-
-@pytest.mark.heavy
-def test_same_seed_same_draws(rng):
-    problem, _ = scalar_problem(rng)
-    density = order_parameters_of(problem)
-    first, again, other = (
-        importance_draws(density, 400, seed, rounds=1, pilot_draws=400) for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(first.points, again.points)
-    np.testing.assert_array_equal(first.log_weights, again.log_weights)
-    assert not np.array_equal(first.points, other.points)
-
-
 def test_settings_out_of_range_are_refused(rng):
     problem, _ = scalar_problem(rng)
     with pytest.raises(ValueError, match="float64, got float32"):
@@ -350,26 +265,6 @@ def test_settings_out_of_range_are_refused(rng):
         importance_draws(order_parameters_of(problem), 10, seed=0)
     with pytest.raises(ValueError, match="pilot_draws = 10"):
         importance_draws(order_parameters_of(problem), 1000, seed=0, pilot_draws=10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("width", "expected", "error"), [(10, 14.845, 0.052), (100, None, None), (1000, None, None)]
-)
-def test_reference_problem(width, expected, error, reference):
-    """Good weights at every width; U_1[0,0] at N = 10 as a long run of chains found it."""
-    problem = reference_problem(reference, width)
-    draws = importance_draws(order_parameters_of(problem), 20_000, seed=5)
-    assert draws.trusted, draws.explain()
-    plain = importance_draws(order_parameters_of(problem), 4_000, seed=5, rounds=0)
-    assert draws.efficiency > plain.efficiency
-    if expected is not None:
-        received, own_error = weighted_mean_and_error(
-            draws.weights, overlaps_of(problem, draws)[0][:, 0, 0]
-        )
-        assert_within_mcse(
-            received, expected, np.hypot(own_error, error), ess=draws.effective_sample_size
-        )
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """The exported models have the joint density of our own chains, and simulate what they describe."""
 
 from dataclasses import replace
-from functools import partial
-from importlib.util import find_spec
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +8,7 @@ import numpy as np
 import numpyro
 import pytest
 import scipy.stats
-from numpyro import distributions as dist
 from numpyro import handlers, infer
-from numpyro.infer.inspect import get_model_relations
 from numpyro.infer.util import log_density
 
 from sampler.errors import InputError
@@ -282,74 +278,6 @@ def test_the_prior_predictive_has_the_moments_of_the_network(space, scalar):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "space", all_but(["order_parameters", "weights"], ["weights"], pytest.mark.long)
-)
-def test_variational_inference_raises_its_bound_below_the_evidence(space, scalar):
-    problem, test, exact = scalar
-    model, kwargs = make_numpyro_model(space, problem, test)
-    guide = infer.autoguide.AutoNormal(model)
-    loss = infer.Trace_ELBO(num_particles=4)
-    svi = infer.SVI(model, guide, numpyro.optim.Adam(0.02), loss)
-    found = svi.run(jax.random.PRNGKey(0), 800, progress_bar=False, **kwargs)
-    losses = np.asarray(found.losses)
-    bound = -losses[-200:].mean()
-    error = losses[-200:].std() / 200**0.5
-    assert -losses[:50].mean() < bound
-    assert bound < exact.log_evidence + 4 * error
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("space", SPACES)
-def test_handlers_of_effects_work(space, rng):
-    problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
-    model, kwargs = make_numpyro_model(space, problem, problem.attended[:1])
-    free = {**kwargs, "labels": None}
-    once, again = (traced(model, free, seed=3)["y"]["value"] for _ in range(2))
-    np.testing.assert_array_equal(once, again)
-    assert once.shape == problem.labels.shape
-    conditioned = handlers.condition(model, data={"y": jnp.asarray(problem.labels)})
-    position = drawn(density_in(space, problem), rng)
-    expected = log_density(model, (), kwargs, position)[0]
-    assert float(log_density(conditioned, (), free, position)[0]) == float(expected)
-    hidden = traced(handlers.block(model, hide=["y"]), kwargs)
-    assert "y" not in hidden
-    assert "order_parameter" in hidden
-
-
-def numpyro_sees_graphs() -> bool:
-    """Whether NumPyro finds the graph of any model that meets an array, beside this JAX."""
-
-    def plain(x):
-        w = numpyro.sample("w", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
-        numpyro.sample("y", dist.Normal(x @ w, 1.0), obs=0.0)
-
-    try:
-        get_model_relations(plain, (jnp.ones(2),))
-    except AssertionError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("space", SPACES)
-def test_the_graph_of_the_model_is_seen(space, rng):
-    if not numpyro_sees_graphs():
-        pytest.skip("NumPyro 0.21 beside JAX 0.11 fails at the graph of any model with arrays")
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    model, kwargs = make_numpyro_model(space, problem, problem.attended[:1])
-    found = get_model_relations(model, (), kwargs)
-    ours = density_in(space, problem)
-    assert found["observed"] == ["y"]
-    assert set(found["sample_sample"]["y"]) == set(ours.coordinates.names)
-    expected = {"V_2", "a"} if space == "weights" else {"chi_2", "lower_2", "chi_3"}
-    assert set(found["sample_sample"]["order_parameter_layer_2"]) == expected
-    plates = {"example": ["y"]} if space == "weights" else {}
-    assert found["plate_sample"] == plates
-    if find_spec("graphviz"):
-        assert "order_parameter" in numpyro.render_model(model, (), kwargs).source
-
-
-@pytest.mark.heavy
 def test_predictors_on_request_are_those_of_the_theory(rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
     test = jnp.asarray(rng.standard_normal((4, *problem.attended.shape[1:])))
@@ -368,19 +296,6 @@ def test_predictors_on_request_are_those_of_the_theory(rng):
     position = drawn(density_in("weights", problem), rng)
     received = traced(model, kwargs, position)["predictor"]["value"]
     np.testing.assert_array_equal(received, network_outputs(position, test, problem.architecture))
-
-
-def test_what_a_space_does_not_have_is_refused(rng):
-    problem = random_problem(ARCHITECTURES["one head"], rng)
-    make = partial(make_numpyro_model, learning=problem, inputs_test=problem.attended)
-    for space, site, known in (
-        ("weights", "predictor_mean", "predictor"),
-        ("order_parameters", "predictor", "predictor_mean, predictor_variance"),
-    ):
-        with pytest.raises(InputError, match=f"sites = '{site}': this space has {known}"):
-            make(space, sites=(site,))
-    with pytest.raises(InputError, match="space = 'upper'"):
-        make("upper")
 
 
 def test_without_64_bits_the_remedy_is_told_and_nothing_is_set(rng):

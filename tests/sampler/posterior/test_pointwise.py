@@ -137,19 +137,6 @@ def test_both_ways_without_data_have_one_law(rng):
         assert_within_mcse(first.mean(axis=0), second.mean(axis=0), error, what=name)
 
 
-def test_order_parameters_without_data_have_the_variances_above_them(rng):
-    """E[U_l/(σ_l² … σ_a²)] = 1 with the variances that are drawn beside it."""
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    problem = replace(problem, hyper_priors=HyperPriors(0.0, 0.6))
-    drawn = prior_draws(problem, None, False, 4000, 1)
-    names = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
-    for above, name in enumerate(names, start=1):
-        variance = np.prod(drawn["prior_variances"][:, above:], axis=1)
-        relative = drawn[name] / variance[:, None, None]
-        error = relative.std(axis=0) / np.sqrt(len(relative))
-        assert_within_mcse(relative.mean(axis=0), np.eye(relative.shape[1]), error, what=name)
-
-
 def test_the_log_prior_is_that_of_the_position(rng):
     problem = random_problem(ARCHITECTURES["one layer"], rng)
     density = make_density("weights", problem, problem.attended[:1], False)

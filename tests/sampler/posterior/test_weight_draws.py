@@ -320,19 +320,6 @@ def test_weights_belong_to_the_draws_they_are_said_to(name, rng):
                 np.testing.assert_allclose(overlap, factor @ factor.T, rtol=0, atol=1e-10)
 
 
-@pytest.mark.heavy
-def test_weights_of_a_draw_do_not_depend_on_how_many_are_asked_for(rng):
-    arch = ARCHITECTURES["two layers"]
-    problem = random_problem(arch, rng)
-    positions = prior_positions(rng, arch, 2, 7)
-    every, some = (weights_of(problem, positions, count, seed=1) for count in (7, 3))
-    other = weights_of(problem, positions, 3, seed=2)
-    np.testing.assert_array_equal(every.draws, np.arange(7))
-    for name, values in some.weights.items():
-        np.testing.assert_array_equal(values, every.weights[name][:, some.draws])
-        assert not np.any(values == other.weights[name])
-
-
 def test_no_two_draws_share_their_random_numbers(rng):
     """Draws at the same place, of one chain or of two, have weights of their own."""
     arch = ARCHITECTURES["two layers"]
@@ -341,26 +328,6 @@ def test_no_two_draws_share_their_random_numbers(rng):
     received = weights_of(random_problem(arch, rng), same, 7, seed=1)
     for values in received.weights.values():
         assert len(np.unique(values.reshape(14, -1)[:, 0])) == 14
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 7])
-def test_kept_draws_are_different_and_evenly_spaced(count, rng):
-    arch = SMALL["one layer"]
-    problem = random_problem(arch, rng)
-    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0).draws
-    steps = np.diff(received, prepend=-1)
-    assert steps.sum() == 7
-    assert steps.min() >= 1
-    assert np.ptp(steps) <= 1
-
-
-@pytest.mark.parametrize("count", [0, 8])
-def test_more_weights_than_draws_are_refused(count, rng):
-    arch = SMALL["one layer"]
-    problem = random_problem(arch, rng)
-    with pytest.raises(InputError, match=rf"weight_draws = {count}: .* 7 draws"):
-        weight_draws(problem, prior_positions(rng, arch, 2, 7), count, seed=0)
 
 
 def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(rng):
@@ -379,13 +346,6 @@ def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(
         )
     with pytest.raises(InputError, match="use narrower layers or fewer chains"):
         weight_draws(problem, positions, 1, seed=0, memory_limit=per_count - 1)
-
-
-def test_single_precision_problem_gives_single_precision_weights(rng):
-    arch = ARCHITECTURES["two layers, three outputs"]
-    problem = random_problem(arch, rng).astype("float32")
-    received = weight_draws(problem, prior_positions(rng, arch, 2, 7), 2, seed=0)
-    assert {values.dtype for values in received.weights.values()} == {np.dtype("float32")}
 
 
 @pytest.mark.slow

@@ -30,7 +30,6 @@ from tests.problems import (
     random_weights,
     token_by_token,
 )
-from theory import LearningProblem
 
 
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
@@ -54,19 +53,6 @@ def test_density_is_prior_times_tempered_likelihood(name, rng):
     count = arch.weight_count + labels.size
     size = max(np.abs(term).max() for term in terms)
     assert_equal_to_rounding(received, expected, operations=count, scale=count * size)
-
-
-@pytest.mark.heavy
-def test_the_number_of_weights_is_that_of_the_architecture(rng):
-    problem = random_problem(ARCHITECTURES["three layers, two outputs"], rng)
-    space = weight_density(problem, problem.attended, keep_weights=False)
-    trace = numpyro.handlers.trace(numpyro.handlers.seed(space.model, jax.random.key(0))).get_trace(
-        *space.arguments
-    )
-    sampled = [
-        site for site in trace.values() if site["type"] == "sample" and not site["is_observed"]
-    ]
-    assert sum(site["value"].size for site in sampled) == problem.architecture.weight_count
 
 
 NAMES = ("two layers", "three layers, two outputs", "narrow")
@@ -174,11 +160,3 @@ def test_observed_overlaps_and_predictor_are_those_of_the_position(rng):
         np.testing.assert_array_equal(
             received["readout_order_parameter"], overlaps(weights, arch)[-1]
         )
-
-
-def test_single_precision_problem_gives_a_single_precision_density(rng):
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    single: LearningProblem = problem.astype("float32")
-    space = weight_density(single, problem.attended, keep_weights=False)
-    arrays = jax.tree.leaves((space.arguments, space.observed, space.completing))
-    assert {array.dtype for array in arrays} == {jnp.dtype("float32")}
