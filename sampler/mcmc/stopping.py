@@ -39,7 +39,6 @@ class InterimVerdict:
     r_hat    the worst; None where it is not known
     ess      the smallest effective sample size, of the quantity `of`; None where it is not known
     finite   whether all draws are finite; a chain that is not stays so
-    limit    of R-hat
     """
 
     draws: int
@@ -49,7 +48,6 @@ class InterimVerdict:
     ess: float | None
     of: str
     finite: bool = True
-    limit: float = R_HAT_LIMIT
 
     @property
     def text(self) -> str:
@@ -64,7 +62,7 @@ class InterimVerdict:
     def is_beyond_draws(self) -> bool:
         """Whether the check failed although there are far more draws than it asks for."""
         known = self.r_hat is not None and self.ess is not None
-        plenty = known and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= self.limit
+        plenty = known and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= R_HAT_LIMIT
         return plenty and not self.passed
 
     def draws_needed(self, most: int) -> int:
@@ -73,7 +71,7 @@ class InterimVerdict:
             return next_check(self.draws, most)
         if self.r_hat is None or not self.ess:
             return most
-        factor = max(CHECKED_ESS / self.ess, (self.r_hat - 1.0) / (self.limit - 1.0))
+        factor = max(CHECKED_ESS / self.ess, (self.r_hat - 1.0) / (R_HAT_LIMIT - 1.0))
         needed = int(min(most, self.draws * factor))
         checked = next_check(max(self.draws, needed - 1), most)
         return next_check(checked, most)
@@ -121,7 +119,6 @@ class StoppingRule:
             *numbers,
             of,
             finite,
-            found.r_hat_limit,
         )
 
     def judge(self, most: int | None) -> Diagnostics:
