@@ -45,7 +45,7 @@ ORDERS = ("gp", "theory", "next_order")
 def point(task, examples: int, width: int) -> dict[str, float]:
     """Theory to both orders, exact posterior and infinite width, at one point of the curve."""
     network = sampler.make_network(widths=width, temperature=TEMPERATURE)
-    theory = sampler.solve(task, network, next_order_evidence=True)
+    theory = sampler.solve(task, network)
     if not theory.attrs["converged"]:
         raise SystemExit(theory.attrs["explanation"])
     draws = sampler.sample(task, network, space="order_parameters", evidence=True, progress=False)

@@ -149,7 +149,6 @@ def make_network(
 def solve(
     task: ChosenTask, network: ChosenNetwork, *, tolerance: float | None = None,
     max_steps: int = 100, starts: int = 2, seed: int = 0, next_order: bool = True,
-    next_order_evidence: bool | Literal['auto'] = 'auto',
     subnetworks: Sequence[Sequence[Sequence[int]]] = (),
 ) -> xr.Dataset:
     """Solve the theory: order parameters, predictors, GP limit, accuracies, each with its axes."""
@@ -164,8 +163,8 @@ def sample(
     max_draws: int = 20000, max_minutes: float = 60.0, thinning: int = 1, seed: int = 0,
     precision: Literal['float64', 'float32'] = 'float64', weight_draws: int = 0,
     keep_weights: bool = False, evidence: bool = False, particles: int = 512, repetitions: int = 4,
-    max_repetitions: int = 32, leapfrog_steps: int = 64, max_tree_depth: int = 10,
-    target_acceptance: float | None = None, attention_theories: int = 128, progress: bool = True,
+    leapfrog_steps: int = 64, max_tree_depth: int = 10, target_acceptance: float | None = None,
+    attention_theories: int = 128, progress: bool = True,
 ) -> xr.DataTree:
     """Draw from the exact posterior, in the layout that ArviZ reads."""
 

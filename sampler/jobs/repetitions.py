@@ -48,6 +48,8 @@ NUMBER_OF = {MODES: 0, PRIOR: 1}
 PILOT = 2**20  # no repetition has this number
 # Further repetitions before the draws are judged again, as a share of all.
 GROWTH = 0.3
+# Repetitions up to which more are made until they can be trusted.
+MOST_REPETITIONS = 32
 START_FILE = "start.bin"
 
 
@@ -365,8 +367,7 @@ def latest_in_words(particles: Particles) -> str:
 class RepetitionsMade:
     """Outcome of all repetitions.
 
-    ended       why no more were made: "draws", "trusted", "failed", "max_repetitions" or
-                "max_minutes"
+    ended       why no more were made: "draws", "trusted", "failed", "repetitions" or "max_minutes"
     attributes  evidence and costs, for `draws.nc`
     text        one line
     """
@@ -407,7 +408,7 @@ def run_repetitions(
         ended = "draws"
         if settings.until == "trusted":
             while (ended := made.reason_to_end) is None:
-                count = min(settings.max_repetitions, count + max(1, round(GROWTH * count)))
+                count = min(MOST_REPETITIONS, count + max(1, round(GROWTH * count)))
                 made.make(MODES, count)
                 made.observe()
     if keeper is not None:
@@ -439,8 +440,8 @@ def reason_to_end(
     smallest = min((min(q.ess_bulk, q.ess_tail) for q in found.quantities.values()), default=0.0)
     if smallest >= CHECKED_ESS and error <= LARGEST_ERROR:
         return "failed"
-    if count >= settings.max_repetitions:
-        return "max_repetitions"
+    if count >= MOST_REPETITIONS:
+        return "repetitions"
     return "max_minutes" if seconds >= 60.0 * settings.max_minutes else None
 
 
@@ -450,7 +451,7 @@ def explained(count: int, ended: str, found: Evidences) -> str:
         "draws": "as many as were asked for",
         "trusted": "their draws can be trusted",
         "failed": "more of them would not change what fails",
-        "max_repetitions": "`max_repetitions` is reached",
+        "repetitions": f"no more than {MOST_REPETITIONS} are added until they can be trusted",
         "max_minutes": "`max_minutes` are over",
     }
     text = f"{count} repetitions, {reasons[ended]}: ln p(y) = {found.value:.3f} ± {found.error:.3f}"

@@ -197,7 +197,7 @@ def evidence_score(run: RunResults, name: str) -> dict | str:
             return reason
         value = known(run.theory, EVIDENCE if name == "theory" else f"{EVIDENCE}_{name}")
         if value is None:
-            left_out = "not computed: theory.next_order_evidence, or too many order parameters"
+            left_out = "not computed of so many order parameters"
             return left_out if name == "next_order" else "no saddle point, or a narrow layer"
         return {EVIDENCE: {"value": value}}
     if run.comparison is None:
@@ -306,18 +306,17 @@ def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
     Raises InputError if no temperature can be chosen: the tasks have no validation split, or no
     saddle point converged.
     """
-    chosen, by = set(), recipe.sampler.selected_by
-    remedy = "network.widths" if by == EVIDENCE else "task.examples_validation"
+    chosen = set()
     for group in by_other_settings(swept_points(directory, recipe)):
-        found = select("theory", group, by)
-        choice = found.choices[by]
+        found = select("theory", group, "accuracy")
+        choice = found.choices["accuracy"]
         if choice is None:
             reasons = sorted(set(found.left_out.values())) or ["labels are no classes"]
             raise InputError(
                 "sampler.points",
                 "selected",
-                f"nothing to choose by at {group[0].label} ({', '.join(reasons)}); set {remedy}, "
-                'or sampler.points = "all"',
+                f"nothing to choose by at {group[0].label} ({', '.join(reasons)}); set "
+                'task.examples_validation, or sampler.points = "all"',
             )
         chosen.add(choice.best.point)
     return chosen

@@ -48,7 +48,6 @@ from sampler.presentation.telling import tell
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sampler_section import SamplerSection
-from sampler.recipes.sections import AUTO
 from sampler.storage.checkpoint import DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.storage.own_theories import is_stacked, own_arrays
 from sampler.storage.results import write_comparison
@@ -163,12 +162,9 @@ def solve_problem(problem: Problem | TokenProblem, recipe: Recipe) -> xr.Dataset
 
 
 def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
-    wanted, sampler = recipe.theory.next_order_evidence, recipe.sampler
-    if wanted != AUTO:
-        return wanted
-    sampled = sampler.evidence or sampler.algorithm == "importance"
+    """Whether the evidence to next order is computed: where it is cheap, or one is sampled."""
     cheap = architecture.order_parameter_sizes[0] <= MOST_ROWS_CHEAP
-    return cheap or sampled or sampler.selected_by == "log_evidence"
+    return cheap or recipe.sampler.evidence or recipe.sampler.algorithm == "importance"
 
 
 def draw_posterior(
@@ -430,7 +426,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     algorithm = algorithm_named(attributes["algorithm"], attributes)
     draws, selected = stored_draws(tree), stored_selected(tree)
     ended = attributes.get("ended_by")
-    more = ended if ended in ("max_draws", "max_minutes", "max_repetitions") else "draws"
+    more = ended if ended in ("max_draws", "max_minutes") else "draws"
     if algorithm.repeated and more == "draws":
         more = "repetitions"
     found = diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)

@@ -87,8 +87,6 @@ class SamplerSection(Section):
     repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 4
     """Repetitions of "tempered", independent of each other, and fewest of them where `until` =
     "trusted"."""
-    max_repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 32
-    """Repetitions at most, until their draws are trusted."""
     leapfrog_steps: Count = 64
     """Steps of a trajectory, for "hmc"."""
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
@@ -102,10 +100,8 @@ class SamplerSection(Section):
     """Widths of the points of a sweep that are sampled, the others being theory only; all by
     default."""
     points: Annotated[Literal["all", "selected"], Mark.NOT_IN_PYTHON] = "all"
-    """The points of a sweep that are sampled: all, or of the temperatures only the best one."""
-    selected_by: Annotated[Literal["accuracy", "log_evidence"], Mark.NOT_IN_PYTHON] = "accuracy"
-    """What the theory selects by: its accuracy on the validation split, or its evidence on training
-    data."""
+    """The points of a sweep that are sampled: all, or of the temperatures only the one that the
+    theory predicts to be the most accurate on the validation split."""
     attention_theories: Annotated[CountFromZero, Mark.CHANGES_NO_DRAW] = 128
     """Draws of learned attention at which the theories of fixed attention are solved, to be held
     against the exact posterior; 0: none."""
@@ -236,11 +232,6 @@ class SamplerSection(Section):
             raise ValueError(
                 f"{word} has no Markov chains: remove {name}; particles and repetitions say how "
                 "many draws it makes"
-            )
-        if self.max_repetitions < self.repetitions:
-            raise ValueError(
-                f"max_repetitions = {self.max_repetitions} is below repetitions = "
-                f"{self.repetitions}; raise it"
             )
         return self
 

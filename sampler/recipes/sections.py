@@ -241,10 +241,8 @@ class TheorySection(Section):
     seed: Seed = 0
     """Seed of the other starting points."""
     next_order: Switch = True
-    """The correction of order 1/N as well, where it can be computed."""
-    next_order_evidence: Switch | Literal[AUTO] = AUTO
-    """The correction of the evidence, too, which takes most of its time; "auto": where it takes
-    little, or where an evidence is sampled or selected by."""
+    """The correction of order 1/N as well, where it can be computed; that of the evidence where it
+    takes little time, or where an evidence is sampled."""
     subnetworks: tuple[HeadNumbers, ...] = ()
     """The heads kept, layer by layer, of each sub-network whose GP limit is wanted, counted within
     the heads that the network itself keeps."""

@@ -369,7 +369,7 @@ def differ_in_draws(held: Recipe | TrainingRecipe, recipe: Recipe | TrainingReci
     """Whether two recipes of runs are the same but for the number of draws."""
     if not (isinstance(held, Recipe) and isinstance(recipe, Recipe)):
         return False
-    keys = ("until", "draws", "max_draws", "max_minutes", "repetitions", "max_repetitions")
+    keys = ("until", "draws", "max_draws", "max_minutes", "repetitions")
     update = {key: getattr(recipe.sampler, key) for key in keys}
     sampler = held.sampler.model_copy(update=update)
     return without_sweep(held.model_copy(update={"sampler": sampler})) == without_sweep(recipe)

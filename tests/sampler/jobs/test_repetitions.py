@@ -148,7 +148,7 @@ def test_reasons_to_end(recipe_file):
 
     assert reason(verdict(passed=True)) == "trusted"
     assert reason(verdict(passed=False)) is None
-    assert reason(verdict(passed=False), count=32) == "max_repetitions"
+    assert reason(verdict(passed=False), count=32) == "repetitions"
     assert reason(verdict(passed=False), seconds=3600.0) == "max_minutes"
     # Effective draws and evidence are known well enough: what fails is something else.
     assert reason(verdict(passed=False, ess=600.0)) == "failed"
@@ -180,13 +180,11 @@ def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):
         ("sampler.chains=2", "remove chains"),
         ("sampler.precision=float32", 'needs precision = "float64"'),
         ("sampler.repetitions=3", "must be at least 4"),
-        ("sampler.max_repetitions=4", "max_repetitions = 4 is below repetitions = 5"),
     ],
 )
 def test_settings_of_chains_are_refused(given, words, recipe_file):
-    more = ("sampler.repetitions=5",) if "max" in given else ()
     with pytest.raises(InputError, match=words):
-        load_recipe(recipe_file, (*FEW, *more, given))
+        load_recipe(recipe_file, (*FEW, given))
 
 
 def test_weights_can_be_sampled(recipe_file, tmp_path):

@@ -308,11 +308,8 @@ def test_a_directory_that_cannot_be_written_is_refused(recipe, tmp_path, capsys)
     ("overrides", "wanted"),
     [
         ((), False),
-        (("theory.next_order_evidence=true",), True),
         (("sampler.evidence=true",), True),
         (("sampler.algorithm=importance",), True),
-        (("sampler.selected_by=log_evidence",), True),
-        (("sampler.evidence=true", "theory.next_order_evidence=false"), False),
     ],
 )
 def test_the_expensive_evidence_is_for_those_who_use_it(overrides, wanted, tmp_path):
