@@ -141,7 +141,6 @@ def make_network(
     values: Literal['linear', 'relu', 'erf', 'gelu'] = 'linear',
     norm: Literal['none', 'before', 'after'] = 'none', residual: bool = False,
     mlp: Mapping[str, Any] = None, temperature: float = 0.01, temperature_spread: float = 0.0,
-    variance_spread: float = 0.0,
 ) -> ChosenNetwork:
     """Choose a network and its temperature; lists meet the layers of a task when it is used."""
 

@@ -35,7 +35,7 @@ from theory.architecture import Architecture, HyperPriors
 
 
 def hyper_priors_of(recipe: Recipe) -> HyperPriors:
-    return HyperPriors(recipe.posterior.temperature_spread, recipe.posterior.variance_spread)
+    return HyperPriors(recipe.posterior.temperature_spread)
 
 
 # Training examples that kernels are shown of.

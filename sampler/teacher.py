@@ -21,6 +21,7 @@ from jaxtyping import Float
 
 from sampler.numerics import float64, stream
 from sampler.recipes.recipe import Recipe
+from sampler.recipes.sections import PosteriorSection
 from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.make import build_task, fit_task
 from sampler.tasks.splits import (
@@ -66,7 +67,8 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
     if recipe.task.labels != "teacher":
         return task
     seed = recipe.task.teacher_seed
-    architecture, temperature = drawn_hyper_parameters(recipe, task, seed)
+    architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
+    temperature = drawn_temperature(recipe.posterior, seed)
     generator = stream(seed, WEIGHT_STREAM)
     if recipe.fits_theory:
         overlaps, outputs_of = linear_teacher(task, recipe, architecture, generator)
@@ -90,15 +92,10 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
     return replace(task, **labelled, teacher=teacher, trained=None, nearest_neighbour=None)
 
 
-def drawn_hyper_parameters(recipe: Recipe, task: Task, seed: int) -> tuple[Architecture, float]:
-    """The network with its prior variances, and the temperature; drawn where they have a prior."""
-    posterior, generator = recipe.posterior, stream(seed, HYPER_STREAM)
-    architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
-    shift, *shifts = generator.standard_normal(1 + len(architecture.variances))
-    temperature = posterior.temperature * math.exp(posterior.temperature_spread * shift)
-    factors = np.exp(posterior.variance_spread * np.array(shifts))
-    variances = tuple(float(v * f) for v, f in zip(architecture.variances, factors, strict=True))
-    return replace(architecture, variances=variances), temperature
+def drawn_temperature(posterior: PosteriorSection, seed: int) -> float:
+    """The temperature of the labels, drawn where it has a prior."""
+    shift = stream(seed, HYPER_STREAM).standard_normal()
+    return posterior.temperature * math.exp(posterior.temperature_spread * shift)
 
 
 def linear_teacher(

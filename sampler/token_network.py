@@ -18,7 +18,7 @@ from sampler.attention.padding import tokens_in_order
 from sampler.attention.sampled import SampledAttention, Tokens
 from sampler.posterior.density import (
     Position,
-    observed_hyper_parameters,
+    observed_temperature,
     weights_at,
 )
 from sampler.posterior.pointwise import LabelledExamples, given_weights
@@ -301,7 +301,6 @@ def observe_tokens(
     key: Array,
     position: Position,
     temperature: Float[Array, ""],
-    variances: Float[Array, " layer"],
     test: tuple,
     validation: tuple | None = None,
     training: LabelledExamples | None = None,
@@ -318,7 +317,7 @@ def observe_tokens(
     observables = {"predictor": predict_split(weights, test, network)}
     if validation is not None:
         observables["predictor_validation"] = predict_split(weights, validation, network)
-    observables |= observed_hyper_parameters(position, temperature, variances)
+    observables |= observed_temperature(position, temperature)
     if training is not None:
         outputs = predict_split(weights, training.inputs, network)
         here = observables.get("temperature", temperature)

@@ -105,7 +105,6 @@ class TokenProblem:
             observe=specialised(observe_tokens, network=network, keep_weights=keep_weights),
             observed=(
                 temperature,
-                variances,
                 problem.test.arrays,
                 None if problem.validation is None else problem.validation.arrays,
                 problem.training_examples,

@@ -20,7 +20,6 @@ from sampler.mcmc.algorithm import Chain
 from sampler.network import network_outputs, overlaps, path_weights
 from sampler.posterior.density import (
     TEMPERATURE,
-    VARIANCES,
     Density,
     energy_at,
     hyper_prior_sites,
@@ -30,7 +29,6 @@ from sampler.posterior.density import (
 from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import (
     factors_at,
-    kernel_factor,
     likelihood_factor,
     order_parameter_model,
     site_priors,
@@ -72,9 +70,8 @@ class CalibrationProblem:
         return replace(self, hyper_priors=hyper_priors, believed_hyper_priors=hyper_priors)
 
     def misjudging_spreads(self, factor: float) -> "CalibrationProblem":
-        """The sampler takes temperature and variances to be better, or less well, known."""
-        priors = self.hyper_priors
-        believed = HyperPriors(factor * priors.temperature_spread, factor * priors.variance_spread)
+        """The sampler takes the temperature to be better, or less well, known."""
+        believed = HyperPriors(factor * self.hyper_priors.temperature_spread)
         return replace(self, believed_hyper_priors=believed)
 
     def misjudging_degrees(self, more: int) -> "CalibrationProblem":
@@ -91,9 +88,7 @@ def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:
         name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
         for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=False)
     }
-    position |= draw_sites(
-        keys[-2], hyper_prior_sites(problem.hyper_priors, jnp.asarray(arch.variances))
-    )
+    position |= draw_sites(keys[-2], hyper_prior_sites(problem.hyper_priors, jnp.float64))
     clean = network_outputs(weights_at(position, arch), jnp.asarray(problem.attended), arch)
     noise = jax.random.normal(keys[-1], clean.shape)
     temperature = problem.temperature * temperature_ratio(position)
@@ -189,7 +184,7 @@ class IntegratedCalibration(SpaceCalibration):
     def truth(self, key, position, labels):
         arch = self.problem.architecture
         weights = weights_at(position, arch)
-        factor = kernel_factor(path_weights(position, arch)[0] / arch.widths[0] ** 0.5, position)
+        factor = path_weights(position, arch)[0] / arch.widths[0] ** 0.5
         prediction = network_outputs(weights, jnp.asarray(self.problem.attended_test), arch)[0, 0]
         likelihood = label_log_likelihood(energy_at(self.energy(labels), position), factor)
         return stacked(overlaps(weights, arch), prediction, likelihood, position)
@@ -240,8 +235,7 @@ def draw_prior_weights(key, problem: CalibrationProblem, names: tuple[str, ...])
         * jax.random.normal(k, architecture.weight_shapes[name])
         for k, name in zip(keys, names, strict=False)
     }
-    variances = jnp.asarray(architecture.variances)
-    priors = hyper_prior_sites(problem.believed_hyper_priors, variances)
+    priors = hyper_prior_sites(problem.believed_hyper_priors, jnp.float64)
     return weights | draw_sites(keys[-1], priors)
 
 
@@ -250,12 +244,11 @@ def stacked(matrices, prediction, log_likelihood, position):
     lowest, readout = matrices[0], matrices[-1]
     known = [lowest[0, 0], lowest[1, 0], readout[0, 0], prediction, log_likelihood]
     sampled = [position[TEMPERATURE][0]] if TEMPERATURE in position else []
-    sampled += [position[VARIANCES][0], position[VARIANCES][-1]] if VARIANCES in position else []
     return jnp.stack([*known, *sampled])
 
 
 QUANTITIES = ("U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood")
-HYPER_PARAMETERS = ("temperature", "variance of V_0", "variance of a")
+HYPER_PARAMETERS = ("temperature",)
 
 
 def calibration_ranks(space, data_sets: int, seed: int, chain: Chain | None = None) -> np.ndarray:

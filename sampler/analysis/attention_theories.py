@@ -98,7 +98,7 @@ def why_no_theories(problem: LearnedProblem, space: str, draws: int) -> str:
     if space == "attention":
         return "at infinite width the network is its own theory"
     if problem.hyper_priors != KNOWN:
-        return "temperature or prior variances were sampled, and the theories need them known"
+        return "the temperature was sampled, and the theories need it known"
     if not is_dense(problem.architecture):
         return "the order parameters are too large to solve the theory many times"
     return ""

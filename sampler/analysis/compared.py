@@ -307,39 +307,26 @@ class OwnTemperature:
 
 @dataclass(frozen=True)
 class SampledSetting:
-    """Temperature or prior variances that were sampled, beside the values the theory is given.
+    """The temperature that was sampled, beside the value the theory is given.
 
     prior_median         where the theory is solved
     sampled, mcse        posterior mean with its error
     standard_deviation   of the posterior
-    of                   names of the elements, for more than one
     """
 
-    prior_median: np.ndarray
-    sampled: np.ndarray
-    mcse: np.ndarray
-    standard_deviation: np.ndarray
-    of: tuple[str, ...] | None = None
+    prior_median: float
+    sampled: float
+    mcse: float
+    standard_deviation: float
 
 
 @dataclass(frozen=True)
 class SampledSettings:
-    """Temperature and prior variances, where they were sampled with the rest."""
+    """The temperature, where it was sampled with the rest."""
 
-    temperature: SampledSetting | None = None
-    prior_variances: SampledSetting | None = None
+    temperature: SampledSetting
 
     def rows(self, _: str, __: Sequence[str]) -> list[Row]:
-        found = []
-        if self.temperature is not None:
-            found.append(("temperature", self.temperature, ()))
-        if self.prior_variances is not None:
-            names = enumerate(self.prior_variances.of or ())
-            found += [(f"variance of {n}", self.prior_variances, (i,)) for i, n in names]
-        return [
-            Row(
-                name, float(one.prior_median[at]), float(one.sampled[at]), float(one.mcse[at]),
-                spread=float(one.standard_deviation[at]),
-            )
-            for name, one, at in found
-        ]  # fmt: skip
+        one = self.temperature
+        spread = one.standard_deviation
+        return [Row("temperature", one.prior_median, one.sampled, one.mcse, spread=spread)]

@@ -59,7 +59,6 @@ from sampler.analysis.verdict import (
 )
 from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics
 from sampler.mcmc.kept import BatchMoments
-from sampler.posterior.density import OBSERVED
 from sampler.registry import Registry
 from sampler.storage.results import from_json, to_json
 from theory import AttentionPaths, head_scores
@@ -282,8 +281,8 @@ def compare_evidence(given: TheoryAndDraws) -> Evidence:
             method=str(attributes.get("log_evidence_method", "importance")),
             trusted=bool(attributes.get("log_evidence_trusted", 1)),
         )
-    if any(name in given.draws for name in OBSERVED):
-        # The samples' evidence is averaged over hyper-parameters, the theory's is at given ones.
+    if "temperature" in given.draws:
+        # The evidence of the samples is averaged over temperatures, the theory has it at one.
         return Evidence(NAN, NAN, sampled)
     names = ("", "_gp", "_gp_own", NEXT_ORDER)
     theory, gp, gp_own, next_order = (given.number(f"log_evidence{name}") for name in names)
@@ -302,18 +301,16 @@ def own_temperature(given: TheoryAndDraws) -> dict[str, OwnTemperature]:
 
 
 def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
-    """Temperature and prior variances that were sampled; None where all of them were known."""
-    constants, found = given.tree["constant_data"].to_dataset(), {}
-    for name in OBSERVED:
-        if name in given.draws:
-            draws, variable = given.draws[name], given.tree["posterior"][name]
-            estimate = mean_of(draws, given.weights)
-            found[name] = SampledSetting(
-                np.asarray(constants[name].values, dtype=np.float64),
-                *map(np.asarray, (estimate.value, estimate.mcse, draws.std(axis=(0, 1), ddof=1))),
-                tuple(map(str, variable["weights"].values)) if "weights" in variable.dims else None,
-            )
-    return SampledSettings(**found) if found else None
+    """The temperature that was sampled; None where it was known."""
+    if "temperature" not in given.draws:
+        return None
+    draws = given.draws["temperature"]
+    median = float(given.tree["constant_data"]["temperature"])
+    estimate = mean_of(draws, given.weights)
+    deviation = float(draws.std(ddof=1))
+    return SampledSettings(
+        SampledSetting(median, float(estimate.value), float(estimate.mcse), deviation)
+    )
 
 
 def compare_run(

@@ -38,7 +38,6 @@ from sampler.mcmc.kept import (
     ThinnedDraws,
 )
 from sampler.mcmc.tempered import repetition_weights
-from sampler.posterior.density import OBSERVED
 from sampler.posterior.learned_attention import SPECTRUM
 from sampler.posterior.weight_draws import WeightDraws
 from sampler.problem import AnyProblem
@@ -203,7 +202,7 @@ def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...
     if name.startswith(BARTLETT):
         return (f"{name}_entry",)
     known = dict(order_parameter_dimensions(architecture.layers)) | weight_dimensions(architecture)
-    known |= {"temperature": (), "prior_variances": ("weights",)}
+    known |= {"temperature": ()}
     known |= {LOG_PRIOR: (), LOG_LIKELIHOOD: ("example",)}
     if name.startswith(SPECTRUM):
         return (f"eigenvalue_{name.removeprefix(SPECTRUM)}",)
@@ -269,7 +268,7 @@ def long_name(words: str | None) -> dict[str, str]:
 
 
 def constant_table(problem: AnyProblem) -> xr.Dataset:
-    """Temperature and prior variances; what is sampled is known by these values."""
+    """Temperature and prior variances that the recipe gives."""
     columns = {
         "temperature": ((), problem.temperature),
         "prior_variances": (("weights",), np.asarray(problem.architecture.variances)),
@@ -347,7 +346,7 @@ def is_judged(name: str, exchangeable: bool = False) -> bool:
     """
     if is_overlap(name):
         return not exchangeable
-    return name.startswith(SPECTRUM) or name in (*PREDICTORS, *OBSERVED)
+    return name.startswith(SPECTRUM) or name in (*PREDICTORS, "temperature")
 
 
 def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:

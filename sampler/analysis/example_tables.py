@@ -184,7 +184,7 @@ def sampled_kernels(
     """
     if not isinstance(problem, Problem) or "order_parameter" not in draws:
         return xr.Dataset()
-    batches = batch_means(overlaps_of(problem, draws), weights=weights)
+    batches = batch_means(np.asarray(draws["order_parameter"], np.float64), weights=weights)
     if len(batches) < 2:
         return xr.Dataset()
     with jax.enable_x64(True):
@@ -209,17 +209,6 @@ def shown_kernel_columns(
         found = bootstrap(statistic, kernels, weights=weights)
         columns |= {name: (SHOWN, found.value), f"{name}_mcse": (SHOWN, found.mcse)}
     return columns
-
-
-def overlaps_of(
-    problem: Problem, draws: Mapping[str, np.ndarray]
-) -> Float[np.ndarray, "chain draw row row"]:
-    """U_1 of every draw, in units of the known variance σ_0² where that is sampled, too."""
-    overlaps = np.asarray(draws["order_parameter"], np.float64)
-    if "prior_variances" not in draws:
-        return overlaps
-    ratios = draws["prior_variances"][..., 0] / problem.architecture.variances[0]
-    return overlaps * ratios[..., None, None]
 
 
 def alignment_columns(

@@ -73,22 +73,16 @@ def overlaps_at(
     numbers: Int[np.ndarray, " draw"],
     chains: int,
 ) -> Float[np.ndarray, "_chain _draw _row _row"]:
-    """U_1 of some draws in units of the known σ_0², which features are made with.
+    """U_1 of some draws.
 
     Where it was not drawn the network is infinitely wide: U_1 = σ_1² … σ_a² 1.
     """
-    architecture = problem.architecture
-    known = np.asarray(architecture.variances, np.float64)
-    if "prior_variances" in draws:
-        variances = np.asarray(draws["prior_variances"])[:, numbers]
-    else:
-        variances = np.broadcast_to(known, (chains, len(numbers), known.size))
     if "order_parameter" in draws:
-        overlaps = np.asarray(draws["order_parameter"], np.float64)[:, numbers]
-    else:
-        size = architecture.path_count * architecture.outputs
-        overlaps = np.prod(variances[..., 1:], axis=-1)[..., None, None] * np.eye(size)
-    return overlaps * (variances[..., 0] / known[0])[..., None, None]
+        return np.asarray(draws["order_parameter"], np.float64)[:, numbers]
+    architecture = problem.architecture
+    size = architecture.path_count * architecture.outputs
+    overlap = np.prod(architecture.variances[1:]) * np.eye(size)
+    return np.broadcast_to(overlap, (chains, len(numbers), size, size))
 
 
 @jax.jit

@@ -26,7 +26,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
-from sampler.posterior.density import energy_at, hyper_positions, input_scale, specialised
+from sampler.posterior.density import energy_at, specialised, temperature_positions
 from sampler.posterior.pointwise import log_likelihood_given
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import (
@@ -196,9 +196,9 @@ def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[Of
     elif "order_parameter" in drawn:
         chains, kept = drawn["order_parameter"].shape[:2]
         numbers = kept_draws(chains, kept, MOST_DRAWS)
-        hyper = hyper_positions(drawn, learning)
+        sampled = temperature_positions(drawn, learning)
         factors = square_roots(drawn["order_parameter"][:, numbers])
-        known = {"factor": factors} | {name: values[:, numbers] for name, values in hyper.items()}
+        known = {"factor": factors} | {name: values[:, numbers] for name, values in sampled.items()}
         of_one = _given_overlap
     else:
         return None, 0
@@ -235,8 +235,7 @@ def _given_weights(draw, learning, attended, labels, *, architecture):
 
 def _given_overlap(draw, learning, attended, labels):
     energy, rows, variance = learning
-    position = {name: values for name, values in draw.items() if name != "factor"}
-    factor, here = input_scale(position) * draw["factor"], energy_at(energy, position)
+    factor, here = draw["factor"], energy_at(energy, draw)
     whitening = Predictor(here, here.kernels, None).whitening(factor)
     features = path_features(attended, variance)
     return left_out_by_rows(here, rows, factor, whitening, features, labels).log_density

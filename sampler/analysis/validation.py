@@ -18,7 +18,7 @@ from sampler.analysis.estimate import (
 from sampler.analysis.labels import label
 from sampler.mcmc.kept import ThinnedDraws
 from sampler.mcmc.tempered import repetition_weights
-from sampler.posterior.density import energy_at, hyper_positions, input_scale
+from sampler.posterior.density import energy_at, temperature_positions
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes
@@ -114,13 +114,13 @@ def predictor_draws(
     """Chosen draws of each chain, `most` of all, and mean and variance of f given U_1 in them.
 
     Both are [chain, draw, example, output]. drawn has U_1, `order_parameter` [chain, draw, row,
-    row], and temperature and variances where they were sampled; given these the predictor is exact,
+    row], and the temperature where it was sampled; given these the predictor is exact,
     whatever the space that was sampled.
     """
     order_parameters = drawn["order_parameter"]
     chains = order_parameters.shape[0]
     chosen = kept_draws(*order_parameters.shape[:2], most)
-    hyper_parameters = hyper_positions(drawn, problem.learning)
+    sampled = temperature_positions(drawn, problem.learning)
 
     def of_chosen(values: np.ndarray) -> np.ndarray:
         return values[:, chosen].reshape(-1, *values.shape[2:])
@@ -128,7 +128,7 @@ def predictor_draws(
     with jax.enable_x64(True):
         predictor = Predictor.for_examples(problem.learning, jnp.asarray(attended))
         factors = jnp.asarray(square_roots(of_chosen(order_parameters)))
-        positions = {name: jnp.asarray(of_chosen(v)) for name, v in hyper_parameters.items()}
+        positions = {name: jnp.asarray(of_chosen(v)) for name, v in sampled.items()}
         moments = _predict_each(predictor, factors, positions)
     mean, variance = (
         np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
@@ -184,7 +184,7 @@ def _predict_each(predictor: Predictor, factors, positions):
     def one(draw):
         factor, position = draw
         here = replace(predictor, energy=energy_at(predictor.energy, position))
-        return here(input_scale(position) * factor)
+        return here(factor)
 
     return jax.lax.map(one, (factors, positions))
 

@@ -21,8 +21,8 @@ HEADLINE = "order_parameter"
 MOST_REASONS = 3
 TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
 SAMPLED_SETTINGS = (
-    "Temperature or prior variances were sampled; the theory is solved at their prior medians, and "
-    "part of its difference comes from there."
+    "The temperature was sampled; the theory is solved at its prior median, and part of its "
+    "difference comes from there."
 )
 THEORIES_AT_DRAWS = (
     "Attention was sampled: theories are solved at draws of it, each with a verdict of its own."
@@ -88,8 +88,8 @@ def theory_verdict(
 
     trusted: whether the draws passed their diagnostics, None if nothing was sampled. converged:
     None if there is no theory. found: key of `comparison.json` → difference, that of the next order
-    under the key with `_next_order`. sampled_settings: whether temperature or prior variances were
-    sampled, too. doubt: why the next order is not to be trusted.
+    under the key with `_next_order`. sampled_settings: whether the temperature was sampled,
+    too. doubt: why the next order is not to be trusted.
     """
     if converged is None:
         headline = "There is no theory in this directory to hold the samples against."

@@ -42,7 +42,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
-from sampler.posterior.density import Density, hyper_positions
+from sampler.posterior.density import Density, temperature_positions
 from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
 from sampler.presentation.telling import tell
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
@@ -400,7 +400,7 @@ def stored_positions(draws: dict, learning: LearningProblem | LearnedProblem) ->
         for name, values in draws.items()
         if name.startswith(prefix)
     }
-    return bartlett | hyper_positions(draws, learning)
+    return bartlett | temperature_positions(draws, learning)
 
 
 def most_draws(settings: SamplerSection) -> int:

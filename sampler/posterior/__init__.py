@@ -1,6 +1,6 @@
 """Posteriors to sample, one space each, and what follows from their draws.
 
-density           what an algorithm sees of a posterior; temperature and variances as sites
+density           what an algorithm sees of a posterior; the temperature as a site
 labels            laws of the labels: example by example, of all given U_1, of new ones
 order_parameters  Bartlett coordinates: all weights integrated out, exact at any width; their mode
 weights           all network weights

@@ -65,8 +65,8 @@ def bridge_evidence(
     """Log evidence ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
 
     density    of the order parameters, with its mode
-    positions  all sites of every draw: `chi_l`, `lower_l`, and those of temperature and variances
-               if they have a prior; sites without entries may be missing
+    positions  all sites of every draw: `chi_l`, `lower_l`, and that of the temperature where it
+               has a prior; sites without entries may be missing
 
     Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
     fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per

@@ -1,10 +1,6 @@
 """Densities to be sampled, and the coordinates and mode by which algorithms know them.
 
-Temperature and prior variances are sites of a model where they have a prior: ln(𝒯/𝒯_0) and
-ln(σ_l²/σ_{l,0}²). All other sites keep the priors they have at 𝒯_0 and σ_{l,0}²: weights of
-variance σ_l² are those of variance σ_{l,0}², times σ_l/σ_{l,0}. So the network is the one at the
-known variances times Π_l σ_l/σ_{l,0}, and a chain need not follow weights whose scale changes under
-it. A position without such sites has known temperature and variances.
+Where the temperature has a prior ln(𝒯/𝒯_0) is a site of a model; a position without it is at 𝒯_0.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,9 +22,8 @@ from theory.energy import LabelEnergy
 
 Position = Mapping[str, Array]
 
-# Sites of temperature and prior variances, and what is observed of them.
-TEMPERATURE, VARIANCES = "log_temperature_ratio", "log_variance_ratios"
-OBSERVED = ("temperature", "prior_variances")
+# The site of the temperature.
+TEMPERATURE = "log_temperature_ratio"
 
 # Densities per call of a compiled function, in batches: shorter calls are filled up, so it compiles
 # once.
@@ -334,24 +329,16 @@ def in_blocks(
     return values
 
 
-# --- temperature and prior variances as sites
+# --- the temperature as a site
 
 
-def site_spreads(priors: HyperPriors) -> dict[str, float]:
-    """Standard deviation of every site without data; 0 where there is none."""
-    return {TEMPERATURE: priors.temperature_spread, VARIANCES: priors.variance_spread}
-
-
-def hyper_prior_sites(
-    priors: HyperPriors, variances: Float[Array, " layer"]
-) -> dict[str, dist.Distribution]:
-    """Priors of the logarithms of ratios that have a spread."""
-    sizes, dtype = {TEMPERATURE: 1, VARIANCES: len(variances)}, variances.dtype
-    return {
-        name: dist.Normal(jnp.zeros(sizes[name], dtype), jnp.asarray(spread, dtype)).to_event(1)
-        for name, spread in site_spreads(priors).items()
-        if spread > 0
-    }
+def hyper_prior_sites(priors: HyperPriors, dtype) -> dict[str, dist.Distribution]:
+    """The prior of ln(𝒯/𝒯_0), where it has a spread."""
+    spread = priors.temperature_spread
+    if not spread:
+        return {}
+    normal = dist.Normal(jnp.zeros(1, dtype), jnp.asarray(spread, dtype))
+    return {TEMPERATURE: normal.to_event(1)}
 
 
 def sample_sites(priors: Mapping[str, dist.Distribution]) -> dict[str, Array]:
@@ -369,16 +356,6 @@ def temperature_ratio(position: Position) -> Float[Array, ""] | float:
     return jnp.exp(position[TEMPERATURE][0]) if TEMPERATURE in position else 1.0
 
 
-def network_scale(position: Position) -> Float[Array, ""] | float:
-    """Output of the network relative to that at the known variances, Π_l σ_l/σ_{l,0}."""
-    return jnp.exp(jnp.sum(position[VARIANCES]) / 2.0) if VARIANCES in position else 1.0
-
-
-def input_scale(position: Position) -> Float[Array, ""] | float:
-    """Ratio σ_0/σ_{0,0}, which the kernel at an order parameter of a position still lacks."""
-    return jnp.exp(position[VARIANCES][0] / 2.0) if VARIANCES in position else 1.0
-
-
 def energy_at(energy: LabelEnergy, position: Position) -> LabelEnergy:
     if TEMPERATURE not in position:
         return energy
@@ -386,53 +363,26 @@ def energy_at(energy: LabelEnergy, position: Position) -> LabelEnergy:
 
 
 def weights_at(position: Position, network: Weighted) -> dict[str, Array]:
-    """The weights among the sites of a position, with the variances of that position."""
-    found = {name: position[name] for name in network.weight_shapes if name in position}
-    if VARIANCES not in position:
-        return found
-    scales, layers = jnp.exp(position[VARIANCES] / 2.0), network.weight_layers
-    scaled = {name: scales[place] * found[name] for name, place in layers.items() if name in found}
-    return found | scaled
+    """The weights among the sites of a position."""
+    return {name: position[name] for name in network.weight_shapes if name in position}
 
 
-def scaled_factors(
-    factors: tuple[Float[Array, "_size _rank"], ...], position: Position
-) -> tuple[Float[Array, "_size _rank"], ...]:
-    """F_1 … F_{L+1} of the order parameters at the variances of a position.
-
-    U_l is proportional to σ_l² σ_{l+1}² … σ_a².
-    """
-    if VARIANCES not in position:
-        return factors
-    above = jnp.cumsum(position[VARIANCES][::-1])[::-1][1:]
-    return tuple(jnp.exp(above[i] / 2.0) * factor for i, factor in enumerate(factors))
-
-
-def observed_hyper_parameters(
-    position: Position,
-    temperature: float | Float[Array, ""],
-    variances: Float[Array, " layer"],
+def observed_temperature(
+    position: Position, temperature: float | Float[Array, ""]
 ) -> dict[str, Array]:
-    """Temperature and prior variances of a draw, where they are sampled."""
-    found = {}
-    if TEMPERATURE in position:
-        found["temperature"] = temperature * temperature_ratio(position)
-    if VARIANCES in position:
-        found["prior_variances"] = variances * jnp.exp(position[VARIANCES])
-    return found
+    """The temperature of a draw, where it is sampled."""
+    if TEMPERATURE not in position:
+        return {}
+    return {"temperature": temperature * temperature_ratio(position)}
 
 
-def hyper_positions(
+def temperature_positions(
     draws: Mapping[str, np.ndarray], problem: Any
 ) -> dict[str, Float[np.ndarray, "chain draw _entry"]]:
-    """Sites from stored temperatures [chain, draw] and variances [chain, draw, layer].
+    """The site from stored temperatures [chain, draw], where there are some.
 
-    problem  has the temperature and, in its architecture, the variances that are known
+    problem  has the temperature that is known
     """
-    found = {}
-    if "temperature" in draws:
-        found[TEMPERATURE] = np.log(draws["temperature"] / problem.temperature)[..., None]
-    if "prior_variances" in draws:
-        known = np.asarray(problem.architecture.variances)
-        found[VARIANCES] = np.log(draws["prior_variances"] / known)
-    return found
+    if "temperature" not in draws:
+        return {}
+    return {TEMPERATURE: np.log(draws["temperature"] / problem.temperature)[..., None]}

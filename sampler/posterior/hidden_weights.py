@@ -27,7 +27,7 @@ from sampler.posterior.density import (
     Density,
     Position,
     Weighted,
-    observed_hyper_parameters,
+    observed_temperature,
     sample_sites,
     specialised,
     temperature_ratio,
@@ -48,7 +48,7 @@ Forward = Callable[[Position, Any], Float[Array, "example output"]]
 def hidden_weight_priors(
     architecture: Weighted, variances: Float[Array, " layer"], hyper_priors: HyperPriors = KNOWN
 ) -> dict[str, dist.Distribution]:
-    """Priors of V_0 … V_L, and of what has a prior itself."""
+    """Priors of V_0 … V_L, and of the temperature where it has one."""
     return weight_priors(architecture, variances, hyper_priors, without="a")
 
 
@@ -60,7 +60,7 @@ def readout_columns(
     architecture: Weighted,
     predict: Forward,
 ) -> Float[Array, "example unit"]:
-    """G, which is multiplied by a standard normal readout, at the variances of a position."""
+    """G, which is multiplied by a standard normal readout."""
     identity = jnp.eye(architecture.widths[-1], dtype=variances.dtype)
     known = {**position, "a": jnp.sqrt(variances[-1]) * identity}
     return predict(weights_at(known, architecture), inputs)
@@ -79,7 +79,7 @@ def hidden_weight_model(
 ) -> tuple[dict[str, Array], Float[Array, "example unit"], Labels]:
     """Gaussian priors of V_0 … V_L, and y_c ~ N(0, G Gᵀ + 𝒯 1): all sites.
 
-    Where 𝒯 or variances have a prior, they are sites, too. `residual` are the labels that none of
+    Where 𝒯 has a prior it is a site, too. `residual` are the labels that none of
     the rows stands for, where rows stand for the examples. Returns weights, G and labels.
     """
     position = sample_sites(hidden_weight_priors(architecture, variances, hyper_priors))
@@ -243,7 +243,7 @@ def observe_hidden_weights(
     weights = weights_at(completed, architecture)
     if fits_theory:
         found |= named_order_parameters(overlaps(weights, architecture))
-    found |= observed_hyper_parameters(position, temperature, variances)
+    found |= observed_temperature(position, temperature)
     if training is not None:
         own = columns_of(training.inputs) if training.rows else columns
         left_out = posterior.left_out(own, training.labels, training.rows)

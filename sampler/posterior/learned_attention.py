@@ -20,8 +20,7 @@ from sampler.posterior.density import (
     Density,
     Position,
     hyper_prior_sites,
-    network_scale,
-    observed_hyper_parameters,
+    observed_temperature,
     sample_sites,
     specialised,
     temperature_ratio,
@@ -32,7 +31,7 @@ from sampler.posterior.hidden_weights import (
     observe_hidden_weights,
 )
 from sampler.posterior.labels import IndependentLabels, site_of_labels
-from sampler.posterior.order_parameters import kernel_factor, order_parameter_model, site_priors
+from sampler.posterior.order_parameters import order_parameter_model, site_priors
 from sampler.posterior.pointwise import LabelledExamples
 from sampler.posterior.spaces import (
     EFFECTIVE,
@@ -127,9 +126,9 @@ def infinite_width_model(
     energy: LabelEnergy, variances: Float[Array, " layer"], hyper_priors: HyperPriors = KNOWN
 ) -> None:
     """Labels at infinite width: all weights integrated out, and nothing left of them."""
-    position = sample_sites(hyper_prior_sites(hyper_priors, variances))
+    position = sample_sites(hyper_prior_sites(hyper_priors, variances.dtype))
     features = energy.kernels.left.reshape(len(energy.labels), -1)
-    columns = limit_scale(variances) * network_scale(position) * features
+    columns = limit_scale(variances) * features
     temperature = energy.temperature * temperature_ratio(position)
     labels = IndependentLabels(columns, temperature, energy.labels.shape[1])
     numpyro.sample("y", labels, obs=site_of_labels(energy.labels))
@@ -213,8 +212,7 @@ def observe_infinite_width(
 ) -> dict[str, Array]:
     """The factor of U_1, which is known: √g 1, of so many rows."""
     factor = limit_scale(variances) * jnp.eye(rows, dtype=variances.dtype)
-    found = {FACTOR: kernel_factor(factor, position)}
-    return found | observed_hyper_parameters(position, temperature, variances)
+    return {FACTOR: factor} | observed_temperature(position, temperature)
 
 
 def predictor_at(
@@ -305,7 +303,7 @@ def attending_density(
         )
     elif name == "attention":
         prior = variances
-        priors = hyper_prior_sites(hyper_priors, variances)
+        priors = hyper_prior_sites(hyper_priors, variances.dtype)
         model = specialised(infinite_width_model, hyper_priors=hyper_priors)
         rows = architecture.path_count * architecture.outputs
         observe = specialised(observe_infinite_width, rows=rows)
@@ -330,5 +328,5 @@ def attending_density(
 def observe_by_weights(key, position, variances, temperature, *, architecture, keep_weights):
     """As `observe_weights`."""
     return observe_weights(
-        key, position, temperature, variances, architecture=architecture, keep_weights=keep_weights
+        key, position, temperature, architecture=architecture, keep_weights=keep_weights
     )

@@ -24,7 +24,7 @@ from sampler.posterior.density import (
     Weighted,
     energy_at,
     hyper_prior_sites,
-    observed_hyper_parameters,
+    observed_temperature,
     sample_sites,
     specialised,
     temperature_ratio,
@@ -46,7 +46,6 @@ from sampler.posterior.labels import (
 )
 from sampler.posterior.learned_attention import AttendingExamples, limit_scale
 from sampler.posterior.order_parameters import (
-    kernel_factor,
     order_parameters_at,
     sample_order_parameters,
 )
@@ -123,7 +122,7 @@ def model_of_weights(
     weights = weights_at(position, architecture)
     if fits_theory:
         make_deterministic(named_order_parameters(overlaps(weights, architecture)))
-    make_deterministic(observed_hyper_parameters(position, temperature, variances))
+    make_deterministic(observed_temperature(position, temperature))
     if "predictor" in sites:
         numpyro.deterministic("predictor", site_of_labels(predict(weights, inputs_test)))
     if inputs_new is not None:
@@ -189,7 +188,7 @@ def model_of_hidden_weights(
     position, columns, labels = hidden_weight_model(
         inputs, labels, temperature, variances, hyper_priors=hyper_priors, **network
     )
-    make_deterministic(observed_hyper_parameters(position, temperature, variances))
+    make_deterministic(observed_temperature(position, temperature))
     here = temperature * temperature_ratio(position)
     by_output = jnp.reshape(labels, (-1, architecture.outputs))
     if sites:
@@ -256,8 +255,7 @@ def collapsed_model(
     matrices = order_parameters(position, prior)
     if matrices:
         make_deterministic(named_order_parameters(matrices))
-    variances = prior.variances if isinstance(prior, WishartChain) else prior
-    make_deterministic(observed_hyper_parameters(position, examples.energy.temperature, variances))
+    make_deterministic(observed_temperature(position, examples.energy.temperature))
     if not sites and inputs_new is None:
         return
     by_output = jnp.reshape(labels, (-1, energy.labels.shape[1]))
@@ -342,9 +340,8 @@ def sample_infinite_width(
     variances: Float[Array, " layer"], rows: int, hyper_priors: HyperPriors
 ) -> tuple[Position, Float[Array, "row row"]]:
     """Sample what has a prior of its own; and the factor √g 1 of U_1 at infinite width."""
-    position = sample_sites(hyper_prior_sites(hyper_priors, variances))
-    factor = limit_scale(variances) * jnp.eye(rows, dtype=variances.dtype)
-    return position, kernel_factor(factor, position)
+    position = sample_sites(hyper_prior_sites(hyper_priors, variances.dtype))
+    return position, limit_scale(variances) * jnp.eye(rows, dtype=variances.dtype)
 
 
 def no_order_parameters(position: Position, variances: Float[Array, " layer"]) -> tuple:

@@ -31,10 +31,7 @@ from sampler.posterior.density import (
     energy_at,
     hyper_prior_sites,
     in_blocks,
-    network_scale,
     sample_sites,
-    scaled_factors,
-    site_spreads,
 )
 from sampler.posterior.labels import CollapsedLabels, label_log_likelihood, site_of_labels
 from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors
@@ -103,7 +100,7 @@ def order_parameter_model(
     """Wishart chain in standardised Bartlett coordinates, and the likelihood of all labels.
 
     Sites: `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1, and
-    temperature and variances where they have a prior.
+    the temperature where it has a prior.
     """
     position, factor = sample_order_parameters(chain, hyper_priors)
     labels = CollapsedLabels(energy_at(energy, position), factor)
@@ -122,7 +119,7 @@ def site_priors(
     chain: WishartChain, hyper_priors: HyperPriors = KNOWN
 ) -> dict[str, dist.Distribution]:
     """Prior of every site."""
-    return bartlett_prior(chain) | hyper_prior_sites(hyper_priors, chain.variances)
+    return bartlett_prior(chain) | hyper_prior_sites(hyper_priors, chain.variances.dtype)
 
 
 def bartlett_prior(chain: WishartChain) -> dict[str, dist.Distribution]:
@@ -161,16 +158,9 @@ def bartlett_matrices_at(
     return tuple(matrices)
 
 
-def known_factors_at(
-    position: Position, chain: WishartChain
-) -> tuple[Float[Array, "_size _rank"], ...]:
-    """Factors F_1 … F_{L+1} at a position of the sampler and the known variances."""
-    return chain_factors(bartlett_matrices_at(position, chain), chain.heads, chain.scales)
-
-
 def factors_at(position: Position, chain: WishartChain) -> tuple[Float[Array, "_size _rank"], ...]:
     """Factors F_1 … F_{L+1} with U_l = F_l F_lᵀ at a position of the sampler."""
-    return scaled_factors(known_factors_at(position, chain), position)
+    return chain_factors(bartlett_matrices_at(position, chain), chain.heads, chain.scales)
 
 
 def order_parameters_at(
@@ -179,18 +169,9 @@ def order_parameters_at(
     return tuple(factor @ factor.T for factor in factors_at(position, chain))
 
 
-def kernel_factor(factor: Float[Array, "row rank"], position: Position) -> Float[Array, "row rank"]:
-    """Factor F with K(F Fᵀ) the kernel at the variances of a position.
-
-    `factor` is that of U_1 at the known variances. K is also proportional to σ_0², with which the
-    features were made.
-    """
-    return network_scale(position) * factor
-
-
 def likelihood_factor(position: Position, chain: WishartChain) -> Float[Array, "row rank"]:
     """Factor F with K(F Fᵀ) the kernel of the labels at a position of the sampler."""
-    return kernel_factor(known_factors_at(position, chain)[0], position)
+    return factors_at(position, chain)[0]
 
 
 def log_likelihood_at(
@@ -211,8 +192,8 @@ class OrderParameterPosterior:
 
     energy        E(U_1) of the labels at the known temperature
     features      φ^π(x_μ) of the training examples
-    chain         the law of U_1 … U_a at the known prior variances
-    hyper_priors  how far temperature and prior variances are known
+    chain         the law of U_1 … U_a
+    hyper_priors  how far the temperature is known
     """
 
     energy: LabelEnergy
@@ -426,7 +407,7 @@ def derivatives_by_numpy(problem: LearningProblem, coordinates: Coordinates):
 def prior_scales(
     coordinates: Coordinates, hyper_priors: HyperPriors, dtype
 ) -> Float[Array, " coordinate"]:
-    """Standard deviations without data: about 1, or the spread of what has a log-normal prior."""
-    spreads = site_spreads(hyper_priors)
+    """Standard deviations without data: about 1, or the spread of the temperature."""
+    spreads = {TEMPERATURE: hyper_priors.temperature_spread}
     sites = zip(coordinates.names, coordinates.sizes, strict=True)
     return jnp.concatenate([jnp.full(size, spreads.get(name, 1.0), dtype) for name, size in sites])

@@ -37,8 +37,8 @@ def prior_draws(
 ) -> dict[str, np.ndarray]:
     """Name → draws [draw, …] without data, in the same law whatever the space.
 
-    Order parameters, temperature and variances where they have a prior, weights if they are kept,
-    and labels `posterior_predictive` of the training examples, as far as these are known.
+    Order parameters, the temperature where it has a prior, weights if they are kept, and labels
+    `posterior_predictive` of the training examples, as far as these are known.
     """
     if not keep_weights:
         return order_parameter_draws(problem, training, count, seed)
@@ -74,25 +74,17 @@ def order_parameter_draws(
         factor = scale * np.einsum("npr,nhrk->nhpk", factor, by_head)
         factor = factor.reshape(count, -1, factor.shape[3])
         factors.insert(0, factor)
-    # Logarithms of temperature and variances relative to the known ones.
-    of_temperature = priors.temperature_spread * rng.standard_normal(count)
-    of_variances = rng.standard_normal((count, len(architecture.variances)))
-    of_variances *= priors.variance_spread
-    above = np.exp(np.cumsum(of_variances[:, ::-1], axis=1)[:, ::-1])[:, 1:, None, None]
-    overlaps = [above[:, i] * (f @ f.swapaxes(1, 2)) for i, f in enumerate(factors)]
-    found = named_order_parameters(tuple(overlaps))
-    temperatures = problem.temperature * np.exp(of_temperature)
+    found = named_order_parameters(tuple(f @ f.swapaxes(1, 2) for f in factors))
+    shifts = priors.temperature_spread * rng.standard_normal(count)
+    temperatures = problem.temperature * np.exp(shifts)
     if priors.temperature_spread:
         found["temperature"] = temperatures
-    if priors.variance_spread:
-        found["prior_variances"] = np.asarray(architecture.variances) * np.exp(of_variances)
     if training is None:
         return found
     # f is linear in the features, with weights F z.
     features = path_features(np.asarray(training.inputs), architecture.variances[0])
     _, paths, channels = features.shape
-    lowest = np.exp(of_variances.sum(axis=1) / 2.0)[:, None, None] * factors[0]
-    weights = lowest @ rng.standard_normal((count, lowest.shape[2], channels))
+    weights = factors[0] @ rng.standard_normal((count, factors[0].shape[2], channels))
     by_path = weights.reshape(count, paths, -1, channels)
     outputs = np.einsum("xpi,npci->nxc", features, by_path, optimize=True)
     noise = np.sqrt(temperatures)[:, None, None] * rng.standard_normal(outputs.shape)
@@ -111,8 +103,9 @@ def _of_weights(
     def one(key):
         site_key, noise_key = jax.random.split(key)
         position = drawn_sites(site_key, weight_priors(architecture, variances, hyper_priors))
-        seen = (key, position, temperature, variances)
-        found = observe_weights(*seen, architecture=architecture, keep_weights=True)
+        found = observe_weights(
+            key, position, temperature, architecture=architecture, keep_weights=True
+        )
         effective = found.pop(EFFECTIVE)
         if training is None:
             return found

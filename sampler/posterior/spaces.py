@@ -19,7 +19,7 @@ from sampler.network import (
 from sampler.posterior.density import (
     Density,
     Position,
-    observed_hyper_parameters,
+    observed_temperature,
     specialised,
     weights_at,
 )
@@ -75,7 +75,7 @@ def weight_density(
         arguments=(problem.attended, problem.labels, temperature, variances, *residual),
         priors=weight_priors(sizes, variances, hyper_priors),
         observe=specialised(observe_weights, architecture=sizes, keep_weights=keep_weights),
-        observed=(temperature, variances),
+        observed=(temperature,),
         complete=specialised(predict_of_weights, architecture=sizes),
         completing=(jnp.asarray(attended_test, dtype), temperature, training),
         passing=(EFFECTIVE,),
@@ -87,7 +87,6 @@ def observe_weights(
     key: Array,
     position: Position,
     temperature: Float[Array, ""],
-    variances: Float[Array, " layer"],
     *,
     architecture: Architecture,
     keep_weights: bool,
@@ -97,7 +96,7 @@ def observe_weights(
     lowest = path_weights(weights, architecture)[0]
     observables = named_order_parameters(overlaps(weights, architecture))
     observables[EFFECTIVE] = effective_weights(lowest, weights["V_0"], architecture)
-    observables |= observed_hyper_parameters(position, temperature, variances)
+    observables |= observed_temperature(position, temperature)
     return observables | (weights if keep_weights else {})
 
 
@@ -185,7 +184,7 @@ def observe_order_parameters(
 ) -> dict[str, Array]:
     observables = named_order_parameters(order_parameters_at(position, chain))
     observables[FACTOR] = likelihood_factor(position, chain)
-    observables |= observed_hyper_parameters(position, temperature, chain.variances)
+    observables |= observed_temperature(position, temperature)
     return observables | {f"bartlett_{name}": position[name] for name in bartlett_prior(chain)}
 
 

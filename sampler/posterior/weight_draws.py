@@ -21,8 +21,6 @@ from sampler.posterior.density import (
     Coordinates,
     Position,
     energy_at,
-    network_scale,
-    weights_at,
 )
 from sampler.posterior.order_parameters import OrderParameterPosterior, bartlett_matrices_at
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
@@ -58,7 +56,7 @@ def weight_draws(
     """Draw all weights for `count` evenly spaced draws of every chain.
 
     positions  Bartlett coordinates `chi_l` [chain, draw, rank], `lower_l` [chain, draw, entry],
-               and the sites of temperature and variances where they were sampled
+               and the site of the temperature where it was sampled
     seed       fixes the weights of each draw, whatever other draws are asked for
 
     Raises InputError when there are fewer draws than asked for, or when the arrays would exceed
@@ -173,9 +171,8 @@ def _draw_all(seed, index, positions, examples, chain, architecture, batch):
         key, position = row
         matrices = bartlett_matrices_at(position, chain)
         energy, features = examples.given(position)
-        here, scale = energy_at(energy, position), network_scale(position)
-        weights = draw_weights(key, matrices, here, features, architecture, scale)
-        return weights_at({**position, **weights}, architecture)
+        here = energy_at(energy, position)
+        return draw_weights(key, matrices, here, features, architecture)
 
     return jax.lax.map(one, (keys, positions), batch_size=batch)
 
@@ -186,15 +183,12 @@ def draw_weights(
     energy: LabelEnergy,
     features: Float[Array, "example path channel"],
     architecture: Architecture,
-    scale: Float[Array, ""] | float = 1.0,
 ) -> dict[str, Array]:
     """Draw all weights given the Bartlett matrices B_1 … B_{L+1} and the labels.
 
     Q_l [r_l, N_l] is uniform among matrices with orthonormal rows, w_l = √N_l F_l Q_l, a = w_{L+1},
         V_l^h = V + Q_{l+1}ᵀ (σ_l B_l[h] Q_l − Q_{l+1} V),   V ~ N(0, σ_l²),
     where B_l[h] are the rows of head h; V_0 by Matheron's rule. `features` are φ^π(x_μ).
-    `scale` multiplies the output of the network: by it weights at known variances become those at
-    sampled ones.
     """
     factors = chain_factors(matrices, architecture.heads, link_scales(architecture))
     shapes = {k: shape for k, shape in architecture.weight_shapes.items() if k not in ("V_0", "a")}
@@ -213,7 +207,5 @@ def draw_weights(
         above = rows
     lowest = architecture.widths[0] ** 0.5 * factors[0] @ above
     variance = architecture.variances[0]
-    weights["V_0"] = draw_input_weights(
-        input_key, lowest, scale * factors[0], energy, scale * features, variance
-    )
+    weights["V_0"] = draw_input_weights(input_key, lowest, factors[0], energy, features, variance)
     return {name: weights[name] for name in architecture.weight_shapes}

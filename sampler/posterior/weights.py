@@ -76,10 +76,9 @@ def weight_model(
 
     V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
     exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
-    Where 𝒯 or the σ² have a prior, they are sites, too, and the weights are `weights_at` them.
-    `residual` are the labels that none of the rows stands for, where rows stand for the examples.
-    `predict` is the forward pass of a network outside the theory, to whom `attended` is whatever it
-    follows.
+    Where 𝒯 has a prior it is a site, too. `residual` are the labels that none of the rows stands
+    for, where rows stand for the examples. `predict` is the forward pass of a network outside the
+    theory, to whom `attended` is whatever it follows.
     """
     position = sample_sites(weight_priors(architecture, variances, hyper_priors))
     weights = weights_at(position, architecture)
@@ -101,11 +100,12 @@ def weight_priors(
     *,
     without: str = "",
 ) -> dict[str, dist.Distribution]:
-    """Priors of all weights at known variances, and of what has a prior itself.
+    """Priors of all weights, and of the temperature where it has one.
 
     All but one array, where this is named. Of the network only the sizes are read.
     """
-    sites, dtype = hyper_prior_sites(hyper_priors, variances), variances.dtype
+    dtype = variances.dtype
+    sites = hyper_prior_sites(hyper_priors, dtype)
     layers, one = network.weight_layers, jnp.ones((), dtype)
     for name, shape in network.weight_shapes.items():
         if name != without:

@@ -150,7 +150,7 @@ def sampled_settings_table(run: RunResults) -> Table:
         for row in ([] if found is None else found.rows("hyper_parameters", ()))
     ]
     deviation = Column("posterior standard deviation", digits=3)
-    caption = "Their prior is log-normal about the median, at which the theory is solved."
+    caption = "Its prior is log-normal about the median, at which the theory is solved."
     columns = ("", "prior median", "sampled ± MCSE", deviation)
     return Table("Sampled with the rest", columns, rows, caption)
 

@@ -214,19 +214,16 @@ class NetworkSection(Section):
 
 
 class PosteriorSection(Section):
-    """The posterior, with what is not known of it beforehand.
+    """The posterior.
 
-    With a spread, the temperature or every prior variance of the network by itself is sampled with
-    the rest, log-normal about the value that is given. The theory is solved at that value.
+    With a spread, the temperature is sampled with the rest, log-normal about the value that is
+    given. The theory is solved at that value.
     """
 
     temperature: Positive = 0.01
     """𝒯, the variance of the likelihood."""
     temperature_spread: NotNegative = 0.0
     """Prior standard deviation of ln 𝒯; above 0, 𝒯 is sampled too."""
-    variance_spread: NotNegative = 0.0
-    """Prior standard deviation of the logarithm of each prior variance; above 0, they are sampled
-    too."""
 
 
 class TheorySection(Section):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.posterior.density import VARIANCES, weights_at
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.sections import MlpSection
 from sampler.token_network import predict_split
@@ -220,9 +219,3 @@ def test_weights_of_mlps_have_the_variances_of_their_layer_and_logits_have_none(
     expected = {"V_0": 0.9, "V_1": 1.5, "a": 0.6, "mlp_in_1": 1.5, "mlp_out_1": 1.5, "logits_1": 1}
     received = {name: np.unique(prior.variance).item() for name, prior in priors.items()}
     assert received == pytest.approx(expected, rel=1e-15)
-    ratios = np.log([2.0, 3.0, 5.0])
-    position = {name: jnp.ones(shape) for name, shape in network.weight_shapes.items()}
-    found = weights_at(position | {VARIANCES: jnp.asarray(ratios)}, network)
-    scales = {name: float(jnp.max(values)) ** 2 for name, values in found.items()}
-    expected = {"V_0": 2, "V_1": 3, "a": 5, "mlp_in_1": 3, "mlp_out_1": 3, "logits_1": 1}
-    assert scales == pytest.approx(expected, rel=1e-15)

@@ -95,19 +95,6 @@ def test_errors_of_the_alignment_are_how_far_it_scatters(rng):
     np.testing.assert_allclose(np.mean(errors, axis=0) / scatter, 1.0, atol=limit)
 
 
-def test_sampled_variance_of_the_first_layer_is_part_of_the_kernel(rng):
-    problem = showing_all(small_problem(rng))
-    draws = random_observables(problem, rng)
-    known = sampled_kernels(problem, draws)
-    doubled = np.broadcast_to(
-        2.0 * np.array(problem.architecture.variances),
-        (*draws["order_parameter"].shape[:2], len(problem.architecture.variances)),
-    )
-    received = sampled_kernels(problem, draws | {"prior_variances": doubled})
-    np.testing.assert_allclose(received["kernel"], 2.0 * known["kernel"], rtol=1e-12)
-    np.testing.assert_allclose(received["kernel_alignment"], known["kernel_alignment"], rtol=1e-8)
-
-
 def test_where_nothing_is_known_nothing_is_said(rng):
     problem = small_problem(rng, labels_test=signs(rng))
     draws = random_observables(problem, rng)

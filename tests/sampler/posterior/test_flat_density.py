@@ -27,7 +27,7 @@ def flat_of(problem, space="weights", test=None) -> FlatDensity:
 
 @pytest.fixture
 def problem(rng):
-    spreads = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
+    spreads = HyperPriors(temperature_spread=0.5)
     problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng)
     return replace(problem, hyper_priors=spreads)
 

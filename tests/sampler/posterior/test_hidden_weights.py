@@ -24,7 +24,7 @@ from theory.architecture import HyperPriors
 
 DRAWS = 40_000
 LINEAR = Architecture((2,), (4, 3), (0.7, 1.3, 0.6), channels=5, outputs=2)
-SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
+SPREADS = HyperPriors(temperature_spread=0.5)
 
 
 def posed(name: str, rng):
@@ -50,21 +50,14 @@ def posed(name: str, rng):
 
 
 def dense_columns(predict, position, inputs, arch) -> np.ndarray:
-    """σ_a times the output of every hidden unit by itself, from weights at the variances there."""
-    position = {"log_variance_ratios": np.zeros(len(arch.variances)), **position}
-    deviations = np.exp(np.asarray(position["log_variance_ratios"]) / 2)
-    layers = arch.weight_layers
-    weights = {
-        name: (deviations[layers[name]] if name in layers else 1.0) * position[name]
-        for name in arch.weight_shapes
-        if name != "a"
-    }
+    """σ_a times the output of every hidden unit by itself."""
+    weights = {name: position[name] for name in arch.weight_shapes if name != "a"}
 
     @jax.jit
     def of_readout(readout):
         return predict({**weights, "a": readout}, inputs)[:, 0]
 
-    scale = deviations[-1] * arch.variances[-1] ** 0.5
+    scale = arch.variances[-1] ** 0.5
     shape = arch.weight_shapes["a"]
     units = [np.zeros(shape) for _ in range(shape[1])]
     for number, unit in enumerate(units):

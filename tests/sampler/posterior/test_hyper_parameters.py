@@ -1,4 +1,4 @@
-"""Sampled temperature and variances: identities with networks that have them, and quadrature."""
+"""A sampled temperature: identities with problems that have it for given, and quadrature."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.bridge import bridge_evidence
-from sampler.posterior.density import TEMPERATURE, VARIANCES, weights_at
+from sampler.posterior.density import TEMPERATURE
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import (
@@ -50,7 +50,7 @@ from theory import predict as predict_labels
 from theory.architecture import HyperPriors
 from theory.bartlett import WishartChain
 
-SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
+SPREADS = HyperPriors(temperature_spread=0.5)
 NAMES = ["one layer", "two layers, three outputs", "narrow"]
 ROUNDING = {"operations": 1e4}
 
@@ -67,31 +67,20 @@ def random_position(problem, rng) -> dict:
 
 
 def known_problem(problem: LearningProblem, position) -> LearningProblem:
-    """The problem that has the temperature and the variances of a position for given."""
-    variances = np.asarray(problem.architecture.variances) * np.exp(position[VARIANCES])
-    architecture = replace(problem.architecture, variances=tuple(map(float, variances)))
+    """The problem that has the temperature of a position for given."""
     temperature = problem.temperature * float(np.exp(position[TEMPERATURE][0]))
-    return LearningProblem(architecture, problem.attended, problem.labels, temperature)
+    return LearningProblem(problem.architecture, problem.attended, problem.labels, temperature)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
-def test_a_position_is_one_of_the_network_with_its_variances(name, rng):
+def test_the_likelihood_is_that_at_the_temperature_of_a_position(name, rng):
     problem = problem_of(name, rng)
     position = random_position(problem, rng)
-    known = known_problem(problem, position)
-    received = factors_at(position, WishartChain.of(problem.architecture))
-    bartlett = {n: v for n, v in position.items() if n not in (TEMPERATURE, VARIANCES)}
-    expected = factors_at(bartlett, WishartChain.of(known.architecture))
-    for one, other in zip(received, expected, strict=True):
-        assert_equal_to_rounding(one, other, **ROUNDING)
-    likelihood = log_likelihood_at(position, problem.energy, WishartChain.of(problem.architecture))
-    assert_equal_to_rounding(
-        likelihood,
-        label_log_likelihood(known.energy, expected[0]),
-        condition=1.0 / known.temperature,
-        **ROUNDING,
-    )
+    known, chain = known_problem(problem, position), WishartChain.of(problem.architecture)
+    expected = label_log_likelihood(known.energy, factors_at(position, chain)[0])
+    received = log_likelihood_at(position, problem.energy, chain)
+    assert_equal_to_rounding(received, expected, condition=1.0 / known.temperature, **ROUNDING)
 
 
 def density_of(model, fixed, values, *arguments):
@@ -101,39 +90,21 @@ def density_of(model, fixed, values, *arguments):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", NAMES)
-def test_models_of_weights_have_the_density_of_the_network_with_these_variances(name, rng):
-    """Sites keep the priors of the known variances: the likelihood alone sees the sampled ones."""
+def test_the_model_of_weights_has_the_density_at_this_temperature_and_its_prior(name, rng):
     problem = problem_of(name, rng)
     architecture = problem.architecture
-    hyper = {
-        n: v for n, v in random_position(problem, rng).items() if n in (TEMPERATURE, VARIANCES)
-    }
-    known = known_problem(problem, hyper)
+    shift = random_position(problem, rng)[TEMPERATURE]
+    known = known_problem(problem, {TEMPERATURE: shift})
     sites = {n: jnp.asarray(rng.standard_normal(s)) for n, s in architecture.weight_shapes.items()}
-    prior = sum(
-        -0.5 * np.sum(np.square(hyper[name]) / spread**2)
-        - hyper[name].size * np.log(spread * np.sqrt(2 * np.pi))
-        for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4))
-    )
-    scaled = weights_at(sites | hyper, architecture)
-    # A Gaussian density scales with the size of what it is a density of.
-    volumes = {
-        name: float(np.log(scaled[name].ravel()[0] / sites[name].ravel()[0])) * sites[name].size
-        for name in sites
-    }
-    jacobian = sum(volumes.values())
-
-    def densities(model, arguments, values, of):
-        return density_of(
-            model, {"architecture": of}, values, *arguments, jnp.asarray(of.variances)
-        )
-
+    prior = -0.5 * float(shift[0] / 0.5) ** 2 - np.log(0.5 * np.sqrt(2 * np.pi))
     data, variances = (problem.attended, problem.labels), jnp.asarray(architecture.variances)
-    both = {"architecture": architecture, "hyper_priors": SPREADS}
-    received = density_of(weight_model, both, sites | hyper, *data, problem.temperature, variances)
-    expected = densities(weight_model, (*data, known.temperature), scaled, known.architecture)
-    scale = abs(float(expected)) + abs(float(jacobian))
-    assert_equal_to_rounding(received, expected + jacobian + prior, scale=scale, **ROUNDING)
+    fixed = {"architecture": architecture}
+    received = density_of(
+        weight_model, fixed | {"hyper_priors": SPREADS}, sites | {TEMPERATURE: shift}, *data,
+        problem.temperature, variances,
+    )  # fmt: skip
+    expected = density_of(weight_model, fixed, sites, *data, known.temperature, variances)
+    assert_equal_to_rounding(received, expected + prior, scale=abs(float(expected)), **ROUNDING)
 
 
 @pytest.mark.heavy
@@ -169,7 +140,7 @@ def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
     ("space", "name"),
     list(itertools.product(("order_parameters", "weights"), NAMES[1:])),
 )
-def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(space, name, rng):
+def test_what_is_observed_of_a_draw_is_that_at_its_temperature(space, name, rng):
     problem = problem_of(name, rng)
     architecture = problem.architecture
     attended = jnp.asarray(rng.standard_normal((5, *problem.attended.shape[1:])))
@@ -179,10 +150,8 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(spa
     known = known_problem(problem, position)
     seen = jax.jit(density.observables)(jax.random.key(1), position)
     assert_equal_to_rounding(seen["temperature"], known.temperature, **ROUNDING)
-    assert_equal_to_rounding(seen["prior_variances"], known.architecture.variances, **ROUNDING)
     condition = 1.0 / known.temperature
     if space != "weights":
-        # F of U_1, which carries all variances but that of the inputs, as the kernel of `known`.
         values, vectors = np.linalg.eigh(seen["order_parameter"])
         factor = jnp.asarray(vectors * np.sqrt(np.clip(values, 0.0, None)))
         expected = predict_labels(Predictor.for_examples(known, attended), factor)
@@ -194,64 +163,39 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature_and_variances(spa
         weights = {array: seen[array] for array in architecture.weight_shapes}
         outputs = network_outputs(weights, attended, architecture)
         assert_equal_to_rounding(seen["predictor"], outputs, **ROUNDING)
-        for array, values in weights_at(position, architecture).items():
-            assert_equal_to_rounding(weights[array], values, **ROUNDING)
+        for array in architecture.weight_shapes:
+            assert_equal_to_rounding(weights[array], position[array], **ROUNDING)
         lowest = overlaps(weights, architecture)[0]
         assert_equal_to_rounding(seen["order_parameter"], lowest, **ROUNDING)
 
 
 def quadrature(problem: LearningProblem, test, nodes: int = 32):
-    """Evidence, E[ln 𝒯/𝒯_0] and E[Σ ln σ²/σ_0²] of a scalar problem by Gauss and Hermite.
-
-    The labels see the sum of the logarithms of the three variances alone.
-    """
+    """Evidence and E[ln 𝒯/𝒯_0] of a scalar problem by Gauss and Hermite."""
     points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-    weights = np.log(weights / weights.sum())
-    spreads = problem.hyper_priors
-    temperatures = spreads.temperature_spread * points
-    sums = spreads.variance_spread * np.sqrt(3.0) * points
-    table = np.empty((nodes, nodes))
-    for i, log_temperature in enumerate(temperatures):
-        for j, log_variance in enumerate(sums):
-            *below, readout = problem.architecture.variances
-            variances = (*below, readout * float(np.exp(log_variance)))
-            known = LearningProblem(
-                replace(problem.architecture, variances=variances),
-                problem.attended,
-                problem.labels,
-                problem.temperature * float(np.exp(log_temperature)),
-            )
-            table[i, j] = exact_scalar_posterior(known, test, points=120).log_evidence
-    table += weights[:, None] + weights[None, :]
-    evidence = logsumexp(table)
-    share = np.exp(table - evidence)
-    return evidence, share.sum(axis=1) @ temperatures, share.sum(axis=0) @ sums
+    shifts = problem.hyper_priors.temperature_spread * points
+    logs = np.log(weights / weights.sum())
+    for place, shift in enumerate(shifts):
+        known = known_problem(problem, {TEMPERATURE: [shift]})
+        logs[place] += exact_scalar_posterior(known, test, points=120).log_evidence
+    evidence = logsumexp(logs)
+    return evidence, np.exp(logs - evidence) @ shifts
 
 
 @pytest.mark.heavy
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     problem = replace(problem, hyper_priors=SPREADS)
-    evidence, temperature, variances = quadrature(problem, test)
+    evidence, temperature = quadrature(problem, test)
     found = importance_draws(order_parameters_of(problem), 40_000, seed=5)
     assert found.trusted, found.explain()
     ess = found.effective_sample_size
     assert_within_mcse(found.log_evidence, evidence, found.log_evidence_error, ess=ess)
-    for values, expected in (
-        (found.position[TEMPERATURE][:, 0], temperature),
-        (found.position[VARIANCES].sum(axis=1), variances),
-    ):
-        assert_within_mcse(
-            *_in_order(weighted_mean_and_error(found.weights, values), expected), ess=ess
-        )
+    mean, error = weighted_mean_and_error(found.weights, found.position[TEMPERATURE][:, 0])
+    assert_within_mcse(mean, temperature, error, ess=ess)
     positions = stored_positions(chains_of(problem, "order_parameters"), problem)
     bridged = bridge_evidence(order_parameters_of(problem), positions, seed=3)
     assert bridged.trusted, bridged.explain()
     assert_within_mcse(bridged.log_evidence, evidence, bridged.error)
-
-
-def _in_order(mean_and_error, expected):
-    return mean_and_error[0], expected, mean_and_error[1]
 
 
 def chains_of(problem, space: str, draws: int = 1000, keep_weights: bool = False) -> dict:
@@ -287,7 +231,7 @@ def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(r
 
 
 @pytest.mark.heavy
-def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
+def test_validation_scores_use_the_temperature_of_every_draw(rng):
     problem = problem_of("two layers", rng)
     attended = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))
     labels = rng.choice([-1.0, 1.0], (7, 1))
@@ -305,9 +249,6 @@ def test_validation_scores_use_the_temperature_and_variances_of_every_draw(rng):
             *shape, *2 * [len(factors[0])]
         ),
         "temperature": np.array([one.temperature for one in known]).reshape(shape),
-        "prior_variances": np.array([one.architecture.variances for one in known]).reshape(
-            *shape, -1
-        ),
     }
     given = [
         predict_labels(Predictor.for_examples(one, attended), factor)
@@ -328,7 +269,7 @@ def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
     monkeypatch.setattr("sampler.posterior.order_parameters.HESSIAN_COORDINATES", 0)
     problem = problem_of("one layer", rng)
     mode = find_mode(problem, OrderParameterPosterior.of(problem))
-    for name, spread in ((TEMPERATURE, 0.5), (VARIANCES, 0.4), ("chi_1", 1.0)):
+    for name, spread in ((TEMPERATURE, 0.5), ("chi_1", 1.0)):
         part = mode.coordinates.part(name)
         np.testing.assert_allclose(mode.scale[part], spread)
         np.testing.assert_allclose(mode.covariance[part], spread**2)
@@ -338,7 +279,7 @@ def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
 def test_a_run_says_what_it_found_beside_what_was_given(tmp_path, capsys):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)
-    given = ("posterior.temperature_spread=0.5", "posterior.variance_spread=0.3")
+    given = ("posterior.temperature_spread=0.5",)
     asked = ("sampler.evidence=true", "sampler.weight_draws=3", "sampler.warmup=50")
     short = ("sampler.draws=60", "sampler.chains=2")
     run = tmp_path / "run"
@@ -349,17 +290,12 @@ def test_a_run_says_what_it_found_beside_what_was_given(tmp_path, capsys):
         posterior = draws["posterior"].to_dataset().load()
         weights = draws["posterior_weights"].to_dataset().load()
         statistics = draws["sample_stats"].attrs
-    assert posterior["prior_variances"].dims == ("chain", "draw", "weights")
-    assert list(posterior["weights"].values) == ["V_0", "V_1", "V_2", "a"]
-    found = comparison["hyper_parameters"]
-    for name in ("temperature", "prior_variances"):
-        values = posterior[name].values
-        np.testing.assert_allclose(found[name]["sampled"], values.mean(axis=(0, 1)), rtol=1e-12)
-        np.testing.assert_array_equal(found[name]["prior_median"], np.ones(values.shape[2:]))
-    assert f"{found['temperature']['sampled']:.4g}" in printed
-    assert "variance of V_1" in printed
-    page = (run / "report.html").read_text()
-    assert "variance of V_1" in page
+    found = comparison["hyper_parameters"]["temperature"]
+    values = posterior["temperature"].values
+    assert found["sampled"] == pytest.approx(values.mean(), rel=1e-12)
+    assert found["standard_deviation"] == pytest.approx(values.std(ddof=1), rel=1e-12)
+    assert found["prior_median"] == 1.0
+    assert f"{found['sampled']:.4g}" in printed
     # The evidence averages over what was sampled; that of the theory is at the given values.
     evidence = comparison["log_evidence"]
     assert evidence["theory"] is None
@@ -373,12 +309,11 @@ def test_a_run_says_what_it_found_beside_what_was_given(tmp_path, capsys):
 
 
 @pytest.mark.long
-def test_networks_outside_the_theory_sample_them_too(tmp_path):
+def test_networks_outside_the_theory_sample_it_too(tmp_path):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)
-    spreads = ("posterior.temperature_spread=0.5", "posterior.variance_spread=0.3")
-    asked = ("network.values=relu", "sampler.space=weights", *FEW_DRAWS, *spreads)
-    in_process("run", recipe, "--out", tmp_path / "run", *settings(*asked))
+    asked = ("network.values=relu", "sampler.space=weights", *FEW_DRAWS)
+    spread = "posterior.temperature_spread=0.5"
+    in_process("run", recipe, "--out", tmp_path / "run", *settings(*asked, spread))
     found = json.loads((tmp_path / "run" / "comparison.json").read_text())["hyper_parameters"]
-    assert found["prior_variances"]["of"] == ["V_0", "V_1", "V_2", "a"]
     assert found["temperature"]["sampled"] != 1.0

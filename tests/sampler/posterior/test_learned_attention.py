@@ -37,9 +37,7 @@ CASES = {
     },
     "three outputs": {"task": DIGITS, "heads": (("learned", "similar"),)},
     "hypernetwork": {"heads": (("learned", "good"),), "network": {"hypernetwork": True}},
-    "temperature and variances sampled": {
-        "posterior": {"temperature_spread": 0.4, "variance_spread": 0.3}
-    },
+    "temperature sampled": {"posterior": {"temperature_spread": 0.4}},
     "masked": {"attention": {"form": {"kind": "softmax", "mask": "causal"}}},
     "window": {
         "attention": {"form": {"kind": "softmax", "mask": "window", "window": 1}},

@@ -242,7 +242,7 @@ def test_the_numpyro_model_has_the_density_of_the_space(space):
 @pytest.mark.heavy
 @pytest.mark.parametrize("changes", [{}, {"task": DIGITS, "heads": (("learned", "near"),)}])
 def test_infinite_width_is_the_limit_of_wide_networks(changes):
-    spreads = {"posterior": {"temperature_spread": 0.4, "variance_spread": 0.3}}
+    spreads = {"posterior": {"temperature_spread": 0.4}}
     limit = learned_problem(widths="infinite", **changes, **spreads)
     limit = limit.density("attention", "float64", False)
     position = limit.draw_prior(jax.random.key(6))

@@ -13,7 +13,7 @@ from numpyro.infer.util import log_density
 
 from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.density import TEMPERATURE, VARIANCES, weights_at
+from sampler.posterior.density import TEMPERATURE, weights_at
 from sampler.posterior.numpyro_model import make_numpyro_model
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
@@ -30,7 +30,7 @@ from theory.architecture import KNOWN, HyperPriors
 from theory.compression import compress
 
 SPACES = ("weights", "order_parameters")
-SPREADS = HyperPriors(temperature_spread=0.5, variance_spread=0.4)
+SPREADS = HyperPriors(temperature_spread=0.5)
 COLLAPSED = SPACES[1:]
 
 
@@ -51,15 +51,14 @@ def traced(model, kwargs, position=(), seed: int = 0) -> dict:
 
 
 def label_covariance(problem, overlap, position) -> np.ndarray:
-    """K + 𝒯 1 from U_1 with every index written out, at the temperature and σ_0² of a position."""
+    """K + 𝒯 1 from U_1 with every index written out, at the temperature of a position."""
     outputs, paths = problem.architecture.outputs, problem.architecture.path_count
     blocks = np.reshape(overlap, (paths, outputs, paths, outputs))
     features = np.asarray(problem.features)
     size = len(features) * outputs
     kernel = np.einsum("xpi,pcqd,yqi->xcyd", features, blocks, features).reshape(size, size)
-    variance = np.exp(position[VARIANCES][0]) if VARIANCES in position else 1.0
     ratio = np.exp(position[TEMPERATURE][0]) if TEMPERATURE in position else 1.0
-    return variance * kernel + ratio * problem.temperature * np.eye(size)
+    return kernel + ratio * problem.temperature * np.eye(size)
 
 
 @pytest.mark.heavy
@@ -109,7 +108,6 @@ def test_order_parameters_are_always_sites(space, rng):
         "order_parameter_layer_3",
         "readout_order_parameter",
         "temperature",
-        "prior_variances",
     }
     assert set(received) == names
     for name in names:
