@@ -229,7 +229,6 @@ def measured(name: str, seed: int) -> dict:
     solved = sampler.solve(task, network, starts=1, next_order=False)
     overlap = np.asarray(solved["order_parameter"])
     rows[-1] |= {
-        "alignment of paths": float(solved["path_alignment"]),
         "off-diagonal share of U₁": off_diagonal_share(overlap),
         "participation ratio of U₁": participation_ratio(overlap),
         "accuracy, theory": correct(np.asarray(solved["predictor_mean"]), unseen.signs).mean(),

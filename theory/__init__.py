@@ -59,7 +59,7 @@ CONTENTS = {
     "learned_attention": "evidence_at_infinite_width evidence_at_leading_order FeatureEvidence "
     "theories_at_attention TheoriesAtAttention PredictionsAtAttention",
     "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
-    "observables": "head_scores kernel_alignment path_alignment participation_ratio "
+    "observables": "head_scores kernel_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
     "studies.softmax_forms": "Mask Similarity attention_kernel attention_matrix mask_matrix "
     "taylor_features truncated_attention truncation_bound "

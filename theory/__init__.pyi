@@ -64,9 +64,9 @@ from theory.leave_one_out import (
 )
 from theory.observables import (
     head_scores as head_scores, kernel_alignment as kernel_alignment,
-    path_alignment as path_alignment, participation_ratio as participation_ratio,
-    centred_kernel as centred_kernel, off_diagonal_share as off_diagonal_share,
-    diagonal_only as diagonal_only, equal_diagonal as equal_diagonal,
+    participation_ratio as participation_ratio, centred_kernel as centred_kernel,
+    off_diagonal_share as off_diagonal_share, diagonal_only as diagonal_only,
+    equal_diagonal as equal_diagonal,
 )
 from theory.studies.softmax_forms import (
     Mask as Mask, Similarity as Similarity, attention_kernel as attention_kernel,

@@ -25,7 +25,7 @@ ROWS_PER_COLUMN = 8
 
 @dataclass(frozen=True)
 class Triangle:
-    """The triangle R of all examples so far, of the columns [X | y | 1].
+    """The triangle R of all examples so far, of the columns [X | y].
 
     matrix    R [row, column], upper triangular with no negative number on its diagonal, with as
               many rows as columns (zeros while examples are fewer)
@@ -42,7 +42,7 @@ class Triangle:
     @classmethod
     def empty(cls, paths: int, channels: int, outputs: int) -> "Triangle":
         """A triangle of no examples."""
-        size = paths * channels + outputs + 1
+        size = paths * channels + outputs
         return cls(np.zeros((size, size)), 0, paths, channels, outputs)
 
     @property
@@ -59,15 +59,10 @@ class Triangle:
         self,
         attended: Float[np.ndarray, "example path channel"],
         labels: Float[np.ndarray, "example output"],
-        ones: Float[np.ndarray, " example"] | None = None,
     ) -> "Triangle":
-        """Return the triangle with further examples: R of [R; X | y | 1], some rows at a time.
-
-        Of examples that are rows themselves, `ones` is what they see of the constant function.
-        """
+        """Return the triangle with further examples: R of [R; X | y], some rows at a time."""
         examples = len(labels)
-        ones = np.ones(examples) if ones is None else ones
-        columns = [np.reshape(attended, (examples, self.features)), labels, ones[:, None]]
+        columns = [np.reshape(attended, (examples, self.features)), labels]
         block = np.concatenate(columns, axis=1, dtype=float)
         matrix = self.matrix
         for start in range(0, examples, self.patience):
@@ -113,11 +108,6 @@ class Triangle:
         size = self.features
         return float(np.sum(self.matrix[size:, size : size + self.outputs] ** 2))
 
-    @property
-    def ones(self) -> Float[np.ndarray, " row"]:
-        """The constant function on the rows, Qᵀ 1."""
-        return self.matrix[: self.features, -1].copy()
-
     def learning_problem(
         self,
         architecture: Architecture,
@@ -131,7 +121,7 @@ class Triangle:
             jnp.asarray(self.labels),
             temperature,
             hyper_priors,
-            Compressed(self.examples, self.squares, self.ones),
+            Compressed(self.examples, self.squares),
         )
 
 
@@ -145,15 +135,13 @@ def compress(problem: LearningProblem) -> LearningProblem:
     if problem.architecture.rows_of(examples) == examples:
         return problem
     triangle = Triangle.empty(paths, channels, labels.shape[1])
-    triangle = triangle.fold(attended, labels, problem.ones)
+    triangle = triangle.fold(attended, labels)
     dtype = problem.attended.dtype
     return replace(
         problem,
         attended=jnp.asarray(triangle.rows, dtype),
         labels=jnp.asarray(triangle.labels, dtype),
-        compressed=Compressed(
-            problem.examples, problem.residual_squares + triangle.squares, triangle.ones
-        ),
+        compressed=Compressed(problem.examples, problem.residual_squares + triangle.squares),
     )
 
 

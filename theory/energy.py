@@ -375,12 +375,10 @@ class Compressed:
 
     examples  P
     squares   y_⊥², the sum of squares of labels that no network can fit
-    ones      Qᵀ 1 [row], the constant function on the rows
     """
 
     examples: int
     squares: float
-    ones: Float[np.ndarray, " row"]
 
 
 @dataclass(frozen=True)
@@ -390,7 +388,7 @@ class LearningProblem:
     attended      ξ^π(x_μ) [example, path, channel]
     labels        y [example, output]
     temperature   𝒯, the variance of the likelihood
-    hyper_priors  how far temperature and prior variances are known
+    hyper_priors  how far the temperature is known
     compressed    where rows stand for the examples, what else is known of these
 
     Raises ValueError when shapes disagree with the architecture, a number is not finite, or the
@@ -435,11 +433,6 @@ class LearningProblem:
     def examples(self) -> int:
         """Number P of all examples, whether rows stand for them or not."""
         return len(self.labels) if self.compressed is None else self.compressed.examples
-
-    @property
-    def ones(self) -> Float[np.ndarray, " example"]:
-        """The constant function 1 on the examples, or on the rows that stand for them."""
-        return np.ones(len(self.labels)) if self.compressed is None else self.compressed.ones
 
     @property
     def residual_squares(self) -> float:

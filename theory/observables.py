@@ -120,61 +120,12 @@ def off_diagonal_share(overlap: Float[np.ndarray, "row row"]) -> float:
     return float(1.0 - np.trace(size) / size.sum())
 
 
-def path_alignment(
-    features: Float[np.ndarray, "example path channel"],
-    ones: Float[np.ndarray, " example"] | None = None,
-    examples: int | None = None,
-) -> Float[np.ndarray, "path path"]:
-    """Centred kernel alignment of the kernels C_ππ and C_π'π' of any two paths, from 0 to 1.
-
-    ‖φ̄^πᵀ φ̄^π'‖_F²/(‖φ̄^πᵀ φ̄^π‖_F ‖φ̄^π'ᵀ φ̄^π'‖_F) with φ̄ = φ − mean over examples. NaN for a path
-    whose features are the same for all examples. Where rows stand for P examples, `ones` is what
-    they see of the constant function 1, and `examples` is P.
-    """
-    ones = np.ones(len(features)) if ones is None else ones
-    examples = len(features) if examples is None else examples
-    # R̄ = (1 − a u uᵀ) R with 2a − a² |u|² = 1/P, u = Qᵀ 1: then R̄ᵀ R̄ = φ̄ᵀ φ̄, and nothing cancels,
-    # as it would in Rᵀ R − P φ̄ φ̄ᵀ.
-    length = ones @ ones
-    inside = max(0.0, 1.0 - length / examples)
-    factor = (1.0 - inside**0.5) / length if length > 0 else 0.0
-    centred = features - factor * np.multiply.outer(ones, np.tensordot(ones, features, 1))
-    squares = squared_products(centred.swapaxes(0, 1))
-    own = np.sqrt(np.diagonal(squares))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return squares / np.outer(own, own)
-
-
-def squared_products(
-    matrices: Float[np.ndarray, "path row channel"],
-) -> Float[np.ndarray, "path path"]:
-    """‖A_πᵀ A_π'‖_F² = tr(A_π A_πᵀ A_π' A_π'ᵀ) of all pairs, by the cheaper of the two.
-
-    Products of features are made for one path at a time, kernels [row, row] once for each.
-    """
-    paths, rows, channels = matrices.shape
-    if rows * (paths + channels) <= paths * channels**2:
-        kernels = (matrices @ matrices.swapaxes(1, 2)).reshape(paths, -1)
-        return kernels @ kernels.T
-    beside = matrices.swapaxes(0, 1).reshape(rows, -1)
-    products = (one.T @ beside for one in matrices)
-    return np.stack(
-        [(one.reshape(channels, paths, channels) ** 2).sum(axis=(0, 2)) for one in products]
-    )
-
-
 def centred_kernel(
     kernel: Float[np.ndarray, "*batch example example"],
 ) -> Float[np.ndarray, "*batch example example"]:
     """Kernel K(x, x') of the features less their mean over examples."""
     rows = kernel - kernel.mean(axis=-1, keepdims=True)
     return rows - rows.mean(axis=-2, keepdims=True)
-
-
-def mean_alignment_of_others(alignment: Float[np.ndarray, "path path"]) -> float:
-    """Mean over pairs of different paths; NaN for a single path."""
-    others = alignment[~np.eye(len(alignment), dtype=bool)]
-    return float(others.mean()) if others.size else float("nan")
 
 
 def diagonal_only(factor: Float[Array, "row rank"]) -> Float[Array, "row row"]:

@@ -40,8 +40,7 @@ from sampler.storage.run_directory import (
 )
 
 REDUNDANCY = (
-    "head_distance_matrices", "head_distance_outputs", "path_alignment", "participation_ratio",
-    "off_diagonal_share",
+    "head_distance_matrices", "head_distance_outputs", "participation_ratio", "off_diagonal_share",
 )  # fmt: skip
 # Of the theory, beside what every table of it has.
 NUMBERS = (

@@ -37,14 +37,13 @@ from theory import (
     kernel_alignment,
     off_diagonal_share,
     participation_ratio,
-    path_alignment,
     predict,
     sub_network,
 )
 from theory.architecture import is_dense, is_regular
 from theory.energy import energy_value
 from theory.evidence import log_evidence_at_saddle
-from theory.observables import accuracy, mean_alignment_of_others
+from theory.observables import accuracy
 from theory.path_kernels import assembled_kernel
 
 
@@ -226,16 +225,13 @@ def next_order_attributes(table: xr.Dataset, found: NextOrder | None) -> dict:
 
 
 def redundancy_of_heads(problem: Problem) -> dict:
-    """Return the alikeness of heads and of paths before any weight is learned."""
+    """Return the alikeness of heads before any weight is learned."""
     columns: dict = {}
     if problem.head_distances is not None:
         for what in ("matrices", "outputs"):
             mean, deviation = getattr(problem.head_distances, what)
             columns[f"head_distance_{what}"] = ((), mean)
             columns[f"head_distance_{what}_deviation"] = ((), deviation)
-    learning = problem.learning
-    alignment = path_alignment(np.asarray(learning.features), learning.ones, learning.examples)
-    columns["path_alignment"] = ((), mean_alignment_of_others(alignment))
     return columns
 
 

@@ -30,7 +30,6 @@ from theory import (
     compress,
     kernel_alignment,
     log_evidence_at_saddle,
-    path_alignment,
     predict,
     solve_next_order,
     solve_saddle_point,
@@ -153,19 +152,6 @@ def test_alignments(rng):
         small.energy.kernels.kernel(factor), small.energy.flat_labels, small.residual_squares
     )
     close(received, expected, 1e-10)
-    expected = path_alignment(np.asarray(problem.features))
-    received = path_alignment(np.asarray(small.features), small.ones, small.examples)
-    close(received, expected)
-
-
-def test_alignment_of_features_that_are_constant_is_not_defined(rng):
-    attended = np.ones((30, 2, 3))
-    attended[:, 1] = rng.standard_normal((30, 3))
-    triangle = Triangle.empty(2, 3, 1).fold(attended, np.ones((30, 1)))
-    expected = path_alignment(attended)
-    received = path_alignment(triangle.rows, triangle.ones, 30)
-    assert np.isnan(expected[0, 0])
-    assert received[1, 1] == pytest.approx(1.0)
 
 
 def test_sub_networks_are_compressed_further(rng):
@@ -186,10 +172,6 @@ def test_sub_networks_are_compressed_further(rng):
         close(predict(Predictor.for_examples(part, some), factor), expected)
         received = part.energy(factor) + part.labels.size * np.log(2.0 * np.pi)
         close(received - 2.0 * part.residual_log_likelihood, energy)
-        close(
-            path_alignment(np.asarray(part.features), part.ones, part.examples),
-            path_alignment(np.asarray(whole.features)),
-        )
 
 
 def test_the_triangle_does_not_depend_on_blocks(rng):
@@ -276,7 +258,7 @@ def test_chains_make_the_same_draws(rng):
 
 
 def test_known_numbers_of_examples():
-    apart = Compressed(10, 2.0, np.zeros(3))
+    apart = Compressed(10, 2.0)
     problem = LearningProblem(
         ARCHITECTURES["one head"], jnp.ones((3, 1, 3)), jnp.ones((3, 1)), 0.5, compressed=apart
     )

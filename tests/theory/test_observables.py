@@ -22,11 +22,8 @@ from theory.observables import (
     correct,
     correct_by_group,
     labels_are_classes,
-    mean_alignment_of_others,
     off_diagonal_share,
     participation_ratio,
-    path_alignment,
-    squared_products,
 )
 
 SIGNS = np.array([[1.0], [-1.0], [-1.0], [1.0]])
@@ -165,40 +162,6 @@ def test_the_participation_ratio_counts_equal_eigenvalues(rng):
 def test_the_share_off_the_diagonal():
     assert off_diagonal_share(np.diag([1.0, 2.0])) == 0.0
     assert off_diagonal_share(np.array([[1.0, -1.0], [-1.0, 1.0]])) == 0.5
-
-
-def test_path_alignment_is_centred_kernel_alignment(rng):
-    features = rng.standard_normal((7, 3, 4))
-    received = path_alignment(features)
-    centring = np.eye(7) - 1 / 7
-    kernels = [centring @ features[:, p] @ features[:, p].T @ centring for p in range(3)]
-    for p in range(3):
-        for q in range(3):
-            inner = np.trace(kernels[p] @ kernels[q])
-            expected = inner / (np.linalg.norm(kernels[p]) * np.linalg.norm(kernels[q]))
-            assert_equal_to_rounding(received[p, q], expected, operations=1000)
-    others = [received[p, q] for p in range(3) for q in range(3) if p != q]
-    assert_equal_to_rounding(mean_alignment_of_others(received), np.mean(others), operations=10)
-
-
-@pytest.mark.parametrize("shape", [(7, 3, 4), (40, 3, 4), (3, 5, 12), (5, 30, 2)])
-def test_squared_products_are_those_of_kernels_whichever_is_cheaper(rng, shape):
-    matrices = rng.standard_normal(shape).swapaxes(0, 1)
-    for p, one in enumerate(matrices):
-        for q, other in enumerate(matrices):
-            expected = np.linalg.norm(one.T @ other) ** 2
-            received = squared_products(matrices)[p, q]
-            assert_equal_to_rounding(received, expected, operations=1e3)
-
-
-def test_rotated_copies_are_aligned_and_constant_paths_undefined(rng):
-    one = rng.standard_normal((6, 4))
-    rotation, _ = np.linalg.qr(rng.standard_normal((4, 4)))
-    copies = np.stack([one, 3.0 * one @ rotation + 1.0, np.ones((6, 4))], axis=1)
-    received = path_alignment(copies)
-    assert_equal_to_rounding(received[0, 1], 1.0, operations=1000)
-    assert np.isnan(received[:, 2]).all()
-    assert np.isnan(mean_alignment_of_others(np.ones((1, 1))))
 
 
 def test_diagonal_only_keeps_the_diagonal(rng):

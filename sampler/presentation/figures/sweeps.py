@@ -29,7 +29,6 @@ CRITERION = "accuracy"
 VALIDATED = f"validation_{CRITERION}_theory"
 # Column of the table, label, colour and marker of what a panel shows.
 PANELS = {
-    "alignment of\npath kernels": [("path_alignment", None, style.GREY, "o")],
     "off-diagonal\nshare of $U_1$": [("off_diagonal_share", None, style.GREY, "o")],
     "accuracy": [
         ("accuracy_theory", style.LEADING, style.THEORY, "o"),

@@ -13,7 +13,7 @@ from sampler.recipes.settings import FORM, short_label, variant_name
 from tests.commands import write_sweep
 from tests.held import held_sweep
 
-COLUMNS = ("path_alignment", "off_diagonal_share", "accuracy_theory", "accuracy_gp")
+COLUMNS = ("off_diagonal_share", "accuracy_theory", "accuracy_gp")
 
 
 @pytest.mark.parametrize(
