@@ -25,17 +25,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from renew import estimate, of_run, record
 
 jax.config.update("jax_enable_x64", True)
 
 import sampler  # noqa: E402
 from sampler.cli import main  # noqa: E402
+from sampler.images.drawings import draw_episodes  # noqa: E402
+from sampler.images.sources import read_drawings, split_characters  # noqa: E402
+from sampler.numerics import stream  # noqa: E402
 from sampler.presentation import style  # noqa: E402
 from sampler.problem import Problem, build_problem, square_roots  # noqa: E402
 from sampler.recipes.recipe import load_recipe  # noqa: E402
 from sampler.tasks.make import build_task  # noqa: E402
-from sampler.transformer.model import MODEL_FILE  # noqa: E402
+from sampler.tasks.trained import TRAIN_STREAM  # noqa: E402
+from sampler.transformer.model import MODEL_FILE, read_model  # noqa: E402
 from theory import (  # noqa: E402
     AttentionPaths,
     OrderParameters,
@@ -360,6 +365,38 @@ def draw_widths(axes: Axes, means: dict) -> None:
     axes.set_ylabel("right (%), mean ± standard error, A to E")
 
 
+IMAGES = ("support, −1", "support, +1", "query")  # by their label in an episode
+
+
+def draw_task(name: str) -> Figure:
+    """The images of two training episodes of different labels, and the inputs made of them."""
+    recipe = load_recipe(RUNS / "one_shot.toml", settings_of(name))
+    data, settings = build_task(recipe).train, read_model(trained(name)).recipe.task
+    settings = settings.model_copy(update={"folder": recipe.task.folder})
+    drawings = split_characters(read_drawings(settings), settings).train
+    generator = stream(recipe.task.seed, TRAIN_STREAM)
+    images, kinds = draw_episodes(drawings, recipe.task.examples_train, generator).places
+    signs = np.sign(data.labels[:, 0])
+    shown = [0, int(np.flatnonzero(signs != signs[0])[0])]
+    limit = style.within_scale(data.inputs[shown], 0.99)
+    figure = style.new_figure(style.WIDTH, 5.2, "Two training examples")
+    upper, lower = figure.subfigures(2, 1, height_ratios=(0.4, 1.0))
+    panels = lower.subplots(1, 2, sharey=True)
+    for part, ax, example in zip(upper.subfigures(1, 2), panels, shown, strict=True):
+        part.suptitle(style.minus_signs(f"$y$ = {signs[example]:+g}"), fontsize=10.0)
+        row = zip(part.subplots(1, 3), images[example], kinds[example], strict=True)
+        for axes, image, kind in row:
+            axes.imshow(drawings.images[image], cmap="Greys", vmin=0.0, vmax=1.0)
+            axes.set_title(IMAGES[kind], fontsize=8.0)
+            axes.set_axis_off()
+        inputs = data.inputs[example].T
+        matrix = style.draw_matrix(ax, inputs, limit, aspect="auto", origin="lower")
+        ax.set_xlabel("token")
+    panels[0].set_ylabel("channel")
+    style.colour_bar(lower, matrix, list(panels), "inputs $x_0$", extend="both")
+    return figure
+
+
 with style.figure_style():
     several = numbers.get("4·4")
     figure = style.new_figure(style.WIDTH, 0.25 * len(found) + 2.2)
@@ -369,4 +406,5 @@ with style.figure_style():
         draw_widths(panels[1], several)
     style.legend_below(figure, panels[0].get_legend_handles_labels(), 2)
     written = style.save_figure(figure, folder, "one_shot_trainings")
+    written += style.save_figure(draw_task(asked[0]), folder, "one_shot_task")
 print("figure:", *written)

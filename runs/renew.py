@@ -53,8 +53,8 @@ COMPARED = (
 # Of what is compared, what no text quotes.
 DROPPED = {
     "reliability", "square", "interval", "elements", "name", "state", "at", "unit", "statement",
-    "median_in_mcse", "median_relative", "worst_relative", "difference_in_mcse", "tests", "degrees",
-    "relative_difference", "off_diagonal_cosine",
+    "median_in_mcse", "difference_in_mcse", "tests", "degrees", "relative_difference",
+    "off_diagonal_cosine",
 }  # fmt: skip
 # Of the kernel, of which the alignment is kept.
 COMPONENTS = 5
@@ -87,7 +87,6 @@ FIGURES = {
     },
     "markov_two_paths": {"markov_two_paths": "accuracy_against_width"},
     "temperature": {"temperature": "against_temperature"},
-    "attention_variants_markov": {"attention_variants_markov": "variant_comparison"},
     "finite_size": {"finite_size": "finite_size"},
 }
 

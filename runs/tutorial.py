@@ -15,11 +15,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 from renew import estimate, record
 
 import sampler
 from sampler.presentation import style
+from sampler.tasks.task import Task
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
 
@@ -29,6 +31,59 @@ task = sampler.markov_chain_task(
     examples_train=60, examples_test=500, features=100,
 )  # fmt: skip
 print(task)
+
+
+# %% What such data look like, with two heads in each layer and fewer tokens.
+def hidden_states(inputs: np.ndarray) -> np.ndarray:
+    """Sign of the difference of both halves of the features, [example, token], without BOS."""
+    half = (inputs.shape[2] - inputs.shape[1]) // 2
+    features = inputs[:, 1:, : 2 * half]
+    return np.sign(features[:, :, :half].sum(axis=2) - features[:, :, half:].sum(axis=2))
+
+
+def draw_task(task: Task) -> Figure:
+    """Draw states of sequences of both classes, and the attention of each head to one of them."""
+    data = task.train
+    figure = style.new_figure(style.WIDTH, 7.4)
+    upper, lower = figure.subfigures(2, 1, height_ratios=[2.5, 4.9])
+    for ax, sign, name in zip(
+        upper.subplots(2, 1, sharex=True), (1, -1), ("class +", "class −"), strict=True
+    ):
+        states = hidden_states(data.inputs[data.labels[:, 0] == sign][:SEQUENCES])
+        ax.imshow(states, cmap="cividis", vmin=-1.4, vmax=1.4, aspect="auto")
+        for line in range(1, len(states)):
+            ax.axhline(line - 0.5, color="white", linewidth=3.0)
+        ax.spines[:].set_visible(False)
+        ax.set_yticks([])
+        ax.tick_params(length=0)
+        stay = 0.7 if sign > 0 else 0.3
+        ax.set_title(f"{name}: keeps its state with probability {stay}", loc="left")
+    ax.set_xticks([0, 9, 19, 29], ["1", "10", "20", "30"])
+    ax.set_xlabel("token; both colours are the hidden states of four sequences")
+    axes = lower.subplots(2, 2)
+    # One head in each panel: that of layer 1 above, of layer 2 below.
+    for layer, (row, heads) in enumerate(zip(axes, task.head_names, strict=True)):
+        for head, (ax, name) in enumerate(zip(row, heads, strict=True)):
+            matrix = data.attention[layer][0, head]
+            image = ax.imshow(np.sqrt(matrix), cmap="Greys", vmin=0.0, vmax=1.0)
+            ax.set_title(f"layer {layer + 1}, head {head}: {name}")
+            ax.set_xticks([0, 10, 20, 30], ["BOS", "10", "20", "30"])
+            ax.set_yticks([0, 10, 20, 30], ["BOS", "10", "20", "30"])
+    for ax in axes[:, 0]:
+        ax.set_ylabel("key (attended)")
+    for ax in axes[1]:
+        ax.set_xlabel("query")
+    bar = lower.colorbar(image, ax=axes, location="bottom", shrink=0.7, aspect=30.0)
+    bar.set_ticks(np.sqrt([0.0, 0.1, 0.3, 0.6, 1.0]), labels=["0", "0.1", "0.3", "0.6", "1"])
+    bar.set_label(r"attention $\Omega$ in a sequence of class +")
+    bar.outline.set_visible(False)
+    return figure
+
+
+TOKENS, SEQUENCES = 30, 4
+small = sampler.markov_chain_task(examples_train=2 * SEQUENCES, examples_test=2, tokens=TOKENS)
+with style.figure_style():
+    written = style.save_figure(draw_task(small.data), folder, "tutorial_task")
 
 # %% The theory at one width: a saddle point, solved to rounding.
 theory = sampler.solve(task, sampler.make_network(widths=10, temperature=0.01))
@@ -84,7 +139,7 @@ with style.figure_style():
     right.set(xlabel="width $N$", title="accuracy on the test set (%)", xlim=(2.5, 1200))
     style.accuracy_axis(right.yaxis)
     style.legend_below(figure, right.get_legend_handles_labels())
-    written = style.save_figure(figure, folder, "tutorial")
+    written += style.save_figure(figure, folder, "tutorial")
 
     # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
     written += style.save_figure(comparison.plot("reliability"), folder, "tutorial_reliability")

@@ -176,11 +176,11 @@ class Compared:
             rows.append(Row(name, *numbers, element=place, next_order=next_order, own=own))
         return rows
 
-    def difference(self, key: str, path_names: Sequence[str] = ()) -> Difference | None:
+    def difference(self, key: str) -> Difference | None:
         """All elements taken together; None if none of them is defined."""
         if self.theory is None:
             return None
-        return difference_of(key, self.theory, self.sampled, path_names)
+        return difference_of(key, self.theory, self.sampled)
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class AbsoluteValues(Compared):
     def rows(self, key: str, path_names: Sequence[str]) -> list[Row]:
         return []
 
-    def difference(self, key: str, path_names: Sequence[str] = ()) -> None:
+    def difference(self, key: str) -> None:
         return None
 
 
@@ -236,7 +236,7 @@ class Accuracy:
         others = {"next_order": self.next_order, "own": self.own or {}, "share": True}
         return [Row.of(key, self.theory, found.value, found.mcse, **errors, **others)]
 
-    def difference(self, key: str, _: Sequence[str]) -> Difference | None:
+    def difference(self, key: str) -> Difference | None:
         """Difference of the two accuracies on the same test set, in percentage points.
 
         An accuracy moves in steps of one test example: its error is no less than half of one.

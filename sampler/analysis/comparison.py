@@ -318,17 +318,16 @@ def compare_run(
 ) -> "ComparedRun":
     """Everything that is compared, how far it is apart, and what that says about the theory."""
     quantities = compare_quantities(given)
-    names = () if given.theory is None else tuple(map(str, given.theory["path"].values))
     found = {}
     for key, value in quantities.items():
         if hasattr(value, "difference"):
-            found[key] = value.difference(key, names)
+            found[key] = value.difference(key)
             for ending, (theory, other) in other_theories(value).items():
                 column = given.attention.columns.get(theory, {}).get(key)
                 if column is not None and isinstance(other, Compared):
                     sampled = gap_of(other.sampled, column, paired=given.weights is not None)
                     other = replace(other, sampled=sampled)
-                one = other.difference(key, names)
+                one = other.difference(key)
                 found[f"{key}{ending}"] = one and replace(one, name=f"{one.name}, {theory}")
     differences = {key: one for key, one in found.items() if one is not None}
     if not diagnostics.passed:

@@ -19,7 +19,6 @@ Differences are relative to |μ| = √(|x̄|² − tr Σ). Its own noise enters 
 along δ/Δ − ρ μ/|μ| with ρ = Δ/|μ|.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +26,7 @@ from jaxtyping import Float
 from scipy.special import chdtr, gammaincinv, ndtr, ndtri
 
 from sampler.analysis.estimate import RESOLVED_MCSE, Estimate
-from sampler.analysis.labels import element_name, is_overlap, quantity_name
+from sampler.analysis.labels import is_overlap, quantity_name
 from sampler.analysis.text import NO_BREAK, Number, percent
 
 TAIL = 0.025
@@ -173,8 +172,7 @@ class Difference:
     square           D², without bias, negative where there is less difference than noise
     interval, below  95 % interval of Δ; what Δ is below with 95 % confidence
     elements         how many are defined; of a symmetric matrix its upper triangle
-    in_mcse, relative_difference   median and largest absolute value over the elements
-    at               where the difference is largest in units of the MCSE
+    in_mcse          median and largest absolute value over the elements
     unit             of `value` and what follows; "%" for shares of |μ|, the size of the quantity
     """
 
@@ -188,9 +186,6 @@ class Difference:
     elements: int
     median_in_mcse: float
     worst_in_mcse: float
-    median_relative: float
-    worst_relative: float
-    at: str = ""
     unit: str = RELATIVE
 
     @property
@@ -244,7 +239,6 @@ def difference_of(
     key: str,
     theory: Float[np.ndarray, "*element"] | np.floating | float,
     sampled: Estimate,
-    path_names: Sequence[str] = (),
     unit: str = RELATIVE,
 ) -> Difference | None:
     """All elements of a quantity taken together; None if none of them is defined.
@@ -280,8 +274,6 @@ def difference_of(
     each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if is_overlap(key) else shown
     with np.errstate(divide="ignore", invalid="ignore"):
         in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
-        relative = np.where(each & (value != 0.0), np.abs((value - theory) / value), -np.inf)
-    worst = tuple(int(i) for i in np.unravel_index(np.argmax(in_mcse), in_mcse.shape))
     return Difference(
         name=quantity_name(key),
         state=state,
@@ -292,9 +284,6 @@ def difference_of(
         below=below,
         elements=int(each.sum()),
         median_in_mcse=float(np.median(in_mcse[each])),
-        worst_in_mcse=float(in_mcse[worst]),
-        median_relative=float(np.median(relative[each])),
-        worst_relative=float(relative.max()),
-        at=element_name(key, worst, path_names),
+        worst_in_mcse=float(in_mcse.max()),
         unit=unit,
     )

@@ -1,4 +1,4 @@
-"""Tables of training examples for figures: their attention, and their kernels.
+"""Tables of training examples for figures: attention to one, and the kernels between several.
 
 The kernel of a posterior is K at the mean of U_1, in which it is linear. It is shown of some
 training examples and, with several outputs, as the mean over outputs.
@@ -22,51 +22,28 @@ from sampler.tasks.task import Task
 from theory import FeatureForm, OrderParameters, centred_kernel
 from theory.path_kernels import assembled_kernel, path_features
 
-# What is kept at most of an example, and of the attention to it.
-MOST_TOKENS, MOST_CHANNELS, MOST_PATHS, MOST_LAYERS, MOST_HEADS = 64, 256, 64, 4, 6
+# What is kept at most of the attention to an example.
+MOST_TOKENS, MOST_LAYERS, MOST_HEADS = 64, 4, 6
 
 
 def task_table(task: Task) -> xr.Dataset:
-    """The content of `task.nc`; arrays in single precision.
+    """The content of `task.nc`.
 
-    example          numbers of the first training example and of the first with another label; of
-                     examples that are not held, in their first block
-    labels           [example, output]
-    inputs           [example, token, channel], of the first tokens and channels; without tokens
-                     `attended` [example, path, channel]
-    attention_1 …    [head, key, query] of the first example in the first layers and heads; none
-                     of layers with learned heads
     head_names_1 …   [head], of all heads of every layer
-    pictures         [example, picture, row, column], where the task has any, with their names
+    attention_1 …    [head, key, query] of the first training example in the first layers and heads,
+                     in single precision; none of layers with learned heads, nor without tokens
 
-    Attributes `tokens`, `channels` and `paths` say how many there are in all.
+    Attribute `paths` says how many there are.
     """
     train = task.train
     block = next(iter(train.blocks())) if isinstance(train, StreamedSplit) else train
-    # The first example, and the first one with another label, where there is one.
-    others = np.flatnonzero((block.labels != block.labels[0]).any(axis=1))
-    chosen = np.array([0, *others[:1]])
-    columns: dict = {"labels": (("example", "output"), block.labels[chosen])}
-    sizes = {"channels": task.channels, "paths": len(task.path_names)}
-    for layer, names in enumerate(task.head_names, start=1):
-        columns[f"head_names_{layer}"] = (f"head_{layer}", list(names))
-    part = block.part(chosen)
-    if isinstance(part, AttendedSplit):
-        kept = part.attended[:, :MOST_PATHS, :MOST_CHANNELS]
-        columns["attended"] = (("example", "path", "channel"), kept.astype(np.float32))
-    else:
-        tokens = part.tokens if part.lengths is None else int(part.lengths.max())
-        sizes["tokens"] = tokens
-        kept = part.inputs[:, : min(tokens, MOST_TOKENS), :MOST_CHANNELS]
-        columns["inputs"] = (("example", "token", "channel"), kept.astype(np.float32))
-        columns |= attention_columns(part, task)
-    if task.pictures is not None:
-        shown = task.pictures.of[chosen]
-        axes = ("example", "picture", "row", "column")
-        columns["pictures"] = (axes, task.pictures.images[shown].astype(np.float32))
-        names = [[task.pictures.names[kind] for kind in row] for row in task.pictures.kinds[chosen]]
-        columns["picture_names"] = (axes[:2], names)
-    return xr.Dataset(columns, {"example": chosen}, sizes)
+    columns: dict = {
+        f"head_names_{layer}": (f"head_{layer}", list(names))
+        for layer, names in enumerate(task.head_names, start=1)
+    }
+    if not isinstance(block, AttendedSplit):
+        columns |= attention_columns(block.part(np.array([0])), task)
+    return xr.Dataset(columns, attrs={"paths": len(task.path_names)})
 
 
 def attention_columns(part: Split, task: Task) -> dict:

@@ -135,7 +135,7 @@ class PredictiveQuality:
             rows.append(Row.of(key.replace("_", " "), theory, found.value, mcse, **given))
         return rows
 
-    def difference(self, _: str, __: Sequence[str]) -> Difference | None:
+    def difference(self, _: str) -> Difference | None:
         """Difference of the log predictive densities of theory and samples, in nats a label."""
         key = "log_predictive_density"
         one, other = (None if q is None else q.scores.get(key) for q in (self.theory, self.sampled))

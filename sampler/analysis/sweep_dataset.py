@@ -19,6 +19,7 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import (
     COLUMN,
     COLUMNS,
+    CUT,
     DIFFERENCE_FIELDS,
     FAILED,
     OWN,
@@ -152,9 +153,9 @@ def point_row(sweep: Path, point: SweptPoint) -> dict:
     }
     theory, comparison = point.run.theory, point.run.comparison
     if theory is not None:
-        for name in ("theory", "gp", "diagonal_only", "equal_diagonal"):
-            row[f"accuracy_{name}"] = float(theory[f"accuracy_{name}"])
-        for name in (*(f"validation_{s}_{who}" for s in SCORES for who in VALIDATED), *NUMBERS):
+        row |= {f"accuracy_{name}": float(theory[f"accuracy_{name}"]) for name in ("theory", "gp")}
+        scores = (f"validation_{score}_{who}" for score in SCORES for who in VALIDATED)
+        for name in (*CUT, *scores, *NUMBERS):
             if name in theory:
                 row[name] = float(theory[name])
         if "next_order_status" in theory.attrs:

@@ -26,11 +26,13 @@ SWEEP_FILE = "sweep.csv"
 SELECTION_FILE, FINITE_SIZE_FILE = "selection.json", "finite_size.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"
 
+# Accuracies of the theory with U_1 cut to its diagonal, and with an equal diagonal.
+CUT = ("accuracy_diagonal_only", "accuracy_equal_diagonal")
 # The first columns of the table of a sweep; all others follow by name.
 COLUMNS = (
     "point", "directory", "width", "accuracy_theory", "accuracy_gp_own", "accuracy_gp",
     "accuracy_sampled", "accuracy_sampled_mcse", "accuracy_sampled_binomial", "sampled_space",
-    "accuracy_diagonal_only", "accuracy_equal_diagonal",
+    *CUT,
 )  # fmt: skip
 # Attribute of what is a column of the table in the Dataset, where names have no slash: its name.
 COLUMN = "column"

@@ -93,10 +93,12 @@ def theory_table(
     saddle_point: SaddlePoint,
     subnetworks: tuple[tuple[tuple[int, ...], ...], ...],
     next_order: NextOrder | None = None,
+    cut: bool = False,
 ) -> xr.Dataset:
     """Order parameters, predictors, GP limit, kernels, alignments, head scores and accuracies.
 
-    What is known to next order in 1/N has the same name with `_next_order`. A saddle point that did
+    What is known to next order in 1/N has the same name with `_next_order`. With `cut` there are
+    accuracies with U_1 cut to its diagonal, and with an equal diagonal. A saddle point that did
     not converge gives a table whose `status` says so and whose predictions are all NaN: an
     unconverged point is never shown as the theory's.
     """
@@ -116,6 +118,8 @@ def theory_table(
     }
     columns |= validation_columns(problem, moments_at(learning, limit.factors[0]), "gp")
     columns |= saddle_point_columns(problem, saddle_point, predictor)
+    if cut:
+        columns |= cut_columns(problem, saddle_point, predictor)
     columns |= evidence_columns(problem, saddle_point)
     own = OwnLimit.of(problem)
     columns |= own.columns(problem)
@@ -154,13 +158,7 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
     factors = saddle_point.order_parameters.factors
     mean, variance = map(np.asarray, predict(predictor, factors[0]))
     matrices = [np.asarray(matrix) for matrix in saddle_point.order_parameters.matrices]
-    equal = equal_diagonal(factors[0])
-    variants = {"diagonal_only": diagonal_only(factors[0]), "equal_diagonal": equal}
     columns: dict = {}
-    for name, factor in variants.items():
-        found = None if factor is None else np.asarray(predict(predictor, factor)[0])
-        share = float("nan") if found is None else accuracy(found, problem.labels_test)
-        columns[f"accuracy_{name}"] = ((), share)
     named = order_parameter_dimensions(problem.architecture.layers)
     for (name, dims), matrix in zip(named, matrices, strict=True):
         columns[name] = (dims, matrix)
@@ -182,6 +180,20 @@ def saddle_point_columns(problem: Problem, saddle_point: SaddlePoint, predictor)
             name: (dims, np.full(np.shape(values), np.nan))
             for name, (dims, values) in columns.items()
         }
+    return columns
+
+
+def cut_columns(problem: Problem, saddle_point: SaddlePoint, predictor) -> dict:
+    """Accuracies without cross terms of U_1, and without differences on its diagonal.
+
+    NaN where the matrix is not positive definite, or the saddle point did not converge.
+    """
+    factor, columns = saddle_point.order_parameters.factors[0], {}
+    for name, cut in {"diagonal_only": diagonal_only, "equal_diagonal": equal_diagonal}.items():
+        left, share = cut(factor) if saddle_point.converged else None, math.nan
+        if left is not None:
+            share = accuracy(np.asarray(predict(predictor, left)[0]), problem.labels_test)
+        columns[f"accuracy_{name}"] = ((), share)
     return columns
 
 

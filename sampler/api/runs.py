@@ -119,11 +119,14 @@ class Run(Stored):
         """Whether the samples passed their diagnostics; None where nothing was sampled."""
         return self._shown.trusted
 
-    def plot(self, figure: str = "order_parameter") -> "Figure":
-        """A figure by its name in the folder `figures`; InputError for one that there is not."""
+    def plot(self, figure: str = "order_parameter", **options: Any) -> "Figure":
+        """A figure by its name in the folder `figures`; InputError for one that there is not.
+
+        `plot("kernels", paths=True)` has, below, the kernels of pairs of paths.
+        """
         from sampler.presentation.figures.draw import draw_figure
 
-        return draw_figure(self._shown, figure)
+        return draw_figure(self._shown, figure, **options)
 
     @property
     def _parts(self) -> "list[Comparison | Verdict]":

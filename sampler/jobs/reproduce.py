@@ -83,16 +83,16 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
 def agreements(one: Path, other: Path) -> dict[str, Agreement]:
     """Every array of the theory and of the draws that both directories hold.
 
-    How the solver got there (gradient norm) is not compared. What an earlier version did not store
-    of the theory cannot be.
+    How the solver got there (gradient norm) is not compared. Of the theory, what one of them alone
+    stores cannot be: a point of a sweep has more than a run of its own.
     """
     stored, redone = RunResults(one), RunResults(other)
     found = {}
     if stored.theory is not None and redone.theory is not None:
         left, right = map(every_number, (stored.theory, redone.theory))
-        for name in sorted(left.keys() - {"gradient_norm"}):
+        for name in sorted((left.keys() & right.keys()) - {"gradient_norm"}):
             found[f"theory: {name}"] = agreement(
-                left[name], right.get(name), relative_difference, THEORY_TOLERANCE
+                left[name], right[name], relative_difference, THEORY_TOLERANCE
             )
     if stored.draws is not None and redone.draws is not None:
         left, right = map(every_draw, (stored.draws, redone.draws))

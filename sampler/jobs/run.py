@@ -305,7 +305,9 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
     if not done(job.directory, "solve", THEORY_FILE):
         problem = job.problem  # which may show how far a pass over the examples is
         with busy("compiling and solving the theory"), recorded(job.directory, "solve"):
-            results = results.having(theories=solve_problem(problem, job.run.recipe))
+            of_sweep = bool(job.run.point.label)
+            theories = solve_problem(problem, job.run.recipe, cut=of_sweep)
+            results = results.having(theories=theories)
             write_result(job.directory, THEORY_FILE, results.theories)
     tell(theory_text(results.theories))
     return results

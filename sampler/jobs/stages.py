@@ -143,7 +143,8 @@ def stored_triangle(path: Path, key: str) -> Triangle | None:
 MOST_ROWS_CHEAP = 8
 
 
-def solve_problem(problem: Problem | TokenProblem, recipe: Recipe) -> xr.Dataset:
+def solve_problem(problem: Problem | TokenProblem, recipe: Recipe, cut: bool = False) -> xr.Dataset:
+    """The content of `theory.nc`. cut: with the accuracies of a U_1 cut to its diagonal."""
     settings = recipe.theory
     if isinstance(problem, TokenProblem):
         return value_theories(problem, settings)
@@ -158,7 +159,7 @@ def solve_problem(problem: Problem | TokenProblem, recipe: Recipe) -> xr.Dataset
     if settings.next_order:
         evidence = wants_evidence(recipe, problem.architecture)
         next_order = solve_next_order(problem.learning, saddle_point, evidence=evidence)
-    return theory_table(problem, saddle_point, settings.subnetworks, next_order)
+    return theory_table(problem, saddle_point, settings.subnetworks, next_order, cut)
 
 
 def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:

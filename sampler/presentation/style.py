@@ -39,7 +39,7 @@ class FigureEntry:
     section      its part of the report of a run: "comparison", "attention" or "diagnostics"
     """
 
-    draw: Callable[[Any], Figure | None]
+    draw: Callable[..., Figure | None]
     caption: str
     alternative: str
     of: tuple[str, ...] = ("run",)
@@ -209,7 +209,7 @@ def new_figure(width: float, height: float, title: str = "", setting: str = "") 
     return figure
 
 
-def panel_grid(figure: Figure, count: int, columns: int, **shared: Any) -> np.ndarray:
+def panel_grid(figure: Figure | SubFigure, count: int, columns: int, **shared: Any) -> np.ndarray:
     """Return the axes [row, column] of so many panels, row by row; places left over stay empty."""
     axes = figure.subplots(-(-count // columns), columns, squeeze=False, **shared)
     for ax in axes.flat[count:]:

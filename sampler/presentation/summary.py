@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -99,15 +99,16 @@ class Comparison(RunResults):
         """Name of a theory of your own → what the samples allow to say of it."""
         return self.result.own
 
-    def plot(self, figure: str = "order_parameter") -> "Figure":
-        """Draw a figure, by its name among those of a run, such as "accuracy" or "predictor_mean".
+    def plot(self, figure: str = "order_parameter", **options: Any) -> "Figure":
+        """Draw a figure, by its name among those of a run, such as "kernels" or "predictor_mean".
 
-        Raises InputError, with the names that there are, for another one.
+        `plot("kernels", paths=True)` has, below, the kernels of pairs of paths. Raises InputError,
+        with the names that there are, for a figure that there is not.
         """
         # Only here: `compare` in a terminal needs no figures.
         from sampler.presentation.figures.draw import draw_figure
 
-        return draw_figure(self, figure)
+        return draw_figure(self, figure, **options)
 
     def to_dataset(self) -> xr.Dataset:
         """Theory, sampled, MCSE and differences of every compared quantity, with its axes."""

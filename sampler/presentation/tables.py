@@ -22,7 +22,6 @@ from sampler.analysis.labels import (
     OWN_LIMIT,
     own_key,
 )
-from sampler.analysis.predictive_quality import PredictiveQuality, Quality
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count, percent
@@ -35,8 +34,6 @@ from sampler.storage.status import FINISHED, INTERRUPTED, RunState, state_of
 MOST_ROWS = 15
 PERCENT = {"unit": f"{NO_BREAK}%", "scale": 100.0}
 OTHER_PREDICTORS = {
-    "diagonal_only": f"{LEADING}, U₁ diagonal only",
-    "equal_diagonal": f"{LEADING}, U₁ with equal diagonal",
     "trained": "network trained by gradient descent",
     "nearest_neighbour": "nearest neighbour in pixels",
 }
@@ -221,9 +218,6 @@ def differences_table(found: Mapping[str, Difference]) -> Table:
         Column("median, MCSE", digits=3, dropped=3),
         Column("largest, MCSE", digits=3, dropped=4),
         Column("largest by chance, MCSE", digits=2, dropped=5),
-        Column("median, relative", digits=2, **PERCENT, dropped=6),
-        Column("largest, relative", digits=2, **PERCENT, dropped=7),
-        Column("largest in MCSE at", dropped=8),
     )
     rows = [
         [
@@ -234,17 +228,13 @@ def differences_table(found: Mapping[str, Difference]) -> Table:
             one.median_in_mcse,
             one.worst_in_mcse,
             largest_by_chance(one.elements),
-            one.median_relative,
-            one.worst_relative,
-            one.at,
         ]
         for one in found.values()
     ]
     title = "Sampled minus theory, relative to the size of the quantity, with 95 % confidence"
     caption = (
         "Of accuracy and log predictive density it is the difference itself. By element: absolute "
-        "value, in Monte Carlo standard errors (MCSE) and relative to the sampled element; an "
-        f"element close to zero has a large relative difference of no weight. {READING}"
+        f"value, in Monte Carlo standard errors (MCSE). {READING}"
     )
     return Table(title, columns, rows, caption)
 
@@ -255,52 +245,6 @@ def interval_text(one: Difference) -> str:
         return ""
     low, high = (one.shown(end) for end in one.interval)
     return f"{low} to {high}"
-
-
-# --- predictive distributions
-
-
-def qualities(quality: PredictiveQuality | None) -> dict[str, Quality]:
-    """Name → quality of theories, exact posterior and infinite width, as far as they are known."""
-    if quality is None:
-        return {}
-    known = {
-        LEADING: quality.theory,
-        NEXT: quality.next_order,
-        **(quality.own or {}),
-        EXACT: quality.sampled,
-        OWN_LIMIT: quality.gp_own,
-        LIMIT: quality.gp,
-    }
-    return {name: one for name, one in known.items() if one is not None}
-
-
-def reliability_tables(quality: PredictiveQuality | None) -> list[Table]:
-    """The reliability of each predictive distribution, bin by bin."""
-    columns = (
-        "probability between",
-        "labels",
-        Column("mean probability", digits=3, **PERCENT),
-        Column("share of labels +1", digits=3, **PERCENT),
-    )
-    caption = "The share of labels +1 where a probability of +1 was predicted."
-    return [
-        Table(
-            f"Reliability, {who}",
-            columns,
-            [
-                [
-                    f"{Number(one.low, digits=2)} to {Number(one.high, digits=2)}",
-                    count(one.count),
-                    one.mean_probability,
-                    (one.fraction, one.error),
-                ]
-                for one in found.reliability
-            ],
-            caption,
-        )
-        for who, found in qualities(quality).items()
-    ]
 
 
 # --- sweeps: points, and those that were chosen

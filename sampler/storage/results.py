@@ -1,7 +1,7 @@
 """Results of a run or sweep: every file is written and read here, its schema checked in one place.
 
 theory.nc        the theory, `write_result`, `read_table`
-task.nc          two examples of the task, for figures, likewise
+task.nc          heads, and their attention to an example, for figures, likewise
 own_theories.nc  what theories of the user's own predict, likewise
 sweep.nc         a sweep over its settings, likewise
 draws.nc         the draws, `write_result`, `read_draws`

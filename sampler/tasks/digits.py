@@ -15,7 +15,6 @@ from sampler.errors import InputError
 from sampler.numerics import stream
 from sampler.recipes.task_section import AttentionSection, DrawnSection
 from sampler.tasks.task import (
-    Pictures,
     Task,
     Unattended,
     attended_task,
@@ -91,10 +90,8 @@ class DigitsSection(DrawnSection):
             examples(drawings) if drawings.size else None
             for drawings in np.split(order[:wanted], np.cumsum(sizes)[:-1])
         )
-        drawn = order[: self.examples_train, None]
-        pictures = Pictures(images, drawn, np.zeros_like(drawn), ("drawing",))
         splits, channels = (train, test, validation), SIDE**2 + patches
-        return attended_task(splits, attention, self.head_seed, channels, logit_weights, pictures)
+        return attended_task(splits, attention, self.head_seed, channels, logit_weights)
 
 
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:

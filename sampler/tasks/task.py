@@ -17,7 +17,7 @@ from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from sampler.attention.heads import factored_attention
 from sampler.attention.learned import LearnedHeads
@@ -50,22 +50,6 @@ def with_positions(features: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Pictures:
-    """Images that the training examples were made of, for figures.
-
-    images  [image, row, column], ink above 0
-    of      [example, picture], which images belong to an example
-    kinds   [example, picture], what each is, a place in `names`
-    names   what an image may be in an example
-    """
-
-    images: Float[np.ndarray, "image row column"]
-    of: Int[np.ndarray, "example picture"]
-    kinds: Int[np.ndarray, "example picture"]
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Teacher:
     """The network that labels were drawn from, without their noise.
 
@@ -94,13 +78,13 @@ class Task:
     attention whose entry of `hypernetworks` is true serves two of them, with the same heads; None
     stands for none of them. Settings are chosen on `validation`, which has labels. `trained` is the
     network that the attention comes from, and `nearest_neighbour` [test episode] the ±1 of the
-    nearest support, 0 for a tie. `pictures` are those of the training examples, where the inputs
-    were made of such. Labels are those of a `teacher`, if there is one. Heads that are `learned`
-    are sampled; their matrices in the splits are those of one draw of their prior, which is the
-    teacher's: otherwise only sizes and costs are read off them. `brought` has, layer by layer,
-    heads of the data that these took the place of, by name: their attention [example, key, query]
-    to the training examples that attention is measured on. `layer_numbers` are those of the layers
-    in the model that they are a part of, and `origin` says, line by line, where data come from.
+    nearest support, 0 for a tie. Labels are those of a `teacher`, if there is one. Heads that are
+    `learned` are sampled; their matrices in the splits are those of one draw of their prior, which
+    is the teacher's: otherwise only sizes and costs are read off them. `brought` has, layer by
+    layer, heads of the data that these took the place of, by name: their attention [example, key,
+    query] to the training examples that attention is measured on. `layer_numbers` are those of the
+    layers in the model that they are a part of, and `origin` says, line by line, where data come
+    from.
     Raises InputError, naming the array, if anything does not fit.
     """
 
@@ -112,7 +96,6 @@ class Task:
     trained: FrozenNetwork | None = None
     nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
-    pictures: Pictures | None = None
     teacher: Teacher | None = None
     learned: LearnedHeads | None = None
     brought: tuple[Mapping[str, Float[np.ndarray, "_example _key _query"]], ...] = ()
@@ -341,7 +324,6 @@ def attended_task(
     head_seed: int,
     channels: int,
     logit_weights: Mapping[str, Callable[[], np.ndarray]],
-    pictures: Pictures | None = None,
 ) -> Task:
     """Make the task of training, test and validation examples, and of heads with W_Q and W_K.
 
@@ -368,7 +350,7 @@ def attended_task(
     scale = np.array([attention.inverse_temperature * root, root])
     learned = learned_heads(attention, channels, LearnedHeads("low_rank", scale, (), (), channels))
     paths = name_paths(names)
-    return Task(train, test, names, paths, validation, pictures=pictures, learned=learned)
+    return Task(train, test, names, paths, validation, learned=learned)
 
 
 def attended_split(

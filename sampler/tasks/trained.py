@@ -57,7 +57,6 @@ from sampler.tasks.paths import name_paths
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.splits import AnySplit
 from sampler.tasks.task import (
-    Pictures,
     Task,
     Unattended,
     attended_split,
@@ -104,8 +103,6 @@ def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> Non
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
 TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
-# Names of the images of an episode, by their label.
-IMAGES = ("support, −1", "support, +1", "query")
 
 
 class OneShotSection(TaskSection):
@@ -178,7 +175,6 @@ class OneShotSection(TaskSection):
             # Random heads have no trained values.
             None if self.random_heads else trained_network(model),
             nearest_neighbour(*test),
-            pictures=Pictures(splits.train.images, *train.places, IMAGES),
         )
         return with_chosen_heads(task, attention)
 

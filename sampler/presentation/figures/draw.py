@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -12,11 +13,11 @@ from sampler.errors import InputError, one_line
 from sampler.presentation.figures import (
     attention,
     chains,
+    finite_size,
     kernels,
     network,
     order_parameter,
     predictions,
-    sweeps,
     temperatures,
 )
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
@@ -30,24 +31,19 @@ FIGURES: Registry[FigureEntry] = Registry(
     "figure",
     {
         "accuracy_against_width": predictions.ACCURACY_AGAINST_WIDTH,
-        "accuracy_at_chosen_temperatures": sweeps.ACCURACY_AT_CHOSEN_TEMPERATURES,
         "against_temperature": temperatures.AGAINST_TEMPERATURE,
         "order_parameter_against_width": order_parameter.ORDER_PARAMETER_AGAINST_WIDTH,
-        "finite_size": sweeps.FINITE_SIZE,
-        "variant_comparison": sweeps.VARIANT_COMPARISON,
-        "accuracy": predictions.ACCURACY,
+        "finite_size": finite_size.FINITE_SIZE,
         "order_parameter": order_parameter.ORDER_PARAMETER,
         "order_parameter_trained": order_parameter.ORDER_PARAMETER_TRAINED,
         "predictor_mean": predictions.PREDICTOR,
         "predictor_sampled": predictions.PREDICTOR_SAMPLED,
         "reliability": predictions.RELIABILITY,
         "kernels": kernels.KERNELS,
-        "path_kernels": kernels.PATH_KERNELS,
         "kernel_alignment": kernels.KERNEL_ALIGNMENT,
         "head_importance": "sampler.heads.shown:HEAD_IMPORTANCE",
         "head_scores": "sampler.heads.shown:HEAD_SCORES",
         "pruning": "sampler.heads.shown:PRUNING",
-        "task": network.TASK,
         "network": network.NETWORK,
         "attention": attention.ATTENTION,
         "traces": chains.TRACES,
@@ -69,17 +65,17 @@ def figures_of(results: RunResults | SweepResults) -> Iterator[tuple[str, Figure
             yield name, figure
 
 
-def figure_of(results: RunResults | SweepResults, name: str) -> Figure | None:
-    """Draw one figure of the table; None where it does not apply."""
+def figure_of(results: RunResults | SweepResults, name: str, **options: Any) -> Figure | None:
+    """Draw one figure of the table, with options of its function; None where it does not apply."""
     entry = FIGURES[name]
     kind = "sweep" if isinstance(results, SweepResults) else "run"
-    return entry.draw(results) if kind in entry.of else None
+    return entry.draw(results, **options) if kind in entry.of else None
 
 
-def draw_figure(results: RunResults | SweepResults, name: str) -> Figure:
+def draw_figure(results: RunResults | SweepResults, name: str, **options: Any) -> Figure:
     """Draw one figure, to be shown; InputError, with the names that there are, for another."""
     with figure_style():
-        figure = figure_of(results, name) if name in FIGURES else None
+        figure = figure_of(results, name, **options) if name in FIGURES else None
         if figure is None:
             known = ", ".join(name for name, _ in figures_of(results))
             raise InputError("figure", name, f"there is none of these results; use {known}")

@@ -1,8 +1,9 @@
-"""Kernels between training examples, of pairs of paths and of the network, and their alignment."""
+"""Kernels between training examples, of the network and of pairs of paths, and their alignment."""
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.image import AxesImage
 
 from sampler.analysis.example_tables import TINY, relative_to_size
 from sampler.analysis.results import RunResults
@@ -25,10 +26,13 @@ MARKS = {
 SAMPLED_MARKS = {"fmt": "D", "markersize": 4.5, "zorder": 3.5}
 
 
-def draw_kernels(run: RunResults) -> Figure | None:
+def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
     """Draw the kernel at infinite width, of both orders, and of the samples, as far as known.
 
     Between training examples sorted by their labels, all on one colour scale.
+
+    paths: below them, the kernels of pairs of paths that they are sums of; of more than four paths,
+    of those with the largest U_1
     """
     names = {style.LIMIT: "gp_kernel", style.LEADING: "kernel", style.NEXT: "kernel_next_order"}
     known = {label: run.theory_values(name) for label, name in names.items()}
@@ -41,15 +45,25 @@ def draw_kernels(run: RunResults) -> Figure | None:
         mcse = float(run.drawn("centred_kernel_mcse", "kernel").max())
         note = f"; exact posterior ± {mcse:.1g} or less"
     title = style.title_of("Centred kernel", run.setting) + f"\n{EXAMPLES}"
-    figure = style.new_figure(style.WIDTH, 2.75 * -(-len(known) // 2) + 1.3, title)
-    axes = style.panel_grid(figure, len(known), 2, sharex=True, sharey=True)
+    stored = run.theory_values("path_kernels") if paths else None
+    height, below = 2.75 * -(-len(known) // 2) + 1.3, 0.0 if stored is None else style.WIDTH + 0.6
+    figure = style.new_figure(style.WIDTH, height + below, title)
+    above: Figure | SubFigure = figure
+    if stored is not None:
+        above, lower = figure.subfigures(2, 1, height_ratios=(height, below))
+        ax = lower.subplots()
+        image = _draw_path_kernels(ax, run, stored)
+        unit = r"\sqrt{c_\pi c_{\pi'}}$,  $c_\pi$ = mean of $\bar C_{\pi\pi}(x, x)$"
+        label = r"$\bar C_{\pi\pi'}(x, x')\,/\," + unit
+        style.colour_bar(lower, image, [ax], label, extend="both")
+    axes = style.panel_grid(above, len(known), 2, sharex=True, sharey=True)
     limit = style.within_scale(np.stack(list(known.values())), UNSATURATED)
     for ax, (name, kernel) in zip(axes.flat, known.items(), strict=False):
         image = style.draw_matrix(ax, kernel, limit)
         ax.set_title(style.bracket_below(name))
         _mark_classes(ax, run.theory["labels_shown"].values)
     label = f"$\\bar K(x, x')$ / mean of its diagonal{note}"
-    style.colour_bar(figure, image, list(axes.flat), label, extend="both")
+    style.colour_bar(above, image, list(axes.flat), label, extend="both")
     return figure
 
 
@@ -81,15 +95,12 @@ def class_ends(labels: np.ndarray) -> np.ndarray | None:
     return ends if len(ends) <= max(2, labels.shape[1]) else None
 
 
-def draw_path_kernels(run: RunResults) -> Figure | None:
+def _draw_path_kernels(ax: Axes, run: RunResults, stored: np.ndarray) -> AxesImage:
     """Draw C̄_{ππ'} [path, path_, example, example] / √(c_π c_π') as blocks of one matrix.
 
     C̄ is the centred kernel, c_π the mean of the diagonal of C̄_{ππ}: paths differ in size more than
     in structure.
     """
-    stored = run.theory_values("path_kernels")
-    if stored is None:
-        return None
     kernels, names = centred_kernel(stored), run.theory["shown_path"].values
     paths, _, size, _ = kernels.shape
     sizes = np.einsum("ppxx->p", kernels) / size
@@ -98,21 +109,16 @@ def draw_path_kernels(run: RunResults) -> Figure | None:
     for row, column in np.ndindex(paths, paths):
         block = kernels[row, column] / max(np.sqrt(sizes[row] * sizes[column]), TINY)
         mosaic[row * step : row * step + size, column * step : column * step + size] = block
-    title = r"Centred path kernels $\bar C_{\pi\pi'}$"
-    count = len(run.path_names) // run.theory["labels_shown"].shape[1]
-    title += f" of the {paths} strongest of {count} paths" if count > paths else ""
-    figure = style.new_figure(style.WIDTH, style.WIDTH + 0.9, f"{title}\n{EXAMPLES}")
-    ax = figure.subplots()
     image = style.draw_matrix(ax, mosaic, style.within_scale(mosaic, UNSATURATED))
     middles = step * np.arange(paths) + (size - 1) / 2.0
     ax.tick_params(length=0)
     ax.set_xticks(middles, names)
     ax.set_yticks(middles, names, rotation=90, va="center")
-    ax.set(xlabel=r"path $\pi'$", ylabel=r"path $\pi$")
-    unit = r"\sqrt{c_\pi c_{\pi'}}$,  $c_\pi$ = mean of $\bar C_{\pi\pi}(x, x)$"
-    label = r"$\bar C_{\pi\pi'}(x, x')\,/\," + unit
-    style.colour_bar(figure, image, [ax], label, extend="both")
-    return figure
+    title = r"Centred path kernels $\bar C_{\pi\pi'}$"
+    count = len(run.path_names) // run.theory["labels_shown"].shape[1]
+    title += f" of the {paths} strongest of {count} paths" if count > paths else ""
+    ax.set(title=title, xlabel=r"path $\pi'$", ylabel=r"path $\pi$")
+    return image
 
 
 def draw_alignment(results: RunResults | SweepResults) -> Figure | None:
@@ -158,15 +164,6 @@ KERNELS = style.FigureEntry(
     "than others, blue ones less. Blocks on the diagonal are pairs of one class.",
     "Coloured matrices over pairs of training examples sorted by label: the kernel at infinite "
     "width, of both orders of the theory and of the exact posterior.",
-)
-PATH_KERNELS = style.FigureEntry(
-    draw_path_kernels,
-    "Kernels C_{ππ'} between pairs of attention paths, each of the same training examples sorted "
-    "by label, without what all examples have in common, and relative to the size of the kernels "
-    "of both paths; of more than four paths, those with the largest U₁. The kernel of the network "
-    "is their sum, weighed by U₁.",
-    "Blocks of coloured matrices, one for each pair of attention paths: their kernel between "
-    "training examples sorted by label.",
 )
 KERNEL_ALIGNMENT = style.FigureEntry(
     draw_alignment,

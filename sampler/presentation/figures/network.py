@@ -1,25 +1,21 @@
-"""Task and network: two training examples, attention of the heads, and paths weighed by U_1."""
+"""The network: attention of its heads to a training example, and paths weighed by U_1."""
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import SweepResults
 from sampler.analysis.text import Number
 from sampler.presentation import style
 from theory import AttentionPaths
 
-# Share of the numbers of the inputs that lie within the colour scale.
-UNSATURATED = 0.99
 # Heads of a layer and layers that have a place.
 MOST_HEADS, MOST_LAYERS = 6, 4
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY_BLUE, style.VERMILLION)
@@ -31,62 +27,6 @@ HALF, LARGEST, HIGHEST, WIDEST = 0.33, 1.7, 6.0, 5.0
 LETTER, LETTERS_OF_PATH, LETTERS_OF_HALF = 0.085, 32, 36
 
 Point = tuple[float, float]
-
-
-def label_text(labels: np.ndarray) -> str:
-    """Write the label of one example, [output], in words."""
-    if labels.size == 1:
-        return style.minus_signs(f"$y$ = {labels[0]:+.3g}")
-    return f"label: output {labels.argmax()}"
-
-
-def draw_task(results: RunResults | SweepResults) -> Figure | None:
-    """Draw two training examples side by side: pictures where there are any, inputs below.
-
-    Of a sweep, those of its first run; None where no examples are stored.
-    """
-    runs = results.runs if isinstance(results, SweepResults) else [results]
-    table = next((run.task for run in runs if run is not None and run.task is not None), None)
-    if table is None:
-        return None
-    tokens, pictured = "inputs" in table, "pictures" in table
-    inputs = table["inputs" if tokens else "attended"].values
-    title = "Two training examples" if len(inputs) > 1 else "A training example"
-    figure = style.new_figure(style.WIDTH, 5.2 if pictured else 3.9, title)
-    lower: Figure | SubFigure = figure
-    if pictured:
-        upper, lower = figure.subfigures(2, 1, height_ratios=(0.4, 1.0))
-        _draw_pictures(upper, table)
-    axes = lower.subplots(1, len(inputs), squeeze=False, sharey=True)[0]
-    limit = style.within_scale(inputs, UNSATURATED)
-    for ax, matrix, labels in zip(axes, inputs, table["labels"].values, strict=True):
-        # Tokens from left to right, channels from the bottom up.
-        image = style.draw_matrix(ax, matrix.T, limit, aspect="auto", origin="lower")
-        ax.set_xlabel(_axis_label("token" if tokens else "path", len(matrix), table))
-        if not pictured:
-            ax.set_title(label_text(labels))
-    axes[0].set_ylabel(_axis_label("channel", inputs.shape[2], table))
-    what = "inputs $x_0$" if tokens else r"attended inputs $\xi^\pi$"
-    style.colour_bar(lower, image, list(axes), what, extend="both")
-    return figure
-
-
-def _axis_label(name: str, shown: int, table: xr.Dataset) -> str:
-    """Name what an axis counts, and how much of it is shown where that is not all."""
-    there = int(table.attrs[f"{name}s"])
-    return name if shown == there else f"{name}, first {shown} of {there}"
-
-
-def _draw_pictures(figure: SubFigure, table: xr.Dataset) -> None:
-    """Draw the pictures of every example with their names, under the label of the example."""
-    pictures, names = table["pictures"].values, table["picture_names"].values
-    for place, part in enumerate(figure.subfigures(1, len(pictures), squeeze=False)[0]):
-        part.suptitle(label_text(table["labels"].values[place]), fontsize=10.0)
-        axes: list[Axes] = part.subplots(1, pictures.shape[1], squeeze=False)[0]
-        for ax, picture, name in zip(axes, pictures[place], names[place], strict=True):
-            ax.imshow(picture, cmap="Greys", vmin=0.0, vmax=1.0)
-            ax.set_title(str(name), fontsize=8.0)
-            ax.set_axis_off()
 
 
 @dataclass(frozen=True)
@@ -274,14 +214,6 @@ def strongest_paths(run: RunResults, heads: Sequence[int]) -> list[DrawnPath]:
     return found
 
 
-TASK = style.FigureEntry(
-    draw_task,
-    "Training examples of two labels, as the network is given them: the numbers of every token, "
-    "and above them the pictures that they were made of, if any. Up to 64 tokens and 256 channels.",
-    "Two training examples with their labels as coloured matrices of tokens and channels, and as "
-    "pictures where they were made of such.",
-    of=("run", "sweep"),
-)
 NETWORK = style.FigureEntry(
     draw_network,
     "The network from the inputs up: what its heads attend to in one training example, up to 64 "

@@ -1,8 +1,6 @@
-"""Predictions on the test set: accuracy of runs and sweeps, theory against draws, calibration."""
+"""Predictions on the test set: accuracy of sweeps, theory against draws, calibration."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import SupportsFloat
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,7 +14,6 @@ from sampler.analysis.predictive_quality import PredictiveQuality, Quality, Reli
 from sampler.analysis.results import RunResults, temperature_text
 from sampler.analysis.sweeps import GAUSSIAN_PROCESS_PREFIX, SweepResults
 from sampler.presentation import style
-from sampler.presentation.figures.sweeps import is_temperature_choice
 from sampler.recipes.settings import short_label
 from theory.observables import labels_are_classes
 
@@ -34,92 +31,19 @@ LARGEST_VECTOR_DRAWING = 5000  # points; beyond this the SVG holds them as one p
 POINTS = {"fmt": "o", "markersize": 2.5, "capsize": 0.0, "markeredgewidth": 0.0}
 
 
-@dataclass(frozen=True)
-class AccuracyRow:
-    """One predictor of a run; accuracy is NaN where it is undefined, errors None where unknown."""
-
-    label: str
-    accuracy: float
-    colour: str
-    mcse: float | None = None
-    binomial_error: float | None = None
-
-
 def of_subnetwork(place: int, name: str) -> tuple[str, str]:
     """Return label and colour of the infinitely wide sub-network at a place of the list."""
     return f"{style.LIMIT}, only {name}", style.SUBNETWORKS[place % len(style.SUBNETWORKS)]
 
 
-def accuracies_of_run(run: RunResults) -> list[AccuracyRow]:
-    """List both orders, own theories, samples, GP limit, sub-networks and restricted theories."""
-
-    def row(label: str, accuracy: SupportsFloat, colour: str) -> AccuracyRow:
-        error = run.test_set_error(float(accuracy))
-        return AccuracyRow(label, float(accuracy), colour, binomial_error=error)
-
-    compared = run.compared("accuracy")
-    orders = map(run.theory_values, ("accuracy_theory", "accuracy_next_order"))
-    rows = [row(*one) for one in style.coloured_theories(*orders, compared and compared.own)]
-    sampled = compared and compared.sampled
-    if sampled is not None:
-        errors = (sampled.mcse, sampled.binomial_error)
-        rows.append(AccuracyRow(run.sampled_label, sampled.value, style.SAMPLED, *errors))
-    for label, name in ((style.OWN_LIMIT, "accuracy_gp_own"), (style.LIMIT, "accuracy_gp")):
-        limit = run.theory_values(name)
-        if limit is not None:
-            rows.append(row(label, limit, style.GAUSSIAN_PROCESS))
-    found = {} if run.theory is None else run.theory
-    if "accuracy_gp_subnetwork" in found:
-        limits = found["accuracy_gp_subnetwork"]
-        for place, name in enumerate(limits["subnetwork"].values):
-            label, colour = of_subnetwork(place, name)
-            rows.append(row(label, limits.values[place], colour))
-    restricted = ((found[name], of) for name, of in RESTRICTED.items() if name in found)
-    return rows + [row(label, value, colour) for value, (label, colour, *_) in restricted]
-
-
-def draw_accuracy(run: RunResults) -> Figure | None:
-    undefined = run.theory is not None and run.theory_values("accuracy_theory") is None
-    rows = [] if undefined else accuracies_of_run(run)
-    if not rows:
-        return None
-    figure = style.new_figure(style.WIDTH, 0.34 * len(rows) + 1.5, ACCURACY_TITLE, run.setting)
-    ax = figure.subplots()
-    beside = {"xycoords": ax.get_yaxis_transform(), "va": "center", "fontsize": 9.0}
-    for place, row in enumerate(rows):
-        if not np.isfinite(row.accuracy):
-            note = "undefined ($U_1$ not positive definite)"
-            marks = {"color": style.GREY, "backgroundcolor": "white"}
-            ax.annotate(note, (0.02, place), **marks, **beside)
-            continue
-        accuracy, mcse, binomial = (
-            100 * (np.nan if number is None else number)
-            for number in (row.accuracy, row.mcse, row.binomial_error)
-        )
-        style.accuracy_errors(ax, accuracy, place, mcse, binomial, row.colour, "x")
-        number = f"{accuracy:.2f}\n± {mcse:.2f}" if np.isfinite(mcse) else f"{accuracy:.1f}"
-        ax.plot(accuracy, place, "o", color=row.colour, markersize=6.0)
-        ax.annotate(number, (1.01, place), **beside)
-    ax.set_yticks(range(len(rows)), [row.label for row in rows])
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.grid(axis="y", color=style.GRID, linewidth=0.8)
-    ax.tick_params(axis="y", length=0)
-    ax.margins(x=0.08)
-    style.accuracy_axis(ax.xaxis)
-    errors = any(row.mcse is not None or row.binomial_error is not None for row in rows)
-    ax.set_xlabel("accuracy (%)" + (f"\n{style.ERRORS}" if errors else ""))
-    return figure
-
-
 def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
     """Draw every accuracy of a sweep against the width, on a logarithmic axis.
 
-    Where something else was swept the points stand side by side under their names. None where
-    temperatures were chosen, which has its own figure.
+    Where something else was swept the points stand side by side under their names.
     """
     widths = sweep.widths
     known = (sweep.numbers("accuracy_theory"), sweep.numbers("accuracy_sampled"))
-    if is_temperature_choice(sweep) or not np.isfinite(known).any():
+    if not np.isfinite(known).any():
         return None
     temperatures = {run.temperature for run in sweep.runs if run is not None}
     setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)
@@ -398,13 +322,6 @@ def _calibration_text(found: Quality) -> str:
     )
 
 
-ACCURACY = style.FigureEntry(
-    draw_accuracy,
-    "Accuracy on the test set. Theory and exact posterior should agree; their distance from "
-    "infinite width is what finite width changes. The error of the test set is common to all.",
-    "Points with error bars: accuracy of the theory, of the sampled exact posterior and of the "
-    "network of infinite width, one per row.",
-)
 ACCURACY_AGAINST_WIDTH = style.FigureEntry(
     draw_accuracy_against_width,
     "Accuracy on the test set along the sweep: theory, exact posterior, infinite width.",

@@ -9,8 +9,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
-from sampler.presentation.figures.sweeps import TEMPERATURE
 
+TEMPERATURE = "posterior.temperature"
 # Name of a predictor in columns → its label, colour, marker and dashes. Where theories and samples
 # agree, all are still seen: a dot on a diamond in a ring.
 PREDICTORS = {

@@ -38,7 +38,7 @@ FILES = {
     "manifest.json": "provenance, machine-readable",
     "theory.nc": "the theory: order parameters, predictor, infinite width",
     "draws.nc": "the draws, in the layout of ArviZ",
-    "task.nc": "two examples of the task, and the attention to one",
+    "task.nc": "names of the heads, and their attention to an example",
     "teacher.nc": "the network that made the labels",
     "own_theories.nc": "what theories of your own predict",
     "comparison.json": "theory against samples, diagnostics, cost",
@@ -252,7 +252,6 @@ def _run_page(run: RunResults) -> dict[str, Any]:
             tables.sampled_settings_table(run),
             leave_one_out_table_of(run.compared("leave_one_out")),
         ],
-        "reliability_tables": tables.reliability_tables(run.compared("predictive_quality")),
         "attention_tables": attention_tables(run.attention),
         "remarks": _remarks(diagnostics),
         "diagnostics_tables": []

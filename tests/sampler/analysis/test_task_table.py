@@ -1,12 +1,11 @@
-"""`task.nc`: two examples of every kind of task, no more of them than figures show."""
+"""`task.nc`: heads and their attention to an example, no more of it than figures show."""
 
 import numpy as np
-import pytest
 
 from sampler.analysis.example_tables import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
 from sampler.storage.results import read_table, write_result
 from sampler.tasks.splits import AttendedSplit, PartsOf, Split, StreamedSplit
-from sampler.tasks.task import Pictures, Task, name_paths
+from sampler.tasks.task import Task, name_paths
 
 
 def split_of(rng, heads=(2, 1), tokens=5, lengths=None, labels=(1.0, 1.0, -1.0)) -> Split:
@@ -25,33 +24,21 @@ def task_of(split, heads=(2, 1), **more) -> Task:
     return Task(split, split, names, name_paths(names), **more)
 
 
-def test_the_first_examples_of_two_labels(rng, tmp_path):
+def test_heads_and_their_attention_to_the_first_example(rng, tmp_path):
     split = split_of(rng)
     write_result(tmp_path, "task.nc", task_table(task_of(split)))
     received = read_table(tmp_path, "task.nc")
-    np.testing.assert_array_equal(received["example"], [0, 2])
-    np.testing.assert_array_equal(received["labels"], [[1.0], [-1.0]])
-    np.testing.assert_array_equal(received["inputs"], split.inputs[[0, 2]].astype(np.float32))
     for layer, matrices in enumerate(split.attention, start=1):
         expected = matrices[0].astype(np.float32)
         np.testing.assert_array_equal(received[f"attention_{layer}"], expected)
     assert received["head_names_1"].values.tolist() == ["h0", "h1"]
-    assert {key: int(received.attrs[key]) for key in ("tokens", "channels", "paths")} == {
-        "tokens": 5,
-        "channels": 3,
-        "paths": 2,
-    }
-
-
-def test_a_single_label_gives_one_example(rng):
-    assert task_table(task_of(split_of(rng, labels=(1.0, 1.0)))).sizes["example"] == 1
+    assert received.attrs["paths"] == 2
 
 
 def test_padding_is_left_out(rng):
     split = split_of(rng, lengths=np.array([2, 5, 3]))
     received = task_table(task_of(split))
     assert received["attention_1"].shape == (2, 2, 2)
-    assert received.sizes["token"] == received.attrs["tokens"] == 3
 
 
 def test_no_more_is_kept_than_shown(rng):
@@ -60,8 +47,6 @@ def test_no_more_is_kept_than_shown(rng):
     assert received["attention_1"].shape == (MOST_HEADS, MOST_TOKENS, MOST_TOKENS)
     assert f"attention_{MOST_LAYERS + 1}" not in received
     assert received[f"head_names_{MOST_LAYERS + 1}"].size == 1
-    assert received.sizes["token"] == MOST_TOKENS
-    assert received.attrs["tokens"] == MOST_TOKENS + 1
 
 
 def test_a_hypernetwork_attends_twice(rng):
@@ -72,12 +57,11 @@ def test_a_hypernetwork_attends_twice(rng):
     np.testing.assert_array_equal(received["attention_1"], received["attention_2"])
 
 
-def test_attended_inputs_have_paths_and_no_attention(rng):
+def test_attended_inputs_have_no_attention(rng):
     attended = rng.standard_normal((2, 2, 3))
     split = AttendedSplit(attended, np.array([[1.0], [-1.0]]), (2, 1))
     received = task_table(task_of(split))
-    np.testing.assert_array_equal(received["attended"], attended.astype(np.float32))
-    assert not {"inputs", "attention_1"} & set(received)
+    assert set(received) == {"head_names_1", "head_names_2"}
 
 
 def test_of_examples_that_are_not_held_only_the_first_are_made(rng):
@@ -89,19 +73,6 @@ def test_of_examples_that_are_not_held_only_the_first_are_made(rng):
 
     source = PartsOf(3, make, "", ())
     task = task_of(StreamedSplit(source, split.labels, 3, (2, 1), 3, 5))
-    np.testing.assert_array_equal(task_table(task)["example"], [0, 2])
+    received = task_table(task)["attention_1"]
+    np.testing.assert_array_equal(received, split.attention[0][0].astype(np.float32))
     assert len(made) == 2  # one example for its size, and a block
-
-
-@pytest.mark.parametrize("pictured", [True, False])
-def test_pictures_are_those_of_the_examples(rng, pictured):
-    images = rng.random((4, 2, 2))
-    of, kinds = np.array([[0, 1], [1, 2], [3, 0]]), np.array([[0, 1], [0, 1], [1, 0]])
-    pictures = Pictures(images, of, kinds, ("support", "query")) if pictured else None
-    received = task_table(task_of(split_of(rng), pictures=pictures))
-    assert ("pictures" in received) == pictured
-    if pictured:
-        expected = images[[[0, 1], [3, 0]]].astype(np.float32)
-        np.testing.assert_array_equal(received["pictures"], expected)
-        expected = [["support", "query"], ["query", "support"]]
-        assert received["picture_names"].values.tolist() == expected

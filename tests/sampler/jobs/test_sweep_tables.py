@@ -24,12 +24,10 @@ from sampler.analysis.sweeps import (
 )
 from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
-from sampler.presentation.figures.sweeps import draw_finite_size
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import to_json, write_result
-from sampler.storage.run_directory import plain, point_directory, read_json, write_json
+from sampler.storage.run_directory import point_directory, read_json, write_json
 from tests.commands import TINY, in_process, settings
-from tests.held import held_sweep
 
 RECIPE = """
 name = "sweep"
@@ -209,10 +207,6 @@ def test_differences_are_read_as_they_were_found(recipe, tmp_path):
         assert (first.one_width, second.one_width) == (10, None)
 
 
-def test_a_label_with_a_slash_is_one_folder(tmp_path):
-    assert point_directory(tmp_path, "task.path=a/b.npz") == tmp_path / "task.path=a_b.npz"
-
-
 def compared(rng) -> dict:
     """What a comparison has of U_1."""
     return {part: rng.uniform(1.0, 2.0, (2, 2)).tolist() for part in ("theory", "sampled", "mcse")}
@@ -383,14 +377,9 @@ def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
     assert not (without / "seed_averages.csv").exists()
 
 
-def test_theories_of_the_users_own_stand_by_width_and_in_the_figure():
+def test_theories_of_the_users_own_stand_by_width():
     one = {"theory": [[1.5]], "sampled": [[1.25]], "mcse": [[0.01]], "trusted": True}
     found = by_width({10: one, 3: one | {"own: mine": [[2.0]]}})
     np.testing.assert_array_equal(found["own"]["mine"], [[[2.0]], [[np.nan]]])
     np.testing.assert_array_equal(found["difference"], [[[0.25]], [[0.25]]])
     assert np.isnan(found["difference_next_order"]).all()
-    theory = {"widths": [3, 10], "order_parameter": [[[1.5]], [[1.5]]]}
-    table = {"paths": ["only"], "theory": theory, "sampled": {"order_parameters": plain(found)}}
-    figure = draw_finite_size(held_sweep(finite_size=table))
-    shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"mine", "|mine − exact| (± MCSE)"} <= set(shown), shown

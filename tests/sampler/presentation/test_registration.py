@@ -13,7 +13,7 @@ from sampler.jobs.stages import compare_stage
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.style import FigureEntry, new_figure
 from sampler.presentation.summary import comparison_text
-from tests.sampler.presentation.test_report import page_of, stored_run
+from tests.pages import page_of, stored_run
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
-"""Saving figures: which files there are, and how a figure is arranged in them."""
+"""Saving figures: which files there are."""
 
-import matplotlib
 import numpy as np
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from sampler.presentation.style import draw_matrix, figure_style, new_figure, save_figure
 
@@ -17,34 +15,17 @@ def matrix_figure():
 def test_an_svg_is_drawn_on_request_and_again_where_it_is_there(tmp_path):
     png, svg = tmp_path / "matrix.png", tmp_path / "matrix.svg"
     assert save_figure(matrix_figure(), tmp_path, "matrix") == [png]
-    assert list(tmp_path.iterdir()) == [png]
     with figure_style():
         assert save_figure(matrix_figure(), tmp_path, "matrix", svg=True) == [png, svg]
-    drawn = svg.read_text(encoding="utf-8")
     svg.write_text("of earlier results")
     assert save_figure(matrix_figure(), tmp_path, "matrix") == [png, svg]
     assert svg.read_text(encoding="utf-8") != "of earlier results"
-    assert ">matrix<" in drawn, "text stays text"
 
 
-def test_a_figure_is_arranged_once_and_cut_to_what_it_shows(tmp_path, monkeypatch):
-    arranged, execute = [], ConstrainedLayoutEngine.execute
-    monkeypatch.setattr(
-        ConstrainedLayoutEngine, "execute", lambda *given: arranged.append(execute(*given))
-    )
+def test_the_same_figure_gives_the_same_bytes(tmp_path):
     with figure_style():
-        save_figure(matrix_figure(), tmp_path, "matrix", svg=True)
-    assert len(arranged) == 1
-    height, width = matplotlib.image.imread(tmp_path / "matrix.png").shape[:2]
-    assert width < 1.2 * height
-    assert height > 1.9 * 150
-
-
-def test_a_figure_of_another_library_is_saved_as_it_is_arranged(tmp_path):
-    figure = matplotlib.figure.Figure(figsize=(2.0, 1.0), layout="tight")
-    figure.subplots().plot([0, 1], [0, 1])
-    bare = matplotlib.figure.Figure(figsize=(2.0, 1.0))
-    bare.subplots().plot([0, 1], [0, 1])
-    for name, one in {"tight": figure, "bare": bare}.items():
-        (path,) = save_figure(one, tmp_path, name)
-        assert path.stat().st_size > 1000
+        first, second = (
+            save_figure(matrix_figure(), tmp_path / name, "matrix", svg=True) for name in "ab"
+        )
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()

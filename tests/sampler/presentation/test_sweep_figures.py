@@ -1,0 +1,148 @@
+"""Figures of sweeps: what is drawn is what the points have, of those that have it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.colors import to_hex
+
+from sampler.analysis.sweeps import PointSummary, SweepResults
+from sampler.errors import InputError
+from sampler.presentation import style
+from sampler.presentation.figures.draw import draw_figures
+from sampler.presentation.figures.finite_size import draw_finite_size
+from sampler.presentation.figures.order_parameter import draw_order_parameter_against_width
+from sampler.presentation.figures.predictions import draw_accuracy_against_width
+from sampler.presentation.figures.temperatures import TEMPERATURE, draw_against_temperature
+from tests.commands import write_sweep
+from tests.held import held_sweep
+from tests.pages import stored_run
+
+
+def of_colour(ax, colour: str) -> list[np.ndarray]:
+    """[point, (x, y)] of every line of this colour."""
+    return [line.get_xydata() for line in ax.lines if to_hex(line.get_color()).upper() == colour]
+
+
+def test_accuracy_against_width_draws_the_stored_values(tmp_path):
+    sampled = [f"accuracy_sampled{of}" for of in ("", "_mcse", "_binomial")]
+    first = {"point": "a", "directory": "a", "width": 10, "accuracy_theory": 0.5, "gp:good": None}
+    second = {"point": "b", "directory": "b", "width": 100, "accuracy_theory": 0.25}
+    numbers = dict(zip(sampled, (0.75, 0.125, 0.25), strict=True)) | {"accuracy_next_order": 0.625}
+    write_sweep(tmp_path, [first | numbers, second])
+    (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
+    (leading,), (beyond,) = of_colour(ax, style.THEORY), of_colour(ax, style.NEXT_ORDER)
+    np.testing.assert_array_equal(leading, [[10, 50.0], [100, 25.0]])
+    np.testing.assert_array_equal(beyond[:, 1], [62.5, np.nan])
+    (points,) = of_colour(ax, style.SAMPLED)
+    np.testing.assert_array_equal(points, [[10, 75.0]])
+    assert not of_colour(ax, style.GAUSSIAN_PROCESS), "what is undefined has no line"
+    assert ax.get_xscale() == "log"
+    thin, thick = (bars.get_segments()[0][:, 1] for bars in ax.collections)
+    np.testing.assert_array_equal(thin, [50.0, 100.0])
+    np.testing.assert_array_equal(thick, [62.5, 87.5])
+
+
+def test_points_that_differ_in_more_than_width_stand_side_by_side(tmp_path):
+    rows = [{"point": p, "directory": p, "width": 3, "accuracy_theory": 0.5} for p in "ab"]
+    write_sweep(tmp_path, rows, **{"task.seed": [4, 7]})
+    (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
+    assert ax.get_xscale() == "linear"
+    np.testing.assert_array_equal(ax.get_xticks(), [0.0, 1.0])
+
+
+def test_order_parameters_are_drawn_of_the_points_that_have_one(tmp_path):
+    there = stored_run(tmp_path / "a")
+    rows = [{"point": p, "directory": p, "width": w} for p, w in (("a", 10), ("b", 30))]
+    write_sweep(tmp_path, rows)
+    figure = draw_order_parameter_against_width(SweepResults(tmp_path))
+    theory = xr.load_dataset(there / "theory.nc", engine="h5netcdf")["order_parameter"].values
+    images = [ax.images[0].get_array() for ax in figure.axes if ax.get_title()]
+    assert len(images) == 2  # theory and draws of the first point
+    assert any(np.array_equal(image, theory) for image in images)
+
+
+def finite_size(next_order: bool) -> dict:
+    """The content of `finite_size.json` of one path, theory off by 1/N and next order by 1/N²."""
+    widths = np.array([10.0, 30.0, 100.0, 300.0])
+
+    def column(values):
+        return np.reshape(values, (-1, 1, 1)).tolist()
+
+    sampled = {
+        "widths": widths.tolist(),
+        "trusted": [True] * 4,
+        "order_parameter": column(np.full(4, 2.0)),
+        "mcse": column(np.full(4, 1e-4)),
+        "difference": column(1 / widths),
+    }
+    theory = {"widths": widths.tolist(), "order_parameter": column(2.0 + 1 / widths)}
+    law = {"path": "good", "slope_error": 0.01, "prefactor": 1.0, "widths": [30, 100, 300]}
+    table = {
+        "paths": ["good"], "theory": theory, "sampled": {"order_parameters": sampled},
+        "power_laws": [law | {"slope": -1.0}],
+    }  # fmt: skip
+    if next_order:
+        beyond = (1 / widths**2).tolist()
+        theory["order_parameter_next_order"] = column([None, *(2.0 + np.array(beyond[1:]))])
+        sampled["difference_next_order"] = column([None, *beyond[1:]])
+        table["power_laws_next_order"] = [law | {"slope": -2.0}]
+    return table
+
+
+def test_finite_size_shows_values_differences_and_law_of_both_orders():
+    above, below = draw_finite_size(held_sweep(finite_size=finite_size(next_order=True))).axes
+    (values,) = of_colour(above, style.NEXT_ORDER)
+    np.testing.assert_allclose(values[1:, 1], 2.0 + 1 / values[1:, 0] ** 2)
+    assert np.isnan(values[0, 1])
+    resolved, hidden, _, law = of_colour(below, style.NEXT_ORDER)
+    # The difference at 30 and at 100 is resolved or not by 3 MCSE of 1e-4.
+    np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
+    np.testing.assert_allclose(hidden, [[100.0, 1e-4 + 3e-4], [300.0, 1 / 9e4 + 3e-4]])
+    np.testing.assert_allclose(law[:, 1], law[:, 0] ** -2.0)
+
+
+def test_finite_size_without_next_order_has_the_leading_one_alone():
+    figure = draw_finite_size(held_sweep(finite_size=finite_size(next_order=False)))
+    assert [of_colour(ax, style.NEXT_ORDER) for ax in figure.axes] == [[], []]
+    assert len(of_colour(figure.axes[0], style.THEORY)) == 1
+
+
+def swept(scores, **setting):
+    """A sweep in memory: temperature → its columns."""
+    points = [
+        PointSummary(str(value), Path(), {TEMPERATURE: value} | setting, 10, True, columns, {})
+        for value, columns in scores.items()
+    ]
+    return held_sweep(points=points)
+
+
+def test_scores_against_the_temperature_have_the_best_of_each_marked():
+    scores = {
+        1.0: {"log_evidence": -3.0, "log_evidence_gp": -5.0, "validation_accuracy_theory": 0.9},
+        0.1: {"log_evidence": -2.0, "log_evidence_gp": -6.0, "validation_accuracy_theory": 0.8},
+    }
+    evidence, accuracy = draw_against_temperature(swept(scores)).axes
+    lines = {to_hex(one.lines[0].get_color()).upper(): one.lines[0] for one in evidence.containers}
+    np.testing.assert_array_equal(lines[style.THEORY].get_xydata(), [[0.1, -2.0], [1.0, -3.0]])
+    limit = lines[style.GAUSSIAN_PROCESS].get_xydata()
+    np.testing.assert_array_equal(limit, [[0.1, -6.0], [1.0, -5.0]])
+    np.testing.assert_array_equal(accuracy.containers[0].lines[0].get_ydata(), [80.0, 90.0])
+    marks = [line for line in evidence.lines if line.get_marker() == "v"]
+    best = {line.get_color(): line.get_xdata()[0] for line in marks}
+    # Beside the temperature by less than a tenth of the axis.
+    assert best[style.THEORY] == pytest.approx(0.1, rel=0.1)
+    assert best[style.GAUSSIAN_PROCESS] == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_sweep_over_more_than_temperatures_has_no_scores_against_them():
+    scores = {value: {"log_evidence": -value} for value in (0.1, 1.0)}
+    assert draw_against_temperature(swept(scores, **{"network.widths": 10})) is None
+    assert draw_against_temperature(swept({0.1: scores[0.1]})) is None
+    assert draw_against_temperature(swept({0.1: {}, 1.0: {}})) is None
+
+
+def test_a_directory_without_a_sweep_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"sweep\.nc"):
+        draw_figures(tmp_path, SweepResults(tmp_path))
