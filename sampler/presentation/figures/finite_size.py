@@ -128,7 +128,7 @@ def _draw_values(ax: Axes, theories: list[TheoryByWidth], sampled: dict, path: i
         values = _of_path(one.values, path)
         if values is not None:
             ax.plot(one.widths, values, color=one.colour, linestyle=one.dashes, label=one.name)
-    for (space, label), marker in zip(style.SPACES.items(), "osvD", strict=True):
+    for (space, label), marker in zip(style.SPACES.items(), "osD", strict=True):
         found = sampled.get(space)
         if found:
             mean, mcse = (
