@@ -54,8 +54,11 @@ BAD_SETTINGS = [
     ("network.mlp={width=0}", "network.mlp.width = 0"),
     ("attention.reads=stream", "attention.reads = 'stream'"),
     ("network.hypernetwork=[true]", "network.hypernetwork = [True]"),
-    ("network.widhts=10", "network.widhts = 10: unknown; did you mean network.widths?"),
-    ("temperature=1.0", "temperature = 1.0: unknown; did you mean posterior.temperature?"),
+    ("network.widhts=10", "network.widhts = 10: this key is unknown; did you mean network.widths?"),
+    (
+        "temperature=1.0",
+        "temperature = 1.0: this key is unknown; did you mean posterior.temperature?",
+    ),
     ("posterior.temperature=0", "posterior.temperature = 0"),
     ("posterior.temperature=inf", "posterior.temperature = inf"),
     ("posterior.temperature=[0.1,", "--set posterior.temperature = '[0.1,'"),
