@@ -176,7 +176,7 @@ def test_check_shows_sizes_and_defaults(capsys, recipe):
 
 def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
     def raising(problem):
-        def make_plan(command, asked, here):
+        def make_plan(*_, **__):
             raise problem
 
         return make_plan
