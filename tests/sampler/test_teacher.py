@@ -17,7 +17,7 @@ from sampler.tasks.splits import StreamedSplit, attended_by_numpy
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
 from tests.nishimori import IndependentDraws, PriorDraws, overlap_scores
-from tests.problems import ARCHITECTURES, all_but, random_weights
+from tests.problems import ARCHITECTURES, random_weights
 from theory import path_features
 
 SETTINGS = {
@@ -264,66 +264,3 @@ def test_the_teacher_overlaps_with_a_draw_as_two_draws_do(belief):
 
     scores = overlap_scores(taught, posterior, overlaps_of, 400, rng)
     assert np.max(scores) > 6.0 if belief else np.all(scores < 4.0), scores
-
-
-def copy_recipe(scale=1.0, seed=0, widths=3, **attention):
-    """One learned head over five positions, two outputs."""
-    sizes = {"tokens": 5, "symbols": 2, "examples_train": 6, "examples_test": 4}
-    return make_recipe(
-        {
-            "name": "copy",
-            "task": {
-                "kind": "copy",
-                **sizes,
-                "labels": "teacher",
-                "head_seed": seed,
-                "teacher_seed": seed,
-            },
-            "attention": {"inverse_temperature": scale, **attention},
-            "network": {"widths": widths},
-            "posterior": {"temperature": 0.3},
-        }
-    )
-
-
-def attending_prior(recipe, task, draws, rng):
-    """Weights of positions, order parameters, and kernels over (example, output)."""
-    arch = recipe.network.architecture(task.heads, task.channels, task.outputs)
-    logits = recipe.attention.inverse_temperature * rng.standard_normal((draws, 5))
-    weights = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    overlaps = overlaps_of_weights(arch, draws, rng)
-    inputs = np.concatenate([task.train.inputs, task.test.inputs])
-    features = np.einsum("st,xti->sxi", weights, inputs) / math.sqrt(task.channels)
-    kernels = np.einsum("scd,sxi,syi->sxcyd", overlaps, features, features, optimize=True)
-    rows = len(inputs) * task.outputs
-    return PriorDraws((weights, overlaps), kernels.reshape(draws, rows, rows))
-
-
-def overlaps_with_attention(one, other):
-    """Distance of weights of positions, logarithm of the overlap of U_1, cosine of predictors."""
-    (v, first, one), (w, second, other) = one, other
-    f, g = one[12:], other[12:]
-    cosine = f @ g / math.sqrt((f @ f) * (g @ g))
-    return np.linalg.norm(v - w), math.log(np.sum(first * second)), cosine
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "scale",
-    all_but([1.0, 3.0], [1.0], pytest.mark.long),
-    ids=["the truth", "a wider prior of logits"],
-)
-def test_so_does_a_teacher_whose_attention_is_learned(scale):
-    rng, believed = np.random.default_rng(5), copy_recipe(scale)
-    prior = attending_prior(believed, build_task(believed), 20_000, rng)
-    posterior = IndependentDraws(prior, 0.3, 12)
-
-    def taught(seed):
-        task = make_labelled_task(copy_recipe(seed=seed))
-        weights = task.train.attention[0][0, 0, :, -1]
-        outputs = [task.teacher.outputs[name].ravel() for name in ("train", "test")]
-        teacher = weights, task.teacher.order_parameters[0], np.concatenate(outputs)
-        return teacher, task.train.labels.ravel()
-
-    scores = overlap_scores(taught, posterior, overlaps_with_attention, 400, rng)
-    assert np.max(scores) > 6.0 if scale != 1.0 else np.all(scores < 4.0), scores

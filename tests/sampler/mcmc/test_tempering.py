@@ -34,7 +34,7 @@ from tests.problems import (
     scalar_problem,
 )
 from tests.token_networks import random_token_problem
-from theory import Architecture, CopyHead
+from theory import Architecture
 
 NOISE, SEED = 0.4, 0
 
@@ -288,62 +288,6 @@ def test_evidences_that_scatter_are_a_reason(phases):
     found = TEMPERED.judge(given)
     assert "its error exceeds 0.3; raise `repetitions` or `particles`" in found.reasons[0]
     assert found.numbers["log_evidence_prior"] is None
-
-
-# --- a head that may learn to copy: a phase that the prior reaches along one of many directions
-
-HEAD = CopyHead(tokens=48, symbols=6, temperature=0.2, logit_scale=0.15)
-EXAMPLES = 30.0
-
-
-def copying_head():
-    """ln p(y | a) of the population at infinite width, of all T logits."""
-    scale = HEAD.logit_scale
-    weights = jax.nn.softmax(numpyro.sample("x", dist.Normal(jnp.zeros(48), scale).to_event(1)))
-    seen = EXAMPLES * jnp.sum(weights**2) / (6 * 0.2)
-    learned = (EXAMPLES * weights[0] / 0.2) ** 2 / 6
-    value = 5 * (6 * jnp.log1p(seen) - learned / (1.0 + seen))
-    numpyro.factor("likelihood", -0.5 * value)
-
-
-@pytest.fixture(scope="module")
-def head() -> Density:
-    priors = {"x": dist.Normal(jnp.zeros(48), HEAD.logit_scale).to_event(1)}
-    return Density("head", copying_head, (), priors, position, ())
-
-
-def test_the_copying_head_is_that_of_the_theory(head, rng):
-    logits = rng.standard_normal(48)
-    weights = np.exp(logits) / np.exp(logits).sum()
-    expected = HEAD.log_likelihood(weights[0], np.sum(weights**2), EXAMPLES)
-    at = {"x": jnp.asarray(logits)}
-    received = head.log_density(at) - head.log_prior(at)
-    assert float(received) == pytest.approx(float(expected), rel=1e-10)
-
-
-@pytest.mark.heavy
-def test_particles_from_the_modes_find_the_copying_head_and_those_from_the_prior_do_not(head):
-    law = law_at_modes(head)
-    small, large = HEAD.minima(EXAMPLES)
-    assert HEAD.copying_share(EXAMPLES) > 0.999
-    assert law.modes == 2
-    made = {
-        name: repetitions(head, one, times=4, count=256)
-        for name, one in {"modes": law, "prior": law.prior_alone}.items()
-    }
-
-    def copied(points):
-        weights = np.exp(points)
-        return weights[:, :1] / weights.sum(axis=1, keepdims=True)
-
-    barrier = 0.5 * (small.copied + large.copied)
-    assert all((copied(one.points) > barrier).all() for one in made["modes"])
-    assert all((copied(one.points) < barrier).all() for one in made["prior"])
-    of_modes, of_prior = (evidence_of(made[name]) for name in ("modes", "prior"))
-    assert of_modes[1] < 0.1
-    assert of_prior[1] < 0.2
-    # Both kinds agree among themselves, on different evidences.
-    assert of_modes[0] - of_prior[0] > 4 * np.hypot(of_modes[1], of_prior[1])
 
 
 # --- problems of this program

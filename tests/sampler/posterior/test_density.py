@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.network import network_outputs
 from sampler.posterior.order_parameters import OrderParameterPosterior, StandardisedLogChi
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_equal_to_rounding
@@ -81,16 +80,6 @@ def test_the_hessian_is_known_for_order_parameters_alone(density, rng, problem):
     )(point)
     received = OrderParameterPosterior.of(problem).curvature(point)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
-
-
-def test_density_of_all_weights_is_prior_times_likelihood(problem, rng):
-    density = make_density("weights", problem, problem.attended[:1], keep_weights=False)
-    position = density.start(jax.random.key(3))
-    prior = sum(float(site.log_prob(position[name])) for name, site in density.priors.items())
-    outputs = network_outputs(position, problem.attended, problem.architecture)
-    noise = scipy.stats.norm(outputs, problem.temperature**0.5)
-    expected = prior + noise.logpdf(problem.labels).sum()
-    assert float(density.log_density(position)) == pytest.approx(expected, rel=1e-10)
 
 
 def test_the_prior_of_a_bartlett_factor_is_that_of_a_wishart_matrix(rng):

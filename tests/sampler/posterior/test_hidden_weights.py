@@ -129,22 +129,6 @@ def test_labels_predictors_and_left_out_examples_are_those_of_a_dense_gaussian(n
         assert_equal_to_rounding(found["order_parameter"], expected[0], **scale)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", KINDS)
-def test_the_gradient_is_the_slope(name, rng):
-    density = posed(name, rng)[0]
-    point = density.coordinates.flatten(density.draw_prior(jax.random.key(1)))
-    along = rng.standard_normal(point.size)
-    value = jax.jit(lambda x: density.log_density(density.coordinates.unflatten(x)))
-    gradient = jax.jit(jax.grad(value))(point) @ along
-    step = 1e-6
-    differences = [(value(point + s * along) - value(point - s * along)) / (2 * s)
-                   for s in (step, 2 * step)]  # fmt: skip
-    # Of second order: the error at the smaller step is a third of what the larger one adds.
-    error = abs(differences[1] - differences[0]) + 1e-16 * abs(float(value(point))) / step
-    assert abs(gradient - differences[0]) <= 4 * error
-
-
 @pytest.mark.parametrize(("examples", "units"), [(9, 3), (3, 5)])
 def test_the_readout_is_drawn_from_its_conditional(examples, units, rng):
     columns, labels = rng.standard_normal((examples, units)), rng.standard_normal((examples, 2))

@@ -7,12 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from arviz_stats.base import array_stats
 from numpyro.infer.util import log_density
 
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.hamiltonian import NUTS
 from sampler.mcmc.importance import EFFECTIVE_PER_KEPT
 from sampler.posterior.density import Coordinates
 from sampler.posterior.importance import (
@@ -49,9 +45,6 @@ from theory.architecture import bartlett_coordinate_count
 from theory.bartlett import WishartChain
 from theory.evidence import log_evidence_at_saddle
 from theory.path_kernels import FeatureForm, SymmetricKernelForm
-
-# The four architectures on which all samplers of the project are compared.
-SMALL = ["one layer", "two layers", "three layers", "one layer, two outputs"]
 
 
 def overlaps_of(problem, draws):
@@ -279,33 +272,6 @@ def test_saddle_point_evidence_approaches_importance_sampling(reference):
         errors.append(draws.log_evidence_error)
     assert differences[0] > 4 * errors[0]
     assert differences[1] <= differences[0] / 10 + 4 * np.hypot(errors[1], errors[0] / 10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.long
-def test_agrees_with_chains(name, rng):
-    problem = random_problem(ARCHITECTURES[name], rng)
-    draws = importance_draws(order_parameters_of(problem), 20_000, seed=7)
-    assert draws.trusted, draws.explain()
-    chunks = []
-    settings = ChainSettings(chains=4, warmup=300, draws=2500, seed=8)
-    sample_in_chunks(
-        order_parameter_density(problem, problem.attended), NUTS, settings, chunks.append
-    )
-    kept = [chunk.observables for chunk in chunks if chunk.phase == "draws"]
-    names = [n for n in kept[0] if "order_parameter" in n]
-    for matrix, values in zip(names, overlaps_of(problem, draws), strict=True):
-        chain = np.concatenate([observables[matrix] for observables in kept], axis=1)
-        rows, columns = np.tril_indices(chain.shape[-1])
-        chain = chain[:, :, rows, columns]
-        axes = {"chain_axis": 0, "draw_axis": 1}
-        mcse = array_stats.mcse(chain, method="mean", **axes)
-        ess = array_stats.ess(chain, method="bulk", **axes)
-        received, error = weighted_mean_and_error(draws.weights, values[:, rows, columns])
-        assert_within_mcse(
-            received, chain.mean((0, 1)), np.hypot(mcse, error), ess=ess, what=matrix
-        )
 
 
 def sixteen_path_problem(rng, width: int) -> LearningProblem:

@@ -1,7 +1,5 @@
 """Exact weights from draws of the order parameters: overlaps, joint law, residuals, predictions."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import jax
@@ -10,23 +8,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.analysis.estimate import mean_of, variance_of
-from sampler.errors import InputError
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import effective_weights, network_outputs, outputs_of, overlaps, path_weights
 from sampler.posterior.order_parameters import (
     bartlett_matrices_at,
     factors_at,
 )
-from sampler.posterior.spaces import order_parameter_density
 from sampler.posterior.weight_draws import draw_weights, weight_draws
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows
-from tests import ROOT
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.commands import environment
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
@@ -328,93 +317,3 @@ def test_no_two_draws_share_their_random_numbers(rng):
     received = weights_of(random_problem(arch, rng), same, 7, seed=1)
     for values in received.weights.values():
         assert len(np.unique(values.reshape(14, -1)[:, 0])) == 14
-
-
-def test_weights_beyond_the_memory_limit_are_refused_with_size_limit_and_remedy(rng):
-    arch = SMALL["one layer"]
-    problem = random_problem(arch, rng)
-    positions = prior_positions(rng, arch, 2, 7)
-    per_count = 2 * 8 * arch.weight_count
-    assert weight_draws(problem, positions, 3, seed=0, memory_limit=3 * per_count).draws.size == 3
-    with pytest.raises(InputError, match=r"GiB \(limit .* GiB\); use at most 2$"):
-        weight_draws(
-            problem,
-            positions,
-            3,
-            seed=0,
-            memory_limit=3 * per_count - 1,
-        )
-    with pytest.raises(InputError, match="use narrower layers or fewer chains"):
-        weight_draws(problem, positions, 1, seed=0, memory_limit=per_count - 1)
-
-
-@pytest.mark.slow
-def test_residuals_of_a_run_are_those_its_order_parameters_predict(rng):
-    """Averaged over the posterior: mean square residual, and the law of f on the test set."""
-    arch = Architecture((2, 2), (4, 3, 5), (0.9, 1.5, 0.6, 1.3), channels=3)
-    problem = random_problem(arch, rng, examples=6, temperature=0.2)
-    test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
-    collected = DrawCollector()
-    space = order_parameter_density(problem, test)
-    sample_in_chunks(
-        space, NUTS, ChainSettings(chains=4, warmup=200, draws=1000, seed=3), collected
-    )
-    draws = collected.draws
-    positions = {
-        name.removeprefix("bartlett_"): values
-        for name, values in draws.items()
-        if name.startswith("bartlett_")
-    }
-    weights = weights_of(problem, positions, 1000, seed=4).weights
-    outputs = jax.vmap(jax.vmap(lambda w: network_outputs(w, problem.attended, arch)))(weights)
-    residuals = np.mean((np.asarray(outputs) - np.asarray(problem.labels)) ** 2, axis=(2, 3))
-
-    def expected_residual(overlap):
-        kernel = problem.energy.kernels.kernel(jnp.linalg.cholesky(overlap))
-        inverse = jnp.linalg.inv(kernel + problem.temperature * jnp.eye(len(kernel)))
-        alpha = inverse @ problem.labels.reshape(-1)
-        excess = (jnp.trace(inverse) - alpha @ alpha) / problem.labels.size
-        return problem.temperature * (1 - problem.temperature * excess)
-
-    expected = jax.lax.map(expected_residual, draws["order_parameter"].reshape(-1, 4, 4))
-    difference = mean_of(residuals - np.asarray(expected).reshape(residuals.shape))
-    assert_within_mcse(difference.value, 0.0, difference.mcse, what="mean square residual")
-
-    on_test = np.asarray(jax.vmap(jax.vmap(lambda w: network_outputs(w, test, arch)))(weights))
-    difference = mean_of(on_test - draws["predictor_mean"])
-    assert_within_mcse(difference.value, 0.0, difference.mcse, what="predictor mean")
-    centre = draws["predictor_mean"].mean(axis=(0, 1))
-    collapsed = draws["predictor_variance"] + (draws["predictor_mean"] - centre) ** 2
-    difference = mean_of((on_test - centre) ** 2 - collapsed)
-    assert_within_mcse(difference.value, 0.0, difference.mcse, what="predictor variance")
-    assert np.all(variance_of(on_test).value > 0)
-
-
-ENDLESS = """
-import jax
-jax.config.update("jax_enable_x64", True)
-import numpy as np
-from sampler.posterior.weight_draws import weight_draws
-from tests.problems import ARCHITECTURES, random_problem
-from tests.sampler.posterior.test_weight_draws import prior_positions
-rng = np.random.default_rng(0)
-for name in ("one layer", "two layers", "three layers"):
-    problem = random_problem(ARCHITECTURES[name], rng)
-    weight_draws(problem, prior_positions(rng, problem.architecture, 4, 4000), 4000, 0)
-"""
-
-
-@pytest.mark.long
-def test_many_draws_come_to_an_end_on_a_busy_machine():
-    """Batches of factorisations inside one compiled function once waited for each other."""
-    root = ROOT
-    processes = [
-        subprocess.Popen([sys.executable, "-c", ENDLESS], cwd=root, env=environment(None))
-        for _ in range(2)
-    ]
-    try:
-        assert [process.wait(timeout=240) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()

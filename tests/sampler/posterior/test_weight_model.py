@@ -136,27 +136,3 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
     estimate = mean_of(products)
     # 28 different entries
     assert_within_mcse(estimate.value, covariance, estimate.mcse, k=4.5, what="covariance of a")
-
-
-def test_observed_overlaps_and_predictor_are_those_of_the_position(rng):
-    arch = ARCHITECTURES["three layers, two outputs"]
-    problem = random_problem(arch, rng)
-    test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
-    weights = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items()}
-    for keep in (False, True):
-        space = weight_density(problem, test, keep_weights=keep)
-        received = space.observables(jax.random.key(0), weights)
-        expected = {
-            "order_parameter",
-            "order_parameter_layer_2",
-            "order_parameter_layer_3",
-            "readout_order_parameter",
-            "predictor",
-        }
-        assert set(received) - {"log_prior"} == (expected | set(weights) if keep else expected)
-        np.testing.assert_array_equal(received["predictor"], network_outputs(weights, test, arch))
-        for name, matrix in zip(sorted(expected)[:3], overlaps(weights, arch), strict=False):
-            np.testing.assert_array_equal(received[name], matrix)
-        np.testing.assert_array_equal(
-            received["readout_order_parameter"], overlaps(weights, arch)[-1]
-        )
