@@ -183,7 +183,7 @@ def test_the_triangle_does_not_depend_on_blocks(rng):
     assert parts.examples == whole.examples == 200
     close(parts.matrix, whole.matrix)
     assert np.all(np.diagonal(parts.matrix) >= 0)
-    columns = np.concatenate([attended.reshape(200, -1), labels, np.ones((200, 1))], axis=1)
+    columns = np.concatenate([attended.reshape(200, -1), labels], axis=1)
     close(whole.matrix.T @ whole.matrix, columns.T @ columns)
     close(whole.squares, np.sum((labels - attended.reshape(200, -1) @ np.linalg.lstsq(
         attended.reshape(200, -1), labels)[0]) ** 2))  # fmt: skip
