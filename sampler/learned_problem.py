@@ -81,7 +81,7 @@ class LearnedProblem:
         """The examples of which every draw says something."""
         return LabelledExamples((self.examples.tokens,), self.labels)
 
-    def density(self, space: str, precision: str, keep_weights: bool) -> Density:
+    def density(self, space: str, precision: str, with_weights: bool) -> Density:
         """The posterior of attention and weights in a space and in this precision."""
         validation = self.validation
         return attending_density(
@@ -91,12 +91,12 @@ class LearnedProblem:
             None if validation is None else validation.astype(precision),
             self.architecture,
             self.hyper_priors,
-            keep_weights,
+            with_weights,
         )
 
-    def prior_draws(self, keep_weights: bool, count: int, seed: int) -> dict[str, np.ndarray]:
+    def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name: order parameters, logit weights, labels."""
-        density = self.density("weights" if keep_weights else "order_parameters", "float64", True)
+        density = self.density("order_parameters", "float64", False)
         found = _drawn_prior(prior_keys(seed, count), density)
         return {name: np.asarray(values) for name, values in found.items()}
 

@@ -161,20 +161,20 @@ class Problem:
             "predictor_variance": variance,
         }
 
-    def density(self, space: str, precision: str, keep_weights: bool) -> Density:
+    def density(self, space: str, precision: str, with_weights: bool) -> Density:
         """The posterior in a space of the recipe and in this precision."""
         learning, training = self.learning.astype(precision), self.training_examples
         training = None if training is None else training.astype(precision)
         arrays = learning, self.attended_test
-        density = make_density(space, *arrays, keep_weights, training=training)
+        density = make_density(space, *arrays, with_weights, training=training)
         if learning.examples < MOST_POINTWISE or space != "weights":
             return density
         # From these weights of some draws follows what they say of too many examples for all draws.
         return replace(density, passing=())
 
-    def prior_draws(self, keep_weights: bool, count: int, seed: int) -> dict[str, np.ndarray]:
+    def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name, as `sampler.posterior.prior` makes them."""
-        return prior_draws(self.learning, self.training_examples, keep_weights, count, seed)
+        return prior_draws(self.learning, self.training_examples, count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""

@@ -306,7 +306,7 @@ def observe_tokens(
     training: LabelledExamples | None = None,
     *,
     network: TokenNetwork,
-    keep_weights: bool,
+    with_weights: bool,
 ) -> dict[str, Array]:
     """f on the test set and, where there is one, on the validation set.
 
@@ -322,5 +322,5 @@ def observe_tokens(
         outputs = predict_split(weights, training.inputs, network)
         here = observables.get("temperature", temperature)
         observables |= given_weights(key, outputs, training.labels, here)
-    kept = weights if keep_weights else {name: weights[name] for name, _ in network.logits}
+    kept = weights if with_weights else {name: weights[name] for name, _ in network.logits}
     return observables | kept

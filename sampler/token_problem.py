@@ -65,7 +65,7 @@ class TokenProblem:
     def attended_validation(self) -> None:
         """There are no attended inputs."""
 
-    def density(self, space: str, precision: str, keep_weights: bool) -> Density:
+    def density(self, space: str, precision: str, with_weights: bool) -> Density:
         """The posterior in a space and in this precision; per draw f(x), and weights if kept.
 
         The values are not linear, or normalised between layers: there is no product of weights
@@ -88,7 +88,7 @@ class TokenProblem:
                 hyper_priors=hyper_priors,
                 validation=None if validation is None else validation.arrays,
                 training=problem.training_examples,
-                kept=tuple(network.weight_shapes) if keep_weights else logits,
+                kept=tuple(network.weight_shapes) if with_weights else logits,
             )
         temperature = jnp.asarray(problem.temperature, labels.dtype)
         variances = jnp.asarray(problem.architecture.variances, labels.dtype)
@@ -102,7 +102,7 @@ class TokenProblem:
             ),
             arguments=(problem.train.arrays, labels, temperature, variances),
             priors=weight_priors(network, variances, hyper_priors),
-            observe=specialised(observe_tokens, network=network, keep_weights=keep_weights),
+            observe=specialised(observe_tokens, network=network, with_weights=with_weights),
             observed=(
                 temperature,
                 problem.test.arrays,
@@ -118,9 +118,9 @@ class TokenProblem:
             return None
         return LabelledExamples(self.train.arrays, self.labels)
 
-    def prior_draws(self, keep_weights: bool, count: int, seed: int) -> dict[str, np.ndarray]:
+    def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name; what depends on tokens by the model itself."""
-        observe = self.density("weights", "float64", keep_weights)
+        observe = self.density("weights", "float64", False)
         found = _observed_prior(prior_keys(seed, count), observe)
         known = {name: np.asarray(values) for name, values in found.items()}
         return {name: v for name, v in known.items() if name not in NOT_OF_PRIOR}

@@ -75,7 +75,7 @@ def draws_tree(
     """Groups of ArviZ's schema: posterior, sample_stats, log_likelihood, predictions, prior, ….
 
     Quantities of training examples are one variable `y` in log_likelihood, posterior_predictive,
-    prior_predictive and observed_data. Weights drawn back for some draws of each chain are in the
+    prior_predictive and observed_data. The weights of some draws of each chain are in the
     group `posterior_weights`, whose `draw` coordinate says which, predictors of a validation split
     in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
     cross-validation in `leave_one_out`, attention that was sampled in `attention`, and its logit

@@ -77,7 +77,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
         chains = FLOAT * sizes.weight_count * recipe.sampler.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
-    remedy = "use fewer draws or test examples, or leave keep_weights out"
+    remedy = "use fewer draws or test examples, or a smaller weight_draws"
     size = draw_bytes(recipe, sizes, draws)
     parts.append(Part(f"draws, {draws:,} a chain", size, remedy, 2))
     labels = SINGLE * recipe.sampler.chain_count * draws * task.train.examples * task.outputs
@@ -170,8 +170,6 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     settings, tests = recipe.sampler, sizes.observed * architecture.outputs
     if recipe.fits_theory:
         whole += sum(p * p for p in architecture.order_parameter_sizes)
-    if settings.keep_weights:
-        whole += sizes.weight_count
     logits = FLOAT * settings.chain_count * draws_of_chain * sizes.logits
     # f, and where weights are integrated out its mean and variance given the rest
     large = 3 if settings.space != "weights" else 1
@@ -180,7 +178,9 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     if of_large > KEPT_BYTES:
         of_large = SINGLE * draws * min(SELECTED, tests)
         of_large += FLOAT * 2 * most_batches(settings.chain_count) * settings.chain_count * tests
-    return FLOAT * draws * whole + large * of_large + min(logits, LOGIT_BYTES)
+    weights = sizes.weight_count * min(2 * settings.weight_draws, draws_of_chain)
+    whole = draws * whole + settings.chain_count * weights
+    return FLOAT * whole + large * of_large + min(logits, LOGIT_BYTES)
 
 
 def peak_bytes(parts: Iterable[Part]) -> float:

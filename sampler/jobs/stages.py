@@ -1,7 +1,6 @@
 """Stages of a run: rows of examples, theory, draws, comparison, each a value made from values."""
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -28,6 +27,7 @@ from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.value_theories import value_theories
+from sampler.attention.learned import LOGITS
 from sampler.errors import InputError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
@@ -181,12 +181,15 @@ def draw_posterior(
     """
     refuse_impossible(problem, settings)
     started = time.perf_counter()
-    collected = DrawCollector()
+    kept = weights_observed(problem, settings)
+    collected = DrawCollector(weights=kept, weight_draws=settings.weight_draws)
     weights = None
     with jax.enable_x64(settings.precision == "float64"):
         drawn = draw_collected(problem, settings, collected, keeper, show)
         return_free_memory()
-        if settings.weight_draws:
+        if kept:
+            weights = kept_weights(collected)
+        elif settings.weight_draws:
             weights = weights_drawn_back(problem, collected, settings)
     evidence = dict(drawn.evidence)
     if settings.evidence and drawn.are_chains:
@@ -262,7 +265,9 @@ def draw_collected(
     Chains take the place of independent draws that cannot be trusted.
     """
     name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
-    density = problem.density(settings.space, settings.precision, settings.keep_weights)
+    density = problem.density(
+        settings.space, settings.precision, bool(weights_observed(problem, settings))
+    )
     if algorithm.repeated:
         density = algorithm.suited(density)
         constant = problem.learning.residual_log_likelihood if isinstance(problem, Problem) else 0.0
@@ -299,6 +304,25 @@ def log_and_tell(text: str, show: bool) -> None:
         tell(line)
 
 
+def weights_observed(problem: AnyProblem, settings: SamplerSection) -> tuple[str, ...]:
+    """Names of the weights that draws have where these are asked for and sampled themselves.
+
+    Without logit weights, which are always kept.
+    """
+    if not settings.weight_draws or settings.space == "order_parameters":
+        return ()
+    network = problem.network if isinstance(problem, TokenProblem) else problem.architecture
+    return tuple(name for name in network.weight_shapes if not name.startswith(LOGITS))
+
+
+def kept_weights(collected: DrawCollector) -> WeightDraws:
+    """The weights of evenly spaced draws of each chain, as many as were asked for."""
+    some = {name: collected.thinned[name] for name in collected.weights}
+    numbers, count = some[collected.weights[0]].draws, collected.weight_draws
+    chosen = np.arange(1, count + 1) * len(numbers) // count - 1
+    return WeightDraws({name: one.values[:, chosen] for name, one in some.items()}, numbers[chosen])
+
+
 def weights_drawn_back(
     problem: AnyProblem, collected: DrawCollector, settings: SamplerSection
 ) -> WeightDraws:
@@ -320,14 +344,11 @@ PRIOR_DRAWS, PRIOR_BYTES = 1000, 8 * 2**20
 
 def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[str, np.ndarray]:
     """Draws from the prior of what is sampled, and of the training labels."""
-    network = problem.network if isinstance(problem, TokenProblem) else problem.architecture
-    kept = network.weight_shapes.values() if settings.keep_weights else ()
-    numbers = sum(map(math.prod, kept))
-    if problem.training_examples is not None:
-        numbers += problem.training_examples.labels.size
-    count = int(np.clip(PRIOR_BYTES // (4 * max(numbers, 1)), 1, PRIOR_DRAWS))
+    training = problem.training_examples
+    numbers = 1 if training is None else training.labels.size
+    count = int(np.clip(PRIOR_BYTES // (4 * numbers), 1, PRIOR_DRAWS))
     with jax.enable_x64(True):
-        return problem.prior_draws(settings.keep_weights, count, settings.seed)
+        return problem.prior_draws(count, settings.seed)
 
 
 def run_chains(

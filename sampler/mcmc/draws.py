@@ -1,6 +1,6 @@
 """Draws gathered chunk by chunk: kept whole, or as running moments where they would not fit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -35,9 +35,13 @@ class DrawCollector:
     draw is kept, and so it is of what draws say of training examples where that exceeds
     `kept_bytes`, and of logit weights above a limit of their own. What is kept depends on the draws
     alone, not on the chunks they come in nor on how many are still to come.
+
+    weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
     """
 
     kept_bytes: int = KEPT_BYTES
+    weights: Collection[str] = ()
+    weight_draws: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})
     _pieces: dict[str, list[np.ndarray]] = field(default_factory=dict)
     _statistics: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -50,6 +54,9 @@ class DrawCollector:
             values = rounded(name, values)
             if name in (PREDICTOR_VALIDATION, EFFECTIVE) and name not in self._running:
                 self._running[name] = _Thinned(most_thinned(len(values)))
+            if name in self.weights and name not in self._running:
+                # At least half of them are kept, however many draws come.
+                self._running[name] = _Thinned(2 * self.weight_draws)
             if name in self._running:
                 self._running[name].add(values)
                 continue

@@ -265,7 +265,7 @@ def attending_density(
     validation: Tokens | None,
     architecture: Architecture,
     hyper_priors: HyperPriors,
-    keep_weights: bool,
+    with_weights: bool,
 ) -> Density:
     """The posterior of attention and weights in the space `name`, as `spaces.make_density`.
 
@@ -285,12 +285,12 @@ def attending_density(
         prior = variances
         priors = weight_priors(sizes, variances, hyper_priors)
         model = specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors)
-        observe = specialised(observe_by_weights, architecture=sizes, keep_weights=keep_weights)
+        observe = specialised(observe_by_weights, architecture=sizes, with_weights=with_weights)
         predict = specialised(predict_by_weights, architecture=sizes)
         passing = (EFFECTIVE,)
     elif name == "hidden_weights":
         network = {"architecture": sizes, "predict": linear_outputs(architecture)}
-        kept = tuple(sizes.weight_shapes) if keep_weights else ()
+        kept = tuple(sizes.weight_shapes) if with_weights else ()
         observe = specialised(observe_hidden_weights, fits_theory=True, kept=kept, **network)
         model = specialised(hidden_weight_model, hyper_priors=hyper_priors, **network)
         return Density(
@@ -325,8 +325,8 @@ def attending_density(
     )
 
 
-def observe_by_weights(key, position, variances, temperature, *, architecture, keep_weights):
+def observe_by_weights(key, position, variances, temperature, *, architecture, with_weights):
     """As `observe_weights`."""
     return observe_weights(
-        key, position, temperature, architecture=architecture, keep_weights=keep_weights
+        key, position, temperature, architecture=architecture, with_weights=with_weights
     )

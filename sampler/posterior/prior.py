@@ -1,21 +1,11 @@
 """Draws without data: order parameters, what has a prior itself, and labels of the examples."""
 
-from functools import partial
-
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
-from sampler.network import named_order_parameters, outputs_of
-from sampler.posterior.density import (
-    drawn_sites,
-    temperature_ratio,
-)
-from sampler.posterior.pointwise import LabelledExamples, new_labels
-from sampler.posterior.spaces import EFFECTIVE, observe_weights
-from sampler.posterior.weights import weight_priors
-from theory.architecture import Architecture, HyperPriors
+from sampler.network import named_order_parameters
+from sampler.posterior.pointwise import LabelledExamples
 from theory.bartlett import bartlett_shapes, link_scales
 from theory.energy import LearningProblem
 from theory.path_kernels import path_features
@@ -29,33 +19,14 @@ def prior_keys(seed: int, count: int) -> Array:
 
 
 def prior_draws(
-    problem: LearningProblem,
-    training: LabelledExamples | None,
-    keep_weights: bool,
-    count: int,
-    seed: int,
+    problem: LearningProblem, training: LabelledExamples | None, count: int, seed: int
 ) -> dict[str, np.ndarray]:
     """Name → draws [draw, …] without data, in the same law whatever the space.
 
-    Order parameters, the temperature where it has a prior, weights if they are kept, and labels
-    `posterior_predictive` of the training examples, as far as these are known.
+    Order parameters, the temperature where it has a prior, and labels `posterior_predictive` of the
+    training examples, as far as these are known. By NumPy: compiling a generator of χ² takes JAX
+    seconds.
     """
-    if not keep_weights:
-        return order_parameter_draws(problem, training, count, seed)
-    dtype = problem.labels.dtype
-    temperature, variances = (
-        jnp.asarray(np.asarray(value, dtype))
-        for value in (problem.temperature, problem.architecture.variances)
-    )
-    arguments = prior_keys(seed, count), variances, temperature, training
-    found = _of_weights(*arguments, problem.architecture.sizes, problem.hyper_priors)
-    return {name: np.asarray(values) for name, values in found.items()}
-
-
-def order_parameter_draws(
-    problem: LearningProblem, training: LabelledExamples | None, count: int, seed: int
-) -> dict[str, np.ndarray]:
-    """Draws of the Wishart chain by NumPy: compiling a generator of χ² takes JAX seconds."""
     architecture, priors = problem.architecture, problem.hyper_priors
     rng = np.random.default_rng([seed, PRIOR_STREAM])
     matrices = []
@@ -89,27 +60,3 @@ def order_parameter_draws(
     outputs = np.einsum("xpi,npci->nxc", features, by_path, optimize=True)
     noise = np.sqrt(temperatures)[:, None, None] * rng.standard_normal(outputs.shape)
     return found | {"posterior_predictive": (outputs + noise).astype(np.float32)}
-
-
-@partial(jax.jit, static_argnames=("architecture", "hyper_priors"))
-def _of_weights(
-    keys,
-    variances: Float[Array, " layer"],
-    temperature,
-    training,
-    architecture: Architecture,
-    hyper_priors: HyperPriors,
-):
-    def one(key):
-        site_key, noise_key = jax.random.split(key)
-        position = drawn_sites(site_key, weight_priors(architecture, variances, hyper_priors))
-        found = observe_weights(
-            key, position, temperature, architecture=architecture, keep_weights=True
-        )
-        effective = found.pop(EFFECTIVE)
-        if training is None:
-            return found
-        outputs = outputs_of(effective, training.inputs, architecture)
-        return found | new_labels(noise_key, outputs, temperature * temperature_ratio(position))
-
-    return jax.lax.map(one, keys)

@@ -57,7 +57,7 @@ MOST_TOGETHER, BATCH_BYTES = 64, 256 * 2**20
 def weight_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
-    keep_weights: bool,
+    with_weights: bool,
     training: LabelledExamples | None = None,
 ) -> Density:
     """The posterior of all weights; per draw the overlaps U_l and the predictor f(x).
@@ -74,7 +74,7 @@ def weight_density(
         model=specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors),
         arguments=(problem.attended, problem.labels, temperature, variances, *residual),
         priors=weight_priors(sizes, variances, hyper_priors),
-        observe=specialised(observe_weights, architecture=sizes, keep_weights=keep_weights),
+        observe=specialised(observe_weights, architecture=sizes, with_weights=with_weights),
         observed=(temperature,),
         complete=specialised(predict_of_weights, architecture=sizes),
         completing=(jnp.asarray(attended_test, dtype), temperature, training),
@@ -89,7 +89,7 @@ def observe_weights(
     temperature: Float[Array, ""],
     *,
     architecture: Architecture,
-    keep_weights: bool,
+    with_weights: bool,
 ) -> dict[str, Array]:
     """Overlaps of one weight draw (and the weights themselves if kept)."""
     weights = weights_at(position, architecture)
@@ -97,7 +97,7 @@ def observe_weights(
     observables = named_order_parameters(overlaps(weights, architecture))
     observables[EFFECTIVE] = effective_weights(lowest, weights["V_0"], architecture)
     observables |= observed_temperature(position, temperature)
-    return observables | (weights if keep_weights else {})
+    return observables | (weights if with_weights else {})
 
 
 def predict_of_weights(
@@ -223,7 +223,7 @@ def linear_outputs(architecture: Architecture) -> Forward:
 def hidden_density(
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
-    keep_weights: bool,
+    with_weights: bool,
     training: LabelledExamples | None = None,
 ) -> Density:
     """The posterior of V_0 … V_L; the readout is drawn back from its exact posterior at every draw.
@@ -242,7 +242,7 @@ def hidden_density(
         training=training,
         residual=problem.residual,
         fits_theory=True,
-        kept=tuple(problem.architecture.weight_shapes) if keep_weights else (),
+        kept=tuple(problem.architecture.weight_shapes) if with_weights else (),
     )
 
 
@@ -250,21 +250,21 @@ def make_density(
     name: str,
     problem: LearningProblem,
     attended_test: Float[Array, "test path channel"],
-    keep_weights: bool,
+    with_weights: bool,
     whitened: bool = True,
     training: LabelledExamples | None = None,
 ) -> Density:
     """The posterior in a space: "order_parameters", "hidden_weights" or "weights".
 
-    `keep_weights` has a meaning only where weights are sampled, `whitened` (the mode is looked for)
+    `with_weights` has a meaning only where weights are sampled, `whitened` (the mode is looked for)
     only where they are not. `training` are the examples of which every draw says something. Raises
     ValueError for another name.
     """
     if name == "order_parameters":
         return order_parameter_density(problem, attended_test, whitened, training)
     if name == "hidden_weights":
-        return hidden_density(problem, attended_test, keep_weights, training)
+        return hidden_density(problem, attended_test, with_weights, training)
     if name == "weights":
-        return weight_density(problem, attended_test, keep_weights, training)
+        return weight_density(problem, attended_test, with_weights, training)
     known = "order_parameters, hidden_weights or weights"
     raise ValueError(f"space {name!r}: use {known}")

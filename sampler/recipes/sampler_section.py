@@ -77,9 +77,8 @@ class SamplerSection(Section):
     precision: Literal["float64", "float32"] = "float64"
     """Precision of the floating-point numbers."""
     weight_draws: CountFromZero = 0
-    """Exact draws of all weights, from so many draws of order parameters of each chain."""
-    keep_weights: Switch = False
-    """Keep the weights of every draw, in the two spaces of weights."""
+    """All weights of so many draws of each chain, evenly spaced; of order parameters they are drawn
+    back, exactly."""
     evidence: Switch = False
     """ln p(y) as well, from chains over order parameters; importance draws always know it."""
     particles: Annotated[int, Field(strict=True, ge=16)] = 512
@@ -167,19 +166,8 @@ class SamplerSection(Section):
     def demands(self) -> list[tuple[tuple[str, ...], str]]:
         """The spaces of each setting that not all spaces have, and the words that say so."""
         own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
-        exact = ("order_parameters",)
         found = [
-            (self.evidence, exact, 'evidence needs space = "order_parameters"'),
-            (
-                self.weight_draws,
-                exact,
-                'weight_draws needs space = "order_parameters"; use keep_weights in this space',
-            ),
-            (
-                self.keep_weights,
-                OF_ANY_NETWORK,
-                'keep_weights needs a space of weights; use weight_draws with "order_parameters"',
-            ),
+            (self.evidence, ("order_parameters",), 'evidence needs space = "order_parameters"')
         ]
         if own is not None:
             needed = " or ".join(f'"{space}"' for space in own)

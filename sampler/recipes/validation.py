@@ -160,8 +160,6 @@ def check_learned(
     refused = (
         ("weight_draws", sampler.weight_draws, network.is_infinite and sampler.weight_draws > 0,
          "there are no weights at infinite width; use 0"),
-        ("keep_weights", True, network.is_infinite and sampler.keep_weights,
-         "there are no weights at infinite width; use false"),
         ("algorithm", sampler.algorithm, sampler.algorithm == "importance", "needs a single mode, "
          'which attention that is sampled does not have; use "tempered"'),
         ("evidence", True, sampler.evidence and not sampler.repeated, "needs a single mode, which "

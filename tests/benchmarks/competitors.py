@@ -54,7 +54,7 @@ def path_contracted(
 ) -> Density:
     """This project's space of all weights."""
     problem = problem_at(width).astype(precision)
-    return weight_density(problem, problem.attended[:TEST_EXAMPLES], keep_weights=False)
+    return weight_density(problem, problem.attended[:TEST_EXAMPLES], with_weights=False)
 
 
 def token_by_token(width: int, precision: str) -> Density:

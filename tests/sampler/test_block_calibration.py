@@ -92,7 +92,7 @@ class BlockCalibration:
         problem = TokenProblem(
             self.believed, train, labels, TEMPERATURE, test, None, names, (names,)
         )
-        return problem.density("weights", "float64", keep_weights=False)
+        return problem.density("weights", "float64", with_weights=False)
 
     def at_truth(self, position, start) -> dict:
         return sites_at_truth(position, start)

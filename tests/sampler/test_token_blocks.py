@@ -181,7 +181,7 @@ def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
     """ln p(y, weights) from the loops; its gradient from differences of both signs."""
     problem = block_problem(rng)
     network = problem.network
-    density = problem.density("weights", "float64", keep_weights=True)
+    density = problem.density("weights", "float64", with_weights=True)
     weights = drawn_weights(network, rng)
     position = {name: jnp.asarray(values) for name, values in weights.items()}
     data = data_of(network, np.random.default_rng(0), 4, 3)

@@ -60,7 +60,7 @@ def relative(key: str, predicted: np.ndarray, sampled) -> list[float] | None:
 
 def overlaps_of(draws, depth: int, width: int) -> np.ndarray:
     """U_1 [chain, draw, path, path] of kept weights."""
-    stored = draws["posterior"]
+    stored = draws["posterior_weights"]
     weights = {name: np.asarray(stored[name]) for name in stored if name in ("a", "V_1", "V_2")}
     arch = Architecture((2,) * depth, (width,) * (depth + 1), (1.0,) * (depth + 2), 1,
                         weights["a"].shape[-2])  # fmt: skip
@@ -82,7 +82,8 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
     theory = sampler.solve(task, network)
     kept = values == "relu" and width <= 30
     draws = sampler.sample(
-        task, network, max_minutes=MINUTES, keep_weights=kept, seed=seed, progress=False,
+        task, network, max_minutes=MINUTES, weight_draws=400 if kept else 0, seed=seed,
+        progress=False,
         **({"space": "hidden_weights"} if values == "relu" else {}),
     )  # fmt: skip
     if values == "linear":

@@ -55,9 +55,7 @@ def chosen(examples: int, outputs: int = 1):
 
 
 def drawn(space: str, examples: int, outputs: int = 1, **settings) -> xr.DataTree:
-    if space != "order_parameters":
-        settings["keep_weights"] = True
-    given = {**CHAINS, **settings, "space": space}
+    given = {**CHAINS, **settings, "space": space, "weight_draws": 6}
     return sampler.sample(*chosen(examples, outputs), **given, progress=False)
 
 
@@ -89,7 +87,9 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
     for chain, draw in np.ndindex(2, 6):
         if space == "weights":
             names = problem.architecture.weight_shapes
-            weights = {n: jnp.asarray(posterior[n].values[chain, draw]) for n in names}
+            weights = {
+                n: jnp.asarray(tree["posterior_weights"][n].values[chain, draw]) for n in names
+            }
             outputs_there = network_outputs(weights, jnp.asarray(attended), problem.architecture)
             density = norm.logpdf(labels, outputs_there, TEMPERATURE**0.5)
             expected.append(density.sum(axis=1))

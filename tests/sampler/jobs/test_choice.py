@@ -67,8 +67,6 @@ def test_a_named_space_leaves_the_algorithm_open(load, space):
     ("setting", "spaces"),
     [
         ("sampler.evidence=true", {"order_parameters"}),
-        ("sampler.weight_draws=2", {"order_parameters"}),
-        ("sampler.keep_weights=true", {"weights"}),
         ("network.values=relu", {"hidden_weights"}),
         ("network.norm=after", {"hidden_weights"}),
         ("network.residual=true", {"hidden_weights"}),
@@ -92,7 +90,7 @@ def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (("sampler.evidence=true", "sampler.keep_weights=true"), "keep_weights needs a space of"),
+        (("sampler.evidence=true", "sampler.space=weights"), "evidence needs space"),
         (("sampler.algorithm=importance", "sampler.space=weights"), "importance"),
         (("network.values=relu", "sampler.space=order_parameters"), 'use "hidden_weights"'),
         (("network.norm=after", "sampler.evidence=true"), "no order parameters"),

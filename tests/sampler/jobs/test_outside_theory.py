@@ -99,11 +99,6 @@ def finished(recipe, tmp_path_factory):
             'needs space = "order_parameters"',
         ),
         (
-            ["run", "network.values=relu", "sampler.weight_draws=3"],
-            "sampler.space = 'auto': ",
-            "weight_draws needs",
-        ),
-        (
             ["run", "network.norm=after", "network.widths=[3, 1, 3]"],
             "network.widths = [3, 1, 3]: ",
             "at least 2",
@@ -336,7 +331,7 @@ def test_chains_agree_with_weighted_draws_from_the_prior(rng):
         ("hidden_weights", SplitHmc()),
     ):
         collected = DrawCollector()
-        density = problem.density(space, "float64", keep_weights=False)
+        density = problem.density(space, "float64", with_weights=False)
         sample_in_chunks(density, algorithm, chains, collected)
         drawn = {name: values[..., 0] for name, values in collected.draws.items()}
         moments = [(drawn["predictor"], drawn["predictor"] ** 2)]
@@ -361,14 +356,14 @@ def test_stored_weights_of_a_block_make_its_stored_predictor():
         attention={"reads": "stream"},
         sampler={
             "chains": 2, "warmup": 4, "draws": 4, "algorithm": "hmc", "leapfrog_steps": 2,
-            "space": "weights", "keep_weights": True,
+            "space": "weights", "weight_draws": 4,
         },
     )  # fmt: skip
     task = build_task(recipe)
     problem = build_problem(recipe, task)
     network = problem.network
     tree = draw_posterior(problem, recipe.sampler, show=False)
-    posterior = tree["posterior"].to_dataset()
+    posterior = tree["posterior"].to_dataset().merge(tree["posterior_weights"].to_dataset())
     assert posterior["mlp_in_1"].dims[2:] == ("unit_mlp", "unit_a")
     assert posterior["logits_1"].dims[-1] == "unit_below_1"
     weights = {name: posterior[name].values[1, 2] for name in network.weight_shapes}

@@ -28,7 +28,7 @@ warmup = 400
 draws = 500
 target_acceptance = 0.97
 max_tree_depth = 7
-keep_weights = true
+weight_draws = 50
 """
 FIGURES = {"order_parameter", "accuracy", "predictor_mean", "kernel_alignment"}
 
@@ -135,10 +135,15 @@ def test_comparison_has_the_sections_of_the_contract(finished):
 
 
 def test_stored_weights_reproduce_stored_overlaps(finished):
-    """U_1 and U_2 of every draw from its own weights, written out."""
+    """U_1 and U_2 of ten times fewer draws from their own weights, written out."""
     _, directory = finished
     with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
-        draws = {name: v.values for name, v in tree["posterior"].to_dataset().items()}
+        weights = tree["posterior_weights"].to_dataset()
+        # Every eighth draw is kept of 500, so that they are no fewer than 50 and no more than 100.
+        assert set(np.diff(weights["draw"])) <= {8, 16}
+        overlaps = tree["posterior"].to_dataset().sel(draw=weights["draw"])
+        draws = {name: v.values for table in (weights, overlaps) for name, v in table.items()}
+    assert draws["a"].shape[:2] == (4, 50)
     width = draws["a"].shape[-1]
     upper = np.einsum("sdci,sdhij->sdhcj", draws["a"], draws["V_2"])[:, :, 0] / np.sqrt(width)
     lower = np.einsum("sdci,sdhij->sdhj", upper, draws["V_1"]) / np.sqrt(width)

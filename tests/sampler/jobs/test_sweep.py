@@ -55,7 +55,7 @@ def swept(recipe, tmp_path_factory):
         ('attention.heads=[["good"],["uniform"]],[["random"]]',
          [[["good"], ["uniform"]], [["random"]]]),
         ('task.path="a,b.npz",\'c"[.npz\'', ["a,b.npz", 'c"[.npz']),
-        ("sampler.keep_weights=true,false", [True, False]),
+        ("sampler.evidence=true,false", [True, False]),
     ],
 )  # fmt: skip
 def test_values_of_a_grid(over, expected):

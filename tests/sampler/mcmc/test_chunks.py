@@ -37,7 +37,7 @@ SETTINGS = ChainSettings(chains=2, warmup=21, draws=14, seed=7)
 def small_space(rng, precision="float64"):
     problem = random_problem(ARCHITECTURE, rng).astype(precision)
     test = jnp.asarray(rng.standard_normal((2, 2, 3)), precision)
-    space = weight_density(problem, test, keep_weights=True)
+    space = weight_density(problem, test, with_weights=True)
     return replace(space, observe=partial(with_noise, space.observe))
 
 

@@ -53,7 +53,7 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
     problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
     priors = HyperPriors(spread, spread)
     problem = replace(problem, temperature=temperature, hyper_priors=priors)
-    density = make_density(space, problem, problem.attended[:2], keep_weights=False)
+    density = make_density(space, problem, problem.attended[:2], with_weights=False)
     draws = []
 
     def keep(chunk):

@@ -222,7 +222,7 @@ def test_a_short_warmup_finds_the_step_of_a_long_one(density):
 def test_descent_from_the_prior(rng):
     """Short trajectories reach the law, and full ones begin with about the step that they keep."""
     problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=1e-4)
-    density = weight_density(problem, problem.attended[:2], keep_weights=False)
+    density = weight_density(problem, problem.attended[:2], with_weights=False)
     found = collected(density, ChainSettings(chains=4, warmup=WEIGHTS_WARMUP, draws=100, seed=1))
     warm, descent = found.warmup_statistics, math.ceil(COUNTED_FROM * WEIGHTS_WARMUP)
     assert warm["n_steps"][:, :descent].max() == SHORT
@@ -326,7 +326,7 @@ def test_chains_go_on_bit_for_bit(phase, done, rng, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)
     monkeypatch.setattr(chunks, "CHUNK_SECONDS", 1e3)
     problem = random_problem(ARCHITECTURES["two layers"], rng)
-    density = weight_density(problem, problem.attended[:2], keep_weights=False)
+    density = weight_density(problem, problem.attended[:2], with_weights=False)
     settings = ChainSettings(chains=2, warmup=20, draws=12, seed=7)
     received, rest = [], []
     density = ALGORITHM.suited(density)

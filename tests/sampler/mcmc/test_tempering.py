@@ -298,7 +298,7 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
     for space in ("order_parameters", "hidden_weights", "weights"):
-        density = make_density(space, problem, test, keep_weights=False)
+        density = make_density(space, problem, test, with_weights=False)
         made = repetitions(density, StartLaw.prior(density), count=192, times=6)
         value, error = evidence_of(made)
         assert error < 0.3, space
@@ -309,7 +309,7 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
 def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
     """ln E p(y | hidden weights) over draws from the prior, in both of its spaces."""
     problem = random_token_problem("relu", rng, temperature=1.0)
-    hidden = problem.density("hidden_weights", "float64", keep_weights=False)
+    hidden = problem.density("hidden_weights", "float64", with_weights=False)
 
     @jax.jit
     def likelihood(key):
@@ -317,7 +317,7 @@ def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
 
     values = np.asarray(jax.lax.map(likelihood, jax.random.split(jax.random.key(0), 20_000)))
     share = values.std() / values.mean() / np.sqrt(values.size)
-    for density in (hidden, problem.density("weights", "float64", keep_weights=False)):
+    for density in (hidden, problem.density("weights", "float64", with_weights=False)):
         made = repetitions(density, StartLaw.prior(density), count=192, times=6)
         value, error = evidence_of(made)
         assert error < 0.3

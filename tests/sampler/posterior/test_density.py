@@ -22,7 +22,7 @@ def problem():
 
 @pytest.fixture(scope="module", params=SPACES)
 def density(request, problem):
-    return make_density(request.param, problem, problem.attended[:1], keep_weights=False)
+    return make_density(request.param, problem, problem.attended[:1], with_weights=False)
 
 
 def test_coordinates_and_positions_are_each_others_inverse(density, rng):

@@ -144,7 +144,7 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature(space, name, rng)
     problem = problem_of(name, rng)
     architecture = problem.architecture
     attended = jnp.asarray(rng.standard_normal((5, *problem.attended.shape[1:])))
-    density = make_density(space, problem, attended, keep_weights=True)
+    density = make_density(space, problem, attended, with_weights=True)
     flat = jnp.asarray(0.5 * rng.standard_normal(density.coordinates.size))
     position = density.coordinates.unflatten(flat)
     known = known_problem(problem, position)
@@ -198,12 +198,12 @@ def test_one_head_by_quadrature(rng):
     assert_within_mcse(bridged.log_evidence, evidence, bridged.error)
 
 
-def chains_of(problem, space: str, draws: int = 1000, keep_weights: bool = False) -> dict:
+def chains_of(problem, space: str, draws: int = 1000, with_weights: bool = False) -> dict:
     """What four chains observe [chain, draw, …]."""
     collected = DrawCollector()
     settings = ChainSettings(warmup=300, draws=draws, seed=3)
     sample_in_chunks(
-        make_density(space, problem, problem.attended[:2], keep_weights), NUTS, settings, collected
+        make_density(space, problem, problem.attended[:2], with_weights), NUTS, settings, collected
     )
     return collected.draws
 

@@ -153,8 +153,7 @@ def test_draws_without_data_have_the_law_of_simulated_networks(rng):
     )
     samples = {
         "simulated": simulated(rng, problem, 8000),
-        "order_parameters": problem.prior_draws(False, 16_000, 3)["posterior_predictive"][..., 0],
-        "weights": problem.prior_draws(True, 16_000, 4)["posterior_predictive"][..., 0],
+        "order_parameters": problem.prior_draws(16_000, 3)["posterior_predictive"][..., 0],
     }
     rows, columns = np.triu_indices(3)
     # Bounded functions of labels too: their fourth moments have heavy tails.

@@ -105,7 +105,7 @@ def test_both_spaces_sample_the_same_posterior(name, rng):
     attended = jnp.concatenate([problem.attended, unseen])
     labels = np.asarray(problem.labels)
 
-    draws = run(weight_density(problem, attended, keep_weights=False), warmup=600, draws=4000)
+    draws = run(weight_density(problem, attended, with_weights=False), warmup=600, draws=4000)
     weights = order_parameter_estimates(draws)
     weights |= sampled_outputs(draws["predictor"])
     weights |= log_likelihood_estimates(draws["predictor"], labels)

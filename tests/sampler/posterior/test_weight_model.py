@@ -116,7 +116,7 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
     covariance = np.linalg.inv(precision)
     mean = covariance @ features.T @ np.asarray(problem.labels)[:, 0] / temperature
 
-    space = weight_density(problem, problem.attended, keep_weights=True)
+    space = weight_density(problem, problem.attended, with_weights=True)
     space = replace(
         space,
         model=numpyro.handlers.condition(space.model, fixed),

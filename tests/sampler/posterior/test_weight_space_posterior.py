@@ -35,7 +35,7 @@ def sampled(
     collected = DrawCollector()
     with jax.enable_x64(precision == "float64"):
         arrays = problem.astype(precision), jnp.asarray(attended_test, precision)
-        density = make_density(space, *arrays, keep_weights=False)
+        density = make_density(space, *arrays, with_weights=False)
         sample_in_chunks(density, algorithm, settings, collected)
     return collected
 

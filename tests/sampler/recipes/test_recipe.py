@@ -71,15 +71,15 @@ def test_overrides_are_toml_values_and_single_words(write):
         "network.widths=[3, 4, 5]",
         "network.readout=mean",
         "posterior.temperature = 1",
-        "sampler.space=weights",
-        "sampler.keep_weights=true",
+        "sampler.space=order_parameters",
+        "sampler.evidence=true",
         "sampler.largest_width.weights=30",
     ]
     recipe = load_recipe(write(SHORTEST), overrides)
     assert recipe.network.widths == (3, 4, 5)
     assert recipe.network.readout == "mean"
     assert isinstance(recipe.posterior.temperature, float)
-    assert recipe.sampler.keep_weights is True
+    assert recipe.sampler.evidence is True
     assert recipe.sampler.largest_width == {"weights": 30}
 
 

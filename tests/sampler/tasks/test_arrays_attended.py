@@ -20,11 +20,7 @@ from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 HEADS = (2, 3)
 SPLITS = {"train": 6, "test": 5, "validation": 4}
-CHAINS = {
-    "order_parameters": {"weight_draws": 2},
-    "hidden_weights": {"keep_weights": True},
-    "weights": {"keep_weights": True},
-}
+SPACES = ("order_parameters", "hidden_weights", "weights")
 
 
 def with_tokens(outputs=None) -> dict[str, np.ndarray]:
@@ -87,7 +83,7 @@ def test_both_layouts_have_the_same_draws(space):
     tokens = with_tokens()
     expected, received = (
         sampler.sample(
-            sampler.make_task("arrays", **arrays), network, space=space, **CHAINS[space], chains=2,
+            sampler.make_task("arrays", **arrays), network, space=space, weight_draws=2, chains=2,
             warmup=4, draws=6, algorithm="hmc", leapfrog_steps=3, progress=False,
         )
         for arrays in (tokens, attended(tokens))
