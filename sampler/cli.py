@@ -5,7 +5,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
@@ -133,7 +132,7 @@ def start(arguments: argparse.Namespace) -> ExitCode:
     from sampler.recipes.recipe import load_recipe
     from sampler.storage.run_directory import default_directory
 
-    with listening(partial(how_to_go_on, arguments)) as interruption:
+    with listening() as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
         figures = "figures" not in arguments or arguments.figures
@@ -168,12 +167,12 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
         engines.write_slurm_array(asked, arguments.slurm_options)
         return ExitCode.OK
     if arguments.point is not None:
-        with listening(partial(how_to_go_on, arguments)) as interruption:
+        with listening() as interruption:
             return run_one(asked, arguments.point, interruption)
-    with listening(partial(how_to_go_on, arguments)):
+    with listening() as interruption:
         if recipe.sweep:
             announce(arguments, what_begins("run", recipe, arguments.figures), directory)
-        engine = engines.chosen_engine(arguments.workers, arguments.scheduler)
+        engine = engines.chosen_engine(interruption, arguments.workers, arguments.scheduler)
         return run_sweep(asked, engine)
 
 
@@ -183,7 +182,7 @@ def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.recipes.training_recipe import load_training_recipe
     from sampler.storage.run_directory import default_directory
 
-    with listening(partial(how_to_go_on, arguments)) as interruption:
+    with listening() as interruption:
         recipe = load_training_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
         announce(arguments, what_begins("train", recipe), directory)
@@ -201,7 +200,7 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
     from sampler.recipes.training_recipe import TrainingRecipe
 
     directory = arguments.directory
-    with listening(partial(how_to_go_on, arguments)) as interruption:
+    with listening() as interruption:
         command, recipe = recipe_in(directory)
         begun = what_begins(command, recipe, arguments.figures)
         announce(arguments, f"going on: {begun}", directory)
@@ -222,7 +221,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.plan import what_begins
     from sampler.jobs.run import plan_in
 
-    with listening(partial(how_to_go_on, arguments)) as interruption:
+    with listening() as interruption:
         plan = plan_in(arguments.directory)
         begun = what_begins(plan.command, plan.recipe, figures=False)
         print(f"once more, to compare: {begun}", flush=True)
@@ -254,7 +253,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 
     own = dict(text.split("=", 1) for text in arguments.own)
     for directory in arguments.directories if own else ():
-        with listening(partial(how_to_go_on, arguments)) as interruption:
+        with listening() as interruption:
             add_own(directory, own, interruption)
     code = stage(arguments)
     if len(arguments.directories) > 1:

@@ -1,6 +1,5 @@
 """Threads, precision and random streams of the program."""
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator
@@ -46,16 +45,6 @@ def silence_compiler() -> None:
         cached = os.environ.get("JAX_COMPILATION_CACHE_DIR")
         untrue = cached and version("jaxlib").startswith(COMPLAINING_JAXLIB)
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3" if untrue else "2"
-
-
-def return_free_memory() -> None:
-    """Give memory that nothing uses back to the system, where the C library can.
-
-    Compilers and many small arrays leave it scattered: glibc then keeps hundreds of megabytes.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def divide_processor() -> None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -233,7 +233,7 @@ def run(
             "sweep", chosen.sweep, "this recipe has a grid of points: use sampler.sweep"
         )
     directory = chosen_directory(out, chosen)
-    with as_a_command(progress), listening(partial(same_call, directory)) as interruption:
+    with as_a_command(progress), listening() as interruption:
         start_run("run", Point(chosen, directory, figures=figures), interruption)
     warn_of(read_manifest(directory).concerns)
     return Run(directory)
@@ -278,8 +278,8 @@ def sweep(
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
     directory = chosen_directory(out, chosen).resolve()
-    engine = chosen_engine(workers, scheduler)
-    with as_a_command(progress), listening(partial(same_call, directory)):
+    with as_a_command(progress), listening() as interruption:
+        engine = chosen_engine(interruption, workers, scheduler)
         run_sweep(Point(chosen, directory, figures=figures), engine)
     warn_of(read_manifest(directory).concerns)
     return Sweep(directory)
@@ -290,11 +290,6 @@ def chosen_directory(out: str | Path | None, recipe: Recipe) -> Path:
     if out == "":
         raise InputError("out", out, "name a directory; None is runs/results/<name>-<hash>")
     return default_directory(recipe) if out is None else Path(out)
-
-
-def same_call(directory: Path) -> str:
-    """Return the text about an interrupted call: its results, and how to go on with it."""
-    return f"what is done is in {directory}, and the same call goes on"
 
 
 @refusing_others

@@ -8,13 +8,10 @@ Each array task runs one point. It is queued again when its command leaves with 
 """
 
 import logging
-import math
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
-from functools import partial
 from importlib import import_module
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -24,21 +21,14 @@ from typing import Any
 from uuid import uuid4
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.interruption import (
-    SIGNALS,
-    WARNING_SECONDS,
-    WARNINGS,
-    Interruption,
-    listening,
-    say,
-)
+from sampler.jobs.interruption import SIGNALS, WARNING_SECONDS, WARNINGS, Interruption
 from sampler.jobs.plan import NO_FIGURES, Point
 from sampler.jobs.sweep import (
     Engine,
     PointOutcome,
     attempt_point,
+    in_process,
     open_sweep,
-    run_in_process,
 )
 from sampler.presentation.telling import tell
 from sampler.storage.run_directory import RECIPE_FILE, write_whole
@@ -49,14 +39,16 @@ SECONDS_BETWEEN_LOOKS = 0.5
 Outcomes = Iterator[tuple[Point, PointOutcome]]
 
 
-def chosen_engine(workers: int | None = None, scheduler: str | None = None) -> Engine:
+def chosen_engine(
+    interruption: Interruption, workers: int | None = None, scheduler: str | None = None
+) -> Engine:
     """The engine of so many local worker processes, or of the cluster behind a scheduler.
 
     Where neither is named, points one after the other in this process. Raises InputError, before
     anything is started, if Dask is not installed.
     """
     if workers is None and scheduler is None:
-        return run_in_process
+        return in_process(interruption)
     if workers is not None and workers < 1:
         raise InputError("--workers", workers, "must be at least 1")
     try:
@@ -68,7 +60,7 @@ def chosen_engine(workers: int | None = None, scheduler: str | None = None) -> E
 
     def run_on_workers(command: str, points: Sequence[Point]) -> Outcomes:
         """Yield every point as it ends, in whatever order, until a signal asks to stop."""
-        with listening() as interruption, connected(distributed, workers, scheduler) as client:
+        with connected(distributed, workers, scheduler) as client:
             interruption.leave_if_asked("everything that was done before")
             sweep = uuid4().hex
             # Not pure: the result is in the files, so no earlier one may stand in for it.
@@ -76,15 +68,11 @@ def chosen_engine(workers: int | None = None, scheduler: str | None = None) -> E
                 client.submit(do_point, command, point, sweep, pure=False): point
                 for point in points
             }
-            before = interruption.in_work
-            where = points[0].directory.parent
-            interruption.in_work = lambda: f"what the workers have in work, in {where}"
             for future in ended(client, futures, sweep, interruption):
                 outcome = outcome_of(future)
                 if outcome.problem != NOT_BEGUN:
                     yield futures[future], outcome
             interruption.leave_if_asked("what the workers had in work")
-            interruption.in_work = before
 
     return run_on_workers
 
@@ -96,7 +84,7 @@ def ended(
     done: SimpleQueue = SimpleQueue()
     for future in futures:
         future.add_done_callback(done.put)
-    left, told = len(futures), False
+    left = len(futures)
     while left:
         with suppress(Empty):
             future = done.get(timeout=SECONDS_BETWEEN_LOOKS)
@@ -104,12 +92,7 @@ def ended(
             yield future
         if interruption.received is not None:
             # At every look: a worker that was lost is replaced by one that was not asked.
-            ask = partial(client.run, ask_to_stop, sweep, interruption.received)
-            in_work = ask(on_error="ignore") or {}
-            if not told:
-                for lines in in_work.values():
-                    say("".join(f"  {label}: {text}\n" for label, text in lines.items()))
-            told = True
+            client.run(ask_to_stop, sweep, interruption.received, on_error="ignore")
 
 
 @contextmanager
@@ -153,16 +136,16 @@ def signals_held_back() -> Iterator[None]:
         pthread_sigmask(SIG_SETMASK, before)
 
 
-# In a worker: the sweeps that were asked to stop, and by sweep and point what is in work.
+# In a worker: the sweeps that were asked to stop, and who listens for that by sweep and point.
 ASKED: set[str] = set()
-IN_WORK: dict[tuple[str, str], Interruption] = {}
+LISTENING: dict[tuple[str, str], Interruption] = {}
 NOT_BEGUN = "not begun"
 
 
 def do_point(command: str, point: Point, sweep: str) -> PointOutcome:
     """Do a point on a worker; everything it prints goes beside the point's directory."""
     output_path = point.directory.with_name(f"{point.directory.name}{OUTPUT_ENDING}")
-    interruption = IN_WORK[sweep, point.label] = Interruption()
+    interruption = LISTENING[sweep, point.label] = Interruption()
     try:
         if sweep in ASKED:
             return PointOutcome(ExitCode.REQUEUE, NOT_BEGUN)
@@ -171,19 +154,17 @@ def do_point(command: str, point: Point, sweep: str) -> PointOutcome:
             redirect_stdout(output),
             redirect_stderr(output),
         ):
-            # The scheduler gives a point to another worker only when the first one is lost.
-            return attempt_point(command, point, interruption, sole_owner=True)
+            return attempt_point(command, point, interruption)
     finally:
-        del IN_WORK[sweep, point.label]
+        del LISTENING[sweep, point.label]
 
 
-def ask_to_stop(sweep: str, number: int) -> Mapping[str, str]:
-    """Pass a signal on to this worker, which begins no further point: what it finishes before."""
+def ask_to_stop(sweep: str, number: int) -> None:
+    """Pass a signal on to this worker, which begins no further point."""
     ASKED.add(sweep)
-    found = {label: one for (of, label), one in list(IN_WORK.items()) if of == sweep}
-    for interruption in found.values():
-        interruption(number, None)
-    return {label: interruption.in_work() for label, interruption in found.items()}
+    for (of, _), interruption in list(LISTENING.items()):
+        if of == sweep:
+            interruption.ask(number)
 
 
 def outcome_of(future: Any) -> PointOutcome:
@@ -197,17 +178,14 @@ def outcome_of(future: Any) -> PointOutcome:
 
 SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"
-FIXED = ("requeue", "no-requeue", "wrap")
-WARNING_NAMES = tuple(each.name.removeprefix("SIG") for each in WARNINGS)
-SIGNAL = re.compile(rf"B:(?:{'|'.join(WARNING_NAMES)})@([1-9]\d{{0,4}})")
 TEMPLATE = """\
 #!/bin/bash
 {directives}
 
 # One array task for each of the {count} points of this sweep; the recipe beside this file lists
-# them. Slurm warns this shell alone, {seconds} s before the time limit, and the shell passes the
-# warning on. The command then saves its state and leaves with exit code {requeue}, and the task
-# is queued again; so it is where a warning came before the command could hear it, {unheard}.
+# them. Slurm warns this shell alone before the time limit, and the shell passes the warning on.
+# The command then saves its state and leaves with exit code {requeue}, and the task is queued
+# again; so it is where a warning came before the command could hear it, {unheard}.
 # Whatever the warning, it is passed on as USR1: bash starts commands beside it with QUIT ignored.
 
 child= signalled= cancelled=
@@ -243,16 +221,10 @@ exit "$code"
 def write_slurm_array(asked: Point, options: Sequence[str]) -> None:
     """Store the recipe and the batch script of a sweep, and print what to do with them.
 
-    options  KEY=VALUE of sbatch
+    options  KEY=VALUE of sbatch, KEY alone for a switch; they replace the defaults
 
-    No engine: Slurm runs the points when this process is gone. Raises InputError.
+    No engine: Slurm runs the points when this process is gone.
     """
-    settings = settings_of(options)  # before anything is written
-    # Directives end with a line, and with a backslash in it sbatch leaves %a as it is.
-    name = str(asked.directory)
-    if not name.isprintable() or "\\" in name:
-        remedy = "a batch script cannot name it: leave out backslashes and what is not printed"
-        raise InputError("--out", name, remedy)
     plan, directory = open_sweep(asked), asked.directory
     (directory / LOG_FOLDER).mkdir(exist_ok=True)
     # This Python, without the modules of a working directory, and the stored recipe: nothing
@@ -260,96 +232,38 @@ def write_slurm_array(asked: Point, options: Sequence[str]) -> None:
     arguments = ["sweep", str(directory / RECIPE_FILE), "--out", str(directory)]
     arguments += [] if asked.figures else [NO_FIGURES]
     command, script = [sys.executable, "-P", "-m", "sampler", *arguments], directory / SCRIPT_FILE
-    write_whole(
-        script, batch_script(directory, asked.recipe.name, len(plan.runs), settings, command)
-    )
+    text = batch_script(directory, asked.recipe.name, len(plan.runs), options, command)
+    write_whole(script, text)
     print(f"submit:  {shlex.join(['sbatch', str(script)])}")
     gather = shlex.join(["attention-posterior", *arguments])
     print(f"gather, when every task has ended:  {gather}")
 
 
 def batch_script(
-    directory: Path,
-    name: str,
-    count: int,
-    settings: Mapping[str, str | None],
-    command: Sequence[str],
+    directory: Path, name: str, count: int, options: Sequence[str], command: Sequence[str]
 ) -> str:
     """The text of a script for the recipe in a directory.
 
-    settings  of `settings_of`; they replace the defaults of the same name
-    command   what runs one point when `--point INDEX` is put behind it
+    command  what runs one point when `--point INDEX` is put behind it
     """
-    defaults = {
+    settings = {
         "job-name": name,
         "array": f"0-{count - 1}",
         # A per cent sign of the name itself is doubled.
         "output": f"{str(directory / LOG_FOLDER).replace('%', '%%')}/%a.log",
         "open-mode": "append",
-    }
+        "requeue": "",
+        "signal": f"B:USR1@{WARNING_SECONDS}",
+    } | {key: value for key, _, value in (option.partition("=") for option in options)}
     directives = [
-        f"#SBATCH --{key}" if value is None else f"#SBATCH --{key}={shlex.quote(value)}"
-        for key, value in (defaults | settings).items()
+        f"#SBATCH --{key}={shlex.quote(value)}" if value else f"#SBATCH --{key}"
+        for key, value in settings.items()
     ]
     return TEMPLATE.format(
         directives="\n".join(directives),
         count=count,
-        seconds=SIGNAL.fullmatch(settings["signal"])[1],
         requeue=int(ExitCode.REQUEUE),
         unheard=" ".join(str(128 + each) for each in WARNINGS),
-        warnings=" ".join(WARNING_NAMES),
+        warnings=" ".join(each.name.removeprefix("SIG") for each in WARNINGS),
         command=shlex.join(command),
     )
-
-
-def settings_of(options: Sequence[str]) -> dict[str, str | None]:
-    """Keys and values of the options, and of what every task needs to be warned and queued again.
-
-    Raises InputError for options that cannot be used, alone or together.
-    """
-    settings = dict(map(parse_option, options))
-    settings |= {"requeue": None, "signal": settings.get("signal", f"B:USR1@{WARNING_SECONDS}")}
-    seconds = int(SIGNAL.fullmatch(settings["signal"])[1])
-    # Slurm may warn a minute too early, and there must be time to go on in before.
-    least = math.ceil((2 * seconds + 60) / 60)
-    limit = settings.get("time") or "UNLIMITED"
-    if limit_seconds(limit) < 60 * least:
-        remedy = (
-            f"a task is warned {seconds} s before and up to a minute earlier; give it at "
-            f"least {least} minutes"
-        )
-        raise InputError("--slurm-option", f"time={limit}", remedy)
-    return settings
-
-
-def parse_option(option: str) -> tuple[str, str | None]:
-    """Key and value of an option of sbatch; KEY alone is a switch."""
-    key, equals, value = option.partition("=")
-    if not re.fullmatch(r"[a-z][a-z0-9-]*", key) or not value.isprintable():
-        raise InputError(
-            "--slurm-option",
-            option,
-            "use KEY=VALUE with a long option of sbatch, as in time=2:00:00",
-        )
-    if key in FIXED:
-        remedy = "leave it out: the script sets how a task is warned and queued again"
-        raise InputError("--slurm-option", option, remedy)
-    if key == "signal" and not SIGNAL.fullmatch(value):
-        others = ", ".join(WARNING_NAMES[1:])
-        remedy = f"use signal=B:USR1@SECONDS (or {others}): the script passes this warning on"
-        raise InputError("--slurm-option", option, remedy)
-    return key, value if equals else None
-
-
-def limit_seconds(text: str) -> float:
-    """Seconds of a time limit as Slurm takes it, infinite where it is no limit.
-
-    [DAYS-]HOURS:MINUTES:SECONDS; without days one number is minutes, two are minutes and seconds.
-    """
-    days, dash, clock = text.rpartition("-")
-    parts = clock.split(":")
-    if len(parts) > 3 or not all(part.isdecimal() for part in [*parts, *([days] if dash else [])]):
-        return math.inf
-    units = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
-    seconds = sum(float(part) * unit for part, unit in zip(parts, units, strict=False))
-    return 86400.0 * int(days or 0) + seconds or math.inf

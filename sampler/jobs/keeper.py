@@ -6,7 +6,6 @@ with the same result. When `draws.nc` is complete the segments are removed: draw
 are read back from there.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -21,7 +20,7 @@ from sampler.analysis.draws_table import (
     stored_thinned,
 )
 from sampler.errors import InputError
-from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
+from sampler.jobs.interruption import Interruption
 from sampler.mcmc.chunks import Chunk, Snapshot
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
@@ -197,25 +196,6 @@ def _chunk(entry: dict, observables: dict, statistics: dict) -> Chunk:
     return Chunk(phase, done, total, observables, statistics, entry["seconds"])
 
 
-LONG = (
-    "a chunk of draws took %.0f s, more than the %d s between Slurm's warning and its time limit: "
-    "a task that is warned in such a chunk may lose it, and is then not queued again; use fewer "
-    "sampler.chains or a smaller sampler.thinning, or sweep with --slurm-option signal=B:USR1@%d"
-)
-
-
-def chunk_in_work(last: float, unsaved: float, began: float) -> str:
-    """Return the work that is finished before chains are left, and how long that may take.
-
-    last     seconds that the chunk before took
-    unsaved  computing time of the chunks before that no segment holds yet
-    began    when this chunk began, by the monotonic clock
-    """
-    words = f"the chunk in work (since {time.monotonic() - began:.1f} s, the last one took"
-    words += f" {last:.1f} s)"
-    return f"{words} to save it with the {unsaved:.1f} s of draws before it" if unsaved else words
-
-
 @dataclass
 class ChainKeeper:
     """A callback for chunks: saves them from time to time, and leaves when asked to.
@@ -235,7 +215,6 @@ class ChainKeeper:
     _collected: DrawCollector = field(init=False)
     _every: float = field(init=False)
     _looks: StoppingRule | None = None
-    _warned: bool = False
 
     def go_on(
         self,
@@ -277,13 +256,6 @@ class ChainKeeper:
             self._save()
         where = f"{chunk.phase} {chunk.done} of {chunk.total}"
         self.interruption.leave_if_asked(where, self._save)
-        last = ended or (chunk.phase == "draws" and chunk.done == chunk.total)
-        unsaved = sum(one.seconds for one in self._waiting)
-        words = partial(chunk_in_work, chunk.seconds, unsaved, time.monotonic())
-        self.interruption.in_work = step_in_work if last else words
-        if not (last or chunk.compiled or self._warned) and chunk.seconds > WARNING_SECONDS:
-            self._warned = True
-            LOG.warning(LONG, chunk.seconds, WARNING_SECONDS, int(2 * chunk.seconds))
 
     def _save(self) -> None:
         """Write the chunks that are waiting as one segment, then a checkpoint of the last state."""

@@ -20,7 +20,7 @@ from sampler.presentation.telling import by_itself, tell
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.storage.checkpoint import has_checkpoint
-from sampler.storage.lock import locked, remove_lock_of_lost_host
+from sampler.storage.lock import locked
 from sampler.storage.manifest import (
     MANIFEST_FILE,
     claim_directory,
@@ -108,18 +108,14 @@ def recorded(directory: Path, stage: str) -> Iterator[None]:
 
 
 @contextmanager
-def claimed(plan: Plan, sole_owner: bool = False, extended: bool = False) -> Iterator[None]:
+def claimed(plan: Plan, extended: bool = False) -> Iterator[None]:
     """Claim the directory of a plan and hold its lock; its log is kept and float64 on inside.
 
-    sole_owner  no other process can be at work there: a lock left behind on another host is then
-                that of a lost process
-    extended    draws are appended to a finished run
+    extended  draws are appended to a finished run
 
     Raises InputError for a directory that holds anything else, or is in use.
     """
     refuse_absent_platforms()
-    if sole_owner:
-        remove_lock_of_lost_host(plan.directory)
     claim_directory(
         plan.directory, plan.recipe, plan.command, plan.determining, plan.known, extended
     )
@@ -138,12 +134,11 @@ def start_run(
     command: str,
     point: Point,
     interruption: Interruption,
-    sole_owner: bool = False,
     extended: bool = False,
 ) -> ExitCode:
     """Do "run", "solve" or "sample" of a recipe without a grid, or what is left of it."""
     plan = make_plan(command, point)
-    with claimed(plan, sole_owner, extended):
+    with claimed(plan, extended):
         code = work(Job(plan.runs[0], interruption))
         tell(f"results: {point.directory}")
         return code

@@ -40,7 +40,6 @@ from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
-from sampler.numerics import return_free_memory
 from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.posterior.density import Density, temperature_positions
 from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
@@ -102,7 +101,7 @@ def whole_pass(
             rate = (triangle.examples - done) / (now - began)
             left = f"{(examples - triangle.examples) / rate:.0f} s left"
             display.show("reading examples", triangle.examples, examples, left)
-            if interruption.asked or now - saved > SECONDS_BETWEEN_SAVES:
+            if interruption.received or now - saved > SECONDS_BETWEEN_SAVES:
                 store(path, key, triangle)
                 saved = now
                 interruption.leave_if_asked("the pass over the examples")
@@ -186,7 +185,6 @@ def draw_posterior(
     weights = None
     with jax.enable_x64(settings.precision == "float64"):
         drawn = draw_collected(problem, settings, collected, keeper, show)
-        return_free_memory()
         if kept:
             weights = kept_weights(collected)
         elif settings.weight_draws:
@@ -220,7 +218,6 @@ def draw_posterior(
     prior = draws_without_data(problem, settings)
     theories = theories_at_draws(problem, collected, settings, evidence, show)
     tree = draws_tree(problem, collected, attributes, weights, prior, left_out, theories)
-    return_free_memory()
     return tree
 
 

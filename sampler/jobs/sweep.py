@@ -6,7 +6,6 @@ order.
 """
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from sampler.analysis.text import wrapped
 from sampler.compiled import cache_programs
 from sampler.errors import ABSENT, ExitCode, InputError, one_line
-from sampler.jobs.interruption import Interruption, listening
+from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, log_concerns, report, start_run, work
 from sampler.numerics import float64, free_memory_maps, silence_compiler, use_one_blas_thread
@@ -269,26 +268,25 @@ def run_one(asked: Point, index: int, interruption: Interruption) -> ExitCode:
     points = points_of(asked) if planned else open_sweep(asked).points
     if not 0 <= index < len(points):
         raise InputError("--point", index, f"use 0 to {len(points) - 1}")
-    # Slurm starts a task again only when the node it was on is done with it, or lost.
-    again = os.environ.get("SLURM_RESTART_COUNT", "0") != "0"
-    return run_point(COMMAND, points[index], interruption, sole_owner=again)
+    return run_point(COMMAND, points[index], interruption)
 
 
-def run_in_process(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
-    """Run one point after the other; after a request to stop, no further one is begun."""
-    with listening() as interruption:
+def in_process(interruption: Interruption) -> Engine:
+    """One point after the other; after a request to stop, no further one is begun."""
+
+    def run_points(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
         for point in points:
             tell(f"\n{point.recipe.name}, {point.label}")
             yield point, attempt_point(command, point, interruption)
             interruption.leave_if_asked(f"everything up to {point.label}")
 
+    return run_points
 
-def attempt_point(
-    command: str, point: Point, interruption: Interruption, sole_owner: bool = False
-) -> PointOutcome:
+
+def attempt_point(command: str, point: Point, interruption: Interruption) -> PointOutcome:
     """Run a point; an error becomes an outcome, so that it does not stop the other points."""
     try:
-        return PointOutcome(run_point(command, point, interruption, sole_owner))
+        return PointOutcome(run_point(command, point, interruption))
     except Exception as problem:
         code = getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
         if code != ExitCode.INTERNAL_ERROR:
@@ -301,18 +299,15 @@ def attempt_point(
         return PointOutcome(code, text)
 
 
-def run_point(
-    command: str, point: Point, interruption: Interruption, sole_owner: bool = False
-) -> ExitCode:
+def run_point(command: str, point: Point, interruption: Interruption) -> ExitCode:
     """Bring a point to its end, from wherever its directory says it stands.
 
-    A finished one is left as it is. `sole_owner` says that whoever calls gives a point to one
-    process at a time. Raises RequeueError when the interruption asks to stop.
+    A finished one is left as it is. Raises RequeueError when the interruption asks to stop.
     """
     use_one_blas_thread()
     cache_programs()
     silence_compiler()
-    return start_run(command, point, interruption, sole_owner)
+    return start_run(command, point, interruption)
 
 
 # --- what is printed

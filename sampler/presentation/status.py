@@ -36,7 +36,7 @@ def state_text(state: RunState) -> str:
     if state.word == NOT_BEGUN:
         return NOT_BEGUN
     if state.word == RUNNING:
-        return f"{command} {RUNNING}: {state.holder}"
+        return f"{command} {RUNNING}"
     if state.word == FINISHED:
         return f"{command} {FINISHED} with exit code {state.exit_code}"
     reached = f" after {reached_text(state.checkpoint)}" if state.checkpoint else ""

@@ -10,33 +10,18 @@ from sampler.storage.run_directory import LOG
 
 
 def tell(text: str, stream: Any = None) -> None:
-    """Print a text to stdout, or to another stream, if anybody reads it.
-
-    Characters that the encoding does not have are replaced; what cannot be written is logged.
-    """
-    stream = sys.stdout if stream is None else stream
-    try:
-        try:
-            print(text, file=stream, flush=True)
-        except UnicodeEncodeError:
-            known = text.encode(stream.encoding, "replace").decode(stream.encoding)
-            print(known, file=stream, flush=True)
-    except (OSError, ValueError) as problem:  # a full disk, a closed pipe, a closed stream
-        with suppress(OSError, ValueError):
-            LOG.warning("cannot be printed (%s): %s", problem, one_line(text))
+    """Print a text to stdout, or to another stream, if anybody reads it."""
+    with suppress(OSError, ValueError):
+        print(text, file=sys.stdout if stream is None else stream, flush=True)
 
 
 def tell_aside(text: str) -> None:
-    """Print a text to stderr; nothing where there is none."""
-    if sys.stderr is not None:
-        tell(text, sys.stderr)
+    """Print a text to stderr."""
+    tell(text, sys.stderr)
 
 
 def in_terminal() -> bool:
-    try:
-        return sys.stderr is not None and sys.stderr.isatty()
-    except ValueError:  # it was closed
-        return False
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextmanager

@@ -320,7 +320,8 @@ def claim_directory(
                 write_whole(directory / RECIPE_FILE, recipe.to_toml())
             except (OSError, InputError):
                 if made:  # of the directory's files only the manifest can be there
-                    (directory / MANIFEST_FILE).unlink(missing_ok=True)
+                    for name in (MANIFEST_FILE, LOCK_FILE):
+                        (directory / name).unlink(missing_ok=True)
                 raise
     except (OSError, InputError) as problem:
         with suppress(OSError):

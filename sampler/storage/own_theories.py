@@ -26,7 +26,6 @@ import numpy as np
 
 from sampler.errors import InputError, Verbatim
 from sampler.numerics import refuse_masked
-from sampler.storage.lock import locking
 from sampler.storage.run_directory import OWN_THEORIES_FILE
 from theory.architecture import Architecture
 
@@ -90,7 +89,9 @@ def read_own(name: str, source: Source, axes: Axes) -> Arrays:
         else:
             import xarray as xr  # only here: it takes as long to import as all else
 
-            arrays = xr.load_dataset(path, engine="h5netcdf", driver_kwds=locking(path))
+            arrays = xr.load_dataset(
+                path, engine="h5netcdf", driver_kwds={"locking": "best-effort"}
+            )
     except (OSError, ValueError, zipfile.BadZipFile) as problem:
         raise refusal(name, str(source), f"cannot be read ({problem}); name a file") from None
     return checked(name, arrays, axes)

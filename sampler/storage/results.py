@@ -34,7 +34,6 @@ from sampler.storage.run_directory import (
     check_schema,
     read_json,
     read_stored,
-    reserve,
     write_atomically,
     write_json,
 )
@@ -46,8 +45,6 @@ TABLES = {
     OWN_THEORIES_FILE: ("compare", ()),
     SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "quantity")),
 }
-# What a variable takes beside its numbers, on the safe side.
-BYTES_PER_VARIABLE = 2048
 # Arrays of draws from this size on are compressed, and carry a checksum.
 COMPRESSED_BYTES = 2**14
 OPENED = {"engine": "h5netcdf", "driver_kwds": UNLOCKED}
@@ -55,13 +52,8 @@ COMPRESSION = {"zlib": True, "complevel": 1, "shuffle": True, "fletcher32": True
 
 
 def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
-    """Write a NetCDF file; OSError before anything is written if there is no room for it.
-
-    The library does not survive a disk that is full halfway: the room is asked for in advance.
-    """
+    """Write a NetCDF file."""
     tree = content if isinstance(content, xr.DataTree) else xr.DataTree(content)
-    variables = sum(len(table.variables) for table in tree.subtree)
-    reserve(path, content.nbytes + BYTES_PER_VARIABLE * variables)
     # Not `to_netcdf`: it locks, and where Dask is installed imports it, for nothing.
     with h5netcdf.File(path, "w", **UNLOCKED) as file:
         for table in tree.subtree:

@@ -25,28 +25,11 @@ LOG = logging.getLogger("attention_posterior")
 LOG_FILE = "run.log"
 
 
-class _LogFile(logging.FileHandler):
-    """A log that cannot be written is reported once and stops nothing."""
-
-    said = False
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        problem = sys.exc_info()[1]
-        if not self.said:
-            self.said = True
-            _complain(self.baseFilename, problem)
-
-
-def _complain(file: str, problem: BaseException | None) -> None:
-    with suppress(OSError):
-        print(f"{file} cannot be written: {problem}", file=sys.stderr)
-
-
 @contextmanager
 def log_to(directory: Path) -> Iterator[None]:
     """Append what is logged to the log of this directory; warnings also go to stderr."""
     try:
-        handler = _LogFile(directory / LOG_FILE, encoding="utf-8")
+        handler = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")
     except OSError as problem:
         raise InputError(
             "DIR", directory, f"{LOG_FILE} cannot be written: {problem.strerror}"
@@ -63,11 +46,7 @@ def log_to(directory: Path) -> Iterator[None]:
     finally:
         for each in (handler, shown):
             LOG.removeHandler(each)
-        # Flushing what a full disk did not take would raise once more.
-        try:
-            handler.close()
-        except OSError as problem:
-            _complain(handler.baseFilename, problem)
+        handler.close()
 
 
 @contextmanager
@@ -134,7 +113,6 @@ UNFINISHED = ".part-"
 # What a file system says of a request that it does not know.
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-ZEROS = 2**20  # bytes that are written at once to see whether there is room
 # For HDF5, which locks every file that it opens. Files of a run are whole under their names and the
 # directory has a lock of its own, which also works where a file system has no locks.
 UNLOCKED = {"locking": False}
@@ -202,22 +180,6 @@ def synchronise(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def reserve(path: Path, size: int) -> None:
-    """Fill a file with so many zeros; OSError where there is no room for them."""
-    with path.open("r+b") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except AttributeError:  # macOS has none
-            pass
-        except OSError as problem:
-            if problem.errno in FULL:
-                raise
-        else:
-            return
-        for start in range(0, size, ZEROS):
-            file.write(bytes(min(ZEROS, size - start)))
 
 
 def unwritable(problem: OSError) -> str:

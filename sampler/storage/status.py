@@ -11,7 +11,7 @@ from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.storage.checkpoint import REPETITION, DamagedFile, peek_header
-from sampler.storage.lock import living_holder
+from sampler.storage.lock import is_held
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
@@ -31,7 +31,6 @@ class RunState:
     """State of the run in a directory.
 
     word         "not begun", "running", "interrupted" or "finished"
-    holder       who is at work there; None if nobody is
     checkpoint   header of the newest checkpoint; None where there is none
     repetitions  law in which particles begin → repetitions that are finished
     """
@@ -39,7 +38,6 @@ class RunState:
     directory: Path
     word: str
     manifest: Manifest
-    holder: object | None
     checkpoint: Mapping | None
     repetitions: Mapping[str, int]
 
@@ -70,10 +68,9 @@ class RunState:
 def state_of(directory: Path) -> RunState:
     """Gather where a run stands; only files that are small are read."""
     manifest = read_manifest(directory)
-    holder = None if manifest.command is None else living_holder(directory)
     if manifest.command is None:
         word = NOT_BEGUN
-    elif holder is not None:
+    elif is_held(directory):
         word = RUNNING
     else:
         word = FINISHED if manifest.command in manifest.finished else INTERRUPTED
@@ -85,7 +82,7 @@ def state_of(directory: Path) -> RunState:
             if match and peek_header(path).get("power") == 1.0:
                 counts[match[1]] = counts.get(match[1], 0) + 1
     stored = newest_checkpoint(directory), counts
-    return RunState(directory, word, manifest, holder, *stored)
+    return RunState(directory, word, manifest, *stored)
 
 
 def newest_checkpoint(directory: Path) -> dict | None:

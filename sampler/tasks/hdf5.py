@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from sampler.errors import InputError, Verbatim
-from sampler.storage.lock import locking
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
@@ -17,7 +16,7 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
     import h5py  # only here: it takes a moment
 
     try:
-        file = h5py.File(path, "r", **locking(path))
+        file = h5py.File(path, "r", locking="best-effort")
     except OSError as problem:
         if not path.is_file():
             remedy = "there is no such file; name an .npz or .h5 file"

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 from sampler.analysis.draws_table import stored_thinned
-from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import keeper, stages
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import listening
@@ -26,7 +25,7 @@ from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import KEPT_BYTES, POINTWISE
 from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage import results
-from sampler.storage.lock import LOCK_FILE, Holder, living_holder, locked
+from sampler.storage.lock import is_held, locked
 from sampler.storage.manifest import determining, differences
 from sampler.storage.results import read_draws, read_table
 from sampler.storage.run_directory import CHECKPOINT_SLOTS
@@ -299,24 +298,13 @@ def test_running_directory_is_refused_and_named(copy, capsys):
     )
     with other:
         assert other.stdout.readline() == "held\n"
-        message = refusal(capsys, "resume", copy)
-        assert f"is in use by process {other.pid} on {socket.gethostname()}" in message
-        assert living_holder(copy) == Holder(socket.gethostname(), other.pid)
-        assert f"running: process {other.pid}" in status(copy, capsys)
+        assert "is in use" in refusal(capsys, "resume", copy)
+        assert "running" in status(copy, capsys)
         other.kill()
     # what a killed process leaves behind is taken over
-    assert (copy / LOCK_FILE).is_file()
-    assert living_holder(copy) is None
+    assert not is_held(copy)
     with locked(copy):
         pass
-    assert not (copy / LOCK_FILE).exists()
-
-
-def test_lock_of_another_host_is_refused(copy):
-    (copy / LOCK_FILE).write_text('{"host": "elsewhere", "pid": 12}')
-    with pytest.raises(InputError, match="process 12 on elsewhere"), locked(copy):
-        pass
-    assert (copy / LOCK_FILE).is_file()
 
 
 @pytest.fixture(scope="module")

