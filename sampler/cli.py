@@ -247,14 +247,7 @@ def list_runs(arguments: argparse.Namespace) -> ExitCode:
 
 
 def compare(arguments: argparse.Namespace) -> ExitCode:
-    """Hold stored theory and draws against each other, and theories of the user's own."""
-    from sampler.jobs.interruption import listening
-    from sampler.jobs.run import add_own
-
-    own = dict(text.split("=", 1) for text in arguments.own)
-    for directory in arguments.directories if own else ():
-        with listening() as interruption:
-            add_own(directory, own, interruption)
+    """Hold stored theory and draws against each other."""
     code = stage(arguments)
     if len(arguments.directories) > 1:
         from sampler.jobs.run import compare_runs

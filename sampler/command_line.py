@@ -90,13 +90,6 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
-def named_source(text: str) -> str:
-    """Return NAME=SOURCE, for argparse."""
-    if not all(text.partition("=")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SOURCE")
-    return text
-
-
 # What each command does, and what may follow its name.
 COMMANDS = {
     "new": ("write a recipe to begin with, one of those that ship", "quickstart --out mine.toml"),
@@ -177,16 +170,6 @@ OPTIONS = {
             type=positive_count,
             metavar="DRAWS",
             help="append so many draws per chain to a finished run, without new warm-up",
-        ),
-    ],
-    "compare": [
-        option(
-            "--own",
-            type=named_source,
-            metavar="NAME=SOURCE",
-            action="append",
-            default=[],
-            help="a theory of your own: an .npz or .nc file of arrays, or FILE.py:FUNCTION",
         ),
     ],
     "prune": [

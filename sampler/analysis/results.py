@@ -39,7 +39,6 @@ from sampler.storage.results import (
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
-    OWN_THEORIES_FILE,
     RECIPE_FILE,
     TASK_FILE,
     THEORY_FILE,
@@ -117,11 +116,6 @@ class RunResults:
     def task(self) -> xr.Dataset | None:
         """The content of `task.nc`."""
         return self._table(TASK_FILE)
-
-    @cached_property
-    def own_theories(self) -> xr.Dataset | None:
-        """The content of `own_theories.nc`."""
-        return self._table(OWN_THEORIES_FILE)
 
     @cached_property
     def draws(self) -> xr.DataTree | None:

@@ -18,7 +18,7 @@ from sampler.recipes.recipe import Recipe, check_layers, make_paths_absolute, se
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import NetworkSection, PosteriorSection, TheorySection
 from sampler.recipes.validation import refuse_without_theory
-from sampler.storage.own_theories import Source, axes_of_table, read_own
+from sampler.storage.own_theories import axes_of_draws, axes_of_table, checked
 from sampler.storage.run_directory import SCHEMA_VERSION
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task
@@ -137,17 +137,19 @@ def sample(
 
 @in_python
 def compare(
-    theory: "xr.Dataset | None", draws: "xr.DataTree", own: Mapping[str, Source] | None = None
+    theory: "xr.Dataset | None",
+    draws: "xr.DataTree",
+    own: Mapping[str, "xr.Dataset | Mapping[str, Any]"] | None = None,
 ) -> "Comparison":
     """Hold the theory against the draws: every sampled number with its error, and the verdicts.
 
-    theory  what `solve` returns; None where attention was sampled: theories at draws of attention
-            are with the draws
+    theory  what `solve` returns; None for a network without one, or where attention was sampled:
+            theories at draws of attention are with the draws
     draws   what `sample` returns
-    own     theories of your own, name → predictions: a dict of arrays, or an .npz or NetCDF file of
-            them, under the names and of the shapes that they have in `theory`: any of
-            `order_parameter`, `predictor_mean`, `predictor_variance` …; each is one more column,
-            with a verdict of its own
+    own     theories of your own, name → predictions: a Dataset or a dict of arrays, under the names
+            and of the shapes that they have in `theory`: any of `order_parameter`,
+            `predictor_mean`, `predictor_variance` …; each is one more column, with a verdict of its
+            own
 
     Raises InputError if theory and draws belong to different paths, test sets or temperatures, and
     for predictions of other names or shapes.
@@ -157,8 +159,8 @@ def compare(
     from sampler.presentation.summary import Comparison, refuse_unrelated
 
     refuse_unrelated(theory, draws)
-    axes = {} if theory is None else axes_of_table(theory)
-    arrays = {name: read_own(name, source, axes) for name, source in (own or {}).items()}
+    axes = axes_of_draws(draws) if theory is None else axes_of_table(theory)
+    arrays = {name: checked(name, arrays, axes) for name, arrays in (own or {}).items()}
     found = compare_tables(theory, draws, arrays)
     return Comparison.held(None, theories=theory, draws=draws, comparison=found)
 

@@ -27,7 +27,6 @@ from sampler.storage.manifest import (
     determining,
     read_manifest,
 )
-from sampler.storage.own_theories import Axes, axes_of_network, check_source
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
@@ -107,11 +106,6 @@ class RunPlan:
             found["choice"] = asdict(self.method)
         return found
 
-    @property
-    def own_axes(self) -> Axes:
-        """Arrays, with axes, that an own theory of this network may predict."""
-        return axes_of_network(self.sizes.architecture, self.sizes.observed)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -179,8 +173,6 @@ def make_plan(command: str, asked: Point) -> Plan:
         for run in runs:
             refuse_too_many_coordinates(run, recipe)
     found = forecast([timed(run, recipe) for run in runs], task)
-    for name, source in recipe.theory.own.items():
-        check_source(name, source, runs[0].own_axes)
     return Plan(command, recipe, asked.directory, task, runs, found)
 
 

@@ -30,7 +30,6 @@ from sampler.storage.manifest import (
     record,
     record_stage,
 )
-from sampler.storage.own_theories import check_source, predictions_of, store_own
 from sampler.storage.run_directory import (
     CHECKPOINT_FOLDER,
     DRAWS_FILE,
@@ -221,21 +220,9 @@ def work(job: Job) -> ExitCode:
     teacher = job.run.task.teacher
     if teacher is not None and not (job.directory / TEACHER_FILE).is_file():
         write_result(job.directory, TEACHER_FILE, teacher_table(teacher, job.problem))
-    store_own_theories(job, job.run.recipe.theory.own)
     code = COMMANDS[command](job)
     finish_command(job.directory, command, code)
     return code
-
-
-def store_own_theories(job: Job, own: Mapping[str, str]) -> None:
-    """Ask theories of the user's own for their predictions, and store them."""
-    axes = job.run.own_axes
-    made = {
-        name: predictions_of(name, source, lambda: job.problem, axes)
-        for name, source in own.items()
-    }
-    if made:
-        store_own(job.directory, made, axes)
 
 
 # --- results handed from stage to stage
@@ -349,16 +336,8 @@ def verdict_code(diagnostics: "Diagnostics") -> ExitCode:
 # --- one stage from stored results
 
 
-def add_own(directory: Path, own: Mapping[str, str], interruption: Interruption) -> None:
-    plan = plan_in(directory)
-    for name, source in own.items():
-        check_source(name, source, plan.runs[0].own_axes)
-    with locked(directory), float64():
-        store_own_theories(Job(plan.runs[0], interruption), own)
-
-
 def compare_stored(directory: Path) -> ExitCode:
-    """Compare the stored theory of a directory, and own ones, with its stored draws."""
+    """Compare the stored theory of a directory with its stored draws."""
     from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_stage
     from sampler.presentation.summary import comparison_text

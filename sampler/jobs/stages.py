@@ -455,8 +455,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 
 def compare_stage(results: RunResults) -> RunResults:
     """Compare the draws of a run with its theories, store `comparison.json`, and hand both on."""
-    own = own_arrays(results.own_theories)
-    comparison = compare_tables(results.theories, results.draws, own)
+    comparison = compare_tables(results.theories, results.draws)
     write_comparison(results.directory, comparison.to_json())
     return results.having(comparison=comparison)
 

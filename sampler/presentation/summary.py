@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_head_scores
-from sampler.analysis.draws_table import ATTENTION_THEORIES, PREDICTIONS
+from sampler.analysis.draws_table import PREDICTIONS
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
@@ -183,13 +183,12 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
 
 def refuse_unrelated(theory: xr.Dataset | None, draws: xr.DataTree) -> None:
     """Raise InputError unless theory and draws belong to the same paths, test set, temperature."""
-    of_attention = isinstance(draws, xr.DataTree) and ATTENTION_THEORIES in draws.children
-    if theory is None and of_attention:
+    if not isinstance(draws, xr.DataTree) or "posterior" not in draws.children:
+        raise InputError("draws", type(draws).__name__, "give what sample(task, network) returns")
+    if theory is None:
         return
     if not isinstance(theory, xr.Dataset) or "order_parameter" not in theory:
         raise InputError("theory", type(theory).__name__, "give what solve(task, network) returns")
-    if not isinstance(draws, xr.DataTree) or "posterior" not in draws.children:
-        raise InputError("draws", type(draws).__name__, "give what sample(task, network) returns")
     for axis, group in (("path", "posterior"), ("test_example", PREDICTIONS)):
         drawn = draws[group].to_dataset() if group in draws.children else xr.Dataset()
         expected, received = (

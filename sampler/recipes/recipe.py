@@ -54,7 +54,7 @@ from sampler.recipes.validation import (
 from sampler.registry import load_plugins
 
 # What a sweep cannot change: its points share a name, and have no sweep of their own.
-NOT_SWEPT = ("name", "sweep", "theory.own")
+NOT_SWEPT = ("name", "sweep")
 
 
 class NamedRecipe(Section):

@@ -57,9 +57,7 @@ class RelativePath:
     suffixes: tuple[str, ...] = ("",)
 
     def absolute(self, value: Any, folder: Path) -> Any:
-        """Return the value, absolute where it is a path; a table has one path per key."""
-        if isinstance(value, Mapping):
-            return {key: self.absolute(one, folder) for key, one in value.items()}
+        """Return the value, absolute where it is a path."""
         if not isinstance(value, str) or not value or not value.endswith(self.suffixes):
             return value
         return str((folder / value).resolve())
@@ -243,11 +241,6 @@ class TheorySection(Section):
     subnetworks: tuple[HeadNumbers, ...] = ()
     """The heads kept, layer by layer, of each sub-network whose GP limit is wanted, counted within
     the heads that the network itself keeps."""
-    own: Annotated[dict[Text, Text], RelativePath(), Mark.NOT_IN_PYTHON] = Field(
-        default_factory=dict
-    )
-    """Theories of your own, a name for each and where its predictions are: an .npz or NetCDF file
-    of arrays, or FILE.py:FUNCTION."""
 
 
 def expanded(field: str, value: object, length: int, form: str, layers: int) -> tuple:

@@ -7,26 +7,17 @@ An own theory is a set of predictions under the names that they have in `theory.
     predictor_variance                 of the same shape
     log_evidence []                    ln p(y)
 
-given as arrays, in an .npz or a NetCDF file, or made by a function of the problem, named as
-FILE.py:FUNCTION. `own_theories.nc` stacks all of them along an axis `own_theory`, NaN for what a
-theory does not predict.
+`stacked` has several of them along an axis `own_theory`, NaN for what a theory does not predict.
 """
 
-import ast
 import re
-import runpy
-import sys
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
 from sampler.numerics import refuse_masked
-from sampler.storage.run_directory import OWN_THEORIES_FILE
 from theory.architecture import Architecture
 
 if TYPE_CHECKING:
@@ -35,10 +26,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 # Name of a prediction → its axes and their sizes.
 Axes = Mapping[str, Mapping[str, int]]
-# A file, FILE.py:FUNCTION, a mapping of arrays, or a Dataset.
-Source = str | Path | Mapping[str, Any]
 AXIS = "own_theory"
-ARRAY_FILES = (".npz", ".nc")
+DRAWN = ("chain", "draw")
 # Of a symmetric matrix in double precision, relative to its largest element.
 ASYMMETRY = 1e-8
 PREDICTED = re.compile(
@@ -67,104 +56,27 @@ def axes_of_table(theory: "xr.Dataset") -> Axes:
     }
 
 
-def is_function(source: Source) -> bool:
-    """Whether a source names a function, as FILE.py:FUNCTION does."""
-    return isinstance(source, str) and ".py:" in source
-
-
-def read_own(name: str, source: Source, axes: Axes) -> Arrays:
-    """The arrays of an own theory, from a file or as they are given, checked."""
-    if not name or ":" in name:
-        raise InputError("own theory", name, "give it a name without a colon")
-    if not isinstance(source, str | Path):
-        return checked(name, source, axes)
-    path = Path(source)
-    if path.suffix not in ARRAY_FILES:
-        remedy = "name an .npz or .nc file of arrays, or FILE.py:FUNCTION"
-        raise refusal(name, str(source), remedy)
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {key: file[key] for key in file.files}
-        else:
-            import xarray as xr  # only here: it takes as long to import as all else
-
-            arrays = xr.load_dataset(
-                path, engine="h5netcdf", driver_kwds={"locking": "best-effort"}
-            )
-    except (OSError, ValueError, zipfile.BadZipFile) as problem:
-        raise refusal(name, str(source), f"cannot be read ({problem}); name a file") from None
-    return checked(name, arrays, axes)
-
-
-def check_source(name: str, source: Source, axes: Axes) -> None:
-    """Raise InputError for a source that cannot be used; the file of a function is not run yet."""
-    if not is_function(source):
-        read_own(name, source, axes)
-        return
-    file, _, function = str(source).rpartition(":")
-    if not Path(file).is_file():
-        raise refusal(name, source, "there is no such file; name FILE.py:FUNCTION")
-    try:
-        module = ast.parse(Path(file).read_bytes(), file)
-    except (SyntaxError, ValueError) as problem:
-        raise refusal(name, source, f"the file stops with {described(problem)}") from None
-    # What the file defines, imports or assigns at its top level or in a branch there.
-    found = set()
-    for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-        elif isinstance(node, ast.alias):
-            found.add((node.asname or node.name).partition(".")[0])
-    if function not in found:
-        raise refusal(name, source, f"the file has no function {function}")
-
-
-def predictions_of(name: str, source: Source, problem: Callable[[], Any], axes: Axes) -> Arrays:
-    """The arrays of an own theory; a function is given the problem, which is made for it."""
-    if not is_function(source):
-        return read_own(name, source, axes)
-    file, _, function = str(source).rpartition(":")
-    with modules_beside(Path(file)):
-        try:
-            found = runpy.run_path(file).get(function)
-        except Exception as failure:
-            raise refusal(name, source, f"the file stops with {described(failure)}") from failure
-        if not callable(found):
-            raise refusal(name, source, f"the file has no function {function}")
-        given = problem()
-        try:
-            made = found(given)
-        except Exception as failure:
-            stops = f"the function stops with {described(failure)}"
-            raise refusal(name, source, stops) from failure
-    return checked(name, made, axes)
-
-
-@contextmanager
-def modules_beside(file: Path) -> Iterator[None]:
-    """Inside, modules beside a file are found, as if Python had been started with it.
-
-    They are forgotten on leaving: the next file may have others of the same names.
-    """
-    folder, before = file.resolve().parent, set(sys.modules)
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(folder))
-        for name in set(sys.modules) - before:
-            origin = getattr(sys.modules[name], "__file__", None)
-            if origin and Path(origin).resolve().is_relative_to(folder):
-                del sys.modules[name]
+def axes_of_draws(draws: "xr.DataTree") -> Axes:
+    """Return the arrays, with axes, that an own theory may predict beside draws alone."""
+    found: dict[str, Mapping[str, int]] = {"log_evidence": {}}
+    for group in draws.children.keys() & {"posterior", "predictions"}:
+        for name, values in draws[group].items():
+            sizes = {str(axis): n for axis, n in values.sizes.items() if axis not in DRAWN}
+            if name == "predictor":
+                found |= {"predictor_mean": sizes, "predictor_variance": sizes}
+            elif PREDICTED.fullmatch(str(name)):
+                found[str(name)] = sizes
+    return found
 
 
 def checked(name: str, given: object, axes: Axes) -> Arrays:
     """Finite numbers of the right shapes; InputError names the theory, the array and the shape."""
+    if not name or ":" in name:
+        raise InputError("own theory", name, "give it a name without a colon")
     if not isinstance(given, Mapping) or not given:
-        raise refusal(name, given, "give a dict of arrays, as in {'order_parameter': U_1}")
+        raise refusal(
+            name, given, "give a Dataset or a dict of arrays, as in {'order_parameter': U_1}"
+        )
     found = {}
     for key, values in given.items():
         if key not in axes:
@@ -193,10 +105,6 @@ def checked(name: str, given: object, axes: Axes) -> Arrays:
 
 def refusal(name: str, value: object, remedy: str) -> InputError:
     return InputError(f'own theory "{name}"', value, remedy)
-
-
-def described(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {problem}"
 
 
 def stacked(own: Mapping[str, Arrays], axes: Axes) -> "xr.Dataset":
@@ -233,13 +141,3 @@ def own_arrays(table: "xr.Dataset | None") -> dict[str, dict[str, np.ndarray]]:
         }
         for name in table[AXIS].values
     }
-
-
-def store_own(directory: Path, own: Mapping[str, Arrays], axes: Axes) -> None:
-    """Add own theories to those stored in a directory; one of the same name is replaced."""
-    from sampler.storage.results import read_table, write_result
-
-    there = (directory / OWN_THEORIES_FILE).is_file()
-    stored = read_table(directory, OWN_THEORIES_FILE) if there else None
-    table = stacked({**own_arrays(stored), **own}, axes)
-    write_result(directory, OWN_THEORIES_FILE, table)

@@ -2,7 +2,6 @@
 
 theory.nc        the theory, `write_result`, `read_table`
 task.nc          heads, and their attention to an example, for figures, likewise
-own_theories.nc  what theories of the user's own predict, likewise
 sweep.nc         a sweep over its settings, likewise
 draws.nc         the draws, `write_result`, `read_draws`
 comparison.json  theory against draws, `write_comparison`, `read_comparison`
@@ -25,7 +24,6 @@ from xarray.backends import H5NetCDFStore
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
-    OWN_THEORIES_FILE,
     SCHEMA_VERSION,
     SWEEP_DATASET_FILE,
     TASK_FILE,
@@ -42,7 +40,6 @@ from sampler.storage.run_directory import (
 TABLES = {
     THEORY_FILE: ("solve", ("order_parameter", "predictor_mean", "predictor_variance")),
     TASK_FILE: ("run", ()),
-    OWN_THEORIES_FILE: ("compare", ()),
     SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "quantity")),
 }
 # Arrays of draws from this size on are compressed, and carry a checksum.

@@ -1,8 +1,6 @@
 """A theory of the user's own beside that of the program: the same numbers, verdicts, refusals."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,32 +8,14 @@ import xarray as xr
 
 import sampler
 from sampler.analysis.text import Number
-from sampler.errors import ExitCode, InputError
+from sampler.errors import InputError
 from sampler.jobs import stages
 from sampler.storage.own_theories import PREDICTED
-from tests.commands import (
-    FEW_DRAWS,
-    SMALLEST,
-    TINY_SAMPLED,
-    in_process,
-    settings,
-)
 from tests.sampler.api.test_results import CHAINS, NETWORK, TASK
 
 SAME, WRONG = "leading order again", "three times U"
 
 pytestmark = pytest.mark.heavy
-
-FUNCTIONS = """
-import numpy as np
-
-def rows(problem):
-    size = problem.architecture.order_parameter_sizes[0]
-    return problem.predictions_at(2.0 * np.eye(size))
-
-def stops(problem):
-    return problem.nothing
-"""
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +110,6 @@ def test_what_follows_from_an_order_parameter_is_the_prediction_there(chosen, re
         np.testing.assert_allclose(received[name], theory[name].values, rtol=1e-9, err_msg=name)
 
 
-def test_arrays_may_be_in_files(results, tmp_path):
-    theory, draws = results
-    arrays = leading_order(theory)
-    np.savez(tmp_path / "mine.npz", **arrays)
-    theory[list(arrays)].to_netcdf(tmp_path / "mine.nc", engine="h5netcdf")
-    files = {"npz": tmp_path / "mine.npz", "nc": str(tmp_path / "mine.nc")}
-    found = sampler.compare(theory, draws, own=files).result.get("predictor_mean").own
-    for values in found.values():
-        np.testing.assert_array_equal(values, arrays["predictor_mean"])
-
-
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
@@ -151,8 +120,6 @@ def test_arrays_may_be_in_files(results, tmp_path):
         ({"predictor": np.ones(10)}, "use one of order_parameter"),
         ({}, "give a dict of arrays"),
         (np.eye(2), "give a dict of arrays"),
-        ("mine.txt", "name an .npz or .nc file"),
-        ("nowhere.npz", "cannot be read"),
     ],
 )
 def test_predictions_that_do_not_fit_are_refused(results, own, expected, without_annotation_checks):
@@ -162,84 +129,12 @@ def test_predictions_that_do_not_fit_are_refused(results, own, expected, without
     assert expected in str(caught.value)
 
 
-def test_names_of_theories_have_no_colon(results):
-    with pytest.raises(InputError, match="without a colon"):
-        sampler.compare(*results, own={"a: b": leading_order(results[0])})
-
-
-# --- from the command line
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("own")
-    (folder / "mine.py").write_text(FUNCTIONS)
-    own = '\n[theory]\nstarts = 1\nown = { "twice unity" = "mine.py:rows" }\n'
-    (folder / "tiny.toml").write_text(TINY_SAMPLED.replace("\n[theory]\nstarts = 1\n", own))
-    return folder
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_a_finished_run_takes_own_theories(run_of_six_draws, folder, capsys):
-    theory = xr.load_dataset(run_of_six_draws / "theory.nc", engine="h5netcdf")
-    theory[["order_parameter"]].to_netcdf(folder / "leading.nc", engine="h5netcdf")
-    sources = {"leading": folder / "leading.nc", "twice unity": f"{folder / 'mine.py'}:rows"}
-    for name, source in sources.items():
-        code = in_process("compare", run_of_six_draws, "--own", f"{name}={source}")
-        assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws
-        assert f"No conclusion about {name}" in capsys.readouterr().out
-    stored = json.loads((run_of_six_draws / "comparison.json").read_text())
-    overlap = stored["order_parameter"]
-    assert overlap["own"].keys() == stored["own_verdicts"].keys() == sources.keys()
-    assert overlap["own"]["leading"] == overlap["theory"]
-    np.testing.assert_array_equal(overlap["own"]["twice unity"], 2.0 * np.eye(2))
-    assert stored["predictor_mean"]["own"].keys() == {"twice unity"}
-    assert in_process("report", run_of_six_draws) == ExitCode.OK
-    assert "twice unity" in (run_of_six_draws / "report.html").read_text()
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_a_recipe_names_own_theories(folder):
-    out = folder / "run"
-    assert in_process("run", folder / "tiny.toml", "--out", out) == ExitCode.DIAGNOSTICS_FAILED
-    stored = json.loads((out / "comparison.json").read_text())
-    np.testing.assert_array_equal(stored["order_parameter"]["own"]["twice unity"], 2.0 * np.eye(2))
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("mine.npz", "cannot be read"),
-        ("mine.py:nothing", "the file has no function nothing"),
-        ("none.py:rows", "there is no such file"),
-    ],
-)
-def test_sources_are_refused_before_anything_is_computed(folder, capsys, source, expected):
-    recipe = folder / "tiny.toml"
-    words = settings(f'theory.own={{"mine"="{source}"}}')
-    assert in_process("run", recipe, "--out", folder / "none", *words) == ExitCode.BAD_INPUT
-    assert expected in capsys.readouterr().err
-    assert not (folder / "none").exists()
-
-
-def test_a_function_that_stops_is_named(folder, capsys):
-    words = settings('theory.own={"mine"="mine.py:stops"}')
-    code = in_process("solve", folder / "tiny.toml", "--out", folder / "stopped", *words)
-    assert code == ExitCode.BAD_INPUT
-    assert "the function stops with AttributeError" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_a_network_outside_the_theory_can_have_one(folder, capsys):
+def test_a_network_outside_the_theory_can_have_one(chosen):
     """Of its predictor: such a network has no order parameter."""
-    recipe = folder / "relu.toml"
-    recipe.write_text(SMALLEST.replace("widths = 3", 'widths = 3\nvalues = "relu"'))
-    np.savez(folder / "zero.npz", predictor_mean=np.zeros(10))
-    words = settings(*FEW_DRAWS, 'theory.own={"zero"="zero.npz"}')
-    in_process("run", recipe, "--out", folder / "relu", *words)
-    stored = json.loads((folder / "relu" / "comparison.json").read_text())
-    assert stored["predictor_mean"]["theory"] is None
-    assert stored["predictor_mean"]["own"]["zero"] == [0.0] * 10
-    assert "zero" in capsys.readouterr().out
+    network = sampler.make_network(**NETWORK, norm="before")
+    draws = sampler.sample(chosen[0], network, **CHAINS | {"draws": 6}, progress=False)
+    own = {"zero": xr.Dataset({"predictor_mean": ("test_example", np.zeros(10))})}
+    found = sampler.compare(None, draws, own=own).result.get("predictor_mean")
+    assert found.theory is None
+    np.testing.assert_array_equal(found.own["zero"], np.zeros(10))

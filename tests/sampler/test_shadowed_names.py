@@ -4,19 +4,16 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ExitCode
 from sampler.jobs.engines import write_slurm_array
 from sampler.jobs.plan import Point
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.own_theories import predictions_of
 from tests import ROOT
 from tests.commands import TINY
 
 HIDES = "hides a package of this program that has the same name; give it another one"
-LOG_EVIDENCE = {"log_evidence": {}}
 
 
 def python(folder, *words: str) -> subprocess.CompletedProcess:
@@ -65,41 +62,3 @@ def test_it_is_named_in_python_as_well(folder):
     assert done.stderr.splitlines()[-1].endswith(HIDES)
 
 
-def write(folder, **files: str):
-    folder.mkdir()
-    for name, text in files.items():
-        (folder / f"{name}.py").write_text(text)
-    return folder
-
-
-def test_modules_beside_an_own_theory_are_found_each_beside_its_own(tmp_path):
-    """Also where they are imported only when the function is called."""
-    at_once = "from parts import VALUE\ndef predict(problem): return {'log_evidence': VALUE}"
-    later = at_once.replace("def predict(problem): ", "def predict(problem):\n  import parts\n  ")
-    one = write(tmp_path / "one", mine=at_once, parts="VALUE = 1.5")
-    two = write(tmp_path / "two", mine=later, parts="VALUE = -2.5")
-    path, modules = list(sys.path), set(sys.modules)
-    for folder, expected in ((one, 1.5), (two, -2.5), (one, 1.5)):
-        source = f"{folder}/mine.py:predict"
-        found = predictions_of("mine", source, lambda: None, LOG_EVIDENCE)
-        np.testing.assert_array_equal(found["log_evidence"], expected)
-    assert sys.path == path
-    assert "parts" not in set(sys.modules) - modules
-
-
-def test_a_theory_named_as_the_package_may_use_the_package(tmp_path):
-    text = (
-        "from theory import OrderParameters\nfrom sampler.errors import InputError\n"
-        "def predict(problem): return {'log_evidence': len(OrderParameters.__name__)}"
-    )
-    folder = write(tmp_path / "own", theory=text, sampler="raise ValueError")
-    found = predictions_of("mine", f"{folder}/theory.py:predict", lambda: None, LOG_EVIDENCE)
-    assert found["log_evidence"] == len("OrderParameters")
-
-
-def test_the_path_of_modules_is_put_back_after_an_error(tmp_path):
-    folder = write(tmp_path / "own", mine="import nowhere")
-    path = list(sys.path)
-    with pytest.raises(InputError, match="ModuleNotFoundError: No module named 'nowhere'"):
-        predictions_of("mine", f"{folder}/mine.py:predict", lambda: None, LOG_EVIDENCE)
-    assert sys.path == path

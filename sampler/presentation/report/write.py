@@ -40,7 +40,6 @@ FILES = {
     "draws.nc": "the draws, in the layout of ArviZ",
     "task.nc": "names of the heads, and their attention to an example",
     "teacher.nc": "the network that made the labels",
-    "own_theories.nc": "what theories of your own predict",
     "comparison.json": "theory against samples, diagnostics, cost",
     "sweep.csv": "the sweep, a row per point",
     "sweep.nc": "the sweep, a dimension per swept key",

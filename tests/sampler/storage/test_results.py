@@ -5,15 +5,13 @@ import shutil
 from pathlib import Path
 
 import h5netcdf
-import numpy as np
 import pytest
 import xarray as xr
 
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.storage.manifest import read_manifest
-from sampler.storage.own_theories import own_arrays, store_own
-from sampler.storage.results import COMPRESSED_BYTES, read_draws, read_table, write_result
+from sampler.storage.results import COMPRESSED_BYTES, read_draws, write_result
 from tests import FIXTURES
 from tests.commands import in_process as command
 
@@ -97,19 +95,3 @@ def test_the_manifest_is_stored_as_it_was_read(stored):
     content = json.loads((stored / "manifest.json").read_text())
     content = {"git_commit": None, "concerns": []} | content  # where there is none
     assert read_manifest(stored).as_json() == content
-
-
-def test_an_own_theory_is_replaced_by_its_name_and_leaves_others_as_they_are(tmp_path):
-    axes = {"log_evidence": {}, "order_parameter": {"path": 2, "path_": 2}}
-    first, second = {"log_evidence": np.array(-1.0)}, {"order_parameter": np.eye(2)}
-    store_own(tmp_path, {"mine": first, "other": second}, axes)
-    again = {"log_evidence": np.array(-3.0), "order_parameter": 2.0 * np.eye(2)}
-    store_own(tmp_path, {"mine": again}, axes)
-    table = read_table(tmp_path, "own_theories.nc")
-    assert table["log_evidence"].sel(own_theory="mine").item() == -3.0
-    # What a theory does not predict is no number, and not 0.
-    assert np.isnan(table["log_evidence"].sel(own_theory="other").item())
-    found = own_arrays(table)
-    assert found["other"].keys() == {"order_parameter"}
-    for name, expected in (("mine", 2.0 * np.eye(2)), ("other", np.eye(2))):
-        np.testing.assert_array_equal(found[name]["order_parameter"], expected)
