@@ -32,7 +32,7 @@ from sampler.numerics import float64, refuse_masked
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import NetworkSection, PosteriorSection
 from sampler.tasks.meaning import concerns_of
-from sampler.tasks.splits import Split, check_not_zero, check_split
+from sampler.tasks.splits import Split, check_split
 
 if TYPE_CHECKING:
     from sampler.problem import Problem
@@ -233,7 +233,6 @@ class AttentionEstimator(BaseEstimator):
         no_labels = np.zeros((*arrays[0].shape[:1], 1))
         split = Split(arrays[0], no_labels, tuple(arrays[1:]))
         check_split(split, "X")
-        check_not_zero(split, "X")
         warn_of(concerns_of({"X": split.attention}, {"X": None}, no_labels))
         with float64():
             from sampler.problem import attend_split

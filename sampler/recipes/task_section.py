@@ -160,7 +160,7 @@ class SeriesFilesSection(DataSection):
     """Settings of labelled time series in files of the UEA archive or like them."""
 
     folder: FilePath
-    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`, or `.arff`."""
+    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`."""
     problem: Text | None = None
     """The name in these files; by default that of the folder."""
     stride: Count | None = None

@@ -1,23 +1,21 @@
 """Arrays brought by the user, in memory or in a file: tokens with attention, or attended inputs.
 
-Files may be larger than memory. Sizes are known from headers; of splits that would not fit only
-labels are held, and the rest is read in blocks whenever it is asked for.
+HDF5 files may be larger than memory. Sizes are known from headers; of splits that would not fit
+only labels are held, and the rest is read in blocks whenever it is asked for.
 """
 
 import hashlib
 import math
 import re
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
-from numpy.lib import format as npy
 
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import FilePath
@@ -25,14 +23,12 @@ from sampler.recipes.task_section import AttentionSection, TaskSection
 from sampler.storage.run_directory import open_npz, read_array
 from sampler.tasks import splits
 from sampler.tasks.chosen_heads import with_chosen_heads
-from sampler.tasks.hdf5 import HDF5_SUFFIXES, datasets_of, names_in, opened_hdf5
-from sampler.tasks.meaning import refuse_zero
+from sampler.tasks.hdf5 import HDF5_SUFFIXES, opened_hdf5
 from sampler.tasks.paths import name_paths
 from sampler.tasks.splits import (
     AttendedSplit,
     Split,
     StreamedSplit,
-    arrays_of_network,
     block_size,
     check_split,
 )
@@ -75,7 +71,7 @@ NPZ_REMEDY = (
     "name an .npz or .h5 file; what it holds is said by help(sampler.arrays_task), and by "
     '"Bring your own arrays" in the documentation'
 )
-# Arrays by name: of NumPy or of HDF5, or `NpzMember`.
+# Arrays by name, of NumPy or of HDF5.
 Arrays = Mapping[str, Any]
 
 
@@ -116,12 +112,13 @@ def read_arrays(path: str | Path, layers: int = 0) -> Task:
     Raises InputError, naming the array, for a file or an array that cannot be used.
     """
     path = Path(path)
+    file = ArrayFile(path) if path.suffix in HDF5_SUFFIXES else None
     with opened(path, layers > 0) as arrays:
-        return task_of_arrays(arrays, ArrayFile(path), layers)
+        return task_of_arrays(arrays, file, layers)
 
 
 def task_of_arrays(arrays: Arrays, file: "ArrayFile | None" = None, layers: int = 0) -> Task:
-    """Make a task from arrays under the names that they have in a file, which may be large.
+    """Make a task from arrays under the names that they have in a `file`, which may be large.
 
     Without attention matrices there is one uniform head in each of so many `layers`. Raises
     InputError, naming the array, for one that cannot be used.
@@ -183,8 +180,9 @@ def read_part(arrays: Arrays, key: str, part: slice = slice(None)) -> Shaped[np.
     """Read one array, or some of its examples; InputError if that fails."""
     try:
         return arrays[key][part]
-    except UNREADABLE as problem:
-        raise unreadable(key, problem) from None
+    except (OSError, ValueError, KeyError) as problem:
+        remedy = f"{problem}; {NUMBERS_REMEDY}"
+        raise InputError(key, Verbatim("(unreadable)"), remedy) from None
 
 
 def as_numbers(
@@ -286,94 +284,24 @@ def check_header(key: str, array: Any) -> None:
         raise InputError(key, tuple(array.shape), remedy)
 
 
-HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-# Of examples before the first that is wanted, read at a time.
-SKIPPED_BYTES = 2**20
-
-
-@dataclass
-class NpzMember:
-    """One array of an .npz file, which may be compressed and is read from its beginning on.
-
-    Nothing is skipped by `seek`: in some releases of Python (3.12 before 3.12.9, 3.13 before
-    3.13.2) what is read after it from a stored member comes from another place.
-    """
-
-    archive: zipfile.ZipFile
-    key: str
-    stream: IO[bytes] = field(init=False)
-    shape: tuple[int, ...] = field(init=False)
-    dtype: np.dtype = field(init=False)
-    position: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.begin()
-
-    def begin(self) -> None:
-        """Go to the first example."""
-        self.stream, self.position = self.archive.open(f"{self.key}.npy"), 0
-        self.shape, by_columns, self.dtype = HEADERS[npy.read_magic(self.stream)](self.stream)
-        if by_columns and len(self.shape) > 1:
-            raise ValueError("its numbers are in Fortran order, which cannot be read in blocks")
-        if self.dtype.hasobject:
-            raise ValueError("it holds Python objects")
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, part: slice) -> np.ndarray:
-        first, last, _ = part.indices(self.shape[0])
-        each = self.dtype.itemsize * math.prod(self.shape[1:])
-        if first < self.position:
-            self.begin()
-        left = (first - self.position) * each
-        while left and (skipped := len(self.stream.read(min(left, SKIPPED_BYTES)))):
-            left -= skipped
-        wanted = max(0, last - first)
-        content = self.stream.read(wanted * each)
-        self.position = first + wanted
-        if len(content) < wanted * each:
-            raise EOFError("it ends early")
-        return np.frombuffer(content, self.dtype).reshape(wanted, *self.shape[1:])
-
-
-# What reading a damaged file may raise.
-UNREADABLE = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zipfile.zlib.error)
-
-
-def unreadable(key: str, problem: Exception) -> InputError:
-    """Make the error for an array that the file does not give."""
-    return InputError(key, Verbatim("(unreadable)"), f"{problem}; {NUMBERS_REMEDY}")
-
-
 @contextmanager
 def opened(path: Path, heads_are_chosen: bool = False) -> Iterator[Arrays]:
-    """Open a file that the recipe names: its arrays, in memory where they are small.
+    """Open a file that the recipe names: its arrays, those of an .npz file in memory.
 
     Where heads are chosen it need have no attention matrices. Raises InputError if it is no such
     file, or not whole.
     """
     if path.suffix in HDF5_SUFFIXES:
         with opened_hdf5(path) as file:
-            check_keys(names_in(file), heads_are_chosen)
-            yield datasets_of(file)
+            check_keys(list(file), heads_are_chosen)
+            yield {name: file[name] for name in file}
         return
     with open_npz(path, "task.path", NPZ_REMEDY) as stored:
         check_keys(stored.files, heads_are_chosen)
-        unpacked = sum(member.file_size for member in stored.zip.infolist())
-        if unpacked <= splits.HELD_BYTES // 2:  # in double precision, at most all of it
-            yield {
-                key: read_array(stored, key, REMEDIES.get(key.split("_")[0], NUMBERS_REMEDY))
-                for key in stored.files
-            }
-            return
-        members = {}
-        for key in stored.files:
-            try:
-                members[key] = NpzMember(stored.zip, key)
-            except UNREADABLE as problem:
-                raise unreadable(key, problem) from None
-        yield members
+        yield {
+            key: read_array(stored, key, REMEDIES.get(key.split("_")[0], NUMBERS_REMEDY))
+            for key in stored.files
+        }
 
 
 @dataclass(frozen=True)
@@ -423,12 +351,9 @@ class FileSource:
 
     def blocks(self, first: int) -> Iterator[Split | AttendedSplit]:
         """Read the examples from this one on, block by block."""
-        size, nonzero = block_size(self.numbers, most=None), {}
+        size = block_size(self.numbers, most=None)
         with opened(self.file.path) as arrays:
             for start in range(first, len(arrays[examples_key(arrays, self.name)]), size):
                 block = read_split(arrays, self.name, slice(start, start + size))
                 check_split(block, self.name, start)
-                for key, array in arrays_of_network(block, self.name).items():
-                    nonzero[key] = nonzero.get(key, first > 0) or bool(array.any())
                 yield block
-        refuse_zero(nonzero)

@@ -136,31 +136,25 @@ class HiddenMarkovChain:
     def blocks(self, first: int, block: int | None = None) -> Iterator[Split]:
         """The sequences from this one on, so many at a time, or as many as are best made together.
 
-        All first states are drawn before all further states, and these before all features: each
-        has a generator that stands where its numbers begin.
+        All first states are drawn before all further states, and these before all features.
         """
-        settings, tokens = self.settings, self.settings.tokens
+        settings, tokens, labels = self.settings, self.settings.tokens, self.labels
         if block is None:
             positions = self.positions
             block = block_size(positions * (self.channels + positions * sum(self.heads)))
-        states, steps, noise = (stream(settings.seed, self.key) for _ in range(3))
-        states.bit_generator.advance(first)
-        steps.bit_generator.advance(self.examples + first * (tokens - 1))
-        noise.bit_generator.advance(self.examples * tokens)
-        shape = tokens, settings.features
-        for start in range(0, first, block):  # how many bits a normal number takes is not known
-            noise.standard_normal((min(block, first - start), *shape))
-        labels = self.labels
+        generator = stream(settings.seed, self.key)
+        stay = np.where(labels[:, 0] > 0, settings.stay_positive, settings.stay_negative)
+        states = draw_states(stay, tokens, generator)
+        for start in range(0, first, block):
+            generator.standard_normal((min(block, first - start), tokens, settings.features))
         for start in range(first, self.examples, block):
-            of_block = labels[start : start + block]
-            stay = np.where(of_block[:, 0] > 0, settings.stay_positive, settings.stay_negative)
-            drawn = draw_states(stay, tokens, states, steps)
-            inputs = with_positions(draw_features(drawn, settings, noise))
+            part = slice(start, start + block)
+            inputs = with_positions(draw_features(states[part], settings, generator))
             matrices = tuple(
                 bilinear_attention(inputs, *of_layer, those)
                 for of_layer, those in zip(self.weights, self.variants, strict=True)
             )
-            yield Split(inputs, of_block, matrices)
+            yield Split(inputs, labels[part], matrices)
 
 
 def state_difference(features: int) -> np.ndarray:
@@ -223,15 +217,10 @@ def random_weights(features: int, positions: int, generator: np.random.Generator
     return generator.standard_normal((scale.size, scale.size)) * np.outer(scale, scale)
 
 
-def draw_states(
-    stay: np.ndarray, tokens: int, states: np.random.Generator, steps: np.random.Generator
-) -> np.ndarray:
-    """Hidden states ±1, [example, token]; `stay` [example] is the probability to keep a state.
-
-    First states and steps are drawn from a generator each, which may be the same one.
-    """
-    first = np.where(states.random(stay.size) < 0.5, 1.0, -1.0)
-    stays = steps.random((stay.size, tokens - 1)) < stay[:, None]
+def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -> np.ndarray:
+    """Hidden states ±1, [example, token]; `stay` [example] is the probability to keep a state."""
+    first = np.where(generator.random(stay.size) < 0.5, 1.0, -1.0)
+    stays = generator.random((stay.size, tokens - 1)) < stay[:, None]
     flips = np.where(stays, 1.0, -1.0)
     return np.cumprod(np.concatenate([first[:, None], flips], axis=1), axis=1)
 

@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 
 from sampler.attention.padding import read_weights, refuse_attended_padding, within
 from sampler.errors import InputError, Verbatim
-from sampler.tasks.meaning import LARGEST, refuse_huge, refuse_other_classes, refuse_zero
 
 # Splits of up to so many bytes are held. A block has at most so many, and that many examples.
 HELD_BYTES, BLOCK_BYTES, BLOCK = 2**28, 2**26, 256
@@ -311,20 +310,6 @@ def check_split(split: AnySplit, name: str, first: int = 0) -> None:
             check_padding(split, name, first)
 
 
-def check_not_zero(split: Split | AttendedSplit, name: str) -> None:
-    """Raise InputError for inputs, or attention of a layer, that are zero in all examples."""
-    refuse_zero({key: bool(one.any()) for key, one in arrays_of_network(split, name).items()})
-
-
-def arrays_of_network(split: Split | AttendedSplit, name: str) -> dict[str, np.ndarray]:
-    """Return inputs and attention matrices, or attended inputs, under their names."""
-    if isinstance(split, AttendedSplit):
-        return {f"attended_{name}": split.attended}
-    layers = enumerate(split.attention, start=1)
-    attention = {f"attention_{name}_{layer}": matrices for layer, matrices in layers}
-    return {f"inputs_{name}": split.inputs, **attention}
-
-
 def check_labels(split: AnySplit, name: str, examples_of: str) -> None:
     """Raise InputError unless there is a label for every example of the array named last."""
     if split.labels is not None:
@@ -386,7 +371,6 @@ def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:
     if other.labels is not None:
         outputs, shape = train.labels.shape[1], other.labels.shape
         same("labels_{}", shape, shape[1] == outputs, f"use {outputs} outputs")
-        refuse_other_classes(train.labels, other.labels, name)
     if not has_tokens:
         same("heads", list(other.heads), other.heads == train.heads, f"use {list(train.heads)}")
         return
@@ -409,16 +393,11 @@ def check_array(field: str, array: np.ndarray, axes: tuple[str, ...], first: int
     if array.ndim != len(axes) or array.size == 0:
         remedy = f"the shape must be {expected}, with no axis of length 0"
         raise InputError(field, array.shape, remedy)
-    # No array of booleans where all is well; of arrays with NaN both are NaN.
-    with np.errstate(invalid="ignore"):
-        if max(array.max(), -array.min()) <= LARGEST:
-            return
     finite = np.isfinite(array)
     if not finite.all():
         place = tuple(int(index) for index in np.argwhere(~finite)[0])
         remedy = f"every entry must be finite ({(~finite).sum()} of {array.size} are not)"
         raise InputError(f"{field}{[first + place[0], *place[1:]]}", float(array[place]), remedy)
-    refuse_huge(field, array, first)
 
 
 def attended_by_numpy(

@@ -33,7 +33,6 @@ from sampler.tasks.splits import (
     Split,
     StreamedSplit,
     check_agreement,
-    check_not_zero,
     check_split,
     made_in_parts,
 )
@@ -104,9 +103,6 @@ class Task:
 
     def __post_init__(self) -> None:
         check_split(self.train, "train")
-        for name, split in self.named_splits.items():
-            if not isinstance(split, StreamedSplit):  # its source says so, having made it
-                check_not_zero(split, name)
         if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.heads):
             remedy = f"say it for each of the {len(self.train.heads)} layers of attention"
             raise InputError("hypernetworks", self.hypernetworks, remedy)

@@ -4,12 +4,11 @@ import h5py
 import numpy as np
 import pytest
 
-from sampler.cli import main
-from sampler.errors import ExitCode, InputError
+from sampler.errors import InputError
 from sampler.recipes.recipe import load_recipe
+from sampler.tasks import splits
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import build_task
-from tests import ROOT
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 SIZES = {"train": 5, "test": 4}
@@ -85,123 +84,85 @@ def test_no_validation_split_is_none(path):
     assert read_arrays(path).validation is None
 
 
-def test_a_file_that_is_not_there_yet(capsys):
-    recipe = ROOT / "runs" / "bring_your_own.toml"
-    code = main(["check", str(recipe), "--set", "task.path=nowhere.npz"])
-    assert code == ExitCode.BAD_INPUT
-    error = capsys.readouterr().err
-    assert "task.path = " in error
-    assert "No such file or directory; name an .npz or .h5 file; what it holds is said by" in error
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        (remove("inputs_train"), r"^inputs_train = .*absent"),
-        (remove("labels_train"), r"^labels_train = .*absent"),
-        (remove("inputs_test"), r"^inputs_test = .*absent"),
-        (remove("attention_test_2"), r"^attention_test_2 = .*absent"),
-        (remove("attention_train_1"), r"^attention_train_1 = .*absent"),
-        (lambda stored: stored.update(atention_train_3=np.ones(2)), r"^atention_train_3 = .*known"),
-        (lambda stored: stored.update(attention_train_4=np.ones(2)), r"^attention_train_3 = "),
-        (replace("inputs_train", lambda a: a.astype(int)), r"^inputs_train = 'int64': .*float32"),
-        (replace("inputs_train", lambda a: a.astype(object)), r"^inputs_train = .*float32"),
-        (replace("inputs_test", lambda a: a.astype(complex)), r"^inputs_test = 'complex128'"),
-        (replace("labels_train", lambda a: a[:3]), r"^labels_train = \(3, 1\): .* 5 examples"),
-        (replace("labels_test", lambda a: a[:, None, None]), r"^labels_test = \(4, 1, 1\)"),
+        (remove("inputs_train"), "inputs_train"),
+        (remove("labels_train"), "labels_train"),
+        (remove("inputs_test"), "inputs_test"),
+        (remove("attention_test_2"), "attention_test_2"),
+        (remove("attention_train_1"), "attention_train_1"),
+        (lambda stored: stored.update(atention_train_3=np.ones(2)), "atention_train_3"),
+        (lambda stored: stored.update(attention_train_4=np.ones(2)), "attention_train_3"),
+        (replace("inputs_train", lambda a: a.astype(int)), "inputs_train"),
+        (replace("inputs_train", lambda a: a.astype(object)), "inputs_train"),
+        (replace("inputs_test", lambda a: a.astype(complex)), "inputs_test"),
+        (replace("labels_train", lambda a: a[:3]), "labels_train"),
+        (replace("labels_test", lambda a: a[:, None, None]), "labels_test"),
         (
             replace("labels_test", lambda a: np.stack([a, a], 1)),
-            r"^labels_test = \(4, 2\): .*1 out",
+            "labels_test",
         ),
-        (replace("inputs_train", lambda a: a[..., 0]), r"^inputs_train = \(5, 6\): "),
-        (replace("inputs_test", lambda a: a[..., :5]), r"^inputs_test = \(4, 6, 5\): use 7"),
-        (replace("inputs_test", lambda a: a[:0]), r"^inputs_test = \(0, 6, 7\)"),
-        (replace("attention_train_1", lambda a: a[:, :, :3]), r"^attention_train_1 = \(5, 2, 3, 6"),
-        (replace("attention_train_1", lambda a: a[0]), r"^attention_train_1 = \(2, 6, 6\)"),
-        (replace("attention_train_2", lambda a: a[:, :0]), r"^attention_train_2 = \(5, 0, 6, 6\)"),
-        (replace("attention_test_2", lambda a: a[:, :2]), r"^attention_test_2 = .* use 3 heads"),
-        (replace("inputs_train", spoil(np.nan, (1, 2, 3))), r"^inputs_train\[1, 2, 3\] = nan"),
-        (replace("labels_test", spoil(np.inf, 3)), r"^labels_test\[3, 0\] = inf"),
+        (replace("inputs_train", lambda a: a[..., 0]), "inputs_train"),
+        (replace("inputs_test", lambda a: a[..., :5]), "inputs_test"),
+        (replace("inputs_test", lambda a: a[:0]), "inputs_test"),
+        (replace("attention_train_1", lambda a: a[:, :, :3]), "attention_train_1"),
+        (replace("attention_train_1", lambda a: a[0]), "attention_train_1"),
+        (replace("attention_train_2", lambda a: a[:, :0]), "attention_train_2"),
+        (replace("attention_test_2", lambda a: a[:, :2]), "attention_test_2"),
+        (replace("inputs_train", spoil(np.nan, (1, 2, 3))), "inputs_train"),
+        (replace("labels_test", spoil(np.inf, 3)), "labels_test"),
         (
             replace("attention_test_1", spoil(-np.inf, (0, 1, 2, 3))),
-            r"^attention_test_1\[0, 1, 2, 3",
+            "attention_test_1",
         ),
     ],
 )
-def test_an_array_that_cannot_be_used_is_named(path, change, message):
+def test_an_array_that_cannot_be_used_is_named(path, change, field):
     stored = arrays()
     change(stored)
     np.savez(path, **stored)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError) as caught:
         read_arrays(path)
-    assert "\n" not in str(caught.value)
+    assert caught.value.field.partition("[")[0] == field
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        (remove("labels_validation"), r"^labels_validation = \(absent\): .*required"),
-        (remove("inputs_validation"), r"^inputs_validation = \(absent\): .*required"),
-        (remove("attention_validation_2"), r"^attention_validation_2 = \(absent\)"),
+        (remove("labels_validation"), "labels_validation"),
+        (remove("inputs_validation"), "inputs_validation"),
+        (remove("attention_validation_2"), "attention_validation_2"),
         (
             replace("labels_validation", lambda a: a[:2]),
-            r"^labels_validation = \(2, 1\): .* 3 examples of inputs_validation",
+            "labels_validation",
         ),
-        (replace("inputs_validation", lambda a: a[..., :5]), r"^inputs_validation = .* use 7"),
+        (replace("inputs_validation", lambda a: a[..., :5]), "inputs_validation"),
         (
             replace("attention_validation_1", lambda a: a[:, :1]),
-            r"^attention_validation_1 = .* use 2 heads",
+            "attention_validation_1",
         ),
         (
             replace("labels_validation", lambda a: np.stack([a, a], 1)),
-            r"^labels_validation = \(3, 2\): use 1 outputs",
+            "labels_validation",
         ),
     ],
 )
-def test_a_validation_split_is_whole_or_refused(path, change, message):
+def test_a_validation_split_is_whole_or_refused(path, change, field):
     stored = with_validation()
     change(stored)
     np.savez(path, **stored)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as caught:
         read_arrays(path)
-
-
-def test_large_finite_entries_are_no_reason_to_refuse(path):
-    stored = arrays()
-    stored["inputs_train"][0] = 1e150
-    np.savez(path, **stored)
-    assert read_arrays(path).train.inputs.max() == 1e150
+    assert caught.value.field.partition("[")[0] == field
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04 truncated", None])
 def test_a_file_that_is_no_npz(path, content):
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=r"^task\.path = "):
+    with pytest.raises(InputError, match=r"task\.path"):
         read_arrays(path)
-
-
-def test_a_truncated_npz(path):
-    np.savez_compressed(path, **arrays())
-    path.write_bytes(path.read_bytes()[:-200])
-    with pytest.raises(InputError, match=r"^task\.path = "):
-        read_arrays(path)
-
-
-def test_a_damaged_array_is_named(path):
-    np.savez_compressed(path, **arrays())
-    content = bytearray(path.read_bytes())
-    start = content.index(b"inputs_train.npy") + 100
-    content[start : start + 40] = bytes(40)
-    path.write_bytes(content)
-    with pytest.raises(InputError, match=r"^inputs_train = \(unreadable\)"):
-        read_arrays(path)
-
-
-def test_a_single_array_is_no_npz(tmp_path):
-    np.save(tmp_path / "one.npy", np.ones(3))
-    with pytest.raises(InputError, match="not one array"):
-        read_arrays(tmp_path / "one.npy")
 
 
 def with_lengths():
@@ -241,22 +202,50 @@ def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        ({"lengths_test": np.array([6, 2, 4])}, r"lengths_test = \(int64 \(3,\)\): .* 4 examples"),
-        ({"lengths_test": np.array([6, 2, 4, 1.5])}, "lengths_test = 'float64': store integers"),
-        ({"lengths_test": np.array([6, 2, 0, 1])}, r"lengths_test\[2\] = 0: .* from 1 to 6"),
-        ({"lengths_train": np.full(5, 3)}, r"attention_train_1\[0\] = .* gives to padding"),
+        ({"lengths_test": np.array([6, 2, 4])}, "lengths_test"),
+        ({"lengths_test": np.array([6, 2, 4, 1.5])}, "lengths_test"),
+        ({"lengths_test": np.array([6, 2, 0, 1])}, "lengths_test"),
+        ({"lengths_train": np.full(5, 3)}, "attention_train_1"),
         (
             {"attention_test_2": np.ones((4, 3, 6, 6))},
-            r"attention_test_2\[1\] = 1.0: .* to padding",
+            "attention_test_2",
         ),
-        ({"head_names_1": np.array(["a", "b"])}, r"head_names_2 = \(absent\)"),
-        (NAMES | {"head_names_1": np.array(["a", "a"])}, "head_names_1 = .*2 different names"),
-        (NAMES | {"head_names_3": np.array(["a"])}, "head_names_3 = .*there are 2 layers"),
+        ({"head_names_1": np.array(["a", "b"])}, "head_names_2"),
+        (NAMES | {"head_names_1": np.array(["a", "a"])}, "head_names_1"),
+        (NAMES | {"head_names_3": np.array(["a"])}, "head_names_3"),
     ],
 )
-def test_lengths_and_names_that_do_not_fit_are_named(change, message, path):
+def test_lengths_and_names_that_do_not_fit_are_named(change, field, path):
     np.savez(path, **(with_lengths() | change))
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as caught:
         read_arrays(path)
+    assert caught.value.field.partition("[")[0] == field
+
+
+def write(path, stored):
+    if path.suffix == ".npz":
+        np.savez(path, **stored)
+    else:
+        with h5py.File(path, "w") as file:
+            for key, array in stored.items():
+                file[key] = array
+    return path
+
+
+@pytest.mark.parametrize("held", [2**28, 0], ids=["held", "streamed"])
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_numbers_of_either_byte_order_are_read(tmp_path, monkeypatch, suffix, dtype, held):
+    monkeypatch.setattr(splits, "HELD_BYTES", held)
+    lengths = {"lengths_train": np.full(5, 6, "i4"), "lengths_test": np.full(4, 6, "i4")}
+    stored = arrays(np.dtype(dtype)) | lengths
+    turned = {key: array.astype(array.dtype.newbyteorder()) for key, array in stored.items()}
+    found = read_arrays(write(tmp_path / f"turned{suffix}", turned))
+    expected = read_arrays(write(tmp_path / f"native{suffix}", stored))
+    for split, native in zip(found.splits, expected.splits, strict=True):
+        for block, its in zip(split.blocks(), native.blocks(), strict=True):
+            assert all(array.dtype.isnative for array in block.arrays)
+            for one, other in zip(block.arrays, its.arrays, strict=True):
+                assert np.array_equal(one, other)

@@ -9,13 +9,11 @@ import xarray as xr
 import sampler
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.check import check_recipe
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe, make_recipe
 from sampler.tasks.arrays import read_arrays, task_of_arrays
 from sampler.tasks.make import build_task
-from sampler.tasks.task import Task, name_paths
-from tests.commands import assert_same_bits, printed_without_jax
+from tests.commands import assert_same_bits
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 HEADS = (2, 3)
@@ -147,141 +145,52 @@ def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
         np.testing.assert_array_equal(split.attended, arrays[f"attended_{name}"][:, [5, 3]])
 
 
-def test_check_says_what_is_left_out(tmp_path):
-    settings = 'network = {widths = 3}\nsweep = {"network.widths" = [3, 4]}\n'
-    recipe = load_recipe(write_arrays(tmp_path, attended(with_tokens()), settings))
-    text = " ".join(check_recipe(recipe).split())
-    assert "none: attended inputs are given (no distances between heads)" in text
-    assert "6: 0·0, 0·1, 0·2, 1·0, 1·1, 1·2" in text
-    assert "network.widths=4" in text
-
-
-def test_reading_leaves_jax_alone(tmp_path):
-    path = tmp_path / "mine.npz"
-    np.savez(path, **attended(with_tokens()))
-    program = f"import sampler; print(sampler.make_task('arrays', path={str(path)!r}))"
-    printed = printed_without_jax(program)
-    assert "6 training, 5 test, 4 validation examples, 5 channels" in printed
-
-
 @pytest.mark.parametrize(
-    ("network", "message"),
+    ("network", "field"),
     [
-        ('readout = "mean"', r"^network\.readout = 'mean': attended inputs were read out already"),
-        ('values = "relu"', r"^network\.values = 'relu': needs tokens, .*use \"linear\""),
-        ('norm = "after"', r"^network\.norm = 'after': needs tokens, .*use \"none\""),
-        ("residual = true", r"^network\.residual = True: needs tokens, .*use false"),
-        ("mlp = {width = 2}", r"^network\.mlp = {'width': 2, .*: needs tokens, .*remove it"),
-        ("hypernetwork = true", r"^network\.hypernetwork = True: .*come with their paths; use fal"),
-        ("hypernetwork = [false, true]", r"^network\.hypernetwork = \(False, True\): "),
-        ("heads = [[0], [3]]", r"^network\.heads = \[\[0\], \[3\]\]: layer 2 has no head 3"),
-        ("heads = [[0]]", r"^network\.heads = \[\[0\]\]: list the heads of all 2 layers"),
-        ("widths = [3, 3]", r"^network\.widths = \[3, 3\]: .* for 2 layers of values"),
+        ('readout = "mean"', "readout"),
+        ('values = "relu"', "values"),
+        ('norm = "after"', "norm"),
+        ("residual = true", "residual"),
+        ("mlp = {width = 2}", "mlp"),
+        ("hypernetwork = true", "hypernetwork"),
+        ("heads = [[0], [3]]", "heads"),
+        ("heads = [[0]]", "heads"),
     ],
 )
-def test_a_network_that_needs_tokens_is_refused(network, message, tmp_path):
-    widths = "" if network.startswith("widths") else "widths = 3\n"
-    settings = f'[sampler]\nspace = "weights"\n[network]\n{widths}{network}\n'
+def test_a_network_that_needs_tokens_is_refused(network, field, tmp_path):
+    settings = f'[sampler]\nspace = "weights"\n[network]\nwidths = 3\n{network}\n'
     recipe = write_arrays(tmp_path, attended(with_tokens()), settings)
-    with pytest.raises(InputError, match=message) as caught:
+    with pytest.raises(InputError) as caught:
         build_task(load_recipe(recipe))
-    assert "\n" not in str(caught.value)
-
-
-def test_a_point_of_a_sweep_is_refused_like_any_recipe(tmp_path):
-    settings = 'network = {widths = 3}\nsweep = {"network.readout" = ["last", "first"]}\n'
-    recipe = write_arrays(tmp_path, attended(with_tokens()), settings)
-    with pytest.raises(InputError, match=r"^network\.readout = 'first': "):
-        check_recipe(load_recipe(recipe))
+    assert caught.value.field == f"network.{field}"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        (remove("attended_train"), r"^attended_train = \(absent\): .*required"),
-        (remove("labels_train"), r"^labels_train = \(absent\): .*required"),
-        (remove("heads"), r"^heads = \(absent\): .*required"),
-        (remove("attended_test"), r"^attended_test = \(absent\): .*required"),
-        (remove("attended_validation"), r"^attended_validation = \(absent\): .*required"),
-        (remove("labels_validation"), r"^labels_validation = \(absent\): .*required"),
-        (
-            lambda arrays: arrays.update(inputs_train=np.ones((6, 4, 5))),
-            r"^attended_train = \(beside inputs_train\): .*not both",
-        ),
-        (
-            lambda arrays: arrays.update(attention_train_1=np.ones((6, 2, 4, 4))),
-            r"^attended_train = \(beside attention_train_1\): .*not both",
-        ),
-        (
-            lambda arrays: arrays.update(attended_tset=np.ones(3)),
-            r"^attended_tset = \(unknown array\): .*known: attended_train, ",
-        ),
-        (replace("heads", lambda a: a.astype(float)), r"^heads = 'float64': store integers"),
-        (replace("heads", lambda a: a.astype(object)), r"^heads = .*store integers"),
-        (replace("heads", lambda a: a[:, None]), r"^heads = \[\[2\], \[3\]\]: store integers"),
-        (replace("heads", lambda a: a[:0]), r"^heads = \[\]: give at least one head"),
-        (replace("heads", lambda a: a * 0), r"^heads = \[0, 0\]: give at least one head"),
-        (replace("heads", lambda a: -a), r"^heads = \[-2, -3\]: give at least one head"),
-        (
-            replace("heads", lambda a: a[:1]),
-            r"^attended_train = \(6, 6, 5\): the shape must be \[example, 2, channel\]: .*heads",
-        ),
-        (
-            replace("heads", lambda a: a * 10**9),
-            r"^attended_train = \(6, 6, 5\): .* heads = \[2000000000, 3000000000\]",
-        ),
-        (replace("attended_test", lambda a: a[:, :4]), r"^attended_test = \(5, 4, 5\): .*, 6, "),
-        (replace("attended_validation", lambda a: a[:, 1:]), r"^attended_validation = \(4, 5, 5"),
-        (
-            replace("attended_test", lambda a: a[..., :3]),
-            r"^attended_test = \(5, 6, 3\): use 5 channels, as in attended_train",
-        ),
-        (
-            replace("attended_validation", lambda a: a[..., :3]),
-            r"^attended_validation = \(4, 6, 3\): use 5 channels, as in attended_train",
-        ),
-        (replace("attended_train", lambda a: a[:, 0]), r"^attended_train = \(6, 5\): the shape"),
-        (replace("attended_test", lambda a: a[:0]), r"^attended_test = \(0, 6, 5\): the shape"),
-        (
-            replace("labels_train", lambda a: a[:3]),
-            r"^labels_train = \(3, 1\): give one label .* 6 examples of attended_train",
-        ),
-        (
-            replace("labels_test", lambda a: np.stack([a, a], 1)),
-            r"^labels_test = \(5, 2\): use 1 outputs, as in labels_train",
-        ),
-        (replace("attended_train", lambda a: a.astype(int)), r"^attended_train = 'int64': store"),
-        (
-            replace("attended_train", spoil(np.nan, (1, 2, 3))),
-            r"^attended_train\[1, 2, 3\] = nan: every entry must be finite",
-        ),
-        (replace("attended_test", spoil(np.inf, (4, 0, 0))), r"^attended_test\[4, 0, 0\] = inf"),
-        (replace("labels_validation", spoil(np.nan, 2)), r"^labels_validation\[2, 0\] = nan"),
+        (remove("attended_train"), "attended_train"),
+        (remove("heads"), "heads"),
+        (remove("attended_validation"), "attended_validation"),
+        (lambda arrays: arrays.update(inputs_train=np.ones((6, 4, 5))), "attended_train"),
+        (lambda arrays: arrays.update(attended_tset=np.ones(3)), "attended_tset"),
+        (replace("heads", lambda a: a.astype(float)), "heads"),
+        (replace("heads", lambda a: a[:0]), "heads"),
+        (replace("heads", lambda a: -a), "heads"),
+        (replace("heads", lambda a: a[:1]), "attended_train"),
+        (replace("heads", lambda a: a * 10**9), "attended_train"),
+        (replace("attended_test", lambda a: a[:, :4]), "attended_test"),
+        (replace("attended_test", lambda a: a[..., :3]), "attended_test"),
+        (replace("attended_train", lambda a: a[:, 0]), "attended_train"),
+        (replace("labels_train", lambda a: a[:3]), "labels_train"),
+        (replace("labels_test", lambda a: np.stack([a, a], 1)), "labels_test"),
+        (replace("attended_train", lambda a: a.astype(int)), "attended_train"),
+        (replace("attended_train", spoil(np.nan, (1, 2, 3))), "attended_train"),
     ],
 )
-def test_an_array_that_cannot_be_used_is_named(change, message, tmp_path):
+def test_an_array_that_cannot_be_used_is_named(change, field):
     arrays = attended(with_tokens())
     change(arrays)
-    np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(InputError, match=message) as caught:
-        read_arrays(tmp_path / "a.npz")
-    assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError) as caught:
         sampler.make_task("arrays", **arrays)
-
-
-def test_lists_do_from_python_and_misfits_are_named():
-    arrays = attended(with_tokens())
-    assert sampler.make_task("arrays", **{**arrays, "heads": [2, 3]}).data.heads == (2, 3)
-    with pytest.raises(InputError, match=r"^heads = \[\[0\], \[0, 1\]\]: give an array"):
-        sampler.make_task("arrays", **{**arrays, "heads": [[0], [0, 1]]})
-    with pytest.raises(InputError, match=r"^path = 'a\.npz': give the path or the arrays"):
-        sampler.make_task("arrays", path="a.npz", heads=[2, 3])
-
-
-def test_splits_of_one_task_have_one_layout():
-    tokens = with_tokens()
-    one, other = task_of_arrays(tokens), task_of_arrays(attended(tokens))
-    names = (("0", "1"), ("0", "1", "2"))
-    with pytest.raises(InputError, match=r"^test = \(another layout\): must have inputs"):
-        Task(one.train, other.test, names, name_paths(names))
+    assert caught.value.field.partition("[")[0] == field

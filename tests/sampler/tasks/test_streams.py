@@ -10,7 +10,6 @@ import pytest
 from sampler.images.drawings import UNKNOWN, position_table
 from sampler.images.sources import read_drawings, split_characters
 from sampler.recipes.recipe import make_recipe
-from sampler.recipes.task_section import TASKS
 from sampler.recipes.training_recipe import PATCHES, make_training_recipe
 from sampler.tasks import task as sampled
 from sampler.tasks import trained as episodic
@@ -122,11 +121,6 @@ SOURCES = {
     ("one_shot", "all runs"): one_shot_runs,
     ("trained_series", "files"): model_of_series,
 }
-KINDS = set(TASKS)
-
-
-def test_every_task_is_here():
-    assert {kind for kind, _ in SOURCES} == KINDS
 
 
 @pytest.mark.parametrize("module", [sampled, episodic])
