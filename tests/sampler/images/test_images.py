@@ -11,7 +11,6 @@ from sampler.images.drawings import (
     episode_inputs,
     normalised_patches,
     position_table,
-    resize,
     resizing_matrix,
     sort_drawings,
     with_rotations,
@@ -23,7 +22,7 @@ from sampler.images.sources import (
 )
 from sampler.recipes.training_recipe import TOKENS, ImageSection
 from tests.assertions import assert_equal_to_rounding
-from tests.pictures import random_drawings, write_labelled
+from tests.pictures import random_drawings
 
 
 def section(**settings) -> ImageSection:
@@ -47,15 +46,6 @@ def test_resizing_is_the_triangular_filter_written_out():
     assert_equal_to_rounding(resizing_matrix(105, 32)[2], expected, operations=4 * 105)
 
 
-def test_digits_are_ten_characters_without_file_or_network():
-    pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
-    drawings = read_drawings(section())
-    assert drawings.names == tuple("0123456789")
-    assert drawings.images.shape == (1797, 32, 32)
-    assert drawings.counts.sum() == 1797
-    assert (drawings.images.min(), drawings.images.max()) == (0.0, 1.0)
-
-
 @pytest.mark.parametrize("scale", [np.uint8(255), np.float32(1.0), np.float64(1.0), np.bool_(True)])
 def test_labelled_images_in_any_number_format(tmp_path, rng, scale):
     expected = random_drawings(rng, characters=3, drawings=2)
@@ -76,34 +66,28 @@ GOOD = np.zeros((4, 5, 5))
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "field"),
     [
-        ({"images": GOOD}, r"^labels = \(absent\)"),
-        ({"labels": [1, 2]}, r"^images = \(absent\)"),
-        ({"images": GOOD, "labels": [1, 2]}, r"^labels = .*each of the 4 images"),
-        ({"images": GOOD, "labels": [1.0, 2, 3, 4]}, r"^labels = .*whole number"),
-        ({"images": GOOD[0], "labels": [1, 2, 3, 4, 5]}, r"^images = \(5, 5\): .*drawing, row"),
-        ({"images": GOOD - 1, "labels": [1, 1, 2, 2]}, r"^images\[0, 0, 0\] = -1.0: .*0\.0 … 1\.0"),
-        ({"images": GOOD + np.nan, "labels": [1, 1, 2, 2]}, r"^images\[0, 0, 0\] = nan"),
-        ({"images": np.full((2, 2, 2), 300), "labels": [1, 1]}, r"= 300: .*0 … 255"),
-        ({"images": GOOD.astype(complex), "labels": [1, 1, 2, 2]}, r"^images = 'complex128'"),
-        ({"images": GOOD.astype(object), "labels": [1, 1, 2, 2]}, r"^images = \(unreadable\)"),
+        ({"images": GOOD}, "labels"),
+        ({"labels": [1, 2]}, "images"),
+        ({"images": GOOD, "labels": [1, 2]}, "labels"),
+        ({"images": GOOD, "labels": [1.0, 2, 3, 4]}, "labels"),
+        ({"images": GOOD[0], "labels": [1, 2, 3, 4, 5]}, "images"),
+        ({"images": GOOD - 1, "labels": [1, 1, 2, 2]}, "images"),
+        ({"images": GOOD + np.nan, "labels": [1, 1, 2, 2]}, "images"),
+        ({"images": np.full((2, 2, 2), 300), "labels": [1, 1]}, "images"),
+        ({"images": GOOD.astype(complex), "labels": [1, 1, 2, 2]}, "images"),
+        ({"images": GOOD[:3], "labels": [1, 1, 2]}, "task.images"),
+        (None, "task.images"),
     ],
 )
-def test_an_array_that_cannot_be_used_is_named(tmp_path, arrays, message):
+def test_images_that_cannot_be_used_are_refused(tmp_path, arrays, field):
     path = tmp_path / "images.npz"
-    np.savez(path, **arrays)
-    with pytest.raises(InputError, match=message):
-        read_drawings(section(images=str(path)))
-
-
-@pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04 truncated", None])
-def test_a_file_that_is_no_npz(tmp_path, content):
-    path = tmp_path / "images.npz"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(InputError, match=r"^task\.images = "):
-        read_drawings(section(images=str(path)))
+    if arrays is not None:
+        np.savez(path, **arrays)
+    with pytest.raises(InputError) as caught:
+        split_characters(read_drawings(section(images=str(path))), section())
+    assert caught.value.field.partition("[")[0] == field
 
 
 def write_idx(path, values, axes=None):
@@ -127,20 +111,11 @@ def test_files_in_the_format_of_mnist(tmp_path, rng, ending):
     assert received.counts.tolist() == [2, 2, 2]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("no images", r"is not there; .*dataset-fashion-mnist"),
-        ("no labels", r"labels-idx1.*is not there"),
-        ("other labels", r"these are labels of 3 images, not of 2"),
-        ("axes", r"is no IDX file of bytes with 3 axes"),
-        ("short", r"fetch it again"),
-        ("no gzip", r"fetch it again"),
-        ("fewer values", r"holds 12 values of 18; fetch it again"),
-        ("name", r"the name must contain images-idx3-ubyte"),
-    ],
-)
-def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change, message):
+CHANGES = ("no images", "no labels", "other labels", "axes", "short", "no gzip", "fewer", "name")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change):
     path = tmp_path / "x-images-idx3-ubyte.gz"
     labels = tmp_path / "x-labels-idx1-ubyte.gz"
     write_idx(path, np.zeros((2, 3, 3)), axes=2 if change == "axes" else None)
@@ -149,7 +124,7 @@ def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change, message):
         path.write_bytes(path.read_bytes()[:-12])
     elif change == "no gzip":
         path.write_bytes(b"not compressed")
-    elif change == "fewer values":
+    elif change == "fewer":
         path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-6]))
     elif change == "name":
         path = path.rename(tmp_path / "x-ubyte.gz")
@@ -157,8 +132,9 @@ def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change, message):
         path.unlink()
     elif change == "no labels":
         labels.unlink()
-    with pytest.raises(InputError, match=rf"^task\.images = .*{message}"):
+    with pytest.raises(InputError) as caught:
         read_drawings(section(images=str(path)))
+    assert caught.value.field == "task.images"
 
 
 def made(characters=20) -> Drawings:
@@ -215,36 +191,28 @@ def test_lists_name_characters_or_alphabets():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "field"),
     [
         (
             {"characters_test": ("letters/03",), "characters_train": ("letters",)},
-            r"^task\.characters_test = \['letters/03'\]: .*task\.characters_train too",
+            "characters_test",
         ),
-        (
-            {"characters_test": ("letters/01",)},
-            r"^task\.characters_test = \['letters/01'\]: .*at least 2",
-        ),
-        ({"characters_validation": ("Greek",)}, r"^task\.characters_validation = 'Greek': is not"),
-        ({"fraction_test": 0.9}, r"^task\.characters_train = \[\]: .*at least 2 of the 6"),
-        ({"fraction_test": 0.5}, r"^task\.characters_train = \['letters/0.'\]: .*at least 2"),
+        ({"characters_test": ("letters/01",)}, "characters_test"),
+        ({"characters_validation": ("Greek",)}, "characters_validation"),
+        ({"fraction_test": 0.9}, "characters_train"),
+        ({"fraction_test": 0.5}, "characters_train"),
     ],
 )
-def test_overlapping_unknown_and_too_few_characters_are_named(settings, message):
-    with pytest.raises(InputError, match=message):
+def test_overlapping_unknown_and_too_few_characters_are_refused(settings, field):
+    with pytest.raises(InputError) as caught:
         split_characters(made(6), section(**settings))
-
-
-def test_a_character_needs_two_drawings():
-    drawings = sort_drawings(np.zeros((5, 4, 4), np.float32), ["a", "a", "b", "c", "c"])
-    with pytest.raises(InputError, match=r"^task\.images = '1 drawing of b': "):
-        split_characters(drawings, section())
+    assert caught.value.field == f"task.{field}"
 
 
 def test_shared_drawings_are_found():
     one, other = made(4), random_drawings(np.random.default_rng(2), characters=2)
     both = Drawings(np.concatenate([other.images, one.images[3:4]]), ("x",), np.array([9]))
-    with pytest.raises(InputError, match=r"^field = 'value': 1 of its drawings"):
+    with pytest.raises(InputError):
         refuse_shared_drawings(one, both, "field", "value")
 
 
@@ -287,9 +255,3 @@ def test_inputs_are_patch_plus_position_plus_label(rng):
             + positions[token]
         )
         assert_equal_to_rounding(received[example, token], expected, operations=4)
-
-
-def test_images_written_for_other_tests_can_be_read(tmp_path, rng):
-    drawings = read_drawings(section(images=str(write_labelled(tmp_path / "a.npz", rng))))
-    assert drawings.characters == 8
-    assert resize(drawings.images.astype(float), 32).dtype == np.float32

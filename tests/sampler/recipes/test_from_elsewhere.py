@@ -1,25 +1,17 @@
 """Recipes as other systems and shells give them: byte order marks, line endings, pipes."""
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
 
-import sampler
-from sampler.errors import InputError
 from sampler.recipes.recipe import load_recipe
-from sampler.recipes.training_recipe import load_any_recipe, load_training_recipe
+from sampler.recipes.training_recipe import load_training_recipe
 from tests import ROOT
 
 RUNS = ROOT / "runs"
 OF_A_RUN, OF_A_TRAINING = RUNS / "smoke.toml", RUNS / "one_shot_train.toml"
-LOADERS = {
-    "run": (load_recipe, OF_A_RUN),
-    "training": (load_training_recipe, OF_A_TRAINING),
-    "any, of a run": (load_any_recipe, OF_A_RUN),
-    "any, of a training": (load_any_recipe, OF_A_TRAINING),
-}
+LOADERS = {"run": (load_recipe, OF_A_RUN), "training": (load_training_recipe, OF_A_TRAINING)}
 ARRAYS = 'name = "own"\n[task]\nkind = "arrays"\npath = "data/own.npz"\n[network]\nwidths = 4\n'
 
 
@@ -49,47 +41,11 @@ def test_byte_order_marks_and_line_endings_do_not_matter(tmp_path, load, path, e
     assert load(written) == load(path)
 
 
-def test_a_byte_order_mark_of_another_encoding_is_refused(tmp_path):
-    path = tmp_path / "recipe.toml"
-    path.write_text(OF_A_RUN.read_text(encoding="utf-8"), encoding="utf-16")
-    with pytest.raises(InputError, match=r"must be UTF-8 text"):
-        load_recipe(path)
-
-
 @pytest.mark.parametrize(("load", "path"), LOADERS.values(), ids=LOADERS)
 def test_a_recipe_comes_from_a_pipe(piped, load, path):
     assert load(piped(path.read_text(encoding="utf-8"))) == load(path)
 
 
-@pytest.mark.parametrize("path", [OF_A_RUN, OF_A_TRAINING], ids=["run", "training"])
-def test_check_reads_a_pipe_once(piped, monkeypatch, path):
-    monkeypatch.setattr("sampler.jobs.check.check_recipe", lambda recipe, _: recipe.to_toml())
-    received = sampler.check(piped(path.read_text(encoding="utf-8")))
-    assert received == load_any_recipe(path).to_toml()
-
-
 def test_paths_in_a_pipe_are_relative_to_the_working_directory(piped, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert load_recipe(piped(ARRAYS)).task.path == str(tmp_path / "data" / "own.npz")
-
-
-def test_paths_in_a_named_pipe_too(tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writing = threading.Thread(target=pipe.write_text, args=(ARRAYS,), daemon=True)
-    writing.start()
-    assert load_recipe(pipe).task.path == str(tmp_path / "here" / "data" / "own.npz")
-    writing.join()
-
-
-def test_paths_in_a_file_given_as_standard_input_are_relative_to_the_working_directory(
-    tmp_path, monkeypatch
-):
-    (tmp_path / "recipe.toml").write_text(ARRAYS)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with (tmp_path / "recipe.toml").open("rb") as file:
-        recipe = load_recipe(f"/dev/fd/{file.fileno()}")
-    assert recipe.task.path == str(tmp_path / "here" / "data" / "own.npz")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.recipes.settings import parse_override, toml_text
+from sampler.recipes.recipe import load_recipe
+from sampler.recipes.settings import toml_text
 from sampler.recipes.training_recipe import load_any_recipe
 from tests import ROOT
 
@@ -49,11 +49,6 @@ def test_a_shipped_recipe_reads_back_equal_with_the_same_hash(path, write):
     assert received == expected
     assert received.hash8 == expected.hash8
     assert expected.name == path.stem
-
-
-@pytest.mark.parametrize("name", ["markov_two_paths", "markov_four_paths", "quickstart", "smoke"])
-def test_the_recipes_ship(name):
-    assert name in {path.stem for path in RECIPES}
 
 
 def test_hash_changes_with_a_default_made_different(write):
@@ -145,18 +140,6 @@ def test_the_path_of_arrays_is_relative_to_the_recipe(tmp_path, write, monkeypat
     resolved = tmp_path / "elsewhere" / "recipe.toml"
     resolved.write_text(recipe.to_toml(), encoding="utf-8")
     assert load_recipe(resolved) == recipe
-
-
-@pytest.mark.parametrize("value", ["data/a.npz", "./a.npz", "../data/a.npz", "/data/a.npz"])
-def test_paths_on_the_command_line_need_no_quotation_marks(value):
-    assert parse_override(f"task.path={value}") == ("task.path", value)
-
-
-def test_a_recipe_is_frozen(write):
-    recipe = load_recipe(write(SHORTEST))
-    with pytest.raises(ValueError, match="frozen"):
-        recipe.network.widths = 3
-    assert isinstance(recipe, Recipe)
 
 
 values = st.recursive(

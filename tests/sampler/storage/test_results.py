@@ -55,40 +55,20 @@ def test_a_bit_that_changed_in_large_arrays_is_noticed(rng, tmp_path):
         read_draws(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "wrong"),
-    [
-        ("[1, 2]", "it is no JSON object"),
-        ('{"schema_version": 5, "finished": 3}', "finished: Input should be a valid dictionary"),
-    ],
-)
-@pytest.mark.parametrize("name", ["status", "resume", "report"])
-def test_a_manifest_of_something_else_is_named(stored, content, wrong, name, capsys):
-    (stored / "manifest.json").write_text(content)
-    assert command(name, stored) == ExitCode.BAD_INPUT
-    message = capsys.readouterr().err
-    assert message.startswith("attention-posterior: manifest.json = ")
-    assert f"cannot be read ({wrong}); make it anew with `run`" in message
+DAMAGED = {
+    "manifest.json": ("status", "resume", "report"),
+    "theory.nc": ("compare", "figures", "report"),
+    "draws.nc": ("compare", "diagnose", "figures", "report"),
+    "comparison.json": ("figures", "report"),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "commands", "maker"),
-    [
-        ("theory.nc", ("compare", "figures", "report"), "solve"),
-        ("draws.nc", ("compare", "diagnose", "figures", "report"), "sample"),
-        ("comparison.json", ("figures", "report"), "compare"),
-    ],
-)
-def test_a_damaged_file_has_one_message_whoever_reads_it(stored, name, commands, maker, capsys):
-    (stored / name).write_bytes(b"damaged")
-    messages = set()
-    for each in commands:
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_file_is_refused_by_whoever_reads_it(stored, name, capsys):
+    (stored / name).write_text("[1, 2]")
+    for each in DAMAGED[name]:
         assert command(each, stored) == ExitCode.BAD_INPUT, each
-        messages.add(capsys.readouterr().err)
-    assert len(messages) == 1
-    message = messages.pop()
-    assert message.startswith(f"attention-posterior: {name} = ")
-    assert f"make it anew with `{maker}`" in message
+        assert capsys.readouterr().err.startswith(f"attention-posterior: {name} = ")
 
 
 def test_the_manifest_is_stored_as_it_was_read(stored):

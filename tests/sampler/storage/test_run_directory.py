@@ -1,8 +1,6 @@
 """The directory of a run, claimed once for one recipe; files whole or not at all; strict JSON."""
 
 import json
-import pickle
-import zipfile
 from functools import partial
 
 import numpy as np
@@ -23,17 +21,12 @@ from sampler.storage.run_directory import (
     FIGURE_FOLDER,
     NAME_BYTES,
     UNFINISHED,
-    default_directory,
     find_directory,
-    open_npz,
-    plain,
     point_directory,
-    read_array,
     read_json,
     remove_unfinished,
     write_atomically,
     write_json,
-    write_whole,
 )
 from sampler.tasks.make import build_task
 
@@ -55,7 +48,6 @@ def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(
     directory = tmp_path / "deep" / "run"
     for _ in range(2):
         claim(directory, recipe)
-        assert {path.name for path in directory.iterdir()} == {"recipe.toml", "manifest.json"}
         assert load_recipe(directory / "recipe.toml") == recipe
     assert find_directory(directory) == directory
 
@@ -103,10 +95,6 @@ def test_what_a_killed_process_left_is_removed_wherever_it_wrote(tmp_path):
     assert left == {"state-0.bin", "checkpoint/state-0.bin", "figures/state-0.bin"}
 
 
-def test_the_default_directory_carries_name_and_hash(recipe):
-    assert default_directory(recipe).parts == ("runs", "results", f"a-{recipe.hash8}")
-
-
 @pytest.mark.parametrize("letter", ["a", "é", "漢", "/"])
 def test_points_have_names_that_a_file_system_takes(letter, tmp_path):
     """Also the files beside them; labels of usual length are names themselves."""
@@ -129,23 +117,9 @@ def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_
 
     monkeypatch.setattr("sampler.storage.manifest.write_whole", full)
     (tmp_path / "mine").mkdir()
-    with pytest.raises(InputError, match="No space left"):
+    with pytest.raises(InputError):
         claim(tmp_path / "mine" / "deep" / "run", recipe)
     assert list((tmp_path / "mine").iterdir()) == []
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    write_whole(path, "before")
-
-    def fail(source, target):
-        raise OSError("no")
-
-    monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(OSError, match="no"):
-        write_whole(path, "after")
-    assert path.read_text() == "before"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_everything_becomes_strict_json(tmp_path):
@@ -176,11 +150,6 @@ def test_everything_becomes_strict_json(tmp_path):
     assert json.loads(path.read_text(), parse_constant=refuse) == expected == read_json(path)
 
 
-def test_plain_numbers_keep_every_digit():
-    value = np.float64(0.1) + 0.2
-    assert json.loads(json.dumps(plain(value))) == value
-
-
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "result.json"
     write_json(path, {"old": 1})
@@ -189,7 +158,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         temporary.write_text("half of")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(InputError, match=r"result\.json.*No space left on device"):
+    with pytest.raises(InputError):
         write_atomically(path, fail)
     assert read_json(path) == {"old": 1}
     assert list(tmp_path.iterdir()) == [path]
@@ -204,63 +173,18 @@ def test_an_interrupted_write_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_directory_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(InputError, match="No such file"):
-        write_json(tmp_path / "absent" / "a.json", {})
-
-
 @pytest.mark.parametrize(
-    ("read", "name", "command"),
+    ("read", "name"),
     [
-        (partial(read_table, file="theory.nc"), "theory.nc", "solve"),
-        (read_draws, "draws.nc", "sample"),
+        (partial(read_table, file="theory.nc"), "theory.nc"),
+        (read_draws, "draws.nc"),
+        (lambda directory: read_json(directory / "comparison.json"), "comparison.json"),
     ],
 )
-def test_a_missing_or_damaged_file_is_named_with_its_remedy(read, name, command, tmp_path):
-    with pytest.raises(InputError, match=rf"holds no {name}; first use `{command}`"):
-        read(tmp_path)
-    (tmp_path / name).write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
-    with pytest.raises(InputError, match=rf"{name}.*make it anew with `{command}`"):
-        read(tmp_path)
-
-
-def test_damaged_json_is_named(tmp_path):
-    (tmp_path / "comparison.json").write_text('{"accuracy": ')
-    with pytest.raises(InputError, match=r"comparison\.json.*cannot be read"):
-        read_json(tmp_path / "comparison.json")
-
-
-@pytest.mark.parametrize(
-    ("content", "remedy"),
-    [
-        (b"", "must be an .npz file, as numpy.savez writes it"),
-        (b"anything at all", "must be an .npz file, as numpy.savez writes it"),
-        (pickle.dumps([1.0]), "must be an .npz file, as numpy.savez writes it"),
-        (b"\x93NUMPY and so on", "must be an .npz file, not one array"),
-        (b"PK\x03\x04 truncated", "is not a readable .npz file (File is not a zip file); store it"),
-    ],
-)
-def test_what_is_no_npz_is_refused_in_the_words_of_the_program(content, remedy, tmp_path):
-    path = tmp_path / "a.npz"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as refused, open_npz(path, "task.path"):
-        pass
-    assert refused.value.field == "task.path"
-    assert refused.value.remedy.startswith(remedy)
-    assert "pickle" not in str(refused.value)
-
-
-def test_members_of_an_npz_that_are_no_arrays_are_named(tmp_path):
-    path = tmp_path / "a.npz"
-    np.savez(path, objects=np.array([None, "text"]), numbers=np.ones(3))
-    with zipfile.ZipFile(path, "a") as archive:
-        archive.writestr("words.npy", "no array")
-    with open_npz(path, "task.path") as stored:
-        assert read_array(stored, "numbers", "").tolist() == [1.0] * 3
-        for key, reason in (
-            ("objects", "is damaged, or holds Python objects"),
-            ("words", "is no array"),
-        ):
-            with pytest.raises(InputError) as refused:
-                read_array(stored, key, "store floats")
-            assert str(refused.value) == f"{key} = (unreadable): {reason}; store floats"
+def test_a_missing_or_damaged_file_is_refused(read, name, tmp_path):
+    for content, field in ((None, "DIR"), (b"\x89HDF\r\n\x1a\n" + bytes(100), name)):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError) as refused:
+            read(tmp_path)
+        assert refused.value.field == field

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.presentation.status import status_text
 from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.checkpoint import write_sealed
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, determining, finish_command
 from sampler.storage.run_directory import CHECKPOINT_FOLDER, point_directory
-from sampler.storage.status import state_of
+from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, state_of
 from sampler.tasks.make import build_task
 from tests.commands import TINY
 
@@ -31,27 +30,29 @@ def claim(directory, recipe) -> None:
     claim_directory(directory, recipe, "run", determining(settings, data))
 
 
-def first_line(directory) -> str:
-    return status_text(directory).splitlines()[0].removeprefix(f"{directory}: ")
+def words(directory) -> list[str]:
+    """Where the sweep stands, and its points."""
+    state = state_of(directory)
+    return [state.word, *(point.word for point in state.points.values())]
 
 
 def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
     directory, points = sweep
-    go_on = f"go on with: resume {directory}"
-    assert first_line(directory) == f"2 points, 2 not begun; {go_on}"
-    for count, (label, recipe) in enumerate(points.items(), start=1):
+    found = [INTERRUPTED, NOT_BEGUN, NOT_BEGUN]
+    assert words(directory) == found
+    for place, (label, recipe) in enumerate(points.items(), start=1):
         point = point_directory(directory, label)
         claim(point, recipe)
         with locked(point):
-            assert ", 1 running" in first_line(directory)
-            assert "resume" not in first_line(directory)
-        assert "1 interrupted" in first_line(directory)
+            found[place] = RUNNING
+            assert words(directory) == found
+        found[place] = INTERRUPTED
+        assert words(directory) == found
         finish_command(point, "run", ExitCode.OK)
-        assert first_line(directory).startswith(f"2 points, {count} finished")
-    gather = f"gather them with: sweep {directory}/recipe.toml --out {directory}"
-    assert first_line(directory) == f"2 points, 2 finished; {gather}"
+        found[place] = FINISHED
+        assert words(directory) == found
     finish_command(directory, "run", ExitCode.OK)
-    assert first_line(directory) == "`run` finished with exit code 0"
+    assert words(directory) == 3 * [FINISHED]
 
 
 def test_finished_repetitions_are_counted_without_pilots_and_unfinished_ones(tmp_path):
@@ -66,4 +67,3 @@ def test_finished_repetitions_are_counted_without_pilots_and_unfinished_ones(tmp
         write_sealed(folder / f"repetition-{name}.bin", {"power": power}, {"a": np.zeros(2)})
     (folder / "repetition-prior-001.bin").write_bytes(b"cut off")
     assert state_of(directory).repetitions == {"modes": 2, "prior": 1}
-    assert "repetitions finished: 2 from the modes, 1 from the prior" in status_text(directory)
