@@ -60,5 +60,3 @@ def test_it_is_named_in_python_as_well(folder):
     (folder / "sampler.py").unlink()
     done = python(folder, "-c", "import sampler; sampler.solve")
     assert done.stderr.splitlines()[-1].endswith(HIDES)
-
-

@@ -386,65 +386,6 @@ def test_directory_killed_while_it_was_claimed(copy):
     assert (copy / "recipe.toml").read_text() == text
 
 
-@pytest.mark.heavy
-def test_a_signal_is_heard_by_a_task_and_by_the_longer_one_around_it():
-    before = signal.getsignal(signal.SIGUSR1)
-    with listening() as around:
-        with listening() as inside:
-            os.kill(os.getpid(), signal.SIGUSR1)
-            assert inside.received is signal.SIGUSR1
-        assert around.received is signal.SIGUSR1
-        with pytest.raises(RequeueError, match="SIGUSR1 received: this is saved"):
-            around.leave_if_asked("this")
-    assert signal.getsignal(signal.SIGUSR1) is before
-
-
-class Interrupts:
-    """An object at whose end Ctrl-C is pressed: Python loses what a finaliser raises."""
-
-    def __del__(self) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-
-def lose_an_interrupt() -> None:
-    one = Interrupts()
-    del one
-    threading.Event().wait(60.0)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_that_python_loses_is_raised_again():
-    before, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
-    with listening() as interruption, pytest.raises(KeyboardInterrupt):
-        lose_an_interrupt()
-    assert interruption.interrupted
-    assert signal.getsignal(signal.SIGINT) is before
-    assert sys.unraisablehook is hook
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_that_a_library_clears_is_raised_after_the_chunk():
-    with listening() as around:
-        with listening() as inside:
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.raise_signal(signal.SIGINT)
-            with pytest.raises(KeyboardInterrupt):
-                inside.leave_if_asked("this")
-        with pytest.raises(KeyboardInterrupt):
-            around.leave_if_asked("this")
-
-
-def test_an_interrupt_that_is_ignored_remains_so():
-    """As in programs that a shell started in the background."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with listening() as interruption:
-            signal.raise_signal(signal.SIGINT)
-        assert not interruption.interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def test_what_differs_is_named(copy):
     """Settings by their keys, then and now; the forecast of another machine is no difference."""
     recipe = load_recipe(copy / "recipe.toml")
