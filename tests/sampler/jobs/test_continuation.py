@@ -3,12 +3,9 @@
 import contextlib
 import io
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +16,6 @@ from sampler.analysis.draws_table import stored_thinned
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import keeper, stages
 from sampler.jobs import run as jobs
-from sampler.jobs.interruption import listening
 from sampler.jobs.keeper import ChainKeeper
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import KEPT_BYTES, POINTWISE
