@@ -55,22 +55,14 @@ CONTENTS = {
     "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at",
     "one_scale": "solve_one_scale OneScale",
     "by_heads": "solve_by_heads kernels_by_heads",
-    "copy_head": "CopyHead HeadMinimum Coexistence copied_weights",
     "learned_attention": "evidence_at_infinite_width evidence_at_leading_order FeatureEvidence "
     "theories_at_attention TheoriesAtAttention PredictionsAtAttention",
     "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
     "observables": "head_scores kernel_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
-    "studies.softmax_forms": "Mask Similarity attention_kernel attention_matrix mask_matrix "
-    "taylor_features truncated_attention truncation_bound "
-    "similarity_and_entropy most_similarity_and_entropy component_values component_coefficients "
-    "component_alignment captured_variance",
-    "studies.tube_regression": "ComplementarityProblem complementarity_problem unknowns_of",
-    "studies.support_vectors": "SupportVectorAttention support_vector_attention "
-    "regression_of_attention masked_regressions is_one_regression "
-    "HeadPoints scaled_down_points standardised_points",
-    "studies.rank_collapse": "distance_from_collapse collapse_of_fixed_attention "
-    "collapse_of_random_attention rate_of_uniform_averages Equilibrium equilibrium",
+    "attention_regression": "attention_matrix attention_kernel SupportVectorAttention "
+    "support_vector_attention regression_of_attention HeadPoints scaled_down_points "
+    "standardised_points",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULE_OF)

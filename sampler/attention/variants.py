@@ -118,12 +118,13 @@ class Softmax(AttentionVariant):
 
     def visible(self, tokens: int) -> np.ndarray:
         """[key, query]: which keys each query sees; every query sees itself."""
+        behind = np.arange(tokens)[None, :] - np.arange(tokens)[:, None]
         if self.mask == "none":
-            return np.ones((tokens, tokens), dtype=bool)
-        # Here, because recipes are read before JAX is there, which comes with the theory.
-        from theory.studies.softmax_forms import Mask, mask_matrix
-
-        return mask_matrix(Mask(self.mask), tokens, self.window).T
+            return np.ones_like(behind, dtype=bool)
+        if self.mask == "causal":
+            return behind >= 0
+        near = np.abs(behind) <= self.window
+        return near if self.mask == "window" else near & (behind >= 0)
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = queries.__array_namespace__()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from runs.studies.copy_head.mathematics import CopyHead
 from tests.problems import ARCHITECTURES
 from theory import (
     Architecture,
@@ -16,7 +17,6 @@ from theory import (
     evidence_at_infinite_width,
     evidence_at_leading_order,
 )
-from theory.copy_head import CopyHead
 from theory.infinite_width import InfiniteWidth
 
 # More examples than features in the last, whose rows then stand for them.

@@ -5,11 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from runs.studies.copy_head.mathematics import CopyHead
 from sampler.errors import InputError
 from sampler.problem import build_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import build_task
-from theory import CopyHead, solve_saddle_point
+from theory import solve_saddle_point
 
 SMALL = {"kind": "copy", "tokens": 7, "symbols": 5, "examples_train": 400, "examples_test": 30}
 

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.optimize import brentq
-
-from theory.studies.softmax_forms import attention_matrix, require_visible_keys
+from scipy.special import softmax
 
 
 def distance_from_collapse(tokens: Float[np.ndarray, "token channel"]) -> float:
@@ -74,15 +73,15 @@ def collapse_of_random_attention(
 
     Q = X_{l−1} W_Q and K = X_{l−1} W_K with independent Gaussian entries of variance 1/D, new in
     every layer. Values are the tokens themselves, or X W_l with a random orthogonal matrix W_l, new
-    in every layer. Raises ValueError where a query sees no key.
+    in every layer. `mask` is True where query i sees key j.
     """
-    require_visible_keys(mask)
     channels = tokens.shape[1]
 
     def attend(current: np.ndarray) -> np.ndarray:
         shape = (2, channels, key_channels)
         query_weights, key_weights = rng.standard_normal(shape) / np.sqrt(channels)
-        return attention_matrix(current @ query_weights, current @ key_weights, mask=mask)
+        logits = (current @ query_weights) @ (current @ key_weights).T / np.sqrt(key_channels)
+        return softmax(np.where(mask, logits, -np.inf), axis=1)
 
     values = (
         (random_orthogonal_matrix(channels, rng) for _ in range(layers))
@@ -103,9 +102,8 @@ def rate_of_uniform_averages(mask: Bool[np.ndarray, "token token"]) -> float:
     """Loss of ln μ per layer, −ln |λ₂|, where every query averages its visible keys uniformly.
 
     λ₂ is the second largest eigenvalue of that average. Infinite where it is 0 to rounding: one
-    layer then makes all tokens equal. Raises ValueError where a query sees no key.
+    layer then makes all tokens equal.
     """
-    require_visible_keys(mask)
     sizes = np.sort(np.abs(np.linalg.eigvals(mask / mask.sum(axis=1, keepdims=True))))
     return float(-np.log(sizes[-2])) if sizes[-2] > 1e-12 else np.inf
 

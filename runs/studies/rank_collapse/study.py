@@ -10,7 +10,9 @@
 # With LayerNorm and a suitable value matrix there are tokens of every rank that a layer leaves as
 # they are: they are made here, and kept through as many layers, under the causal mask.
 #
-#     python runs/rank_collapse.py [FOLDER]      (half a minute; default runs/results/attention)
+#     python -m runs.studies.rank_collapse.study [FOLDER]
+#
+# by default into runs/results/rank_collapse; half a minute.
 
 # %%
 import sys
@@ -21,27 +23,27 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from renew import estimate, record
 
-from sampler.presentation import style
-from sampler.presentation.style import figure_style, save_figure
-from theory import (
-    Mask,
+from runs.renew import estimate, record
+from runs.studies.rank_collapse.mathematics import (
     collapse_of_random_attention,
     distance_from_collapse,
     equilibrium,
-    mask_matrix,
+    random_orthogonal_matrix,
+    rank_of,
     rate_of_uniform_averages,
 )
-from theory.studies.rank_collapse import random_orthogonal_matrix, rank_of
+from sampler.attention.variants import Softmax
+from sampler.presentation import style
+from sampler.presentation.style import figure_style, save_figure
 
 TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, SEEDS, WINDOW = 48, 16, 16, 400, 10, 4
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention")
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/rank_collapse")
 MASKS = {
-    "all": (Mask.COMPLETE, None),
-    "causal ($j ≤ i$)": (Mask.CAUSAL, None),
-    f"window ($|i − j| ≤ {WINDOW}$)": (Mask.WINDOW, WINDOW),
-    f"one-sided window ($0 ≤ i − j ≤ {WINDOW}$)": (Mask.ONE_SIDED_WINDOW, WINDOW),
+    "all": Softmax(),
+    "causal ($j ≤ i$)": Softmax(mask="causal"),
+    f"window ($|i − j| ≤ {WINDOW}$)": Softmax(mask="window", window=WINDOW),
+    f"one-sided window ($0 ≤ i − j ≤ {WINDOW}$)": Softmax(mask="one_sided_window", window=WINDOW),
 }
 
 
@@ -134,6 +136,12 @@ def distances(
     )
 
 
+NAMES = {
+    "none": "complete",
+    "causal": "causal",
+    "window": "window",
+    "one_sided_window": "one-sided window",
+}
 # With LayerNorm tokens are known to rounding only; a deviation alone is known down to the smallest
 # number there is.
 SHALLOWEST, ROUNDING, SMALLEST = 30, 1e-12, 1e-290
@@ -155,8 +163,8 @@ def rate(share: np.ndarray, floor: float) -> tuple[float, float, int]:
 curves, numbers = [], {}
 print(f"μ/μ₀, geometric mean over {SEEDS} seeds, after {', '.join(map(str, SHOWN))} layers;")
 print(f"loss of ln μ per layer from layer {SHALLOWEST} on, beside that of uniform averages")
-for label, (kind, window) in MASKS.items():
-    mask = mask_matrix(kind, TOKENS, window)
+for label, variant in MASKS.items():
+    mask = variant.visible(TOKENS).T
     uniform = rate_of_uniform_averages(mask)
     plain, normalised, turned = (
         np.stack([distances(mask, seed, *choice) for seed in range(SEEDS)])
@@ -173,7 +181,7 @@ for label, (kind, window) in MASKS.items():
             logs = np.log(share[:, SHOWN]).mean(axis=0)
         texts = "  ".join(f"{np.exp(value):8.2g}" for value in logs)
         lost, error, last = rate(share, floor)
-        mask_name = str(kind).replace("_", "-", 1).replace("_", " ")
+        mask_name = NAMES[variant.mask]
         numbers[f"{mask_name}, {name}"] = saved = {
             str(depth): one for depth, one in zip(SHOWN, np.exp(logs), strict=True)
         }
@@ -181,7 +189,7 @@ for label, (kind, window) in MASKS.items():
             by_seed = estimate(lost, error, f"over {SEEDS} seeds")
             saved |= {"rate": by_seed, "first": SHALLOWEST, "last": last, "uniform": uniform}
         fitted = "too fast to fit" if np.isnan(lost) else f"{lost:.4f} ± {error:.4f}"
-        print(f"{kind:>17}, {name:21}: {texts}   {fitted}  ({uniform:.4f})")
+        print(f"{mask_name:>17}, {name:21}: {texts}   {fitted}  ({uniform:.4f})")
 
 # %%
 # Steps of the tokens after the first, by rank: −1 and 1 add a direction, 0 (all others) does not.
@@ -257,4 +265,10 @@ with figure_style():
     written = save_figure(draw_rank_collapse(curves, kept, setting), folder, "rank_collapse")
 print("figure:", *written)
 seeds = list(range(SEEDS))
-record(folder, "rank_collapse", numbers, made_by="python runs/rank_collapse.py", seeds=seeds)
+record(
+    folder,
+    "rank_collapse",
+    numbers,
+    made_by="python -m runs.studies.rank_collapse.study",
+    seeds=seeds,
+)

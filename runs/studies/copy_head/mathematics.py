@@ -20,14 +20,14 @@ minima, attention that copies nothing and a copy head exist together: a first-or
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
+from scipy.optimize import brentq
 
-FORMS = ("softmax", "linear", "centred_linear")
+FORMS = ("softmax", "linear")
 # Points of the grid on which minima are looked for before they are polished.
 GRID = 1500
 # A grid of numbers of examples: the first, the last, and how many.
@@ -93,7 +93,7 @@ class CopyHead:
     symbols      V
     temperature  𝒯
     logit_scale  s, the prior standard deviation of every logit
-    form         weights: softmax(a), (1 + a_s)/T ("linear"), or a_s/√T ("centred_linear")
+    form         weights: softmax(a) or (1 + a_s)/T ("linear")
     width        N of both layers of values; infinite by default
 
     Raises ValueError for sizes below 2, and for scales that are not positive.
@@ -140,14 +140,9 @@ class CopyHead:
             squares = (own**2 + others * square * other**2) / total**2
             slope = copied * (1.0 - copied)
             return Seen(copied, squares, slope, 2.0 * copied * (copied - squares))
-        if self.form == "linear":
-            copied = (1.0 + logit) / tokens
-            squares = copied**2 + others * (1.0 + spread) / tokens**2
-            return Seen(copied, squares, np.full_like(logit, 1.0 / tokens), 2.0 * copied / tokens)
-        copied = logit / math.sqrt(tokens)
-        squares = copied**2 + others * spread / tokens
-        slope = np.full_like(logit, 1.0 / math.sqrt(tokens))
-        return Seen(copied, squares, slope, 2.0 * copied * slope)
+        copied = (1.0 + logit) / tokens
+        squares = copied**2 + others * (1.0 + spread) / tokens**2
+        return Seen(copied, squares, np.full_like(logit, 1.0 / tokens), 2.0 * copied / tokens)
 
     def order_parameters(
         self, copied: Numbers, squares: Numbers, examples: float
@@ -207,28 +202,20 @@ class CopyHead:
         """Points a within which all minima lie, with those of the other sign.
 
         The log likelihood varies by less than P (V−1)/(2𝒯); a minimum that the prior makes more
-        expensive than twice that is not the posterior's. Centred attention is even in a.
+        expensive than twice that is not the posterior's.
         """
         cost = examples * (self.symbols - 1.0) / self.temperature
         largest = math.sqrt(2.0 * cost / self.stiffness) + 6.0 * self.logit_scale
-        smallest = 0.0 if self.form == "centred_linear" else -largest / 8.0
-        return np.linspace(smallest, largest, GRID)
+        return np.linspace(-largest / 8.0, largest, GRID)
 
     def minima(self, examples: float) -> tuple[HeadMinimum, ...]:
-        """All minima of F, from the smallest logit to the largest; of ±a the positive one."""
+        """All minima of F, from the smallest logit to the largest."""
         return tuple(self._minimum(at, examples) for at in self._minimal_logits(examples))
 
     def _minimal_logits(self, examples: float) -> list[float]:
-        from scipy.optimize import brentq
-
         grid = self.logits(examples)
         slopes = self.slope(grid, examples)
-        if self.form == "centred_linear":
-            # F' = 0 at a = 0, which is a minimum where F rises from there.
-            found = [0.0] if slopes[1] > 0 else []
-            grid, slopes = grid[1:], slopes[1:]
-        else:
-            found = []
+        found = []
         for place in np.flatnonzero((slopes[:-1] < 0) & (slopes[1:] >= 0)):
             ends = float(grid[place]), float(grid[place + 1])
             at = brentq(lambda a: float(self.slope(np.array(a), examples)), *ends, xtol=1e-13)
@@ -256,8 +243,6 @@ class CopyHead:
 
         Looked for among 0.5 to 5,000 examples, of which there may be a fraction.
         """
-        from scipy.optimize import brentq
-
         sizes = np.geomspace(FEWEST, MOST, SIZES)
         counts = np.array([len(self._minimal_logits(size)) for size in sizes])
         both = np.flatnonzero(counts > 1)
@@ -362,26 +347,3 @@ def lowest_eigenvalue(seen: Numbers, learned: Numbers, count: float, width: floa
         bend = count * share * (1.0 - share) - gain * (1.0 - 2.0 * share)
         log_u = log_u - slope / (bend + 0.5 * width * np.sqrt(u))
     return np.exp(log_u).reshape(shape)
-
-
-def copied_weights(
-    heads: Iterable[CopyHead], examples: Shaped[np.ndarray, " size"]
-) -> list[Float[np.ndarray, "minimum size"]]:
-    """Weights m(P) along the minima of every head: the one that copies least, and that copies most.
-
-    NaN where a head has one minimum only, which stands in the row that it continues: the first up
-    to where both are equally deep, the second beyond.
-    """
-    found = []
-    for head in heads:
-        both = head.coexistence()
-        rows = np.full((2, len(examples)), np.nan)
-        for place, size in enumerate(examples):
-            minima = [minimum.copied for minimum in head.minima(float(size))]
-            if len(minima) > 1:
-                rows[:, place] = minima[0], minima[-1]
-            else:
-                beyond = both is not None and size > both.equal
-                rows[int(beyond), place] = minima[0]
-        found.append(rows)
-    return found

@@ -5,9 +5,9 @@
 # token before the last: attention either copies nothing, all weights being 1/T, or stands on that
 # token. Softmax attention passes from one to the other by a jump (two minima of the free energy,
 # a first-order transition), linear attention smoothly. Sampled by tempered particles, from all
-# modes and from the prior alone, over data sets, beside the free energy of `theory.CopyHead`.
+# modes and from the prior alone, over data sets, beside the free energy of `CopyHead`.
 #
-#     python runs/copy_head.py [FOLDER] [DATA_SETS]
+#     python -m runs.studies.copy_head.study [FOLDER] [DATA_SETS]
 #
 # by default into runs/results/copy_head, over 5 data sets; half an hour. What is in the folder is
 # not sampled again.
@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from renew import mean_over, record
 from scipy.special import softmax
 
 import sampler
+from runs.renew import mean_over, record
+from runs.studies.copy_head.mathematics import CopyHead
 from sampler.mcmc.tempered import MOST_APART, log_mean, repetition_weights
 from sampler.presentation import style
-from theory import CopyHead
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/copy_head")
 data_sets = range(int(sys.argv[2]) if len(sys.argv) > 2 else 5)
@@ -145,7 +145,13 @@ for name, by_size in found.items():
                 "share": over_data([row["share"] for row in rows]),
                 "share by theory": head.copying_share(examples),
             }
-record(folder, "copy_head", numbers, made_by="python runs/copy_head.py", seeds=list(data_sets))
+record(
+    folder,
+    "copy_head",
+    numbers,
+    made_by="python -m runs.studies.copy_head.study",
+    seeds=list(data_sets),
+)
 
 # %%
 COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE)

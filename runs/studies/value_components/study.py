@@ -3,14 +3,14 @@
 #
 # Softmax attention projects queries on kernel principal components of the keys if its value
 # vectors are eigenvectors of the centred kernel matrix of the keys, each divided by the sum of its
-# similarities (arXiv 2406.13762; `theory.component_values`). That is an identity. The claim is that
+# similarities (arXiv 2406.13762; `component_values`). That is an identity. The claim is that
 # training makes them so. Here networks of two layers of four heads learn to tell digits apart; for
 # every head and episode the alignment of its values with K̃ times them is measured, which is 1 for
 # eigenvectors, and how much of the variance of the keys' images the values span. Beside the
 # network's own values stand the same values shuffled over the tokens, and the inputs themselves,
 # all of them with the same keys, before the first step and after the last.
 #
-#     python runs/value_components.py [FOLDER] [SEEDS] [STEPS]
+#     python -m runs.studies.value_components.study [FOLDER] [SEEDS] [STEPS]
 #
 # by default into runs/results/value_components, 5 trainings of 2,000 steps.
 
@@ -19,8 +19,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from renew import estimate, record
 
+from runs.renew import RUNS, estimate, record
+from runs.studies.value_components.mathematics import captured_variance, component_alignment
 from sampler.images.drawings import (
     draw_episodes,
     episode_inputs,
@@ -34,13 +35,12 @@ from sampler.transformer.evaluation import accuracy_with_error, draw_embedding, 
 from sampler.transformer.model import frozen_attention
 from sampler.transformer.network import transformer_outputs
 from sampler.transformer.training import initial_state, train
-from theory import captured_variance, component_alignment
-from theory.studies.softmax_forms import normalisers
+from theory.attention_regression import normalisers
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/value_components")
 SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
-RECIPE = Path(__file__).parent / "one_shot_train.toml"
+RECIPE = RUNS / "one_shot_train.toml"
 SMALLER = ["training.widths=32", "training.key_size=16", "training.batch=64"]
 EPISODES, COMPONENTS = 50, 4
 KINDS = {"own values": style.VERMILLION, "shuffled": style.GREY, "inputs as values": style.BLUE}
@@ -190,6 +190,6 @@ record(
     folder,
     "value_components",
     numbers,
-    made_by="python runs/value_components.py",
+    made_by="python -m runs.studies.value_components.study",
     seeds=list(range(SEEDS)),
 )

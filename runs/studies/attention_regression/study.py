@@ -8,7 +8,9 @@
 # looks at what else follows: the conditions as a complementarity problem, the primal form with
 # features of finite order, and the regressions behind Attention-BN and Attention-SH.
 #
-#     python runs/support_vectors.py [FOLDER]      (a second; default runs/results/attention)
+#     python -m runs.studies.attention_regression.study [FOLDER]
+#
+# by default into runs/results/attention_regression; a second.
 
 # %%
 import sys
@@ -17,25 +19,28 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from renew import record
 
-from sampler.presentation import style
-from sampler.presentation.style import figure_style, save_figure
-from theory import (
-    attention_kernel,
-    attention_matrix,
+from runs.renew import record
+from runs.studies.attention_regression.mathematics import (
     complementarity_problem,
-    regression_of_attention,
-    scaled_down_points,
-    standardised_points,
-    support_vector_attention,
     truncated_attention,
     truncation_bound,
     unknowns_of,
 )
-from theory.studies.support_vectors import SupportVectorAttention
+from sampler.presentation import style
+from sampler.presentation.style import figure_style, save_figure
+from theory import (
+    SupportVectorAttention,
+    attention_kernel,
+    attention_matrix,
+    regression_of_attention,
+    scaled_down_points,
+    standardised_points,
+    support_vector_attention,
+)
+from theory.attention_regression import violation
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention")
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention_regression")
 
 # %%
 # How far beyond the keys a regressor is drawn, as a share of their range.
@@ -46,19 +51,15 @@ def draw_support_vectors(attention: SupportVectorAttention, setting: str = "") -
     """Draw the first channel of an attention over keys with one channel.
 
     Above the labels, the regressor and its tube; below the values, which are 0 for every key inside
-    the tube. Linear attention of one channel is a constant: φ(x) cancels. Raises ValueError for
-    keys that are not on a line.
+    the tube.
     """
-    channels = attention.keys.shape[1]
-    if channels != 1:
-        raise ValueError(f"keys: {channels} channels; must be 1 to be drawn along a line")
     keys, labels, values = attention.keys[:, 0], attention.labels[:, 0], attention.values[:, 0]
     margin = MARGIN * np.ptp(keys)
     line = np.linspace(keys.min() - margin, keys.max() + margin, 500)
     fit = attention.attend(line[:, None])[:, 0]
     support = attention.coefficients[:, 0] != 0.0
 
-    title = f"{str(attention.similarity).capitalize()} attention is a support-vector regressor"
+    title = "Softmax attention is a support-vector regressor"
     figure = style.new_figure(style.WIDTH, 5.4, title, setting)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2.0, 1.0])
     tube = rf"tube $f(x) \pm \varepsilon$, $\varepsilon$ = {attention.tube:g}"
@@ -116,15 +117,13 @@ print(f"optimality conditions met to {attention.residual:.1e}")
 # %% The converse: any values solve some regression.
 values = rng.standard_normal(keys.shape)
 coefficients, made_labels = regression_of_attention(keys, values, tube=0.4)
-bound = 2.0 * np.abs(coefficients).max()
-again = support_vector_attention(keys, made_labels, tube=0.4, bound=bound)
-expected = attention_matrix(queries, keys) @ values
-difference = np.abs(again.attend(queries) - expected).max()
-numbers["converse"] = difference
-print(f"random values, made a regression and solved again: outputs differ by {difference:.1e}")
+bound, kernel = 2.0 * np.abs(coefficients).max(), attention_kernel(keys, keys)
+violated = violation(kernel, made_labels[:, 0], 0.4, bound, coefficients[:, 0])
+numbers["converse"] = violated / np.abs(made_labels).max()
+print(f"random values meet the conditions of their regression to {numbers['converse']:.1e}")
 
 # %% The optimality conditions: of two numbers whose product is 0, neither is negative.
-kernel, tube, beta = attention_kernel(keys, keys), attention.tube, attention.coefficients[:, 0]
+tube, beta = attention.tube, attention.coefficients[:, 0]
 unknowns = unknowns_of(kernel, labels[:, 0], tube, beta)
 slack = complementarity_problem(kernel, labels[:, 0], tube, 10_000.0).slack(unknowns)
 numbers["complementarity"] = {"slack": slack.min(), "pair": np.minimum(unknowns, slack).max()}
@@ -160,6 +159,12 @@ for name, points in (
 
 # %%
 with figure_style():
-    written = save_figure(draw_support_vectors(attention), folder, "support_vectors")
+    written = save_figure(draw_support_vectors(attention), folder, "attention_regression")
 print("figure:", *written)
-record(folder, "support_vectors", numbers, made_by="python runs/support_vectors.py", seeds=0)
+record(
+    folder,
+    "attention_regression",
+    numbers,
+    made_by="python -m runs.studies.attention_regression.study",
+    seeds=0,
+)

@@ -1,9 +1,10 @@
-"""Attention-BN and Attention-SH as regressions, against the variants that recipes use."""
+"""Softmax attention and its variants SH and BN as support-vector regressions, and the solver."""
 
 import math
 
 import numpy as np
 import pytest
+from sklearn.svm import SVR
 
 from sampler.attention.variants import (
     AttentionVariant,
@@ -13,20 +14,145 @@ from sampler.attention.variants import (
     pooling_matrix,
 )
 from tests.assertions import assert_equal_to_rounding
-from theory.studies.softmax_forms import attention_kernel, attention_matrix, normalisers
-from theory.studies.support_vectors import (
+from theory import (
+    attention_kernel,
+    attention_matrix,
     regression_of_attention,
     scaled_down_points,
     standardised_points,
     support_vector_attention,
 )
-from theory.studies.tube_regression import rounding_of_fit, violation
+from theory.attention_regression import normalisers, rounding_of_fit, violation
 
-TOKENS, CHANNELS, TUBE, EPSILON = 16, 3, 0.3, 1e-5
+TOKENS, CHANNELS, TUBE, EPSILON = 16, 4, 0.3, 1e-5
 AVERAGES = pooling_matrix("average", TOKENS, 2)
+
+
+def solved(rng, outputs=3, reach=3.0):
+    keys = rng.standard_normal((TOKENS, CHANNELS))
+    labels = rng.standard_normal((TOKENS, outputs))
+    bound = reach * float(np.median(normalisers(keys)))
+    return support_vector_attention(keys, labels, TUBE, bound), bound
+
+
+def test_attention_and_kernel_are_the_loops(rng):
+    queries, keys = rng.standard_normal((4, 3)), rng.standard_normal((6, 3))
+
+    def similarity(query, key):
+        return math.exp(sum(q * k for q, k in zip(query, key, strict=True)) / math.sqrt(3))
+
+    attention, kernel = attention_matrix(queries, keys), attention_kernel(queries, keys)
+    sums = [sum(similarity(k, other) for other in keys) for k in keys]
+    assert_equal_to_rounding(normalisers(keys), sums, operations=20)
+    for i, query in enumerate(queries):
+        row = [similarity(query, key) for key in keys]
+        # An exponential magnifies the rounding of a logit by the logit, which is below 10 here.
+        assert_equal_to_rounding(attention[i], np.array(row) / sum(row), operations=60)
+        expected = [s / (sum(row) * h) for s, h in zip(row, sums, strict=True)]
+        assert_equal_to_rounding(kernel[i], expected, operations=60)
+
+
+def test_keys_too_large_for_float64_are_refused():
+    with pytest.raises(ValueError, match=r"largest k·k'/√D = 900; must be at most 709"):
+        normalisers(np.array([[30.0], [1.0]]))
+
+
+def test_values_inside_the_tube_are_zero(rng):
+    found, bound = solved(rng, reach=30.0)
+    errors = found.labels - found.regressor(found.keys)
+    # Closer to the labels than the tube, or further, by more than rounding can explain.
+    inside, outside = np.abs(errors) < TUBE - 1e-9, np.abs(errors) > TUBE + 1e-9
+    assert 0 < inside.sum() < inside.size
+    np.testing.assert_array_equal(found.values[inside], 0.0)
+    # Errors beyond the tube take all the weight there is.
+    np.testing.assert_array_equal(np.abs(found.coefficients[outside]), bound)
+    silent = sorted(set(range(TOKENS)) - set(found.support_vectors))
+    assert silent == [key for key in range(TOKENS) if not np.any(found.values[key])]
+
+
+def test_the_bias_of_scikit_learn_is_added_to_every_value(rng):
+    keys, labels = rng.standard_normal((TOKENS, CHANNELS)), rng.standard_normal(TOKENS) + 2.0
+    kernel = attention_kernel(keys, keys)
+    model = SVR(kernel="precomputed", C=float(np.median(normalisers(keys))), epsilon=TUBE)
+    model.fit(kernel, labels)
+    coefficients = np.zeros(TOKENS)
+    coefficients[model.support_] = model.dual_coef_[0]
+    assert np.any(coefficients == 0.0)
+    assert abs(model.intercept_[0]) > 0.5
+    values = coefficients / normalisers(keys) + model.intercept_[0]
+    queries = rng.standard_normal((9, CHANNELS))
+    received = attention_matrix(queries, keys) @ values
+    expected = model.predict(attention_kernel(queries, keys))
+    assert np.abs(received - expected).max() <= 1e-12 * np.abs(values).max()
+
+
+def assert_no_duality_gap(kernel, labels, tube, bound, coefficients):
+    """Primal cost and dual gain of the same β agree only at the solution of both."""
+    fit = kernel @ coefficients
+    square = coefficients @ fit
+    loss = np.maximum(np.abs(labels - fit) - tube, 0.0)
+    loss = bound * loss.sum()
+    gain = labels @ coefficients - tube * np.abs(coefficients).sum() - square / 2.0
+    # A label error within rounding costs bound × rounding; the same error meets β in the dual.
+    count, sizes = len(labels), np.abs(kernel) @ np.abs(coefficients) + np.abs(labels) + tube
+    assert_equal_to_rounding(
+        square / 2.0 + loss, gain, operations=4 * count, scale=bound * sizes.sum()
+    )
+
+
+@pytest.mark.parametrize("reach", [1.0, 30.0, 1000.0])
+@pytest.mark.parametrize(("tokens", "channels"), [(8, 1), (16, 2), (30, 1), (48, 8)])
+def test_solved_to_rounding(tokens, channels, reach):
+    """Kernels of condition 1e2 to beyond 1e20, and with two equal keys."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        keys = rng.standard_normal((tokens, channels))
+        keys[1] = keys[0] if seed == 2 else keys[1]
+        labels = rng.standard_normal((tokens, 1))
+        bound = reach * float(np.median(normalisers(keys)))
+        found = support_vector_attention(keys, labels, TUBE, bound)
+        assert_no_duality_gap(
+            attention_kernel(keys, keys), labels[:, 0], TUBE, bound, found.coefficients[:, 0]
+        )
+
+
+@pytest.mark.parametrize("bound", [0.3, 2.0])
+def test_one_key_in_closed_form(bound):
+    """β = sign y · min(max(|y| − ε, 0)/G, C)."""
+    key = np.array([[0.4]])
+    (size,) = attention_kernel(key, key)[0]
+    for label in (-3.0, -0.1, 0.0, 0.15, 1.0):
+        found = support_vector_attention(key, np.array([[label]]), TUBE, bound)
+        expected = np.sign(label) * min(max(abs(label) - TUBE, 0.0) / size, bound)
+        assert_equal_to_rounding(found.coefficients[0], expected, operations=8, scale=3.0)
+
+
+def test_violation_sees_every_condition():
+    kernel, labels = np.eye(4), np.array([0.1, 1.0, 5.0, -5.0])
+    right = np.array([0.0, 0.8, 2.0, -2.0])
+    assert violation(kernel, labels, 0.2, 2.0, right) <= 4 * np.finfo(float).eps
+    for place, wrong, expected in ((0, 0.3, 0.4), (1, 0.0, 0.8), (1, 1.0, 0.2), (2, 1.0, 3.8)):
+        received = violation(
+            kernel, labels, 0.2, 2.0, np.where(np.arange(4) == place, wrong, right)
+        )
+        assert_equal_to_rounding(received, expected, operations=8, scale=5.0)
+    assert violation(kernel, labels, 0.2, 1.5, right) == float("inf")
+    # At the bound the error must not be smaller than the tube.
+    received = violation(kernel, np.array([0.0, 0.0, 2.0, 0.0]), 0.2, 2.0, right * (right == 2))
+    assert_equal_to_rounding(received, 0.2, operations=4)
+
+
+def test_refused_and_unsolvable():
+    keys, labels = np.array([[0.0], [1.0]]), np.ones((2, 1))
+    with pytest.raises(ValueError, match=r"tube = -0\.1: must be 0 or more"):
+        support_vector_attention(keys, labels, -0.1, 1.0)
+    with pytest.raises(ValueError, match=r"bound = 0\.0: must be positive"):
+        support_vector_attention(keys, labels, 0.1, 0.0)
+
 
 # The variant of a recipe, and the points of the regression behind it.
 CASES = {
+    "softmax": (Softmax(), lambda keys: standardised_points(keys, 0.0, False, 0.0)),
     "SH": (ScaledHeads(scale=2), lambda keys: scaled_down_points(keys, AVERAGES)),
     "SH, stride": (
         ScaledHeads(scale=3, pooling="stride"),
@@ -54,19 +180,15 @@ def attended(variant: AttentionVariant, queries, keys, values):
     return variant.matrices(queries[None, None], keys[None, None])[0, 0].T @ values
 
 
-def solved(points, labels):
-    """The regression over what the head sees, with so large a bound that it is rarely met."""
-    bound = 3.0 * float(np.median(normalisers(points.keys)))
-    return support_vector_attention(points.keys, labels, TUBE, bound)
-
-
 @parametrised
 def test_the_variant_is_the_regressor_at_any_query(name, rng):
     """Solved, then spread over the tokens, the coefficients are values of the variant."""
     variant, points_of = CASES[name]
     keys, queries = rng.standard_normal((2, TOKENS, CHANNELS))
     points = points_of(keys)
-    found = solved(points, rng.standard_normal((len(points.keys), 2)))
+    bound = 3.0 * float(np.median(normalisers(points.keys)))
+    labels = rng.standard_normal((len(points.keys), 2))
+    found = support_vector_attention(points.keys, labels, TUBE, bound)
     assert len(found.support_vectors) > 0
     assert not np.all(found.coefficients), "no key lies inside the tube: nothing is sparse here"
     values = points.spread(found.values)

@@ -3,17 +3,15 @@
 import numpy as np
 import pytest
 
-from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
-from theory.observables import centred_kernel
-from theory.studies.softmax_forms import (
-    attention_kernel,
-    attention_matrix,
+from runs.studies.attention_regression.mathematics import taylor_features
+from runs.studies.value_components.mathematics import (
     captured_variance,
     component_alignment,
     component_coefficients,
     component_values,
-    taylor_features,
 )
+from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
+from theory import attention_kernel, attention_matrix, centred_kernel
 
 TOKENS, CHANNELS, COMPONENTS = 9, 2, 4
 # Enough for the features of the exponential to be exact to rounding with such keys.

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from runs.studies.copy_head.mathematics import FORMS, CopyHead, lowest_eigenvalue, width_cost
 from theory import Architecture, LearningProblem, compress, solve_saddle_point
-from theory.copy_head import FORMS, CopyHead, copied_weights, lowest_eigenvalue, width_cost
 
 SYMBOLS, TEMPERATURE = 6, 0.2
 
@@ -51,8 +51,6 @@ def test_two_minima_exist_where_they_were_known_to(tokens, scale, expected):
         (12, 0.3, "softmax"),
         (48, 0.15, "linear"),
         (48, 0.3, "linear"),
-        (48, 0.15, "centred_linear"),
-        (24, 0.3, "centred_linear"),
     ],
 )
 def test_no_transition_with_few_tokens_or_without_softmax(tokens, scale, form):
@@ -283,41 +281,3 @@ def test_shares_are_one_where_one_minimum_is_far_deeper_and_need_a_barrier():
     assert math.isnan(one.copying_share(5.0))
     with pytest.raises(ValueError, match="'softmax' alone"):
         head(48, 0.15, "linear").copying_share(30.0)
-
-
-def test_centred_attention_bifurcates_as_the_square_root():
-    one = head(24, 0.3, "centred_linear")
-
-    def copied(examples):
-        (minimum,) = one.minima(examples)
-        return minimum.copied
-
-    low, high = 4.0, 7.0
-    assert copied(low) == 0.0 < copied(high)
-    onset = scipy.optimize.brentq(lambda p: one.slope(np.array(1e-4), p), low, high, xtol=1e-13)
-    beyond = np.array([1e-4, 1e-3, 1e-2])
-    slope = np.polyfit(np.log(beyond), np.log([copied(onset + one) for one in beyond]), 1)[0]
-    assert slope == pytest.approx(0.5, abs=0.02)
-
-
-def test_curves_of_copied_weights_jump_at_the_transition():
-    sizes = np.array([10.0, 20.0, 26.0, 27.5, 40.0, 60.0])
-    (rows,) = copied_weights([head(48, 0.15)], sizes)
-    assert np.isnan(rows).tolist() == [[False] * 5 + [True], [True, True] + [False] * 4]
-    assert np.all(rows[0, :5] < 0.05)
-    assert np.all(np.diff(rows[1, 2:]) > 0)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tokens": 1}, "tokens = 1: must be at least 2"),
-        ({"logit_scale": 0.0}, "logit_scale = 0.0: must be positive"),
-        ({"width": -1.0}, "width = -1.0: must be positive"),
-        ({"form": "cubic"}, "form = 'cubic': use one of softmax, linear, centred_linear"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(change, message):
-    settings = {"tokens": 24, "symbols": 6, "temperature": 0.2, "logit_scale": 0.3} | change
-    with pytest.raises(ValueError, match=message):
-        CopyHead(**settings)

@@ -1,0 +1,176 @@
+"""What else follows from attention as a regression: features, a maximiser, complementarity.
+
+**Features.** The exponential is a power series, and each power of an inner product is one of
+monomials, so that to order n
+
+    e_n(q·k/√D) = Σ_{m≤n} (q·k/√D)^m/m! = φ_n(q)·φ_n(k),
+    φ_n(x) = ( Π_c x_c^{m_c} / √(Π_c m_c! · D^{m/2}) )  for all m_1 + … + m_D = m ≤ n,
+
+(n + D choose n) features. This is the primal form of the regression of
+`theory.attention_regression`, in which
+the weights have one row per feature: with g = Σ_j φ(k_j) and W = Σ_j φ(k_j) v_jᵀ
+
+    f(x) = φ(x)·W/(φ(x)·g),
+
+and no pair of tokens is ever compared. Taylor's remainder bounds what is cut off of w_j = exp l_j,
+together at most a share ρ of all weights,
+
+    |e_n(l) − exp l| ≤ |l|^{n+1}/(n+1)! · max(1, exp l),
+    ρ = Σ_j |l_j|^{n+1}/(n+1)! · max(1, exp l_j) / Σ_j exp l_j.
+
+With W = Σ w_j, the sum W̃ of the truncated weights is at least (1 − ρ)W, and that of their sizes at
+most (1 + ρ)W; a row changes by
+
+    Σ_j |w̃_j/W̃ − w_j/W| ≤ Σ_j |w̃_j − w_j|/W + Σ_j |w̃_j| |1/W̃ − 1/W| ≤ 2ρ/(1 − ρ).
+
+The error falls as a factorial of the order. For even n e_n is positive, and so are the weights.
+
+**Maximiser.** A row of softmax is what similarity and entropy together choose:
+
+    softmax(l) = argmax_p Σ_j p_j l_j − Σ_j p_j ln p_j   over p_j ≥ 0, Σ_j p_j = 1,
+
+with the maximum ln Σ_j exp l_j; any other p stays below it by Σ_j p_j ln(p_j/softmax(l)_j). With
+l/τ for l, τ → 0 leaves the similarity alone: the hard maximum.
+
+**Complementarity.** The regression of labels y with a tube of half-width ε and a bound C has the
+solution f = Gβ. With multipliers α_i of the upper edge of the tube and α̃_i of
+the lower one, errors ξ_i and ξ̃_i beyond them, and f = G(α − α̃):
+
+    0 ≤ α_i  ⊥  ε + ξ_i − (y_i − f_i) ≥ 0        0 ≤ ξ_i  ⊥  C − α_i ≥ 0
+    0 ≤ α̃_i  ⊥  ε + ξ̃_i + (y_i − f_i) ≥ 0        0 ≤ ξ̃_i  ⊥  C − α̃_i ≥ 0
+
+where a ⊥ b says a·b = 0. Together: find z = (α, α̃, ξ, ξ̃) ≥ 0 with w = M z + q ≥ 0 and z·w = 0,
+
+        ⎛  G  −G   1   0 ⎞        ⎛ ε − y ⎞
+    M = ⎜ −G   G   0   1 ⎟    q = ⎜ ε + y ⎟
+        ⎜ −1   0   0   0 ⎟        ⎜   C   ⎟
+        ⎝  0  −1   0   0 ⎠        ⎝   C   ⎠
+
+a linear complementarity problem. M + Mᵀ is positive semi-definite: its solutions are a convex set,
+with a single f, and for ε > 0 no key has both multipliers.
+
+In terms of attention f is A V, what attention gives to the keys themselves, and the multipliers are
+α − α̃ = h V. The conditions then read: a token whose output misses its label by less than ε has
+value 0; one with a value 0 < |v_i| < C/h(k_i) misses it by exactly ε, on the side of the sign of
+v_i; one that misses it by more has the largest value there is, |v_i| = C/h(k_i). A key with many
+others near it has a large h, and so may have a small value only.
+
+Source: arXiv 2406.13781 for the features as primal form; the bound is this project's own. The
+maximiser is Gibbs' variational principle.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import entr, logsumexp
+
+
+def taylor_features(
+    points: Float[np.ndarray, "point channel"], order: int
+) -> Float[np.ndarray, "point feature"]:
+    """Features φ_n(x) with φ_n(q)·φ_n(k) = Σ_{m≤n} (q·k/√D)^m/m!, lowest degrees first.
+
+    Raises ValueError for a negative order.
+    """
+    refuse_negative(order)
+    channels = points.shape[1]
+    features = []
+    for degree in range(order + 1):
+        for chosen in combinations_with_replacement(range(channels), degree):
+            repeats = math.prod(math.factorial(chosen.count(one)) for one in set(chosen))
+            size = math.sqrt(repeats * channels ** (degree / 2))
+            features.append(np.prod(points[:, list(chosen)], axis=1) / size)
+    return np.stack(features, axis=1)
+
+
+def truncated_attention(
+    queries: Float[np.ndarray, "query channel"],
+    keys: Float[np.ndarray, "key channel"],
+    values: Float[np.ndarray, "key value_channel"],
+    order: int,
+) -> Float[np.ndarray, "query value_channel"]:
+    """Attention with e_n in the place of exp, φ(q)·W/(φ(q)·g), in time linear in tokens."""
+    of_queries, of_keys = taylor_features(queries, order), taylor_features(keys, order)
+    return of_queries @ (of_keys.T @ values) / (of_queries @ of_keys.sum(axis=0))[:, None]
+
+
+def truncation_bound(
+    queries: Float[np.ndarray, "query channel"], keys: Float[np.ndarray, "key channel"], order: int
+) -> Float[np.ndarray, " query"]:
+    """Bound 2ρ/(1 − ρ), per query, on the distance Σ_j |Ã_ij − A_ij| of its weights from softmax.
+
+    Infinite where ρ ≥ 1. Raises ValueError for a negative order.
+    """
+    refuse_negative(order)
+    logits = queries @ keys.T / math.sqrt(keys.shape[1])
+    remainder = np.abs(logits) ** (order + 1) / math.factorial(order + 1)
+    lost = np.sum(remainder * np.exp(np.maximum(logits, 0.0)), axis=1)
+    share = lost / np.exp(logits).sum(axis=1)
+    return np.divide(2.0 * share, 1.0 - share, out=np.full(len(share), np.inf), where=share < 1.0)
+
+
+def refuse_negative(order: int) -> None:
+    """Raise ValueError for an order below 0."""
+    if order < 0:
+        raise ValueError(f"order = {order}: must be 0 or more; 0 is uniform attention")
+
+
+def similarity_and_entropy(
+    weights: Float[np.ndarray, "query key"], logits: Float[np.ndarray, "query key"]
+) -> Float[np.ndarray, " query"]:
+    """Similarity and entropy Σ_j p_j l_j − Σ_j p_j ln p_j of every row p of weights."""
+    return np.sum(weights * logits + entr(weights), axis=1)
+
+
+def most_similarity_and_entropy(
+    logits: Float[np.ndarray, "query key"],
+) -> Float[np.ndarray, " query"]:
+    """The maximum ln Σ_j exp l_j of `similarity_and_entropy` over the simplex."""
+    return logsumexp(logits, axis=1)
+
+
+@dataclass(frozen=True)
+class ComplementarityProblem:
+    """Linear complementarity problem: find z ≥ 0 with w = M z + q ≥ 0 and z·w = 0."""
+
+    matrix: Float[np.ndarray, "unknown unknown"]
+    offset: Float[np.ndarray, " unknown"]
+
+    def slack(self, unknowns: Float[np.ndarray, " unknown"]) -> Float[np.ndarray, " unknown"]:
+        """The second factor, w = M z + q."""
+        return self.matrix @ unknowns + self.offset
+
+
+def complementarity_problem(
+    kernel: Float[np.ndarray, "key key"],
+    labels: Float[np.ndarray, " key"],
+    tube: float,
+    bound: float,
+) -> ComplementarityProblem:
+    """M and q of the regression with kernel G, labels y, tube ε and bound C."""
+    one, nothing = np.eye(len(labels)), np.zeros_like(kernel)
+    matrix = np.block(
+        [
+            [kernel, -kernel, one, nothing],
+            [-kernel, kernel, nothing, one],
+            [-one, nothing, nothing, nothing],
+            [nothing, -one, nothing, nothing],
+        ]
+    )
+    offset = np.concatenate([tube - labels, tube + labels, np.full(2 * len(labels), bound)])
+    return ComplementarityProblem(matrix, offset)
+
+
+def unknowns_of(
+    kernel: Float[np.ndarray, "key key"],
+    labels: Float[np.ndarray, " key"],
+    tube: float,
+    coefficients: Float[np.ndarray, " key"],
+) -> Float[np.ndarray, " unknown"]:
+    """The z = (α, α̃, ξ, ξ̃) of β = α − α̃: positive and negative part, errors beyond the tube."""
+    errors = labels - kernel @ coefficients
+    parts = (coefficients, -coefficients, errors - tube, -errors - tube)
+    return np.maximum(np.concatenate(parts), 0.0)

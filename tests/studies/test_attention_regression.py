@@ -1,0 +1,313 @@
+"""Complementarity solved three ways, features of finite order, and softmax as a maximiser."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import Bounds, LinearConstraint, minimize
+from scipy.special import rel_entr
+
+from runs.studies.attention_regression.mathematics import (
+    complementarity_problem,
+    most_similarity_and_entropy,
+    similarity_and_entropy,
+    taylor_features,
+    truncated_attention,
+    truncation_bound,
+    unknowns_of,
+)
+from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
+from theory import attention_kernel, attention_matrix, support_vector_attention
+from theory.attention_regression import normalisers, rounding_of_fit
+
+TUBE, TOKENS, CHANNELS = 0.3, 7, 3
+
+
+@pytest.fixture
+def queries_and_keys(rng):
+    return rng.standard_normal((2, TOKENS, CHANNELS))
+
+
+def regression(rng, tokens, reach, labels=None):
+    """Keys, kernel, labels, and a bound that some of the coefficients meet."""
+    keys = 2.0 * rng.standard_normal((tokens, 2))
+    labels = rng.standard_normal(tokens) if labels is None else np.array(labels)
+    return keys, attention_kernel(keys, keys), labels, reach * float(np.median(normalisers(keys)))
+
+
+def solved(keys, labels, bound):
+    return support_vector_attention(keys, labels[:, None], TUBE, bound).coefficients[:, 0]
+
+
+def assert_all_kinds(coefficients, bound):
+    """Some keys are inside the tube, some on its edge, some at the bound."""
+    assert np.any(coefficients == 0)
+    assert np.any((coefficients != 0) & (np.abs(coefficients) < bound))
+    assert np.any(np.abs(coefficients) == bound)
+
+
+def split(unknowns):
+    return unknowns.reshape(4, -1)
+
+
+@pytest.mark.parametrize("reach", [0.5, 2.0, 1e3])
+def test_the_solution_is_complementary(reach, rng):
+    keys, kernel, labels, bound = regression(rng, 20, reach)
+    found = solved(keys, labels, bound)
+    problem = complementarity_problem(kernel, labels, TUBE, bound)
+    unknowns = unknowns_of(kernel, labels, TUBE, found)
+    slack = problem.slack(unknowns)
+    rounding = rounding_of_fit(kernel, labels, TUBE, found)
+    assert np.all(unknowns >= 0)
+    assert np.all(slack >= -2 * rounding)
+    # A product is 0 up to the rounding of the one factor that is 0.
+    assert np.all(np.abs(unknowns * slack) <= 4 * rounding * np.maximum(unknowns, slack))
+    above, below, over, under = split(unknowns)
+    assert np.all(above * below == 0)
+    assert np.all((above <= bound) & (below <= bound))
+    beyond = over + under > 2 * rounding
+    assert beyond.any()
+    np.testing.assert_array_equal((above + below)[beyond], bound)
+    assert_all_kinds(found, bound)
+
+
+def test_every_other_basis_fails(rng):
+    """Brute force: of all 2^{4n} choices of which factor is 0 exactly the solution is left."""
+    keys, kernel, labels, bound = regression(rng, 3, 0.7, labels=[2.0, 0.1, -0.8])
+    problem = complementarity_problem(kernel, labels, TUBE, bound)
+    size, margin = len(problem.offset), 1e-9
+    solutions = []
+    for chosen in itertools.product((False, True), repeat=size):
+        basis = np.array(chosen)
+        block = problem.matrix[np.ix_(basis, basis)]
+        if basis.any() and np.linalg.cond(block) > 1e12:
+            continue
+        unknowns = np.zeros(size)
+        unknowns[basis] = np.linalg.solve(block, -problem.offset[basis])
+        if np.all(unknowns >= -margin) and np.all(problem.slack(unknowns) >= -margin):
+            solutions.append(unknowns)
+    found = solved(keys, labels, bound)
+    assert_all_kinds(found, bound)
+    (only,) = solutions
+    above, below, _, _ = split(only)
+    operations, condition = 100, np.linalg.cond(kernel)
+    assert_equal_to_rounding(above - below, found, operations=operations, condition=condition)
+    expected = unknowns_of(kernel, labels, TUBE, found)
+    assert_equal_to_rounding(only, expected, operations=operations, condition=condition)
+
+
+def test_a_quadratic_programme_has_the_same_multipliers(rng):
+    """Another solver on the dual in α and α̃; its duality gap bounds how far it is from the end.
+
+    At a feasible point with gap γ between primal cost and dual gain |β − β*|²_G ≤ 2γ.
+    """
+    keys, kernel, labels, bound = regression(rng, 10, 0.5)
+    count = len(labels)
+    # Multipliers in units of the bound.
+    unit = bound
+
+    def dual(multipliers):
+        beta = unit * (multipliers[:count] - multipliers[count:])
+        fit = kernel @ beta
+        cost = beta @ fit / 2.0 - labels @ beta + TUBE * unit * multipliers.sum()
+        slopes = fit - labels
+        return cost / unit, np.concatenate([slopes + TUBE, -slopes + TUBE])
+
+    found = minimize(
+        dual,
+        np.full(2 * count, 0.1),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=Bounds(0.0, 1.0),
+        options={"ftol": 1e-16, "gtol": 1e-13, "maxiter": 20_000, "maxfun": 100_000},
+    )
+    multipliers = unit * found.x
+    assert np.all((multipliers >= 0) & (multipliers <= bound))
+    beta = multipliers[:count] - multipliers[count:]
+    fit = kernel @ beta
+    primal = beta @ fit / 2.0 + bound * np.maximum(np.abs(labels - fit) - TUBE, 0.0).sum()
+    gain = labels @ beta - TUBE * multipliers.sum() - beta @ fit / 2.0
+    size = primal + np.abs(labels) @ np.abs(beta)
+    gap = max(primal - gain, 0.0) + 100 * FLOAT64_ROUNDING * size
+    expected = solved(keys, labels, bound)
+    difference = beta - expected
+    assert difference @ kernel @ difference <= 2.0 * gap
+    limits = np.sqrt(2.0 * gap * np.diag(kernel))
+    assert np.all(np.abs(kernel @ difference) <= limits)
+    assert limits.max() < TUBE / 100.0, "the other solver stopped too early to say anything"
+    # Complementary to the same accuracy: no key has both multipliers, and sparsity is the same.
+    distance = np.sqrt(2.0 * gap / np.linalg.eigvalsh(kernel)[0])
+    assert np.all(np.minimum(multipliers[:count], multipliers[count:]) <= distance)
+    assert np.any(expected == 0)
+    assert np.all(np.abs(beta[expected == 0]) <= distance)
+
+
+def test_the_conditions_in_terms_of_attention(rng):
+    """Outputs and values alone say the same: slack from A V, sizes of values from C/h."""
+    keys, kernel, labels, bound = regression(rng, 20, 0.5)
+    found = solved(keys, labels, bound)
+    sums = normalisers(keys)
+    values = found / sums
+    outputs = attention_matrix(keys, keys) @ values
+    missed = labels - outputs
+    rounding = 20 * rounding_of_fit(kernel, labels, TUBE, found)
+    problem = complementarity_problem(kernel, labels, TUBE, bound)
+    above, below, _, _ = split(problem.slack(unknowns_of(kernel, labels, TUBE, sums * values)))
+    beyond = np.maximum(np.abs(missed) - TUBE, 0.0)
+    assert np.all(np.abs(above - (TUBE - missed + beyond * (missed > 0))) <= rounding)
+    assert np.all(np.abs(below - (TUBE + missed + beyond * (missed < 0))) <= rounding)
+    largest = bound / sums
+    within = np.abs(missed) < TUBE - rounding
+    outside = np.abs(missed) > TUBE + rounding
+    edge = (values != 0) & (np.abs(found) < bound)
+    assert within.any()
+    assert outside.any()
+    assert_all_kinds(found, bound)
+    np.testing.assert_array_equal(values[within], 0.0)
+    expected = np.sign(missed) * largest
+    assert_equal_to_rounding(values[outside], expected[outside], operations=10)
+    assert np.all(np.abs(missed[edge] - TUBE * np.sign(values[edge])) <= rounding)
+    assert np.all(np.abs(values) <= largest * (1 + FLOAT64_ROUNDING))
+
+
+def test_the_problem_is_monotone(rng):
+    """M + Mᵀ has no negative eigenvalue: solutions are a convex set."""
+    _, kernel, labels, bound = regression(rng, 5, 1.0)
+    matrix = complementarity_problem(kernel, labels, TUBE, bound).matrix
+    eigenvalues = np.linalg.eigvalsh(matrix + matrix.T)
+    assert eigenvalues[0] >= -100 * FLOAT64_ROUNDING * eigenvalues[-1]
+
+
+def truncated_exponential(value, order):
+    return sum(value**power / math.factorial(power) for power in range(order + 1))
+
+
+@pytest.mark.parametrize("order", range(6))
+def test_products_of_features_are_the_truncated_exponential(order, queries_and_keys):
+    queries, keys = queries_and_keys
+    of_queries, of_keys = taylor_features(queries, order), taylor_features(keys, order)
+    assert of_keys.shape == (TOKENS, math.comb(order + CHANNELS, CHANNELS))
+    # The features from their definition, over all powers of the channels.
+    powers = [
+        one for one in itertools.product(range(order + 1), repeat=CHANNELS) if sum(one) <= order
+    ]
+    for key, row in zip(keys, of_keys, strict=True):
+        expected = [
+            math.prod(x**m / math.sqrt(math.factorial(m)) for x, m in zip(key, one, strict=True))
+            / CHANNELS ** (sum(one) / 4)
+            for one in powers
+        ]
+        assert_equal_to_rounding(np.sort(row), np.sort(expected), operations=100)
+    for i, j in itertools.product(range(TOKENS), repeat=2):
+        logit = float(queries[i] @ keys[j]) / math.sqrt(CHANNELS)
+        expected = truncated_exponential(logit, order)
+        size = truncated_exponential(np.linalg.norm(queries[i]) * np.linalg.norm(keys[j]), order)
+        received = of_queries[i] @ of_keys[j]
+        assert_equal_to_rounding(received, expected, operations=200, scale=size)
+
+
+def weights_of(queries, keys, order):
+    """Weights of truncated attention, from the values 1."""
+    return truncated_attention(queries, keys, np.eye(len(keys)), order)
+
+
+@pytest.mark.parametrize("size", [0.5, 1.0, 1.5])
+def test_truncated_attention_approaches_softmax_within_the_remainder(size, queries_and_keys):
+    queries, keys = size * queries_and_keys
+    expected = attention_matrix(queries, keys)
+    below_one = 0
+    for order in range(0, 24, 2):
+        bound = truncation_bound(queries, keys, order)
+        received = np.abs(weights_of(queries, keys, order) - expected).sum(axis=1)
+        # Features of order n add up one term of each degree, and signs may differ.
+        rounding = 1000 * FLOAT64_ROUNDING * math.exp(2 * np.abs(queries @ keys.T).max())
+        assert np.all(received <= bound + rounding)
+        below_one += np.isfinite(bound).sum()
+    assert below_one > 4 * TOKENS, "bounds that say nothing"
+    assert bound.max() < 1e-3, "the last order is not yet near softmax"
+
+
+def test_the_error_falls_as_a_factorial_of_the_order():
+    """Two keys, logits R and 0: R^{n+1}/(n+1)! within constants, from above and from below.
+
+    With A = softmax(R, 0) and a relative error −η of the first weight, the rows differ by
+    2 A₁A₂ η/(1 − A₁η), and η e^R is the tail of the series, at least its first term and at most
+    e^R times it.
+    """
+    reach = 2.0
+    queries, keys = np.array([[reach]]), np.array([[1.0], [0.0]])
+    weights = attention_matrix(queries, keys)[0]
+    for order in range(18):
+        received = np.abs(weights_of(queries, keys, order)[0] - weights).sum()
+        first = reach ** (order + 1) / math.factorial(order + 1)
+        least = 2.0 * weights.prod() * first * math.exp(-reach)
+        most = 2.0 * weights.prod() * first / (1.0 - min(weights[0] * first, 0.999))
+        rounding = 100 * FLOAT64_ROUNDING
+        assert least - rounding <= received
+        if weights[0] * first < 0.999:
+            assert received <= most + rounding
+    assert first < 1e-9
+
+
+def test_even_orders_have_positive_weights_and_odd_ones_need_not(rng):
+    queries, keys = 4.0 * rng.standard_normal((2, TOKENS, CHANNELS))
+    for order in (0, 2, 4, 8):
+        weights = weights_of(queries, keys, order)
+        assert np.all(weights > 0)
+        assert_equal_to_rounding(weights.sum(axis=1), 1.0, operations=1000)
+    assert np.any(weights_of(queries, keys, 3) < 0)
+    assert_equal_to_rounding(weights_of(queries, keys, 0), 1.0 / TOKENS, operations=10)
+
+
+def logits_of(queries, keys):
+    return queries @ keys.T / math.sqrt(keys.shape[1])
+
+
+def test_softmax_attains_the_log_of_the_sum_and_nothing_else_does(queries_and_keys, rng):
+    """Any other point of the simplex stays below by its relative entropy to softmax."""
+    logits = logits_of(*queries_and_keys)
+    softmax = attention_matrix(*queries_and_keys)
+    most = most_similarity_and_entropy(logits)
+    expected = [math.log(sum(math.exp(value) for value in row)) for row in logits]
+    assert_equal_to_rounding(most, expected, operations=100, scale=10.0)
+    assert_equal_to_rounding(
+        similarity_and_entropy(softmax, logits), most, operations=100, scale=10.0
+    )
+    corners = [np.eye(TOKENS)[[one] * TOKENS] for one in range(TOKENS)]
+    drawn = [rng.dirichlet(np.full(TOKENS, shape), TOKENS) for shape in (0.1, 1.0, 10.0)]
+    nearby = [softmax * (1.0 + scale * rng.standard_normal(softmax.shape)) for scale in (0.1, 0.01)]
+    nearby = [one / one.sum(axis=1, keepdims=True) for one in nearby]
+    for weights in (*corners, *drawn, *nearby):
+        short = most - similarity_and_entropy(weights, logits)
+        assert np.all(short > 0)
+        distance = rel_entr(weights, softmax).sum(axis=1)
+        assert_equal_to_rounding(short, distance, operations=1000, scale=10.0)
+
+
+def test_a_constrained_optimiser_finds_the_row_of_softmax(queries_and_keys):
+    """SLSQP over the simplex, which is told neither of softmax nor of exponentials.
+
+    What it stops short of the maximum is a relative entropy, at least half the squared distance
+    Σ|p − A| (Pinsker), so that the values alone say how far its point may be.
+    """
+    logits = logits_of(*queries_and_keys)
+    softmax = attention_matrix(*queries_and_keys)
+    most = most_similarity_and_entropy(logits)
+    sums = LinearConstraint(np.ones(TOKENS), 1.0, 1.0)
+    for row, expected, value in zip(logits, softmax, most, strict=True):
+        found = minimize(
+            lambda p, row=row: -similarity_and_entropy(p[None], row[None])[0],
+            np.full(TOKENS, 1.0 / TOKENS),
+            method="SLSQP",
+            bounds=[(0.0, 1.0)] * TOKENS,
+            constraints=sums,
+            options={"ftol": 1e-14, "maxiter": 1000},
+        )
+        assert found.success, found.message
+        short = value + found.fun
+        assert abs(short) < 1e-8, "the optimiser has not converged"
+        weights = found.x / found.x.sum()
+        short = value - similarity_and_entropy(weights[None], row[None])[0]
+        rounding = 100 * FLOAT64_ROUNDING * 10.0
+        assert np.abs(weights - expected).sum() <= math.sqrt(2.0 * max(short, 0.0) + rounding)

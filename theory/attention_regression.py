@@ -1,0 +1,286 @@
+"""Softmax attention as support-vector regression.
+
+Labels y at the keys are regressed with a tube of half-width ε: errors inside it cost nothing,
+errors beyond it C per unit, min_w ½|w|² + C Σ_i max(|y_i − f(k_i)| − ε, 0) with f = w·features and
+one regression per channel. With the kernel G_ij = s(k_i, k_j)/(h(k_i) h(k_j)), s the exponential of
+q·k/√D and h(x) = Σ_j s(x, k_j), the solution is
+
+    f(x) = Σ_j β_j s(x, k_j)/(h(x) h(k_j)) = Σ_j A(x, k_j) v_j,    v_j = β_j/h(k_j),
+
+the attention of query x over the keys with values v: for every x, with no bias term, whatever the
+labels. β minimises ½βᵀGβ − yᵀβ + ε|β|₁ over |β_i| ≤ C; with r = y − Gβ that is
+
+    β_i = 0            |r_i| ≤ ε             inside the tube or on its edge
+    0 < |β_i| < C      r_i = ε sign β_i      on the edge
+    |β_i| = C          r_i sign β_i ≥ ε      outside or on the edge
+
+A key whose labels lie strictly inside the tube in every channel has value 0 and can be removed from
+the sum over values, though not from h; the keys with any β ≠ 0 are the support vectors.
+
+Conversely, any values V of distinct keys are the solution of a regression: of the labels
+y = Gβ + ε sign β with β = V h and any C > max|β|.
+
+Source: arXiv 2406.13781; there with a bias b, which adds b to every value, since rows of A sum
+to 1.
+
+**Variants.** Attention-SH and Attention-BN are the same regression over other points than those
+that the head was given:
+
+    Attention-SH    over the pooled keys P k, as many labels as there are groups of keys
+    Attention-BN    with features of standardised points, x → (x − βμ)/σ for queries and keys
+    BN+SH           both: pooled keys, then μ and σ over the pooled keys
+
+With x̂ and k̂_g for the points as the head sees them, the solution is
+
+    f(x) = Σ_g β_g s(x̂, k̂_g)/(h(x̂) h(k̂_g)) = Σ_g A(x̂, k̂_g) v_g,    v_g = β_g/h(k̂_g),
+
+softmax attention over the points seen. Any values V of the tokens with P V = v give the same
+outputs through the variant's matrix Ω = Pᵀ S, since Ωᵀ V = Sᵀ P V; Pᵀ (P Pᵀ)⁻¹ v is the smallest
+of them. Conversely, any V gives values P V of the groups, and they solve a regression.
+
+What the standardisation changes: without scaling, exp((q − βμ)·(k_j − βμ)/√G) is, up to a factor
+of the query alone, a_j exp(q·k_j/√G) with a_j = exp(−βμ·k_j/√G). Attention-BN without scaling is
+softmax attention in which key j counts a_j times, less the further it lies along the mean.
+(arXiv 2406.13781; pooling and weight of the mean as reconstructed from its algebra.)
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+# How near the edge of the tube, in units of the labels, a key counts as on it: tried in this order.
+MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
+
+
+def attention_matrix(
+    queries: Float[np.ndarray, "query channel"], keys: Float[np.ndarray, "key channel"]
+) -> Float[np.ndarray, "query key"]:
+    """Attention A_ij = s(q_i, k_j)/Σ_j' s(q_i, k_j'); every row sums to 1."""
+    logits = queries @ keys.T / np.sqrt(keys.shape[1])
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def normalisers(keys: Float[np.ndarray, "key channel"]) -> Float[np.ndarray, " key"]:
+    """Sums of similarities h(k_i) = Σ_j s(k_i, k_j).
+
+    Raises ValueError where float64 cannot hold it.
+    """
+    logits = keys @ keys.T / np.sqrt(keys.shape[1])
+    largest, limit = float(logits.max()), np.log(np.finfo(float).max / len(keys))
+    if not largest <= limit:
+        raise ValueError(
+            f"keys: largest k·k'/√D = {largest:.4g}; must be at most {limit:.4g}, where exp still "
+            "fits float64; scale the keys down"
+        )
+    return np.exp(logits).sum(axis=1)
+
+
+def attention_kernel(
+    queries: Float[np.ndarray, "query channel"], keys: Float[np.ndarray, "key channel"]
+) -> Float[np.ndarray, "query key"]:
+    """Kernel s(q_i, k_j)/(h(q_i) h(k_j)), with h(x) = Σ_j s(x, k_j) over these keys.
+
+    At the keys themselves it is G: symmetric and positive semi-definite, definite unless two keys
+    are equal.
+    """
+    return attention_matrix(queries, keys) / normalisers(keys)
+
+
+@dataclass(frozen=True)
+class SupportVectorAttention:
+    """Attention whose values solve a regression.
+
+    residual  the largest violation of the optimality conditions, in units of the labels
+    """
+
+    keys: Float[np.ndarray, "key channel"]
+    labels: Float[np.ndarray, "key value_channel"]
+    coefficients: Float[np.ndarray, "key value_channel"]
+    tube: float
+    residual: float
+
+    @property
+    def values(self) -> Float[np.ndarray, "key value_channel"]:
+        """Values v_j = β_j/h(k_j)."""
+        return self.coefficients / normalisers(self.keys)[:, None]
+
+    @property
+    def support_vectors(self) -> tuple[int, ...]:
+        """The keys with β_j ≠ 0 in any channel."""
+        return tuple(int(key) for key in np.flatnonzero(self.coefficients.any(axis=1)))
+
+    def regressor(
+        self, queries: Float[np.ndarray, "query channel"]
+    ) -> Float[np.ndarray, "query value_channel"]:
+        """Regressor f(x) = Σ_j β_j s(x, k_j)/(h(x) h(k_j))."""
+        return attention_kernel(queries, self.keys) @ self.coefficients
+
+    def attend(
+        self, queries: Float[np.ndarray, "query channel"]
+    ) -> Float[np.ndarray, "query value_channel"]:
+        """Attention Σ_j A(x, k_j) v_j, which equals the regressor."""
+        return attention_matrix(queries, self.keys) @ self.values
+
+
+def support_vector_attention(
+    keys: Float[np.ndarray, "key channel"],
+    labels: Float[np.ndarray, "key value_channel"],
+    tube: float,
+    bound: float,
+) -> SupportVectorAttention:
+    """The attention that regresses labels at the keys with a tube ε and a bound C on |β|.
+
+    Raises ValueError for keys too large for float64, a negative tube or a bound that is not
+    positive, and RuntimeError where the optimality conditions are not met to rounding.
+    """
+    if not (np.isfinite(tube) and tube >= 0):
+        raise ValueError(f"tube = {tube!r}: must be 0 or more and finite")
+    if not 0 < bound < np.inf:
+        raise ValueError(f"bound = {bound!r}: must be positive and finite")
+    kernel = attention_kernel(keys, keys)
+    channels = [_solve(kernel, column, tube, bound) for column in labels.T]
+    residual = max(
+        violation(kernel, column, tube, bound, coefficients)
+        for column, coefficients in zip(labels.T, channels, strict=True)
+    )
+    return SupportVectorAttention(keys, labels, np.stack(channels, axis=1), tube, residual)
+
+
+def _solve(
+    kernel: np.ndarray, labels: np.ndarray, tube: float, bound: float
+) -> Float[np.ndarray, " key"]:
+    """β by scikit-learn's linear regressor on features F with F Fᵀ = G, then to rounding.
+
+    The regressor has w = Fᵀβ to nine digits or so, which shows where every key lies. Of the keys on
+    the edge of the tube β solves linear equations; of the others it is 0 or ±C.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVR
+
+    values, vectors = np.linalg.eigh(kernel)
+    features = vectors * np.sqrt(np.maximum(values, 0.0))
+    regressor = LinearSVR(
+        epsilon=tube, C=bound, fit_intercept=False, tol=1e-10, max_iter=100_000, random_state=0
+    )
+    with warnings.catch_warnings():
+        # What is not converged violates the conditions, which are looked at below.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        errors = labels - features @ regressor.fit(features, labels).coef_
+    residual = np.inf
+    for margin in MARGINS:
+        beyond = (np.abs(errors) - tube) / max(np.abs(labels).max(), tube)
+        coefficients = np.where(beyond > margin, bound * np.sign(errors), 0.0)
+        edge = np.abs(beyond) <= margin
+        wanted = (labels - kernel @ coefficients - tube * np.sign(errors))[edge]
+        # Least squares: equal keys make the matrix singular and leave the sum of their β only.
+        coefficients[edge] = np.linalg.lstsq(kernel[np.ix_(edge, edge)], wanted, rcond=None)[0]
+        residual = min(residual, violation(kernel, labels, tube, bound, coefficients))
+        if residual <= rounding_of_fit(kernel, labels, tube, coefficients):
+            return coefficients
+    raise RuntimeError(
+        f"residual = {residual:.3g}: the optimality conditions are not met to rounding; lower the "
+        "bound, widen the tube, or move keys apart that are nearly equal"
+    )
+
+
+def violation(
+    kernel: Float[np.ndarray, "key key"],
+    labels: Float[np.ndarray, " key"],
+    tube: float,
+    bound: float,
+    coefficients: Float[np.ndarray, " key"],
+) -> float:
+    """Return the largest violation of the optimality conditions by β, in units of y.
+
+    Infinite where some |β_i| exceeds C.
+    """
+    if np.any(np.abs(coefficients) > bound):
+        return float("inf")
+    errors = labels - kernel @ coefficients
+    outwards = errors * np.sign(coefficients) - tube
+    wrong = np.where(np.abs(coefficients) == bound, np.maximum(-outwards, 0.0), np.abs(outwards))
+    wrong = np.where(coefficients == 0.0, np.maximum(np.abs(errors) - tube, 0.0), wrong)
+    return float(wrong.max())
+
+
+def rounding_of_fit(
+    kernel: Float[np.ndarray, "key key"],
+    labels: Float[np.ndarray, " key"],
+    tube: float,
+    coefficients: Float[np.ndarray, " key"],
+) -> float:
+    """The largest rounding error of y − Gβ − ε, a sum of one term per key."""
+    terms = np.abs(kernel) @ np.abs(coefficients) + np.abs(labels) + tube
+    return float((len(labels) + 2) * np.finfo(float).eps * terms.max())
+
+
+def regression_of_attention(
+    keys: Float[np.ndarray, "key channel"],
+    values: Float[np.ndarray, "key value_channel"],
+    tube: float,
+) -> tuple[Float[np.ndarray, "key value_channel"], Float[np.ndarray, "key value_channel"]]:
+    """Coefficients β = V h and labels y = Gβ + ε sign β of a regression solved by these values.
+
+    They solve it for every C ≥ max|β|.
+    """
+    coefficients = values * normalisers(keys)[:, None]
+    fit = attention_kernel(keys, keys) @ coefficients
+    return coefficients, fit + tube * np.sign(coefficients)
+
+
+@dataclass(frozen=True)
+class HeadPoints:
+    """Points as a head of a variant sees them: keys k̂ = (P k − βμ)/σ, and queries (q − βμ)/σ.
+
+    keys     k̂
+    centre   βμ, 0 where the mean is not taken off
+    scale    σ, 1 where it is not divided by
+    pooling  P; its rows sum to 1
+    """
+
+    keys: Float[np.ndarray, "pooled channel"]
+    centre: Float[np.ndarray, " channel"]
+    scale: Float[np.ndarray, " channel"]
+    pooling: Float[np.ndarray, "pooled key"]
+
+    def queries(
+        self, queries: Float[np.ndarray, "query channel"]
+    ) -> Float[np.ndarray, "query channel"]:
+        """Queries as the head sees them, (q − βμ)/σ."""
+        return (queries - self.centre) / self.scale
+
+    def spread(
+        self, values: Float[np.ndarray, "pooled value_channel"]
+    ) -> Float[np.ndarray, "key value_channel"]:
+        """The smallest V of all tokens with P V = v, V = Pᵀ (P Pᵀ)⁻¹ v."""
+        return self.pooling.T @ np.linalg.solve(self.pooling @ self.pooling.T, values)
+
+
+def scaled_down_points(
+    keys: Float[np.ndarray, "key channel"], pooling: Float[np.ndarray, "pooled key"]
+) -> HeadPoints:
+    """The points of Attention-SH: keys P k, queries as they are."""
+    channels = keys.shape[1]
+    return HeadPoints(pooling @ keys, np.zeros(channels), np.ones(channels), pooling)
+
+
+def standardised_points(
+    keys: Float[np.ndarray, "key channel"],
+    share_of_mean: float,
+    scaling: bool,
+    epsilon: float,
+    pooling: Float[np.ndarray, "pooled key"] | None = None,
+) -> HeadPoints:
+    """The points of Attention-BN, or with a pooling P those of BN+SH.
+
+    μ and variance are those of the (pooled) keys, channel by channel; β is `share_of_mean`, and
+    σ = √(variance + ε) with scaling, 1 without.
+    """
+    pooling = np.eye(len(keys)) if pooling is None else pooling
+    seen = pooling @ keys
+    centre = share_of_mean * seen.mean(axis=0)
+    scale = np.sqrt(seen.var(axis=0) + epsilon) if scaling else np.ones(keys.shape[1])
+    return HeadPoints((seen - centre) / scale, centre, scale, pooling)
