@@ -1,5 +1,6 @@
 # Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
 
+from theory.programs import program as program
 from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
 from theory.activations import (
     activation as activation, pair_moment as pair_moment, first_moment as first_moment,
@@ -48,9 +49,10 @@ from theory.nonlinear_kernels import (
 )
 from theory.one_scale import solve_one_scale as solve_one_scale, OneScale as OneScale
 from theory.by_heads import solve_by_heads as solve_by_heads, kernels_by_heads as kernels_by_heads
-from theory.copy_head import (
-    CopyHead as CopyHead, HeadMinimum as HeadMinimum, Coexistence as Coexistence,
-    copied_weights as copied_weights,
+from theory.gate_response import (
+    gate_response as gate_response, GateResponse as GateResponse,
+    contributions_by_head as contributions_by_head, slopes_at_overlaps as slopes_at_overlaps,
+    SlopesAtOverlaps as SlopesAtOverlaps, slopes_at_infinite_width as slopes_at_infinite_width,
 )
 from theory.learned_attention import (
     evidence_at_infinite_width as evidence_at_infinite_width,
@@ -64,34 +66,14 @@ from theory.leave_one_out import (
 )
 from theory.observables import (
     head_scores as head_scores, kernel_alignment as kernel_alignment,
-    participation_ratio as participation_ratio, centred_kernel as centred_kernel,
-    off_diagonal_share as off_diagonal_share, diagonal_only as diagonal_only,
-    equal_diagonal as equal_diagonal,
+    path_alignment as path_alignment, participation_ratio as participation_ratio,
+    centred_kernel as centred_kernel, off_diagonal_share as off_diagonal_share,
+    diagonal_only as diagonal_only, equal_diagonal as equal_diagonal,
 )
-from theory.studies.softmax_forms import (
-    Mask as Mask, Similarity as Similarity, attention_kernel as attention_kernel,
-    attention_matrix as attention_matrix, mask_matrix as mask_matrix,
-    taylor_features as taylor_features, truncated_attention as truncated_attention,
-    truncation_bound as truncation_bound, similarity_and_entropy as similarity_and_entropy,
-    most_similarity_and_entropy as most_similarity_and_entropy,
-    component_values as component_values, component_coefficients as component_coefficients,
-    component_alignment as component_alignment, captured_variance as captured_variance,
-)
-from theory.studies.tube_regression import (
-    ComplementarityProblem as ComplementarityProblem,
-    complementarity_problem as complementarity_problem, unknowns_of as unknowns_of,
-)
-from theory.studies.support_vectors import (
+from theory.attention_regression import (
+    attention_matrix as attention_matrix, attention_kernel as attention_kernel,
     SupportVectorAttention as SupportVectorAttention,
     support_vector_attention as support_vector_attention,
-    regression_of_attention as regression_of_attention, masked_regressions as masked_regressions,
-    is_one_regression as is_one_regression, HeadPoints as HeadPoints,
+    regression_of_attention as regression_of_attention, HeadPoints as HeadPoints,
     scaled_down_points as scaled_down_points, standardised_points as standardised_points,
-)
-from theory.studies.rank_collapse import (
-    distance_from_collapse as distance_from_collapse,
-    collapse_of_fixed_attention as collapse_of_fixed_attention,
-    collapse_of_random_attention as collapse_of_random_attention,
-    rate_of_uniform_averages as rate_of_uniform_averages, Equilibrium as Equilibrium,
-    equilibrium as equilibrium,
 )
