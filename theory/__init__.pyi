@@ -1,6 +1,5 @@
 # Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
 
-from theory.programs import program as program
 from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
 from theory.activations import (
     activation as activation, pair_moment as pair_moment, first_moment as first_moment,
@@ -49,11 +48,6 @@ from theory.nonlinear_kernels import (
 )
 from theory.one_scale import solve_one_scale as solve_one_scale, OneScale as OneScale
 from theory.by_heads import solve_by_heads as solve_by_heads, kernels_by_heads as kernels_by_heads
-from theory.gate_response import (
-    gate_response as gate_response, GateResponse as GateResponse,
-    contributions_by_head as contributions_by_head, slopes_at_overlaps as slopes_at_overlaps,
-    SlopesAtOverlaps as SlopesAtOverlaps, slopes_at_infinite_width as slopes_at_infinite_width,
-)
 from theory.learned_attention import (
     evidence_at_infinite_width as evidence_at_infinite_width,
     evidence_at_leading_order as evidence_at_leading_order, FeatureEvidence as FeatureEvidence,
@@ -66,9 +60,9 @@ from theory.leave_one_out import (
 )
 from theory.observables import (
     head_scores as head_scores, kernel_alignment as kernel_alignment,
-    path_alignment as path_alignment, participation_ratio as participation_ratio,
-    centred_kernel as centred_kernel, off_diagonal_share as off_diagonal_share,
-    diagonal_only as diagonal_only, equal_diagonal as equal_diagonal,
+    participation_ratio as participation_ratio, centred_kernel as centred_kernel,
+    off_diagonal_share as off_diagonal_share, diagonal_only as diagonal_only,
+    equal_diagonal as equal_diagonal,
 )
 from theory.attention_regression import (
     attention_matrix as attention_matrix, attention_kernel as attention_kernel,
