@@ -52,7 +52,7 @@ COMPARED = (
 )
 # Of what is compared, what no text quotes.
 DROPPED = {
-    "reliability", "square", "interval", "elements", "name", "state", "at", "unit", "statement",
+    "reliability", "square", "interval", "elements", "name", "state", "unit", "statement",
     "median_in_mcse", "difference_in_mcse", "tests", "degrees", "relative_difference",
     "off_diagonal_cosine",
 }  # fmt: skip

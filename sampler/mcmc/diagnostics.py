@@ -22,12 +22,11 @@ MOST_DIAGNOSED = 333
 
 @dataclass(frozen=True)
 class QuantityDiagnostics:
-    """Worst values over the elements of one quantity; `at` says where R-hat is worst."""
+    """Worst values over the elements of one quantity."""
 
     r_hat: float
     ess_bulk: float
     ess_tail: float
-    at: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,8 @@ def diagnose(
     Of repetitions effective draws are those of the means of repetitions, on average over elements:
     by few repetitions they are known for no single element.
     """
-    quantities = {name: _selected(values) for name, values in draws.items()}
-    quantities |= selected or {}
-    quantities["log_posterior"] = _selected(statistics["lp"])
-    quantities = {name: _at_most(one, most) for name, one in quantities.items()}
+    quantities = {**draws, **{name: one.values for name, one in (selected or {}).items()}}
+    quantities["log_posterior"] = statistics["lp"]
     chains, count = statistics["lp"].shape
     reasons, judged = [], {}
     limits = Limits(ess_limit)
@@ -89,15 +86,15 @@ def diagnose(
         limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, "`particles`")
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise `chains`")
-    for name, one in quantities.items():
-        flat = one.values
+    for name, values in quantities.items():
+        flat = _some_elements(values, most)
         problem = _unsound(name, flat, algorithm)
         if problem:
             reasons.append(problem)
             continue
         varying = np.flatnonzero((flat != flat[:1, :1]).any(axis=(0, 1)))
         if chains > 1 and varying.size:
-            judged[name] = _judge(one, varying, algorithm.repeated)
+            judged[name] = _judge(flat[..., varying], algorithm.repeated)
             reasons += _shortfalls(name, judged[name], limits, more_draws)
     found = algorithm.judge(statistics)
     reasons += found.reasons
@@ -114,18 +111,10 @@ def diagnose(
     )
 
 
-def _selected(values: np.ndarray) -> SelectedDraws:
-    """All elements of draws [chain, draw, …]."""
+def _some_elements(values: np.ndarray, most: int) -> np.ndarray:
+    """At most so many elements of draws [chain, draw, …], evenly chosen: [chain, draw, element]."""
     flat = values.reshape(*values.shape[:2], -1)
-    return SelectedDraws(flat, np.arange(flat.shape[2]), values.shape[2:])
-
-
-def _at_most(given: SelectedDraws, most: int) -> SelectedDraws:
-    """At most so many of the elements, evenly chosen."""
-    chosen = evenly_spaced(given.places.size, most)
-    if chosen.size == given.places.size:
-        return given
-    return SelectedDraws(given.values[:, :, chosen], given.places[chosen], given.shape)
+    return flat if flat.shape[2] <= most else flat[:, :, evenly_spaced(flat.shape[2], most)]
 
 
 def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
@@ -145,20 +134,18 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
     return None
 
 
-def _judge(given: SelectedDraws, varying: np.ndarray, repeated: bool) -> QuantityDiagnostics:
-    """Worst values over those of the given elements that vary."""
+def _judge(values: np.ndarray, repeated: bool) -> QuantityDiagnostics:
+    """Worst values over elements, all of which vary."""
     if repeated:
-        r_hat, *shares = repetition_diagnostics(given.values[..., varying])
-        chains, draws = given.values.shape[:2]
+        r_hat, *shares = repetition_diagnostics(values)
+        chains, draws = values.shape[:2]
         # No more than there are: by chance the means of repetitions may be close together.
         bulk, *tails = (chains / max(float(np.mean(one)), 1.0 / draws) for one in shares)
         bulk, tail = np.array([bulk]), np.array([min(tails)])
     else:
-        r_hat, bulk, tail = rank_diagnostics(given.values[..., varying])
+        r_hat, bulk, tail = rank_diagnostics(values)
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
-    place = given.places[varying[worst]]
-    at = tuple(int(index) for index in np.unravel_index(place, given.shape)) if given.shape else ()
-    return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()), at)
+    return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()))
 
 
 @dataclass(frozen=True)

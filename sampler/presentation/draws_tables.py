@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sampler.analysis.labels import element_name, quantity_name
+from sampler.analysis.labels import quantity_name
 from sampler.analysis.text import Number, count, percent
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
@@ -17,7 +17,6 @@ def diagnostics_table(diagnostics: Diagnostics) -> Table:
         [
             quantity_name(key),
             one.r_hat,
-            element_name(key, one.at),
             count(one.ess_bulk),
             count(one.ess_tail),
             "within limits" if within_limits(one, diagnostics.r_hat_limit) else "misses a limit",
@@ -28,7 +27,7 @@ def diagnostics_table(diagnostics: Diagnostics) -> Table:
         f"Rank-normalised split R-hat (limit {diagnostics.r_hat_limit:.5g}), effective sample "
         f"sizes (limit {ESS_LIMIT:.0f})."
     )
-    columns = ("quantity", Column("R-hat", digits=5), "at", "bulk ESS", "tail ESS", "verdict")
+    columns = ("quantity", Column("R-hat", digits=5), "bulk ESS", "tail ESS", "verdict")
     return Table("Worst element of every quantity", columns, rows, caption)
 
 

@@ -69,7 +69,6 @@ def test_an_element_that_stands_still_elsewhere_in_every_chain_fails_there(rng):
     draws["order_parameter"][..., 0, 1] = np.arange(LONG[0])[:, None]
     received = diagnose(draws, statistics, NUTS)
     assert any("order_parameter: R-hat" in reason for reason in received.reasons)
-    assert received.quantities["order_parameter"].at == (0, 1)
 
 
 def test_draws_too_few_for_r_hat_miss_its_limit(rng):
@@ -135,7 +134,6 @@ def test_chains_that_drift_together_fail_by_r_hat(rng):
     received = diagnose(draws, statistics, NUTS)
     assert any("predictor: R-hat" in reason for reason in received.reasons)
     found = received.quantities["predictor"]
-    assert found.at == (4,)
     assert found.r_hat == pytest.approx(split_r_hat(drifting), rel=1e-12)
     whole = drifting.mean(axis=1).var(ddof=1) / drifting.var(axis=1, ddof=1).mean()
     assert np.sqrt(1.0 + whole) < 1.01 < 1.1 < found.r_hat
@@ -185,7 +183,6 @@ def test_of_many_numbers_an_even_selection_is_diagnosed(rng):
     many[1, :, -1] += 5.0  # the last element belongs to every even selection
     received = diagnose({"predictor": many}, statistics, NUTS)
     assert received.quantities["predictor"].r_hat > 1.5
-    assert received.quantities["predictor"].at == (2 * MOST_DIAGNOSED - 1,)
 
 
 def test_depths_of_trees_are_those_of_their_leapfrog_steps():

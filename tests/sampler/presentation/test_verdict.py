@@ -43,7 +43,7 @@ def test_the_headline_is_about_the_order_parameter_whatever_the_others_are():
 
 PASSED = {
     "verdict": "pass",
-    "quantities": {"a": {"r_hat": 1.0021, "ess_bulk": 812.7, "ess_tail": 900.0, "at": []}},
+    "quantities": {"a": {"r_hat": 1.0021, "ess_bulk": 812.7, "ess_tail": 900.0}},
     "bfmi": [0.91, 0.87],
     "chains": 2,
     "draws": 500,
