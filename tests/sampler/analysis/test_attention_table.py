@@ -314,13 +314,7 @@ def test_a_report_has_every_number_and_a_panel_for_every_matrix():
     overlap = np.tile(np.eye(6), (CHAINS, DRAWS, 1, 1))
     tree = draws_tree(problem, collected(draws | {"order_parameter": overlap}), ATTRIBUTES)
     run = RunResults.held(None, draws=tree)
-    heads, paths = attention_tables(run.attention)
-    assert [row[0] for row in heads.rows][:3] == [
-        "layer 1, head 0 (learned 0): entropy",
-        "layer 1, head 0 (learned 0): distance from prior mean",
-        "layer 1, head 0 (learned 0): distance from teacher 0",
-    ]
-    assert "MCSE" in heads.caption
+    _, paths = attention_tables(run.attention)
     frame = run.attention.to_dataframe().set_index(["layer", "head", "quantity"])
     drawn = tree["attention"]["overlap_2"].sel(reference_2="teacher 1").values[:, :, 1]
     one = frame.loc[(2, 1, "overlap with teacher 1")]
