@@ -126,14 +126,14 @@ def of_run(directory: Path) -> dict:
 
 def averages(table: Path) -> dict:
     """Means over seeds of every column, by the settings that were swept beside the seed."""
-    from sampler.recipes.settings import variant_name
+    from sampler.recipes.settings import FORM, name_of_form
 
     found = {}
     with table.open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             key, _, value = row["settings"].partition("=")
             known = {name: number(text) for name, text in row.items()}
-            named = variant_name(value) if key == "attention.form" else value
+            named = name_of_form(tomllib.loads(f"form = {value}")["form"]) if key == FORM else value
             found[named.replace("; ", ", ")] = {
                 name: estimate(mean, known[f"{name}_error"], f"over {row['points']} data seeds")
                 for name, mean in known.items()

@@ -186,13 +186,12 @@ def accuracy_axis(axis: Axis) -> None:
 
 
 def accuracy_errors(
-    ax: Axes, x: Numbers, y: Numbers, mcse: Numbers, binomial: Numbers, colour: str,
-    axis: str = "y", **marks: Any,
-) -> None:  # fmt: skip
-    """Draw errors of accuracies along an axis: thin with caps of the test set, thick the MCSE."""
+    ax: Axes, x: Numbers, y: Numbers, mcse: Numbers, binomial: Numbers, colour: str
+) -> None:
+    """Draw errors of accuracies: thin with caps that of the test set, thick the MCSE."""
     for error, thickness, cap in ((binomial, 1.0, 3.0), (mcse, 3.0, 0.0)):
         bars = {"fmt": "none", "ecolor": colour, "elinewidth": thickness, "capsize": cap}
-        ax.errorbar(x, y, **{f"{axis}err": error}, **bars, **marks)
+        ax.errorbar(x, y, error, zorder=4, **bars)
 
 
 def title_of(what: str, setting: str) -> str:

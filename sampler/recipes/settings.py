@@ -111,14 +111,6 @@ def short_label(settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def variant_name(text: str) -> str | None:
-    """Return a short name of an attention variant as a recipe writes it; None for another text."""
-    try:
-        return name_of_form(tomllib.loads(f"form = {text}")["form"])
-    except tomllib.TOMLDecodeError:
-        return None
-
-
 def name_of_form(form: Any) -> str | None:
     """Return a short name of the value of `attention.form`: kinds of variants and their settings.
 

@@ -147,7 +147,7 @@ def _draw_sampled(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
             label += "" if passed else "\n(diagnostics failed)"
             points = position[shown], accuracy[shown]
             errors = mcse[shown], binomial[shown]
-            style.accuracy_errors(ax, *points, *errors, style.SAMPLED, zorder=4)
+            style.accuracy_errors(ax, *points, *errors, style.SAMPLED)
             face = style.SAMPLED if passed else "white"
             ax.plot(*points, "Dv^s"[place % 4], markerfacecolor=face, label=label, **marks)
 
