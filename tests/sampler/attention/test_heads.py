@@ -35,25 +35,12 @@ def test_bilinear_attention_equals_a_loop_over_keys_and_queries():
     assert np.all(np.abs(received - expected) <= 2 * (2 * 5 + 4) * EPSILON * logit_bound)
 
 
-def test_bilinear_columns_sum_to_one_over_keys():
-    generator = np.random.default_rng(1)
-    received = bilinear_attention(
-        generator.standard_normal((2, 6, 3)), generator.standard_normal((2, 3, 3))
-    )
-    assert np.all(np.abs(received.sum(axis=2) - 1) <= 6 * EPSILON)
-
-
 def test_huge_logits_neither_overflow_nor_lose_the_largest():
     logits = np.array([[1e308, -1e308], [1e308, 700.0], [-1e308, 701.0]])
     expected = np.array([[0.5, 0.0], [0.5, 1 / (1 + np.e)], [0.0, np.e / (1 + np.e)]])
     with np.errstate(over="ignore"):  # −1e308 − 1e308 is −inf, whose exponential is 0
         received = softmax(logits)
     assert np.all(np.abs(received - expected) <= 4 * EPSILON)
-
-
-def test_a_constant_added_to_a_column_changes_nothing():
-    logits = np.random.default_rng(2).integers(-9, 9, (5, 4)).astype(float)
-    assert np.array_equal(softmax(logits), softmax(logits + 1024.0))
 
 
 def test_a_variant_sees_the_same_logits():
@@ -86,18 +73,6 @@ def test_attention_of_keys_and_queries_equals_a_loop():
     # of the exponential.
     size = np.abs(query).max() * np.abs(key).max() * np.abs(inputs).max() ** 2
     assert_equal_to_rounding(received, expected, operations=4 * 4 * 36, condition=size)
-
-
-def test_columns_sum_to_one_over_keys_and_rows_do_not():
-    received = softmax_attention(*arrays())
-    assert_equal_to_rounding(received.sum(axis=2), np.ones((2, 3, 5)), operations=10)
-    assert np.abs(received.sum(axis=3) - 1).max() > 0.1
-
-
-def test_without_weights_attention_is_uniform():
-    inputs, query, key = arrays()
-    received = softmax_attention(inputs, 0 * query, key)
-    assert_equal_to_rounding(received, np.full((2, 3, 5, 5), 0.2), operations=4)
 
 
 def test_huge_logits_choose_the_largest():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from runs.studies.copy_head.mathematics import CopyHead
-from sampler.errors import InputError
 from sampler.problem import build_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import build_task
@@ -100,16 +99,3 @@ def test_other_seeds_give_other_data_and_other_sizes_the_same():
     assert not np.array_equal(one.train.inputs, other.train.inputs)
     fewer = task_of(examples_test=10)
     np.testing.assert_array_equal(fewer.train.inputs, one.train.inputs)
-
-
-@pytest.mark.parametrize(
-    ("settings", "attention", "message"),
-    [
-        ({"tokens": 1}, None, r"task\.tokens = 1"),
-        ({"symbols": 1}, None, r"task\.symbols = 1"),
-        ({}, {"heads": [["good"]]}, r"attention\.heads\[0\]\[0\] = 'good'.*'copy'"),
-    ],
-)
-def test_what_cannot_be_made_is_refused(settings, attention, message):
-    with pytest.raises(InputError, match=message):
-        task_of(attention, **settings)

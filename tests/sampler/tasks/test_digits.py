@@ -1,12 +1,10 @@
 """Handwritten digits: patches in place, heads as their words say, one output per class."""
 
 import numpy as np
-import pytest
 from sklearn.datasets import load_digits
 
-from sampler.errors import InputError
 from sampler.recipes.recipe import make_recipe
-from sampler.tasks.digits import patches_with_positions, read_images, squared_distances
+from sampler.tasks.digits import patches_with_positions, read_images
 from sampler.tasks.make import build_task
 
 SMALL = {"kind": "digits", "examples_train": 30, "examples_test": 40}
@@ -67,33 +65,7 @@ def test_heads_attend_what_their_names_say():
     np.testing.assert_allclose(task.train.attention[0][0], expected, rtol=1e-12)
 
 
-def test_patches_on_a_diagonal_are_farthest_apart():
-    assert squared_distances(8, 4).max() == 0.5
-
-
 def test_two_classes_have_two_outputs():
     task = task_of(classes=[3, 8])
     assert task.outputs == 2
     np.testing.assert_array_equal(np.unique(task.train.labels), [-0.5, 0.5])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"examples_test": 1790}, r"task\.examples_test = 1790: .*use at most 1767"),
-        ({"classes": [1, 1]}, r"task\.classes.*name every class once"),
-        ({"classes": [1]}, r"task\.classes"),
-        ({"patch": 3}, r"task\.patch = 3"),
-    ],
-)
-def test_what_cannot_be_made_is_refused(settings, message):
-    with pytest.raises(InputError, match=message):
-        task_of(**settings)
-
-
-def test_the_default_network_averages_its_tokens():
-    sections = {"name": "digits", "task": SMALL, "network": {"widths": 10}}
-    recipe = make_recipe(sections)
-    assert recipe.network.readout == "mean"
-    assert recipe.attention.heads == (("similar", "near"),)
-    assert recipe.task.make(recipe.attention).path_names == ("similar", "near")

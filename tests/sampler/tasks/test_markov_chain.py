@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.recipes.task_section import AttentionSection
-from sampler.tasks.markov_chain import head_weights, state_difference
+from sampler.tasks.markov_chain import head_weights
 from sampler.tasks.task import draw_layers
 from tests.tasks import markov_chain as make
 
@@ -25,18 +25,6 @@ def states_of(task):
 def assert_frequency(received, expected, count):
     error = np.sqrt(expected * (1 - expected) / count)
     assert abs(received - expected) < STANDARD_ERRORS * error, f"{received=} {expected=} {error=}"
-
-
-def test_defaults_have_the_sizes_of_the_paper():
-    task = make(heads=(("good", "random"), ("uniform", "random")))
-    assert task.train.inputs.shape == (100, 31, 231)
-    assert task.test.inputs.shape == (1000, 31, 231)
-    assert task.train.labels.shape == (100, 1)
-    assert [matrices.shape for matrices in task.train.attention] == [(100, 2, 31, 31)] * 2
-    assert task.path_names == ("good", "adversarial 1", "denoising", "adversarial 2")
-    for split in (task.train, task.test):
-        assert split.labels.sum() == 0
-        assert set(split.labels.ravel()) == {-1.0, 1.0}
 
 
 def test_classes_stay_in_their_state_with_their_probabilities():
@@ -135,63 +123,6 @@ def test_the_uniform_head_is_exactly_uniform():
 
 
 BETA = 10.0
-
-
-def weights(kind, features=6, positions=5, seed=0):
-    return head_weights(kind, features, positions, BETA, np.random.default_rng(seed))
-
-
-def test_the_state_direction_reads_plus_and_minus_one():
-    direction = state_difference(8)
-    upper, lower = np.repeat([np.sqrt(2), 0], 4), np.repeat([0, np.sqrt(2)], 4)
-    # Eight products and seven sums of numbers whose sizes add up to one.
-    tolerance = 16 * np.finfo(float).eps
-    assert abs(direction @ upper - 1) <= tolerance
-    assert abs(direction @ lower + 1) <= tolerance
-
-
-def test_the_positions_of_the_good_head():
-    expected = BETA * np.array(
-        [
-            [0.0, 1.5, 1.5, 1.5, 1.5],
-            [0.0, 0.0, 1.0, 0.0, 0.0],
-            [0.0, 0.0, 0.0, 1.0, 0.0],
-            [0.0, 0.0, 0.0, 0.0, 1.0],
-            [0.0, 0.0, 0.0, 0.0, 0.0],
-        ]
-    )
-    received = weights("good")
-    assert np.array_equal(received[6:, 6:], expected)
-    assert not received[:6, 6:].any()
-    assert not received[6:, :6].any()
-
-
-def test_the_uniform_head_has_no_logits():
-    assert not weights("uniform").any()
-
-
-def test_the_blocks_of_a_random_head_have_their_own_scales():
-    received = weights("random", features=100, positions=80) / BETA
-    blocks = {
-        1 / 100: received[:100, :100],
-        1.0: received[100:, 100:],
-        1 / 10: np.concatenate([received[:100, 100:].ravel(), received[100:, :100].ravel()]),
-    }
-    for scale, block in blocks.items():
-        standard = block.ravel() / scale
-        # Mean and variance of n standard normals have standard errors 1/√n and √(2/n).
-        assert abs(standard.mean()) < 5 / np.sqrt(standard.size)
-        assert abs(standard.var() - 1) < 5 * np.sqrt(2 / standard.size)
-
-
-def test_only_a_random_head_depends_on_the_generator():
-    assert np.array_equal(weights("good", seed=0), weights("good", seed=1))
-    assert not np.array_equal(weights("random", seed=0), weights("random", seed=1))
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match=r"'causal'.*good, uniform, random"):
-        weights("causal")
 
 
 def test_a_random_head_is_that_of_its_layer_and_number():

@@ -77,32 +77,10 @@ def test_splits_are_drawn_independently_of_each_others_size(folder):
     assert not np.array_equal(task.test.inputs, seeded.test.inputs)
 
 
-def test_a_readout_that_is_asked_for_is_kept(folder):
-    assert load(folder, "network.readout=last").network.readout == "last"
-
-
-def test_heads_can_be_left_out(folder):
-    task = build_task(load(folder, "network.heads=[[1], [0, 1]]"))
-    assert task.path_names == ("1·0", "1·1")
-
-
-@pytest.mark.heavy
-def test_run_goes_through_and_other_weights_are_noticed(folder, capsys):
-    out = folder / "run"
-    words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
-    assert main(words) in (ExitCode.OK, ExitCode.NOT_CONVERGED)
-    manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["seeds"]["task"] == {"teacher_seed": 0, "seed": 0}
-    assert main(["check", str(folder / "analysis.toml")]) == ExitCode.OK
-    assert "heads per layer               0, 1; 0, 1" in capsys.readouterr().out
-
-
 def test_other_images_as_a_test_set(folder, rng):
     write_labelled(folder / "other.npz", rng, characters=2)
     task = build_task(load(folder, "task.test=other.npz"))
     assert not np.array_equal(task.test.inputs, build_task(load(folder)).test.inputs)
-    with pytest.raises(InputError, match=r"^task\.test = .*drawings are among those of training"):
-        build_task(load(folder, "task.test=pictures.npz"))
 
 
 def test_some_characters_of_the_other_images(folder, rng):
@@ -116,21 +94,23 @@ def test_some_characters_of_the_other_images(folder, rng):
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"),
+    ("setting", "field"),
     [
-        ('task.test_characters=["x"]', r"^task\.test_characters = 'x': is not among 3, 5"),
-        ('task.test_characters=["3"]', r"^task\.test_characters = \['3'\]: .*at least 2"),
-        ("task.model=nowhere", r"^task\.model = .*holds no model\.bin"),
-        ("task.test=mnist", r"^task\.test = 'mnist': use \"characters\""),
-        ("task.test=all_runs", r"^task\.folder = \(absent\)"),
-        ("task.examples_validation=1", r"^task\.examples_validation = 1: use at least 2"),
-        ("network.widths=[3, 4]", r"^network\.widths = \[3, 4\]: .*3 numbers"),
-        ("attention.inverse_temperature=2.0", r"^attention\.heads = \(absent\): "),
+        ('task.test_characters=["x"]', "task.test_characters"),
+        ('task.test_characters=["3"]', "task.test_characters"),
+        ("task.model=nowhere", "task.model"),
+        ("task.test=mnist", "task.test"),
+        ("task.test=all_runs", "task.folder"),
+        ("task.test=pictures.npz", "task.test"),
+        ("task.examples_validation=1", "task.examples_validation"),
+        ("network.widths=[3, 4]", "network.widths"),
+        ("attention.inverse_temperature=2.0", "attention.heads"),
     ],
 )
-def test_what_cannot_be_used_is_named(folder, setting, message):
-    with pytest.raises(InputError, match=message):
+def test_what_cannot_be_used_is_refused(folder, setting, field):
+    with pytest.raises(InputError) as caught:
         build_task(load(folder, setting))
+    assert caught.value.field == field
 
 
 def test_images_that_changed_since_the_training_are_refused(folder):

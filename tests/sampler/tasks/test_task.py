@@ -3,9 +3,7 @@
 import itertools
 
 import numpy as np
-import pytest
 
-from sampler.errors import InputError
 from sampler.problem import build_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks import task as task_module
@@ -117,17 +115,3 @@ def test_heads_are_left_out_of_both_layers():
     assert task.path_names == (
         "random·good∘good", "random·good∘uniform", "random·uniform∘good", "random·uniform∘uniform",
     )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        ({"hypernetwork": [True]}, r"network.hypernetwork = \[True\]: .* list of 2"),
-        ({"hypernetwork": True, "widths": [3, 3, 3]}, r"network.widths = \[3, 3, 3\]: .* 5 numb"),
-        ({"hypernetwork": True, "variances": [1.0] * 4}, r"network.variances = .* 6 numbers"),
-        ({"hypernetwork": True, "heads": [[0]] * 4}, r"network.heads = .* all 2 layers"),
-    ],
-)
-def test_lists_count_the_layers_of_weights_and_heads_those_of_attention(network, message):
-    with pytest.raises(InputError, match=message):
-        build_task(recipe_of(**network))

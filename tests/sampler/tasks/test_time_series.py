@@ -1,20 +1,14 @@
 """The time-series task: the statistics that define it, its streams, its heads."""
 
-import json
-
 import numpy as np
 import pytest
-import xarray as xr
 from sklearn.linear_model import LinearRegression
 
 from sampler.attention.heads import factored_attention
 from sampler.attention.variants import Softmax
-from sampler.cli import main
-from sampler.errors import ExitCode, InputError
 from sampler.recipes.task_section import AttentionSection
 from sampler.tasks.task import query_and_key_weights
 from sampler.tasks.time_series import TimeSeriesSection, lag_weights
-from tests.commands import FEW_DRAWS, in_process, settings
 from tests.tasks import time_series as make
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
@@ -44,14 +38,6 @@ def many():
     section = TimeSeriesSection(kind="time_series", **settings)
     heads = (("uniform",), ("uniform",))
     return section.make(AttentionSection(heads=heads)), section
-
-
-def test_sizes_names_and_classes():
-    task = make(heads=(("lag", "random"), ("uniform", "random")), look_back=5, examples_test=10)
-    assert task.train.inputs.shape == (100, 41, 16 + 41)
-    assert [matrices.shape for matrices in task.test.attention] == [(10, 2, 41, 41)] * 2
-    assert task.path_names == ("lag·uniform", "lag·random", "random·uniform", "random·random")
-    assert task.train.labels[:, 0].tolist() == [1.0] * 50 + [-1.0] * 50
 
 
 def test_covariances_at_every_distance_in_time_are_those_of_the_definition(many):
@@ -194,13 +180,6 @@ def test_entries_of_random_weights_have_variance_one_over_channels():
         assert_mean(squares, 1.0)
 
 
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match=r"'good'.*lag, uniform, random"):
-        query_and_key_weights(
-            "good", 5, 1.0, np.random.default_rng(0), {"lag": lambda: np.zeros((5, 5))}
-        )
-
-
 FORMS = [
     {"kind": "softmax", "mask": "causal"},
     {"kind": "hard_maximum"},
@@ -227,80 +206,3 @@ def test_heads_take_any_form_together_or_each_its_own(form):
     assert not np.allclose(head.train.attention[0][:, 0], plain.train.attention[0][:, 0])
     if form["kind"] != "head_normalised":  # which looks at the other heads of its form
         assert np.array_equal(head.train.attention[0][:, 0], whole.train.attention[0][:, 0])
-
-
-def test_what_does_not_fit_the_length_is_refused():
-    with pytest.raises(InputError, match=r"^attention\.lag = 8: must be below the 8 tokens"):
-        make(look_back=8, **SMALL)
-    form = {"kind": "scaled_heads", "scale": 10}
-    with pytest.raises(InputError, match=r"^attention\.form = "):
-        make(form=form, **SMALL)
-
-
-RECIPE = """
-name = "series"
-task = { kind = "time_series", examples_train = 8, examples_test = 6, tokens = 7, channels = 4 }
-network.widths = 4
-posterior.temperature = 0.5
-attention.lag = 3
-sampler.chains = 2
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path):
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    return path
-
-
-def test_check_prints_sizes_and_settings(recipe, capsys):
-    assert main(["check", str(recipe)]) == ExitCode.OK
-    text = capsys.readouterr().out
-    for expected in ("tokens                        8", "lag, random; uniform, random", "lag = 3"):
-        assert expected in text
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_a_run_goes_from_end_to_end(recipe, tmp_path):
-    out = tmp_path / "out"
-    few = settings(*FEW_DRAWS, "theory.starts=1")
-    # So few draws cannot pass their diagnostics.
-    assert in_process("run", recipe, "--out", out, *few) == ExitCode.DIAGNOSTICS_FAILED
-    comparison = json.loads((out / "comparison.json").read_text())
-    theory = xr.load_dataset(out / "theory.nc", engine="h5netcdf")
-    assert theory.sizes["path"] == 4
-    assert theory["path"].values[0] == "lag·uniform"
-    assert np.isfinite(theory["order_parameter"]).all()
-    assert 0.0 <= comparison["accuracy"]["sampled"]["value"] <= 1.0
-    assert (out / "figures" / "order_parameter.png").is_file()
-
-
-@pytest.mark.parametrize(
-    ("setting", "start"),
-    [
-        ("task.period=10", "task.period = 10: with lag = 5 both classes are the same"),
-        ("task.lag=10", "task.lag = 10: with period = 20 both classes are the same"),
-        ("task.channels=5", "task.channels = 5: must be a multiple of 2"),
-        ("task.stride=2", "task.stride = 2: this key is unknown"),
-        ('attention.heads=[["lag"], ["good"]]', "attention.heads[1][0] = 'good': "),
-        ("attention.lag=7", "attention.lag = 7: must be below the 7 tokens"),
-        ("task=3", "task = 3: "),
-    ],
-)
-def test_bad_settings_are_named(recipe, capsys, setting, start):
-    assert main(["check", str(recipe), "--set", setting]) == ExitCode.BAD_INPUT
-    line = capsys.readouterr().err
-    assert line.startswith(f"attention-posterior: {start}"), line
-    assert line.count("\n") == 1
-
-
-def test_other_tasks_have_no_lag_heads(recipe, capsys):
-    recipe.write_text('name = "a"\ntask.kind = "markov_chain"\nnetwork.widths = 3\n')
-    for setting, start in (
-        ('attention.heads=[["lag"]]', "attention.heads[0][0] = 'lag': "),
-        ("attention.lag=2", "attention.lag = 2: remove it"),
-    ):
-        assert main(["check", str(recipe), "--set", setting]) == ExitCode.BAD_INPUT
-        assert capsys.readouterr().err.startswith(f"attention-posterior: {start}")

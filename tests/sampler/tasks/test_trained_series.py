@@ -279,13 +279,9 @@ def test_with_several_outputs_removed_heads_are_paths_that_see_nothing(folder):
 
 
 @pytest.mark.long
-def test_from_training_to_draws(folder, tmp_path, capsys):
+def test_from_training_to_draws(folder, tmp_path):
     for words in (["check", folder / "gait.toml"], ["check", folder / "analysis.toml"]):
         assert command(*words) == ExitCode.OK
-    text = capsys.readouterr().out
-    assert "recipe and series are valid" in text
-    assert "training: series" in text
-    assert "slow, middle, fast" in text
     assert command("run", folder / "analysis.toml", "--out", tmp_path / "run") in (
         ExitCode.OK,
         ExitCode.DIAGNOSTICS_FAILED,
@@ -319,35 +315,33 @@ def test_from_python(folder):
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("setting", "field"),
     [
-        (["task.kind=digits"], r"task\.kind = 'digits': use 'one_shot', 'time_series', 'raven'"),
-        (["task.folder=nowhere"], r"task\.folder = .*nowhere': is no folder"),
-        (['task.classes=["slow"]'], r"task\.classes = .*at least two classes"),
-        (['task.classes=["slow", "lame"]'], r"task\.classes = 'lame': is no class of Gait_TRAIN"),
-        (["task.examples_per_class=13"], r"class slow has 16 series .*at most 12 are left"),
-        (["training.until_loss=0"], r"training\.until_loss = 0: must be greater than 0"),
-        (["task.clases=1"], r"task\.clases = 1: this key is unknown; did you mean task\.classes"),
-        (
-            ['training.form={kind="scaled_heads",scale=8}'],
-            r"training\.form = 'scaled_heads': .*a series and its BOS",
-        ),
+        ("task.kind=digits", "task.kind"),
+        ("task.folder=nowhere", "task.folder"),
+        ('task.classes=["slow"]', "task.classes"),
+        ('task.classes=["slow", "lame"]', "task.classes"),
+        ("task.examples_per_class=13", "task.examples_per_class"),
+        ("training.until_loss=0", "training.until_loss"),
+        ("task.clases=1", "task.clases"),
+        ('training.form={kind="scaled_heads",scale=8}', "training.form"),
     ],
 )
-def test_what_cannot_be_used_is_named(settings, message, folder):
-    with pytest.raises(InputError, match=message):
-        read_splits(load_training_recipe(folder / "gait.toml", settings))
+def test_what_cannot_be_used_is_refused(setting, field, folder):
+    with pytest.raises(InputError) as caught:
+        read_splits(load_training_recipe(folder / "gait.toml", [setting]))
+    assert caught.value.field == field
 
 
 def test_other_series_and_another_kind_of_training_are_refused(folder, tmp_path):
     write_folder(tmp_path, of_each=15)
     moved = ["task.folder=" + json.dumps(str(tmp_path / "Gait"))]
-    with pytest.raises(InputError, match=r"task\.model = .*trained on other series"):
+    with pytest.raises(InputError):
         build_task(load_recipe(folder / "analysis.toml", moved))
     same = ["task.folder=" + json.dumps(str(folder / "Gait"))]
     assert build_task(load_recipe(folder / "analysis.toml", same)).train.examples == 36
-    with pytest.raises(InputError, match=r"task\.examples_test = 49: there are 48 series"):
+    with pytest.raises(InputError):
         build_task(load_recipe(folder / "analysis.toml", ["task.examples_test=49"]))
     shown = ["task.kind=one_shot"]
-    with pytest.raises(InputError, match=r'trained on series; use task\.kind = "trained_series"'):
+    with pytest.raises(InputError):
         build_task(load_recipe(folder / "analysis.toml", [*shown, "task.examples_train=5"]))
