@@ -402,5 +402,5 @@ def test_settings_that_make_no_sense_are_refused(variant, settings):
     ],
 )
 def test_sequences_that_do_not_fit_are_refused(form):
-    with pytest.raises(ValueError, match="scale|grid"):
+    with pytest.raises(ValueError, match=r"scale|grid"):
         form.refuse_tokens(TOKENS)
