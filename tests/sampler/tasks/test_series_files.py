@@ -165,7 +165,10 @@ REFUSED = {
     "a missing value": (changed(f"{FIRST},", "?,"), "task.folder"),
     "no finite number": (changed(f"{FIRST},", "inf,"), "task.folder"),
     "a time stamp": (changed(f"{FIRST},", f"(0,{FIRST}),"), "task.folder"),
-    "no series": (lambda folder: write(folder, TRAIN[:0]), "task.folder"),
+    "no series": (
+        lambda folder: (folder / "Gait_TRAIN.ts").write_text("@classLabel true a b\n@data\n"),
+        "task.folder",
+    ),
     "no file": (lambda folder: (folder / "Gait_TEST.ts").unlink(), "task.folder"),
     "other dimensions": (
         lambda folder: write(folder, test=make_series(4, 1, channels=2)), "Gait_TEST.ts",
