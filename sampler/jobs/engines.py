@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.interruption import SIGNALS, WARNING_SECONDS, WARNINGS, Interruption
+from sampler.jobs.interruption import SIGNALS, WARNINGS, Interruption
 from sampler.jobs.plan import NO_FIGURES, Point
 from sampler.jobs.sweep import (
     Engine,
@@ -178,6 +178,8 @@ def outcome_of(future: Any) -> PointOutcome:
 
 SCRIPT_FILE = "sweep.sbatch"
 LOG_FOLDER = "slurm"
+# From the warning that Slurm is asked for to its time limit.
+WARNING_SECONDS = 120
 TEMPLATE = """\
 #!/bin/bash
 {directives}

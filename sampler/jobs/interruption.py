@@ -17,8 +17,6 @@ from contextlib import contextmanager
 from sampler.errors import ExitCode, RequeueError
 
 MOMENT = 2.0  # seconds
-# From the warning that Slurm is asked for to its time limit.
-WARNING_SECONDS = 120
 # A little time is left. SIGTERM means besides that a batch system shall not queue the job again.
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (signal.SIGTERM, *WARNINGS)
