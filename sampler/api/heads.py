@@ -142,7 +142,7 @@ def ablate_heads(
     starts   starting points of the theory, as for `solve`
     solve_again
              solve the theory once more without each head, too: with many paths the longest part
-    progress on stderr, or in one line of a notebook: how long it takes, and how far it is
+    progress on stderr, or in one line of a notebook: how far it is, and the time left
 
     A head is replaced by its mean over examples, padding left out, and by 0. Predicted is that by
     the head score, by the loss of the theory with the head removed, with its rows of U₁ zeroed and
@@ -160,7 +160,7 @@ def ablate_heads(
     )
     kind = chosen_loss(chosen.labels, chosen.gated["validation"], loss, likely=not chosen.is_task)
     asked = Asked(kind, solve_again)
-    theory = theory_of_heads(chosen, network, starts, asked, progress)
+    theory = theory_of_heads(chosen, network, starts, progress)
     with float64():
         return AblatedHeads(
             ablated(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from sampler.heads.gates import GatedModel, Numbering
-    from sampler.jobs.ablation import Asked
     from sampler.problem import Problem
     from sampler.transformer.chosen_layers import ChosenLayers
 
@@ -148,21 +147,12 @@ def theory_of_heads(
     chosen: HeadsOfModel,
     network: ChosenNetwork,
     starts: int,
-    asked: "Asked | None",
     progress: bool,
 ) -> TheoryOfHeads:
-    """Solve the theory of a model's attention, at the best temperature where none is given.
-
-    asked  for the forecast of the work with every head, told first; None: nothing is told
-    """
+    """Solve the theory of a model's attention, at the best temperature where none is given."""
     import numpy as np
 
-    from sampler.jobs.ablation import (
-        TEMPERATURES,
-        chosen_temperature,
-        forecast_seconds,
-        tell_forecast,
-    )
+    from sampler.jobs.ablation import chosen_temperature
 
     task = chosen.task(network, progress)
     if chosen.seen.is_single:  # read out at recording
@@ -174,16 +164,8 @@ def theory_of_heads(
         recipe.network.heads, fitted.head_names, task.data.head_names, chosen.numbering
     )
     use_one_blas_thread()
-    open_temperature, notes = "temperature" not in network.settings["posterior"], ()
-    if progress and asked is not None:
-        passes = {key: one.pass_seconds() for key, one in chosen.gated.items()}
-        solved, _ = recipe_and_data(task, network, theory={"starts": starts})
-        tried = len(TEMPERATURES) if open_temperature else 0
-        counts = chosen.gated["test"].heads
-        tell_forecast(
-            forecast_seconds(solved, fitted, chosen.numbering, counts, asked, passes, tried=tried)
-        )
-    if open_temperature:
+    notes: tuple[str, ...] = ()
+    if "temperature" not in network.settings["posterior"]:
 
         def solved_at(temperature: float) -> "xr.Dataset":
             return solve(task, at_temperature(network, temperature), starts=1, next_order=False)

@@ -163,7 +163,7 @@ def removable(
         raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
     theory = None
     if network is not None:
-        theory = theory_of_heads(chosen, network, starts, None, progress)
+        theory = theory_of_heads(chosen, network, starts, progress)
     with float64():
         found = jointly_removed(
             chosen.gated,

@@ -294,7 +294,7 @@ def chosen_directory(out: str | Path | None, recipe: Recipe) -> Path:
 
 @refusing_others
 def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
-    """Validate a recipe and its data: sizes, settings in force, memory and cost, as text.
+    """Validate a recipe and its data: sizes, settings in force and memory, as text.
 
     recipe    a TOML file or its tables as nested dicts, of a run or of a training
     settings  changes of single settings, such as {"network.widths": 20}

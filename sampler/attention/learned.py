@@ -137,28 +137,6 @@ class LearnedHeads:
         heads = sum(map(len, self.learned))
         return attention_numbers(self.form, heads, tokens, channels, self.rank)
 
-    def products(self, tokens: int, channels: int, readout: str) -> int:
-        """Products of the attention of one example in all layers, paths included, leading order.
-
-        Queries and keys of every head, logits of all pairs of tokens, and the paths above carried
-        down; in the last layer only for the token that is read.
-        """
-        total, above = 0, 1
-        for layer in range(len(self.learned) - 1, -1, -1):
-            last = layer == len(self.learned) - 1
-            queries = 1 if last and readout != "mean" else tokens
-            made = {
-                "full": queries * channels**2 + tokens * queries * channels,
-                "low_rank": (queries + tokens) * self.rank * channels
-                + tokens * queries * self.rank,
-                "positions": tokens * queries,
-            }[self.form]
-            heads = len(self.learned[layer])
-            total += sum(self.learned[layer]) * made
-            above, carried = above * heads, 0 if last else above * heads * tokens**2
-            total += carried
-        return total + above * tokens * channels
-
     @property
     def exchangeable(self) -> bool:
         """Whether two heads of a layer have the same prior, so that chains may exchange them."""

@@ -3,7 +3,6 @@
 Networks of the command `train` are here, PyTorch modules in `modules`.
 """
 
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -65,10 +64,6 @@ class GatedModel(Protocol):
 
     def output_count(self) -> int:
         """The number of outputs."""
-        ...
-
-    def pass_seconds(self) -> float:
-        """Seconds of a forward pass through all examples, as far as a short trial tells."""
         ...
 
 
@@ -181,12 +176,6 @@ class GatedNetwork:
 
     def output_count(self):
         return self.network.architecture.outputs
-
-    def pass_seconds(self):
-        self.outputs(np.ones(sum(self.heads)), "zero")  # compiled now
-        began = time.perf_counter()
-        self.outputs(np.ones(sum(self.heads)), "zero")
-        return time.perf_counter() - began
 
     def _forward(self, replacement: Replacement):
         weights = {name: jnp.asarray(values) for name, values in self.network.weights.items()}

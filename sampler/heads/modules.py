@@ -2,7 +2,6 @@
 
 import hashlib
 import inspect
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -124,13 +123,6 @@ class GatedModule:
 
     def magnitudes(self):
         return np.concatenate(list(map(norms_by_head, self.layers)))
-
-    def pass_seconds(self):
-        batch = max(self._batches(), key=len)
-        began, gates = time.perf_counter(), torch_module().ones(1, sum(self.heads))
-        with torch_module().no_grad():
-            self._part(batch, gates, None)
-        return (time.perf_counter() - began) * self.examples / len(batch)
 
     def _over_batches(self, part: Callable[[list[int]], Any]) -> np.ndarray:
         """Rows of all examples, in their order, computed batch by batch."""

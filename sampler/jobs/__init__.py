@@ -16,9 +16,8 @@ selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
 ablation      the heads of a trained model removed one by one
 joint         the heads of a trained model removed together
-choice        what sampling costs by sizes, and the space and algorithm that follow
+choice        operations of sampling by sizes, and the space and algorithm that follow
 memory        bytes that this process may have
-work          gradients, draws and operations of sampling, by sizes
-forecast      time and memory of a recipe, before anything is built
+forecast      memory of a recipe, before anything is built
 check         sizes, settings and costs of a recipe, without running it
 """

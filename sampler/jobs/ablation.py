@@ -1,4 +1,4 @@
-"""Heads of a trained model removed one by one: the forecast, and the work in its order.
+"""Heads of a trained model removed one by one: the work in its order.
 
 The theory is solved first. What is cheap is predicted before heads are removed; what takes long
 comes behind, so that Ctrl-C keeps what counts most.
@@ -30,27 +30,12 @@ from sampler.heads.removal import (
     RemovedHeads,
 )
 from sampler.heads.steps import WorkSteps
-from sampler.jobs.choice import Sizes, duration
-from sampler.jobs.forecast import (
-    COMPILE_THEORY,
-    POINT_OF_THEORY,
-    REFERENCE_SECONDS,
-    machine_seconds,
-    saddle_point_seconds,
-    theory_seconds,
-)
 from sampler.jobs.progress import ProgressDisplay
-from sampler.presentation.telling import tell_aside
 from sampler.problem import Problem
-from sampler.recipes.recipe import Recipe
-from sampler.tasks.task import Task
 
 # Temperatures that are tried where none is given, times the mean square label.
 TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0)
 ON_VALIDATION = "validation_squared_error_theory"
-# Forward passes that take as long as a backward pass, and as one that records attention.
-BACKWARD, RECORDED = 2.0, 2.0
-BRIEF = 5.0  # seconds of work of which nothing is said beforehand
 
 
 @dataclass(frozen=True)
@@ -62,61 +47,6 @@ class Asked:
 
     loss: Literal["squared", "likelihood"]
     solve_again: bool = True
-
-
-# --- how long
-
-
-def forward_passes(heads: Numbering) -> dict[str, float]:
-    """Forward passes through all test and all validation examples, slopes counted as such.
-
-    A mean needs one that records, to know padding, and one more.
-    """
-    means, slope, removed = RECORDED + 1, 1 + BACKWARD, len(heads.gates)
-    return {
-        "test": 1 + 2 * (1 + removed) + means,
-        "validation": 1 + slope,
-    }
-
-
-def forecast_seconds(
-    recipe: Recipe,
-    task: Task,
-    heads: Numbering,
-    counts: Sequence[int],
-    asked: Asked,
-    passes: Mapping[str, float],
-    *,
-    tried: int = 0,
-) -> dict[str, float]:
-    """Seconds of the theory, of the model, and of the theory solved without each head.
-
-    tried   temperatures from which one is chosen
-    passes  seconds of a forward pass through all "test" and "validation" examples
-    """
-    sizes, slower = Sizes.of(recipe, task), machine_seconds() / REFERENCE_SECONDS
-    asked_passes = forward_passes(heads)
-    found = {
-        "theory": slower * theory_seconds(recipe, sizes, first=True),
-        "the model without its heads": sum(asked_passes[key] * passes[key] for key in passes),
-    }
-    if tried:
-        each = POINT_OF_THEORY + saddle_point_seconds(sizes, 1)
-        found["temperatures"] = slower * (COMPILE_THEORY + tried * each)
-    if asked.solve_again:
-        # A layer with a head less makes a network of its own, compiled once.
-        each = saddle_point_seconds(sizes, 1)
-        again = len(heads.layers) * COMPILE_THEORY + len(heads.gates) * each
-        found["theory without each head"] = slower * again
-    return found
-
-
-def tell_forecast(seconds: Mapping[str, float]) -> None:
-    """Say how long all of it takes, unless that is short."""
-    whole = sum(seconds.values())
-    if whole >= BRIEF:
-        parts = ", ".join(f"{name} {duration(one)}" for name, one in seconds.items())
-        tell_aside(f"about {duration(whole)}: {parts}")
 
 
 class AblationProgress(ProgressDisplay):

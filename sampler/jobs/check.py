@@ -7,7 +7,7 @@ from typing import Any
 from sampler.analysis.text import terminal_width, wrapped
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
-from sampler.jobs.choice import Sizes, duration
+from sampler.jobs.choice import Sizes
 from sampler.jobs.forecast import (
     byte_text,
     draw_bytes,
@@ -47,7 +47,6 @@ def describe(plan: Plan) -> str:
         section("Sizes", sizes_in_words(plan.task, run)),
         "Settings, defaults included\n" + indent(settings_in_force(recipe, run), "  "),
         section("Memory of the largest arrays", memory(plan, run)),
-        section("Time of `run` on this machine, about", times(plan)),
     ]
     if recipe.sweep:
         parts.append(section("Points of the sweep", points_in_words(plan)))
@@ -166,18 +165,6 @@ def memory(plan: Plan, run: RunPlan) -> Rows:
     more, less = (draw_bytes(run.recipe, run.sizes, draws) for draws in (most + 1000, most))
     peak = f"{byte_text(peak_bytes(found.parts))} of {byte_text(found.available)}"
     return [*rows, ("1,000 more draws a chain", byte_text(more - less)), ("all, at the peak", peak)]
-
-
-def times(plan: Plan) -> Rows:
-    found = plan.forecast.times
-    rows = {
-        "folding the examples": found.examples,
-        "theory": found.theory,
-        "sampling": found.sampling,
-        "comparison, figures, report": found.results,
-        "all": found.whole,
-    }
-    return [(name, duration(seconds)) for name, seconds in rows.items() if seconds]
 
 
 def points_in_words(plan: Plan) -> Rows:

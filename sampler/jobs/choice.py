@@ -1,4 +1,4 @@
-"""Cost of sampling by sizes, and the choice of space and algorithm that follows from it.
+"""Operations of sampling by sizes, and the choice of space and algorithm that follows from them.
 
 Nothing is timed: the same recipe is sampled in the same way on any machine. Free of JAX.
 """
@@ -27,8 +27,6 @@ from theory.kernel_sizes import SYMMETRIC_FORM_BYTES, stored_bytes
 
 # Examples that the stiffness of all of them is estimated from.
 MOST_EXAMPLES = 400
-# What predicted times are for: about as many as the diagnostics of hundreds of quantities need.
-EFFECTIVE_DRAWS = 1200
 # Steps of warm-up that are enough (tests/benchmarks/RESULTS.md): about a known mode only a step is
 # to be found, and from the prior a short descent leads to where it is.
 SHORT_WARMUP = {("order_parameters", "split_hmc"): 50, ("weights", "split_hmc"): 200}
@@ -41,7 +39,6 @@ class Sizes:
     examples     P, training examples, or the rows that stand for them
     observed     examples whose predictor is read off every draw
     stiffness    largest eigenvalue of K/𝒯 in the limit of infinite width; NaN where it is not known
-    attending    products of one example whose attention is sampled; 0 where it is fixed
     logits       logit weights that are sampled
     added        weights of a network outside the theory beside those of its architecture and logits
     """
@@ -50,7 +47,6 @@ class Sizes:
     examples: int
     observed: int
     stiffness: float = math.nan
-    attending: int = 0
     logits: int = 0
     added: int = 0
 
@@ -72,14 +68,9 @@ class Sizes:
         sizes = cls(architecture, examples, task.test.examples, stiffness, added=added)
         if task.learned is None:
             return sizes
-        tokens, widths = task.train.tokens, architecture.widths
-        below = [widths[layer - 1] for layer in lowest_layers(task.pairs)]
-        read = max(below) if task.learned.stream else task.channels
-        return replace(
-            sizes,
-            attending=task.learned.products(tokens, read, recipe.network.readout),
-            logits=task.learned.count(tokens, task.channels, below),
-        )
+        below = [architecture.widths[layer - 1] for layer in lowest_layers(task.pairs)]
+        logits = task.learned.count(task.train.tokens, task.channels, below)
+        return replace(sizes, logits=logits)
 
     def as_dict(self) -> dict[str, Any]:
         one = self.architecture
@@ -143,65 +134,16 @@ class Sizes:
         inner = self.architecture.widths[0] + self.examples
         return self.contraction_operations + self.path_operations * inner
 
-    @property
-    def with_units_as_outputs(self) -> "Sizes":
-        """The sizes of the network that has one output per unit below its readout."""
-        one = self.architecture
-        return replace(self, architecture=replace(one, outputs=one.widths[-1]))
-
-    @property
-    def readout_operations(self) -> int:
-        """Products that integrate the readout out: the smaller of Gᵀ G and G Gᵀ is factorised."""
-        small, large = sorted((self.examples, self.architecture.widths[-1]))
-        return small**2 * large + small**3
-
     def gradient_operations(self, space: str) -> int:
         """Operations of one gradient of the log posterior, leading order.
 
         Weights are contracted along the paths first, 2 (Σ_l p_l N_l N_{l+1} + p_1 N_1 D), then with
-        the attended inputs, 2 P p_1 D. Integrated spaces assemble K, factorise it and invert the
+        the attended inputs, 2 P p_1 D. Order parameters assemble K, factorise it and invert the
         factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
-        Where attention is sampled, the smaller of K and its dual [p_1 D] is factorised. Hidden
-        weights are contracted to one row per unit below the readout, in the place of an output.
         """
-        one = self.architecture
-        integrated = self.kernel_operations + (self.examples * one.outputs) ** 3
-        if self.logits:
-            small, large = sorted((self.examples * one.outputs, self.path_operations))
-            integrated = small**2 * large + small**3
-        wide = self.with_units_as_outputs
-        products = {
-            "weights": self.forward_operations,
-            "hidden_weights": wide.forward_operations + self.readout_operations,
-            "order_parameters": integrated,
-            "attention": integrated,
-        }
-        return 3 * 2 * (products[space] + ATTENDING * self.examples * self.attending)
-
-    def moved_numbers(self, space: str) -> int:
-        """Numbers that a step of a trajectory moves; order parameters are too few to count."""
-        count = self.weight_count
-        moved = {
-            "weights": count,
-            "hidden_weights": count - self.architecture.outputs * self.architecture.widths[-1],
-        }
-        return self.logits + moved.get(space, 0)
-
-    def observation_operations(self, space: str) -> int:
-        """Operations that read the predictor of the observed examples off one draw, leading order.
-
-        From the weights 2 p_1 D for each. Where the readout is integrated out there is a row for
-        each of its units, and N_a² for the variance. Where others are, mean and variance need the
-        kernel with all training examples, 2 P O p_1 D, and a solution with the factor, (P O)² O.
-        """
-        rows = self.examples * self.architecture.outputs
-        each = 2 * self.path_operations
-        if space == "hidden_weights":
-            wide = self.with_units_as_outputs
-            each = 2 * wide.path_operations + self.architecture.widths[-1] ** 2
-        elif space != "weights":
-            each = each * rows + rows**2 * self.architecture.outputs
-        return self.observed * (each + 2 * self.attending)
+        if space == "weights":
+            return 6 * self.forward_operations
+        return 6 * (self.kernel_operations + (self.examples * self.architecture.outputs) ** 3)
 
 
 def narrowness(one: Architecture) -> float:
@@ -210,93 +152,45 @@ def narrowness(one: Architecture) -> float:
 
 
 @dataclass(frozen=True)
-class Speed:
-    """Speed of one algorithm in one space, measured on one core over many problems.
+class Gradients:
+    """Gradients per effective draw of the worst element, measured over many problems.
 
-    start      seconds before the warm-up of a small problem: compilation and mode
-    warmup     cost of a step of warm-up, relative to that of a draw
-    rate       operations of a gradient per second
-    gradients  per effective draw of the worst element, in wide networks
-    narrow     how many times more there are for each unit of max_l p_l / N_l
-    few        the same for each unit of max_l 1 / N_l², in the space of all weights
-    stiff      exponent of the condition number 1 + λ_max(K)/𝒯 in the number of gradients: ½ for
-               chains of all weights, which follow the directions that the examples fix
-    singular   gradients more, for each unit of λ_max(K)/𝒯 and of what max_l p_l / N_l is above 1:
-               singular order parameters have the stiff directions of the weights
-    draws      per effective draw
+    wide      in wide networks
+    narrow    how many times more there are for each unit of max_l p_l / N_l
+    few       the same for each unit of max_l 1 / N_l², in the space of all weights
+    stiff     exponent of the condition number 1 + λ_max(K)/𝒯 in the number of gradients: ½ for
+              chains of all weights, which follow the directions that the examples fix
+    singular  gradients more, for each unit of λ_max(K)/𝒯 and of what max_l p_l / N_l is above 1:
+              singular order parameters have the stiff directions of the weights
     """
 
-    start: float
-    warmup: float
-    rate: float
-    gradients: float
-    narrow: float
-    few: float
-    stiff: float
-    singular: float
-    draws: float
+    wide: float
+    narrow: float = 0.0
+    few: float = 0.0
+    stiff: float = 0.0
+    singular: float = 0.0
 
-    def gradients_needed(self, sizes: Sizes) -> float:
+    def needed(self, sizes: Sizes) -> float:
+        """Gradients of a network of these sizes."""
+        one = sizes.architecture
         stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
-        singular = self.singular * sizes.stiffness * max(0.0, narrowness(sizes.architecture) - 1.0)
-        widths = (
-            1
-            + self.narrow * narrowness(sizes.architecture)
-            + self.few / min(sizes.architecture.widths) ** 2
-        )
-        return self.gradients * stiffness * widths + singular
-
-    def gradient_seconds(self, space: str, sizes: Sizes, operations: int) -> float:
-        """Seconds of one step of a trajectory, its gradient being one of so many operations."""
-        return LATENCY + operations / self.rate + sizes.moved_numbers(space) / MOVED_RATE
-
-    def gradients_of_draw(self, sizes: Sizes, longest: float = math.inf) -> float:
-        """Gradients of one draw, `longest` at most."""
-        return min(self.gradients_needed(sizes) / self.draws, longest)
-
-    def observation_seconds(self, space: str, sizes: Sizes) -> float:
-        """Seconds in which one draw is read off."""
-        return sizes.observation_operations(space) / OBSERVED_RATE
-
-    def draw_seconds(self, space: str, sizes: Sizes) -> float:
-        """Seconds of one draw."""
-        gradient = self.gradient_seconds(space, sizes, sizes.gradient_operations(space))
-        return self.gradients_of_draw(sizes) * gradient + self.observation_seconds(space, sizes)
-
-    def seconds(self, space: str, sizes: Sizes, warmup: int) -> float:
-        """Predicted time to `EFFECTIVE_DRAWS` effective draws, with so many steps of warm-up."""
-        return self.start + self.draws_worth(warmup, MEASURED_CHAINS) * self.draw_seconds(
-            space, sizes
-        )
-
-    def draws_worth(self, warmup: int, chains: int) -> float:
-        """Draws that cost as much as warm-up and `EFFECTIVE_DRAWS` effective draws."""
-        return chains * warmup * self.warmup + EFFECTIVE_DRAWS * self.draws
+        singular = self.singular * sizes.stiffness * max(0.0, narrowness(one) - 1.0)
+        widths = 1.0 + self.narrow * narrowness(one) + self.few / min(one.widths) ** 2
+        return self.wide * stiffness * widths + singular
 
 
-# A product of sampled attention, small matrices and exponentials, in products of large matrices.
-ATTENDING = 8
-# Chains of the measured runs.
-MEASURED_CHAINS = 4
-# Seconds of a gradient in which nothing is computed; operations of observations, and coordinates
-# moved by a step, per second.
-LATENCY, OBSERVED_RATE, MOVED_RATE = 1e-4, 4e10, 1.6e8
-# `python -m tests.benchmarks fit`, from the table of `python -m tests.benchmarks choices`.
-SPEEDS = {
-    ("order_parameters", "split_hmc"): Speed(16.4, 1.42, 8.62e10, 1.7, 3.11, 0.0, 0.0, 0.309, 1.66),
-    ("order_parameters", "nuts"): Speed(29.3, 0.863, 2.25e10, 9.82, 0.001, 0.0, 0.0, 0.333, 1.48),
-    ("weights", "split_hmc"): Speed(22.3, 0.93, 2.45e10, 12.2, 0.0, 63.9, 0.5, 0.0, 2.23),
-    ("weights", "nuts"): Speed(93.7, 0.171, 9.67e9, 28.5, 0.0, 50.9, 0.5, 0.0, 1.66),
+# Space and algorithm of networks in the theory.
+GRADIENTS = {
+    ("order_parameters", "split_hmc"): Gradients(1.7, narrow=3.11, singular=0.309),
+    ("order_parameters", "nuts"): Gradients(9.82, narrow=0.001, singular=0.333),
+    ("weights", "split_hmc"): Gradients(12.2, few=63.9, stiff=0.5),
+    ("weights", "nuts"): Gradients(28.5, few=50.9, stiff=0.5),
 }
-# Networks outside the theory, by which no space is chosen: of ReLU values, one and two layers.
-OUTSIDE_SPEEDS = {
-    ("hidden_weights", "split_hmc"): Speed(22.3, 1.0, 2.45e10, 12.0, 0.0, 0.0, 0.5, 0.0, 2.35),
-    ("hidden_weights", "nuts"): Speed(45.3, 0.5, 2.57e10, 19.0, 0.0, 0.0, 0.5, 0.0, 2.35),
-}
-MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in SPEEDS))
-# Draws of order parameters know mean and variance of the predictor exactly, so that another space
-# has to be faster by this factor.
-PREFERRED, ADVANTAGE = "order_parameters", 2.0
+MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in GRADIENTS))
+# Order parameters are left only for a space of so many times fewer operations: theirs are products
+# of large matrices, 3.5 times as fast, and their draws know mean and variance of the predictor
+# exactly, which is worth twice as many draws.
+PREFERRED, ADVANTAGE = "order_parameters", 7.0
 # Acceptance of trajectories about a Gaussian, outside the theory: half the steps of the default of
 # the algorithm, which is for posteriors that nearly are this Gaussian.
 OUTSIDE_ACCEPTANCE = 0.8
@@ -336,9 +230,9 @@ NAMED = "named in the recipe"
 
 
 def choose_method(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
-    """The space and algorithm that are predicted to be fastest of those that the recipe allows.
+    """Space and algorithm of the fewest operations per effective draw that the recipe allows.
 
-    Order parameters are left only for a space that is `ADVANTAGE` times faster.
+    Order parameters are left only for a space of `ADVANTAGE` times fewer.
     """
     found, warmup = choose_pair(recipe, sizes), recipe.sampler.warmup
     if warmup is None and recipe.has_theory:
@@ -385,11 +279,13 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
             return SamplingMethod(space, named or LIKE_OTHERS, "attention is sampled, too")
         reason = "attention is sampled, too, and chains from the prior stay where they fall"
         return SamplingMethod(space, TEMPERED, reason)
-    (best, seconds), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
-    reason = f"{duration(seconds)} predicted for {EFFECTIVE_DRAWS:,} effective draws"
+    if spaces == ("hidden_weights",):
+        return SamplingMethod(*spaces, named or "split_hmc", "no other space is left")
+    (best, operations), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
+    reason = f"{operations:.1e} operations per effective draw"
     if others:
-        pair, seconds = others[0]
-        reason += f"; next {', '.join(pair)} with {duration(seconds)}"
+        pair, more = others[0]
+        reason += f"; next {', '.join(pair)} with {more:.1e}"
     return SamplingMethod(*best, reason)
 
 
@@ -422,30 +318,15 @@ def eigenvalue_of_all(attended: Float[np.ndarray, "example path channel"], examp
 def ranked(
     sizes: Sizes, spaces: Sequence[str], algorithms: Sequence[str] = MEASURED
 ) -> list[tuple[tuple[str, str], float]]:
-    """Pairs of space and algorithm with their predicted seconds, what is to be chosen first."""
+    """Pairs of space and algorithm with operations per effective draw, the one to choose first."""
 
-    def weighed(found: tuple[tuple[str, str], float]) -> float:
-        (space, _), seconds = found
-        return seconds * (1.0 if space == PREFERRED else ADVANTAGE)
+    def operations(space: str, algorithm: str) -> float:
+        measured = GRADIENTS.get((space, algorithm)) or GRADIENTS[space, LIKE_OTHERS]
+        return measured.needed(sizes) * sizes.gradient_operations(space)
+
+    def weighed(counted: tuple[tuple[str, str], float]) -> float:
+        (space, _), number = counted
+        return number * (1.0 if space == PREFERRED else ADVANTAGE)
 
     pairs = [(space, algorithm) for space in spaces for algorithm in algorithms]
-    return sorted(((pair, predicted_seconds(*pair, sizes)) for pair in pairs), key=weighed)
-
-
-def predicted_seconds(space: str, algorithm: str, sizes: Sizes) -> float:
-    warmup = warmup_of(space, algorithm, sizes.architecture)
-    return speed_of(space, algorithm).seconds(space, sizes, warmup)
-
-
-def speed_of(space: str, algorithm: str) -> Speed:
-    """The measured speed of this pair, or of one that is taken to be like it."""
-    known = PREFERRED if space == "attention" else space
-    speeds = SPEEDS | OUTSIDE_SPEEDS
-    return speeds.get((known, algorithm)) or speeds[known, LIKE_OTHERS]
-
-
-def duration(seconds: float) -> str:
-    """A predicted time, which is known to a factor of two or so."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"
+    return sorted(((pair, operations(*pair)) for pair in pairs), key=weighed)

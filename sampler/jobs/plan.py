@@ -1,8 +1,8 @@
 """Plan of a command: everything that its recipe determines, made once, before JAX is imported.
 
 A plan has two parts. What determines the draws (settings, data, space and algorithm) is stored in
-the manifest and compared when a run is gone on with. The forecast of memory and minutes holds for
-this machine: it is printed and stored, and never compared.
+the manifest and compared when a run is gone on with. The forecast of memory holds for this machine:
+it is printed and stored, and never compared.
 """
 
 import math
@@ -16,7 +16,7 @@ from typing import Any
 
 from sampler.errors import InputError
 from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_eigenvalue
-from sampler.jobs.forecast import Forecast, TimedRun, forecast, refuse_too_large
+from sampler.jobs.forecast import Forecast, forecast, memory_parts, refuse_too_large
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.recipes.recipe import Recipe, settings_that_fix_draws
 from sampler.recipes.training_recipe import TrainingRecipe
@@ -172,7 +172,9 @@ def make_plan(command: str, asked: Point) -> Plan:
     if command != "solve":
         for run in runs:
             refuse_too_many_coordinates(run, recipe)
-    found = forecast([timed(run, recipe) for run in runs], task)
+    found = forecast(
+        memory_parts(run.recipe, task, run.sizes, run.method is not None) for run in runs
+    )
     return Plan(command, recipe, asked.directory, task, runs, found)
 
 
@@ -253,14 +255,6 @@ def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
         refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
     if settings.evidence:
         refuse_without_hessian("sampler.evidence", settings.evidence, count)
-
-
-def timed(run: RunPlan, recipe: Recipe) -> TimedRun:
-    """Return a run for the forecast; of a selected point one temperature of all is sampled."""
-    share = float(run.method is not None)
-    if run.recipe.sampler.points == "selected" and recipe.sweep:
-        share /= len(recipe.sweep["posterior.temperature"])
-    return TimedRun(run.recipe, run.sizes, share)
 
 
 def shares_data(one: Recipe, other: Recipe) -> bool:

@@ -21,7 +21,6 @@ from sampler.errors import InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay
-from sampler.jobs.work import FROM_PRIOR
 from sampler.mcmc.chunks import CHUNK_DRAWS, OBSERVATION_STREAM, Chunk
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.draws import DrawCollector, rounded
@@ -45,6 +44,8 @@ from sampler.storage.run_directory import unwritable
 # The laws in which particles begin: the mixture at all modes, and the prior alone.
 MODES, PRIOR = "modes", "prior"
 NUMBER_OF = {MODES: 0, PRIOR: 1}
+# Repetitions from the prior alone that those from all modes are held against.
+FROM_PRIOR = 4
 PILOT = 2**20  # no repetition has this number
 # Further repetitions before the draws are judged again, as a share of all.
 GROWTH = 0.3

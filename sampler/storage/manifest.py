@@ -97,8 +97,8 @@ class Manifest(BaseModel):
     finished stage.  draws_per_chain: those that were made, or the number of repetitions.  plan:
     what determines the draws, which a continuation must agree with.  sizes: of the network and its
     data.  concerns: what is doubtful about the data.  choice: the space and algorithm that are
-    sampled, why, and the steps of warm-up.  forecast: memory and seconds where the
-    command was begun last.
+    sampled, why, and the steps of warm-up.  forecast: memory where the command was
+    begun last.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")

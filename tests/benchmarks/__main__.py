@@ -17,8 +17,6 @@ NAMES = (
     "heads",
     "importance",
     "outsiders",
-    "choices",
-    "fit",
     "examples",
     "gallery",
     "latency",
@@ -27,7 +25,7 @@ NAMES = (
 # Batches of importance draws and large matrices use all cores, and so may outsiders. Elsewhere one
 # gradient gets one thread: the figure that matters when several chains run, and one that other work
 # on the machine disturbs least. Both are read when JAX and NumPy start.
-ALL_CORES = ("importance", "paths", "heads", "scale", "outsiders", "choices", "gallery", "latency",
+ALL_CORES = ("importance", "paths", "heads", "scale", "outsiders", "gallery", "latency",
              "samplers")  # fmt: skip
 if sys.argv[1:2] not in [[name] for name in ALL_CORES]:
     flags = os.environ.get("XLA_FLAGS", "")
@@ -37,7 +35,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax  # noqa: E402
 import numpyro  # noqa: E402
 
-from tests.benchmarks.choices import fit, measure_choices  # noqa: E402
 from tests.benchmarks.exported_heads import measure_exported_heads  # noqa: E402
 from tests.benchmarks.gallery import measure_gallery  # noqa: E402
 from tests.benchmarks.gradient_cost import (  # noqa: E402
@@ -61,7 +58,7 @@ PRECISIONS = ("float64", "float32")
 
 
 def main() -> None:
-    """Run the benchmarks that are asked for, all but the last eleven by default."""
+    """Run the benchmarks that are asked for, all but the last nine by default."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--widths", type=int, nargs="+", metavar="N")
@@ -83,7 +80,7 @@ def main() -> None:
         f"numpyro {numpyro.__version__}",
         flush=True,
     )
-    for name in arguments.names or NAMES[:-11]:
+    for name in arguments.names or NAMES[:-9]:
         print(f"\n{name}\n", flush=True)
         for line in BENCHMARKS[name](arguments):
             print(line, flush=True)
@@ -117,8 +114,6 @@ BENCHMARKS = {
         measure_importance([10, 100, 1000, 10_000], arguments.repetitions)
     ],
     "outsiders": outsiders,
-    "choices": lambda arguments: measure_choices(arguments.minutes),
-    "fit": lambda _: fit(),
     "examples": lambda arguments: measure_many_examples(arguments.repetitions),
     "gallery": lambda arguments: measure_gallery(arguments.recipes, arguments.out),
     "latency": lambda _: measure_latency(),

@@ -1,4 +1,4 @@
-"""Theory of attended inputs that an export may have, against its forecast: time and memory."""
+"""Theory of attended inputs that an export may have: its time, and memory against its forecast."""
 
 import math
 import os
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.jobs.forecast import REFERENCE_SECONDS, peak_bytes, predicted_times
-from sampler.jobs.plan import Point, make_plan, timed
+from sampler.jobs.forecast import peak_bytes
+from sampler.jobs.plan import Point, make_plan
 from sampler.recipes.recipe import load_recipe
 from tests.benchmarks.gallery import GIB, measured
 
@@ -37,27 +37,23 @@ theory = { starts = 1 }
 
 
 def measure_exported_heads() -> Iterator[str]:
-    """A row for each case: seconds of `solve` and its peak beside their forecasts.
+    """A row for each case: seconds of `solve`, and its peak beside the forecast.
 
-    Seconds are those of processors, in which other work on the machine has no part, and predicted
-    for the machine on which constants were measured.
+    Seconds are those of processors, in which other work on the machine has no part.
     """
-    yield "| heads | D | paths | exit | processor seconds | predicted | GiB | predicted |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| heads | D | paths | exit | processor seconds | GiB | predicted |"
+    yield "|---|---|---|---|---|---|---|"
     for heads, channels in CASES:
         with tempfile.TemporaryDirectory() as folder:
             path = recipe_of(Path(folder), heads, channels)
-            recipe = load_recipe(path, [])
-            plan = make_plan("solve", Point(recipe, None))
-            runs = [timed(run, recipe) for run in plan.runs]
-            predicted = predicted_times(runs, plan.task, REFERENCE_SECONDS).whole
+            plan = make_plan("solve", Point(load_recipe(path, []), None))
             before = os.times()
             code, _, peak = measured(path, Path(folder) / "run", "solve")
             after = os.times()
         seconds = sum(after[2:4]) - sum(before[2:4])  # of finished children, user and system
         yield (
             f"| {' × '.join(map(str, heads))} | {channels} | {math.prod(heads)} | {code} | "
-            f"{seconds:.0f} | {predicted:.0f} | {peak:.2f} | "
+            f"{seconds:.0f} | {peak:.2f} | "
             f"{peak_bytes(plan.forecast.parts) / GIB:.2f} |"
         )
 

@@ -1,4 +1,4 @@
-"""Every recipe of the gallery: exit code, and time and memory against what `check` predicts.
+"""Every recipe of the gallery: exit code, time, and memory against what `check` predicts.
 
 A recipe whose data are not there, as the model of a training, is named and left out.
 """
@@ -39,31 +39,28 @@ def measured(recipe: Path, out: Path, command: str = "run") -> tuple[int, float,
     return done.returncode, seconds, max(used, default=math.nan) / GIB
 
 
-def predicted(recipe: Recipe) -> tuple[float, float]:
-    """Seconds of `run` and its peak memory in GiB."""
-    found = make_plan("run", Point(recipe, None)).forecast
-    return found.times.whole, peak_bytes(found.parts) / GIB
+def predicted(recipe: Recipe) -> float:
+    """Peak memory of `run` in GiB."""
+    return peak_bytes(make_plan("run", Point(recipe, None)).forecast.parts) / GIB
 
 
 def measure_gallery(names: list[str], folder: Path | None) -> Iterator[str]:
     """A row for each recipe, all of them or those that are named; results stay in the folder."""
-    yield "| recipe | exit | minutes | predicted | ratio | GiB | predicted | ratio |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| recipe | exit | minutes | GiB | predicted | ratio |"
+    yield "|---|---|---|---|---|---|"
     with tempfile.TemporaryDirectory() as temporary:
         for path in recipes():
             if names and path.stem not in names:
                 continue
             try:
-                recipe = load_recipe(path, [])
-                seconds, peak = predicted(recipe)
+                peak = predicted(load_recipe(path, []))
             except InputError as problem:
                 yield f"| `{path.stem}` | {problem} |"
                 continue
             out = (folder or Path(temporary)) / path.stem
             code, took, used = measured(path, out)
-            pairs = (took, seconds), (used, peak)
-            ratios = [f"{math.exp(abs(math.log(one / other))):.1f}" for one, other in pairs]
+            ratio = math.exp(abs(math.log(used / peak)))
             yield (
-                f"| `{path.stem}` | {code} | {took / 60:.1f} | {seconds / 60:.1f} | {ratios[0]} | "
-                f"{used:.2f} | {peak:.2f} | {ratios[1]} |"
+                f"| `{path.stem}` | {code} | {took / 60:.1f} | {used:.2f} | {peak:.2f} | "
+                f"{ratio:.1f} |"
             )

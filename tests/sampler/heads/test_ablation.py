@@ -1,4 +1,4 @@
-"""`ablate_heads` of modules: checked first, forecast, interrupted, at a chosen temperature."""
+"""`ablate_heads` of modules: checked first, interrupted, at a chosen temperature."""
 
 import numpy as np
 import pytest
@@ -8,15 +8,13 @@ import sampler
 from sampler.analysis.estimate import rank_correlation
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
-from sampler.heads.gates import Numbering, closed_gates
+from sampler.heads.gates import closed_gates
 from sampler.heads.measures import TheoryWithoutHeads, losses
 from sampler.heads.modules import GatedModule
 from sampler.jobs.ablation import (
     ON_VALIDATION,
-    RECORDED,
     TEMPERATURES,
     chosen_temperature,
-    forward_passes,
 )
 from sampler.numerics import float64
 from tests.sampler.heads.families import WIDTH, Blocks, CausalAttention, family, torch
@@ -114,22 +112,6 @@ def test_ctrl_c_after_the_last_step_loses_nothing(model, solved_once, monkeypatc
 def test_an_interrupt_before_any_head_is_removed_is_raised(model, solved_once):
     with pytest.raises(KeyboardInterrupt):
         ablate(model, forward=Interrupted(SPLITS["test"][0], 1))
-
-
-@pytest.mark.heavy
-def test_the_forecast_counts_the_passes(model, solved_once):
-    """Of all calls with all test examples; those that record take the first example alone."""
-    counted = []
-
-    def forward(model, batch):
-        counted.append(tuple(batch.shape))
-        if batch.shape[0] == EXAMPLES and torch.equal(batch, SPLITS["test"][0]):
-            counted[-1] = "test"
-        return model(batch)
-
-    ablate(model, forward=forward)
-    expected = forward_passes(Numbering.of((2, 2)))["test"] - RECORDED
-    assert counted.count("test") == expected
 
 
 @pytest.mark.heavy

@@ -50,9 +50,6 @@ class Product:
     def output_count(self):
         return 1
 
-    def pass_seconds(self):
-        return 0.0
-
 
 def removable(seed: int = 0) -> RemovableModel:
     labels = np.sign(np.random.default_rng(seed + 100).standard_normal((EXAMPLES, 1)))

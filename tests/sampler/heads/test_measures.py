@@ -47,9 +47,6 @@ class Sum:
     def output_count(self):
         return 1
 
-    def pass_seconds(self):
-        return 0.0
-
     def magnitudes(self):
         return np.arange(3.0)
 
