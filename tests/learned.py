@@ -97,8 +97,3 @@ def logits_of_random_heads(recipe: Recipe, task: Task) -> dict[str, np.ndarray]:
             drawn.append(generator.standard_normal(shape))
         found[f"logits_{layer + 1}"] = np.stack(drawn)
     return found
-
-
-def scale_of(recipe: Recipe) -> np.ndarray:
-    """Scale of every channel in the hidden Markov task, without β."""
-    return random_scale(recipe.task.features, recipe.task.tokens + 1)
