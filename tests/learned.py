@@ -10,7 +10,6 @@ from sampler.numerics import stream
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe, recipe_of
 from sampler.tasks.make import build_task
-from sampler.tasks.markov_chain import random_scale
 from sampler.tasks.task import HEAD_STREAM, Task
 
 MARKOV = {
