@@ -1,13 +1,15 @@
 """The lines of Python that README shows are executed."""
 
+import re
+
 import jax
 import pytest
 
-from tests.texts import blocks
+from tests import ROOT
 
-
-def shown(kind: str) -> str:
-    return "\n".join(text for found, text in blocks("README.md") if found == kind)
+SHOWN = re.findall(
+    r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+)
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def precision_as_before():
 @pytest.mark.filterwarnings("ignore")
 def test_lines_from_python(precision_as_before, without_annotation_checks):
     """As shown, but for sizes: those lines would take a minute."""
-    smaller = shown("python")
+    smaller = "\n".join(SHOWN)
     for text, small in (
         ("num_warmup=500, num_samples=500", "num_warmup=20, num_samples=20, progress_bar=False"),
         ("heads=", "tokens=4, examples_train=6, examples_test=5, features=6, heads="),
