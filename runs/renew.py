@@ -342,7 +342,7 @@ TABLE = re.compile(r"<!--table (?P<keys>[^>]*?)-->\n(?P<rows>(?:\|.*\n?)+)")
 
 def texts() -> list[Path]:
     """The texts that may quote numbers."""
-    pages = [ROOT / "README.md", RUNS / "README.md", *(ROOT / "docs").glob("**/*.md")]
+    pages = [ROOT / "README.md", *RUNS.glob("**/README.md"), *(ROOT / "docs").glob("**/*.md")]
     return [page for page in pages if "_build" not in page.parts]
 
 

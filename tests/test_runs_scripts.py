@@ -32,18 +32,16 @@ SCRIPTS = sorted(
     {path.stem for path in RUNS.glob("*.py")} - MODULES
     | {path.parent.name for path in RUNS.glob("studies/*/study.py")}
 )
-NEEDS_TORCH = {"bring_your_own", "hand_written", "heads_study", "learned_digits"}
-NEEDS_IMAGES = {"compressed_paths", "one_shot_trainings"}
+NEEDS_TORCH = {"bring_your_own", "hand_written", "heads_study"}
+NEEDS_IMAGES = {"one_shot_trainings"}
 # Smaller than as shown, where that takes minutes: draws of a chain, seeds, examples, draws, steps,
 # models.
 SIZES = {
-    "compressed_paths": ["A"],
     "copy_head": ["2"],
     "four_paths_seeds": ["3"],
     "gains": ["2"],
     "hand_written": ["1"],
     "heads_study": ["look_up_2x4_0"],
-    "learned_digits": ["2"],
     "learning_curve": ["100"],
     "next_order": ["4000"],
     "nonlinear_values": ["5", "1"],
@@ -51,9 +49,7 @@ SIZES = {
     "raven": ["2", "100"],
     "robust_attention": ["2"],
     "several_outputs": ["200"],
-    "short_chains": ["2", "one path"],
     "teacher_student": ["all", "50", "2"],
-    "tempered_evidence": ["smoke"],
     "trained_variants": ["--steps", "20", "--labelled", "3", "--seeds", "0", "1"],
     "value_components": ["2", "20"],
 }
