@@ -111,22 +111,21 @@ def test_what_follows_from_an_order_parameter_is_the_prediction_there(chosen, re
 
 
 @pytest.mark.parametrize(
-    ("own", "expected"),
+    "own",
     [
-        ({"order_parameter": np.eye(3)}, "give real numbers, [path, path_] of shape (2, 2)"),
-        ({"order_parameter": [[1.0, 0.5], [0.0, 1.0]]}, "differ by so much; give a symmetric"),
-        ({"order_parameter": [[1.0, np.nan], [np.nan, 1.0]]}, "2 undefined of 4: give finite"),
-        ({"predictor_variance": -np.ones(10)}, "a variance is not negative"),
-        ({"predictor": np.ones(10)}, "use one of order_parameter"),
-        ({}, "give a dict of arrays"),
-        (np.eye(2), "give a dict of arrays"),
+        {"order_parameter": np.eye(3)},
+        {"order_parameter": [[1.0, 0.5], [0.0, 1.0]]},
+        {"order_parameter": [[1.0, np.nan], [np.nan, 1.0]]},
+        {"predictor_variance": -np.ones(10)},
+        {"predictor": np.ones(10)},
+        {},
+        np.eye(2),
     ],
 )
-def test_predictions_that_do_not_fit_are_refused(results, own, expected, without_annotation_checks):
+def test_predictions_that_do_not_fit_are_refused(results, own, without_annotation_checks):
     with pytest.raises(InputError) as caught:
         sampler.compare(*results, own={"mine": own})
-    assert 'own theory "mine' in str(caught.value)
-    assert expected in str(caught.value)
+    assert caught.value.field.startswith('own theory "mine')
 
 
 @pytest.mark.slow
