@@ -1,15 +1,12 @@
 """The action against its transcription, the exact posterior and automatic differentiation."""
 
-import itertools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
 
-from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
+from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
@@ -76,43 +73,6 @@ def test_action_is_the_formula(name, rng):
     received = action(order_parameters, problem.architecture, problem.energy)
     expected = literal_action(problem, matrices)
     assert_equal_to_rounding(received, expected, **rounding_of(problem, matrices))
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one head", "two layers, three outputs"])
-def test_gradient_is_that_of_finite_differences(name, rng):
-    problem = random_problem(ARCHITECTURES[name], rng)
-    arch = problem.architecture
-    matrices = random_order_parameters(arch, rng)
-    point = to_log_cholesky(OrderParameters.from_matrices(matrices))
-    direction = rng.standard_normal(point.shape)
-    direction = jnp.asarray(direction / np.linalg.norm(direction))
-
-    def along(distance):
-        moved = from_log_cholesky(point + distance * direction, arch.order_parameter_sizes)
-        return action(moved, arch, problem.energy)
-
-    received = float(jax.jit(lambda d: jax.jvp(along, (d,), (1.0,))[1])(0.0))
-    by_reverse_mode = float(jax.jit(jax.grad(along))(0.0))
-    # Central differences of the literal formula at three steps: the spread of two Richardson
-    # extrapolations bounds what both leave out, and rounding of the action adds noise / step.
-    step = FLOAT64_ROUNDING**0.2
-
-    def slope(size):
-        ends = []
-        for sign in (1, -1):
-            moved = from_log_cholesky(point + sign * size * direction, arch.order_parameter_sizes)
-            ends.append(literal_action(problem, [np.asarray(m) for m in moved.matrices]))
-        return (ends[0] - ends[1]) / (2 * size)
-
-    slopes = [slope(size) for size in (4 * step, 2 * step, step)]
-    coarse, fine = ((4 * b - a) / 3 for a, b in itertools.pairwise(slopes))
-    rounding = rounding_of(problem, matrices)
-    noise = FLOAT64_ROUNDING * rounding["scale"] * rounding["condition"] / step
-    limit = abs(fine - coarse) + noise
-    assert abs(received - fine) <= limit, (received, fine, limit)
-    assert limit < 1e-4 * abs(fine), "the comparison must be able to fail"
-    assert abs(by_reverse_mode - fine) <= limit, (by_reverse_mode, fine, limit)
 
 
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
@@ -196,25 +156,6 @@ def test_value_gradient_and_hessian(name, rng):
     slope, curvature = jax.jit(lambda x: (jax.grad(expected)(x), jax.hessian(expected)(x)))(point)
     assert_equal_to_rounding(gradient, slope, **sizes, what="gradient")
     assert_equal_to_rounding(dense.hessian(point), curvature, **sizes, what="Hessian")
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
-def test_well_conditioned_derivatives_agree_to_twelve_digits(name, rng):
-    problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
-    arch = problem.architecture
-
-    def expected(point):
-        order_parameters = from_log_cholesky(point, arch.order_parameter_sizes)
-        return action(order_parameters, arch, problem.energy) / max(arch.widths)
-
-    point = 0.1 * rng.standard_normal(arch.coordinate_count)
-    dense = DenseAction(problem)
-    value, gradient = dense.value_and_gradient(point)
-    by_jax = jax.jit(lambda x: (expected(x), jax.grad(expected)(x), jax.hessian(expected)(x)))
-    received = (value, gradient, dense.hessian(point))
-    for one, other in zip(received, by_jax(point), strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12 * np.abs(other).max())
 
 
 def test_where_the_action_is_not_finite(rng):

@@ -88,16 +88,3 @@ def test_a_subset_follows_the_order_of_the_kept_heads():
     np.testing.assert_array_equal(paths.subset([[0, 1], [0]]), [0, 3])
     np.testing.assert_array_equal(paths.subset([[1], [2, 0]]), [5, 3])
     np.testing.assert_array_equal(paths.subset([[0, 1], [0, 1, 2]]), np.arange(6))
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ((0, 3), r"layer 2 has heads 0 … 2"),
-        ((-1, 0), r"layer 1 has heads 0 … 1"),
-        ((0,), r"needs 2 heads"),
-    ],
-)
-def test_a_head_that_does_not_exist_is_named(path, message):
-    with pytest.raises(IndexError, match=message):
-        AttentionPaths((2, 3)).flat(path)

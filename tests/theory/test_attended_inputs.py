@@ -13,7 +13,6 @@ from tests.problems import (
     token_by_token,
 )
 from theory import AttentionPaths, attended_inputs, path_features
-from theory.path_kernels import token_readout
 
 
 def sum_over_paths(architecture, attended, weights):
@@ -93,14 +92,3 @@ def test_features_carry_variance_channels_and_paths(rng):
     attended = jnp.asarray(rng.standard_normal((4, 6, 5)))
     expected = np.sqrt(0.7) * np.asarray(attended) / np.sqrt(5 * 6)
     assert_equal_to_rounding(path_features(attended, 0.7), expected, operations=4)
-
-
-def test_features_keep_single_precision(rng):
-    attended = jnp.asarray(rng.standard_normal((4, 6, 5)), jnp.float32)
-    assert path_features(attended, 0.7).dtype == jnp.float32
-
-
-@pytest.mark.usefixtures("without_annotation_checks")
-def test_an_unknown_readout_is_named():
-    with pytest.raises(ValueError, match=r"readout = 'middle': must be 'last', 'first' or 'mean'"):
-        token_readout(4, "middle")

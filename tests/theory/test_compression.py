@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 from numpyro.infer.util import log_density
 
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.hamiltonian import SplitHmc
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameters import OrderParameterPosterior
 from sampler.posterior.weights import weight_model
 from tests.problems import (
     ARCHITECTURES,
     all_but,
-    order_parameters_of,
     random_problem,
     random_weights,
 )
@@ -35,7 +29,7 @@ from theory import (
     solve_saddle_point,
     sub_network,
 )
-from theory.energy import Compressed, energy_and_gradients, hessian_with_energy
+from theory.energy import energy_and_gradients, hessian_with_energy
 
 WIDE = [name for name in ARCHITECTURES if name != "narrow"]
 # What is asked of everything, relative to its largest entry.
@@ -221,47 +215,3 @@ def test_weights_see_the_same_likelihood(name, rng):
             values.append(float(value) + one.residual_log_likelihood)
         found.append(values)
     close(*found[::-1])
-
-
-@pytest.mark.heavy
-def test_evidence_of_importance_draws(rng):
-    found = []
-    for one in both("one layer", rng):
-        drawn = importance_draws(order_parameters_of(one), 1000, seed=1, rounds=0)
-        found.append(drawn.log_evidence)
-    close(*found[::-1], 1e-8)
-
-
-@pytest.mark.heavy
-def test_mode_of_the_posterior(rng):
-    problem, small = both("two layers", rng)
-    found = [OrderParameterPosterior.of(one) for one in (problem, small)]
-    point = jnp.asarray(0.1 * rng.standard_normal(found[0].coordinates.size))
-    (_, expected), (_, received) = (one.value_and_gradient(point) for one in found)
-    close(received, expected)
-    close(found[1].curvature(point), found[0].curvature(point))
-
-
-@pytest.mark.heavy
-def test_chains_make_the_same_draws(rng):
-    """The same seed leads to the same order parameters, but for rounding, over fifty steps."""
-    problem, small = both("two layers", rng)
-    settings = ChainSettings(chains=2, warmup=20, draws=30, seed=4)
-    found = []
-    for one in (problem, small):
-        chunks = []
-        sample_in_chunks(order_parameters_of(one), SplitHmc(), settings, chunks.append)
-        kept = [chunk.observables["order_parameter"] for chunk in chunks if chunk.observables]
-        found.append(np.concatenate(kept, axis=1))
-    assert found[0].shape[:2] == (2, 30)
-    close(*found[::-1], 1e-8)
-
-
-def test_known_numbers_of_examples():
-    apart = Compressed(10, 2.0)
-    problem = LearningProblem(
-        ARCHITECTURES["one head"], jnp.ones((3, 1, 3)), jnp.ones((3, 1)), 0.5, compressed=apart
-    )
-    expected = -0.5 * (7 * np.log(2 * np.pi * 0.5) + 2.0 / 0.5)
-    assert problem.residual_log_likelihood == pytest.approx(expected, rel=1e-14)
-    assert problem.energy.residual(0.5) == 0.0

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
+from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
@@ -18,14 +18,11 @@ from tests.problems import (
     random_problem,
     random_weights,
 )
-from theory import LabelEnergy, LearningProblem, OrderParameters, sub_network
+from theory import LabelEnergy, LearningProblem, sub_network
 from theory.energy import (
     energy_and_gradients,
-    energy_curvature,
     energy_hessian,
     energy_of_columns,
-    feature_columns,
-    whitened_products,
 )
 from theory.path_kernels import (
     FeatureForm,
@@ -135,26 +132,6 @@ def test_slope_in_the_labels_is_twice_the_solution(name, rng):
         assert_equal_to_rounding(received, expected, **rounding)
 
 
-@pytest.mark.parametrize("name", ["one head", "two layers, three outputs", "narrow"])
-def test_gradient_is_that_of_finite_differences(name, rng):
-    problem, factor = problem_and_factor(name, rng)
-    direction = jnp.asarray(rng.standard_normal(factor.shape))
-    direction /= jnp.linalg.norm(direction)
-    received = float(jnp.vdot(energy_and_gradients(problem.energy, factor)[1], direction))
-
-    def slope(step):
-        ends = [float(problem.energy(factor + sign * step * direction)) for sign in (1, -1)]
-        return (ends[0] - ends[1]) / (2 * step)
-
-    # Halving the step divides the error of a central difference by four; Richardson removes it.
-    step = FLOAT64_ROUNDING**0.2
-    coarse, fine = slope(2 * step), slope(step)
-    extrapolated = (4 * fine - coarse) / 3
-    truncation = abs(fine - coarse) * step  # the next order of the expansion
-    noise = 100 * FLOAT64_ROUNDING * abs(float(problem.energy(factor))) / step
-    assert abs(received - extrapolated) <= truncation + noise, (received, extrapolated)
-
-
 @pytest.mark.parametrize("name", ["one head", "one layer, two outputs", "two layers"])
 def test_second_derivatives_are_those_of_autodiff(name, rng):
     problem, factor = problem_and_factor(name, rng)
@@ -178,23 +155,6 @@ def test_second_derivatives_are_those_of_autodiff(name, rng):
     assert_equal_to_rounding(received, expected, **rounding)
 
 
-@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
-def test_second_derivatives_of_numpy_arrays_are_those_of_jax_arrays(name, rng):
-    problem, factor = problem_and_factor(name, rng)
-    columns = feature_columns(np.asarray(problem.features), problem.architecture.outputs)
-    size, rows, channels = columns.shape
-    noisy = np.asarray(dense_kernel(problem, factor @ factor.T))
-    lower = np.linalg.cholesky(noisy)
-    whitened = np.linalg.solve(lower, columns.reshape(size, -1))
-    labels = np.linalg.solve(lower, np.asarray(problem.labels).reshape(-1))
-    projected = (labels @ whitened).reshape(rows, channels)
-    received = energy_curvature(whitened_products(whitened, rows), projected)
-    assert isinstance(received, np.ndarray)
-    _, expected = jax.jit(energy_hessian)(problem.energy, problem.features, factor)
-    limit = 1e-12 * np.abs(expected).max()
-    np.testing.assert_allclose(received, expected, rtol=0, atol=limit)
-
-
 def symmetrised(second):
     second = second + second.transpose(1, 0, 2, 3)
     return second + second.transpose(0, 1, 3, 2)
@@ -212,16 +172,6 @@ def test_the_hessian_by_autodiff_of_the_hand_written_gradient_agrees(rng):
     rounding = rounding_of(problem, factor)
     rounding["condition"] **= 2
     assert_equal_to_rounding(received, expected, **rounding)
-
-
-def test_energy_and_gradient_compile_and_batch(rng):
-    problem, factor = problem_and_factor("one layer, two outputs", rng)
-    factors = jnp.stack([factor, 1.1 * factor])
-    energy = problem.energy
-    received = jax.jit(jax.vmap(jax.grad(lambda f, e: e(f)), in_axes=(0, None)))(factors, energy)
-    one_by_one = jax.jit(energy_and_gradients)
-    expected = jnp.stack([one_by_one(energy, one)[1] for one in factors])
-    assert_equal_to_rounding(received, expected, **rounding_of(problem, factor))
 
 
 @pytest.fixture
@@ -263,15 +213,6 @@ def test_the_precision_of_all_arrays_changes_together(problem):
     assert abs(float(single.energy(factor)) - expected) <= limit * max(1, abs(expected))
 
 
-@pytest.mark.usefixtures("without_annotation_checks")
-def test_a_whole_temperature_can_be_differentiated(rng):
-    problem = replace(random_problem(ARCHITECTURES["one layer"], rng), temperature=1)
-    factor = OrderParameters.gp_limit(problem.architecture).factors[0]
-    slope = jax.grad(problem.energy)(factor)
-    expected = jax.grad(replace(problem, temperature=1.0).energy)(factor)
-    np.testing.assert_array_equal(slope, expected)
-
-
 def test_a_sub_network_is_the_network_built_from_the_kept_heads(rng):
     architecture = ARCHITECTURES["three layers"]
     kept = [[1], [2, 0], [0, 1]]
@@ -300,28 +241,6 @@ def test_its_features_are_divided_by_its_own_number_of_paths(rng):
     received = features @ features.T
     expected = variance * first @ first.T / channels
     assert_equal_to_rounding(received, expected, operations=2 * channels + 8)
-
-
-def test_keeping_every_head_changes_nothing(rng):
-    architecture = ARCHITECTURES["two layers"]
-    data = random_network_data(architecture, rng)
-    labels = jnp.asarray(rng.standard_normal((6, 1)))
-    problem = LearningProblem(architecture, data.attended, labels, 0.3)
-    same, attended = sub_network(problem, [[0, 1], [0, 1, 2]], data.attended)
-    assert same.architecture == architecture
-    np.testing.assert_array_equal(same.attended, problem.attended)
-    np.testing.assert_array_equal(attended, data.attended)
-
-
-def test_a_head_that_does_not_exist_is_named(rng):
-    architecture = ARCHITECTURES["two layers"]
-    data = random_network_data(architecture, rng)
-    labels = jnp.asarray(rng.standard_normal((6, 1)))
-    problem = LearningProblem(architecture, data.attended, labels, 0.3)
-    with pytest.raises(IndexError, match=r"layer 2 has heads 0 … 2"):
-        sub_network(problem, [[0, 1], [3]], data.attended)
-    with pytest.raises(IndexError, match=r"needs 2 heads"):
-        sub_network(problem, [[0, 1]], data.attended)
 
 
 @pytest.mark.heavy

@@ -8,7 +8,6 @@ import pytest
 from tests.plain_posterior import plain_energy
 from tests.problems import ARCHITECTURES, all_but, random_order_parameters, random_problem
 from theory import DenseEnergy
-from theory import energy_expansion as energy_expansion_module
 from theory.energy_expansion import EnergyAverages, as_matrix
 from theory.evidence import third_of_energy
 
@@ -110,21 +109,3 @@ def test_blocks_of_the_averages_by_their_definition(rng):
     close(averages.response, sum(kernel_part[:, d] @ s[d] for d in range(rows)))
     matrix = np.block([[kernel_part[a, d] for d in range(rows)] for a in range(rows)])
     np.testing.assert_array_equal(as_matrix(kernel_part), matrix)
-
-
-@pytest.mark.parametrize("numbers", [1, 1000])
-def test_chunks_of_channels_change_nothing(numbers, rng, monkeypatch):
-    _, overlap, energy = energy_around("one layer", rng)
-    averages = EnergyAverages(energy, random_covariance(len(overlap), rng)[1])
-    expected = averages.fourth
-    monkeypatch.setattr(energy_expansion_module, "CHUNK_NUMBERS", numbers)
-    assert averages.fourth == pytest.approx(expected, rel=1e-13)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
-def test_a_factor_that_is_not_finite_is_refused(value, rng):
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    factor = np.eye(3)
-    factor[1, 0] = value
-    with np.errstate(all="ignore"), pytest.raises(np.linalg.LinAlgError):
-        DenseEnergy(problem).at(factor)

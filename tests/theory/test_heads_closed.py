@@ -59,9 +59,3 @@ def test_heads_that_send_nothing_are_heads_that_are_not_there(case, rng):
     for key, value in found[0].items():
         # Both are minima to 1e-10 in the slope of the action per width.
         np.testing.assert_allclose(value, found[1][key], rtol=1e-7, atol=1e-8, err_msg=key)
-
-
-def test_a_layer_keeps_a_head(rng):
-    problem = random_problem(Architecture((2,), (5, 5), (1.0,) * 3, channels=3), rng, examples=4)
-    with pytest.raises(ValueError, match=r"heads left by layer: \[0\]"):
-        heads_closed(problem, [(0, 0), (0, 1)], problem.attended)

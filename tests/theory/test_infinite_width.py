@@ -87,26 +87,3 @@ def test_best_temperature_is_that_of_a_fine_grid(rng):
     assert received.score >= score
     assert received.score == limit.log_evidence(received.temperature)
     assert received.bound == ""
-
-
-def test_an_end_of_the_range_is_said():
-    """So is one that the known temperature has moved; no end is said of what lies between."""
-    assert best_temperature(lambda one: -one, 2.0, 0.1).bound == "lowest"
-    np.testing.assert_allclose(best_temperature(lambda one: -one, 2.0, 0.1).temperature, 2e-6)
-    np.testing.assert_allclose(best_temperature(lambda one: one, 2.0, 0.1).temperature, 2e3)
-    assert best_temperature(lambda one: one, 2.0, 0.1).bound == "highest"
-    assert best_temperature(lambda one: -one, 2.0, 1e-9).temperature == pytest.approx(1e-9)
-    between = best_temperature(lambda one: -(np.log(one / 0.37) ** 2), 2.0, 0.1)
-    assert between.temperature == pytest.approx(0.37, rel=1e-5)
-    assert between.bound == ""
-
-
-def test_never_worse_than_the_known_temperature():
-    """A peak so narrow that no power of ten sees it is found where it is known."""
-
-    def score(temperature):
-        return -min(1.0, 50.0 * abs(np.log(temperature / 0.02)))
-
-    narrow = best_temperature(score, 1.0, 0.0201)
-    assert narrow.score == score(narrow.temperature) >= score(0.0201) > -1.0
-    assert narrow.bound == ""

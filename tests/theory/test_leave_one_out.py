@@ -25,8 +25,6 @@ from theory import (
     predict,
     solve_saddle_point,
 )
-from theory.energy import inverse_of_lower
-from theory.leave_one_out import LeftOut
 
 
 def refitted(problem, overlap):
@@ -72,24 +70,6 @@ def test_examples_that_rows_stand_for_are_predicted_as_by_a_refit(
     module._of_examples.clear_cache()
     received = left_out_log_density(rows, factor, problem.attended, problem.labels)
     np.testing.assert_allclose(received, refitted(problem, overlap), rtol=1e-10, atol=1e-10)
-
-
-def test_residuals_are_labels_minus_means_of_the_others(rng):
-    problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, examples=5)
-    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(problem.architecture, rng)[0]))
-    whitening = inverse_of_lower(problem.energy.noisy_kernel(factor).cholesky)
-    left_out = LeftOut.of_rows(whitening, problem.labels)
-    kernel = np.asarray(problem.energy.kernels.kernel(factor))
-    noisy, labels = kernel + problem.temperature * np.eye(10), np.asarray(problem.labels)
-    mean = noisy[:2, 2:] @ np.linalg.solve(noisy[2:, 2:], labels[1:].reshape(-1))
-    np.testing.assert_allclose(left_out.residual[0], labels[0] - mean, rtol=1e-10)
-
-
-def test_rows_alone_do_not_know_the_examples(rng):
-    arch = ARCHITECTURES["one head"]
-    rows = compress(random_problem(arch, rng, examples=20))
-    with pytest.raises(ValueError, match="labels must be given"):
-        left_out_log_density(rows, jnp.eye(1))
 
 
 @pytest.mark.heavy

@@ -12,7 +12,6 @@ import scipy.stats
 
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at
-from tests.assertions import assert_equal_to_rounding
 from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
     all_but,
@@ -32,7 +31,6 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
-from theory import next_order as next_order_module
 from theory.bartlett import WishartChain
 from theory.energy import feature_columns
 from theory.next_order import (
@@ -212,20 +210,6 @@ def test_predictors_by_brute_force(name, rng):
     for received, values in zip(found.predict(test), expected, strict=True):
         assert received.shape == (3, problem.architecture.outputs)
         np.testing.assert_allclose(received, values, rtol=0, atol=1e-8 * np.abs(values).max())
-
-
-@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs", "narrow"])
-def test_predictors_in_chunks(name, rng, monkeypatch):
-    problem = random_problem(SMALL[name], rng)
-    found = solve_next_order(problem, solve_saddle_point(problem), evidence=False)
-    test = rng.standard_normal((7, *problem.attended.shape[1:]))
-    expected = found.predict(test)
-    outputs = problem.architecture.outputs
-    numbers = outputs * problem.architecture.order_parameter_sizes[0] * test.shape[2]
-    for chunk in (0, 3 * numbers, 7 * numbers):
-        monkeypatch.setattr(next_order_module, "CHUNK_NUMBERS", chunk)
-        for received, values in zip(found.predict(test), expected, strict=True):
-            assert_equal_to_rounding(received, values, operations=1000)
 
 
 @pytest.mark.parametrize("name", ["one layer", "one layer, two outputs", "narrow"])

@@ -10,7 +10,6 @@ from tests.plain_posterior import SMALL
 from tests.problems import random_problem
 from theory import (
     Architecture,
-    BartlettCoordinates,
     LearningProblem,
     LogPosterior,
     NextOrderStatus,
@@ -19,7 +18,7 @@ from theory import (
 )
 from theory import next_order as next_order_module
 from theory.architecture import has_next_order
-from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, evidence_fits, is_indefinite
+from theory.next_order import LARGEST_SHIFT
 
 
 def refuses_to_predict(found):
@@ -83,15 +82,6 @@ def test_an_order_parameter_that_is_not_positive():
     refuses_to_predict(found)
 
 
-def test_what_counts_as_indefinite():
-    regular, narrow = (1, 2, 2), (1, 2, 1)
-    assert is_indefinite(np.diag([1.0, -1e-3]), regular)
-    assert is_indefinite(np.diag([1.0, -1e-3]), narrow)
-    assert is_indefinite(np.diag([1.0, 0.0]), regular)
-    assert not is_indefinite(np.diag([1.0, 0.0]), narrow)
-    assert not is_indefinite(np.diag([1.0, 1e-3]), regular)
-
-
 @pytest.mark.heavy
 def test_rounding_of_the_gradient_is_no_reason_to_refuse(monkeypatch):
     """Labels of 100 standard deviations: |∇Φ| stays above its tolerance, the mode is found."""
@@ -132,30 +122,3 @@ def test_problems_too_large_are_not_begun(rng, monkeypatch):
             assert found.status is NextOrderStatus.TOO_LARGE
             refuses_to_predict(found)
         assert has_next_order(problem.architecture, coordinates)
-
-
-def test_what_fits():
-    """Sixteen paths of 64 channels with their evidence, 36 paths without it, 100 paths not."""
-    for heads, both in (((4, 4), (True, True)), ((6, 6), (True, False)), ((10, 10), (False,) * 2)):
-        architecture = Architecture.uniform(heads, 1000, channels=64)
-        count = BartlettCoordinates(architecture).size
-        assert (has_next_order(architecture, count), evidence_fits(architecture, count)) == both
-
-
-def test_evidence_only_where_it_is_asked_for(rng):
-    problem = random_problem(SMALL["one layer"], rng)
-    saddle = solve_saddle_point(problem)
-    assert np.isnan(solve_next_order(problem, saddle, evidence=False).log_evidence)
-
-
-@pytest.mark.parametrize(("examples", "status"), [(16, "FINE"), (1, "LARGE")])
-def test_explanation_states_values_and_limits(examples, status, rng):
-    architecture = Architecture((1,), (8, 8), (1.0, 1.0, 1.0), channels=16)
-    labels = jnp.full((examples, 1), 1.5)
-    problem = LearningProblem(architecture, 4.0 * jnp.eye(16)[:examples, None], labels, 0.3)
-    found = solve_next_order(problem, solve_saddle_point(problem))
-    assert found.status is NextOrderStatus[status]
-    text = found.explain()
-    for number in (f"{found.correction:.2g}", f"{found.spread:.2g}", LARGEST_SHIFT, LARGEST_SPREAD):
-        assert str(number) in text
-    assert ("too large for an expansion" in text) is (status == "LARGE")

@@ -102,10 +102,3 @@ def test_tokens_that_no_query_reads_do_not_matter(rng):
     received = kernels_at(replace(problem, train=padded), padded)
     for name in ("train", "cross", "prior"):
         assert_equal_to_rounding(getattr(received, name), getattr(expected, name), operations=100)
-
-
-def test_single_precision_is_refused(rng):
-    problem, _, _ = nonlinear_problem(TWO, "erf", rng)
-    train = replace(problem.train, inputs=problem.train.inputs.astype(jnp.float32))
-    with pytest.raises(ValueError, match="needs float64"):
-        replace(problem, train=train)

@@ -72,16 +72,6 @@ def test_log_invariant_volume_is_the_log_determinant_of_the_jacobian(rng):
     )
 
 
-def test_numpy_and_jax_have_the_same_coordinates(rng):
-    sizes = (4, 2, 1)
-    point = rng.standard_normal(14)
-    expected = from_log_cholesky(jnp.asarray(point), sizes).factors
-    received = cholesky_factors(point, sizes)
-    assert all(isinstance(factor, np.ndarray) for factor in received)
-    for one, other in zip(received, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-14, atol=0)
-
-
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
     point = rng.standard_normal(size * (size + 1) // 2)
@@ -113,10 +103,3 @@ def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
 def test_a_matrix_that_is_no_overlap_is_refused(matrix, message):
     with pytest.raises(ValueError, match=message):
         OrderParameters.from_matrices([matrix])
-
-
-def test_rounding_makes_no_matrix_asymmetric():
-    (received,) = OrderParameters.from_matrices(
-        [np.array([[1.0, 0.5 + 1e-12], [0.5, 1.0]])]
-    ).matrices
-    np.testing.assert_allclose(received, [[1.0, 0.5], [0.5, 1.0]], rtol=1e-11)

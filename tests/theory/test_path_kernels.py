@@ -17,7 +17,6 @@ from tests.problems import (
 )
 from theory import Architecture, FeatureForm, KernelForm, NoisyKernel, OrderParameters, path_kernels
 from theory.energy import BLOCK, gram_of_lower, inverse_of_lower
-from theory.kernel_sizes import kernel_form_pays, row_blocks, stored_numbers
 from theory.path_kernels import (
     SymmetricKernelForm,
     store_path_kernels,
@@ -102,28 +101,6 @@ def test_the_gp_kernel_is_the_sum_of_the_diagonal_path_kernels(rng):
     assert_equal_to_rounding(received, expected, operations=4 * terms)
 
 
-def test_the_kernel_of_one_set_is_positive_semidefinite(rng):
-    architecture = ARCHITECTURES["two layers, three outputs"]
-    left, _ = two_sets(architecture, rng)
-    factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(architecture, rng)[0]))
-    kernel = np.asarray(path_kernels(left, None, architecture).kernel(factor))
-    assert_equal_to_rounding(kernel, kernel.T, operations=2 * architecture.path_count**2)
-    eigenvalues = np.linalg.eigvalsh(kernel)
-    assert eigenvalues[0] >= -len(kernel) * np.finfo(float).eps * eigenvalues[-1]
-
-
-def test_the_kernel_form_is_taken_where_it_is_small_and_cheaper():
-    published = Architecture.uniform((2, 2), 10, channels=231)
-    assert kernel_form_pays(100, None, published)
-    assert kernel_form_pays(100, 100, published)
-    many_paths = Architecture.uniform((4, 4), 10, channels=64)
-    assert kernel_form_pays(600, None, many_paths)
-    assert not kernel_form_pays(600, 1000, many_paths), "650 MB for one use per draw"
-    assert not kernel_form_pays(2000, None, many_paths), "more than 2 GB"
-    few_channels = Architecture.uniform((2, 2), 10, channels=2)
-    assert not kernel_form_pays(100, 100, few_channels)
-
-
 def test_the_form_that_pays_is_the_form_returned(rng):
     architecture = Architecture.uniform((2,), 10, channels=100)
     attended = jnp.asarray(rng.standard_normal((5, 2, 100)))
@@ -170,17 +147,6 @@ def test_many_factors_at_a_time_are_those_one_by_one(rng):
     assert_equal_to_rounding(together, alone, operations=PATHS**2 * CHANNELS)
 
 
-@pytest.mark.parametrize("examples", EXAMPLES)
-def test_blocks_cover_every_row_once_and_hold_little_more_than_half(examples):
-    blocks = row_blocks(examples)
-    assert [row for start, end in blocks for row in range(start, end)] == list(range(examples))
-    stored = stored_numbers(examples, PATHS)
-    features = jnp.ones((examples, PATHS, 1))
-    assert SymmetricKernelForm.of(features).nbytes == 8 * stored
-    if examples > 500:
-        assert stored < 0.6 * examples**2 * PATHS * (PATHS + 1) / 2
-
-
 SIZE, TEMPERATURE = 7, 0.3
 
 
@@ -210,11 +176,6 @@ def test_an_indefinite_kernel_gives_nan():
     assert np.isnan(noisy.log_determinant)
 
 
-def test_single_precision_stays_single(rng):
-    kernel = jnp.asarray(random_kernel(rng), jnp.float32)
-    assert NoisyKernel.factorise(kernel, TEMPERATURE).cholesky.dtype == jnp.float32
-
-
 SIZES = [1, 7, BLOCK, BLOCK + 1, 3 * BLOCK, 600]
 
 
@@ -239,14 +200,3 @@ def test_the_gram_matrix_is_the_full_product(size, rng):
     assert_equal_to_rounding(
         jax.jit(gram_of_lower)(lower), np.asarray(lower).T @ np.asarray(lower), operations=size
     )
-
-
-def test_single_precision_stays_single_and_batches_are_allowed(rng):
-    lower = random_lower(rng, BLOCK + 30, (3,)).astype(jnp.float32)
-    inverse = jax.jit(jax.vmap(inverse_of_lower))(lower)
-    gram = jax.vmap(gram_of_lower)(inverse)
-    assert inverse.dtype == gram.dtype == jnp.float32
-    expected = np.linalg.inv(np.asarray(lower, float) @ np.asarray(lower, float).swapaxes(1, 2))
-    single = np.finfo(np.float32).eps / np.finfo(float).eps
-    condition = single * np.linalg.cond(np.asarray(lower, float)).max() ** 2
-    assert_equal_to_rounding(gram, expected, operations=BLOCK, condition=condition)

@@ -110,22 +110,6 @@ def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
             assert_equal_to_rounding(moment, expected, operations=1e4, condition=1e2)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["two layers", "two layers, three outputs"])
-def test_chunks_leave_the_draws_of_f_as_they_are(name, rng, monkeypatch):
-    problem, attended, factor = eleven_tests(name, rng)
-    predictor, _ = both_forms(problem, attended)
-    features = predictor.cross.left
-
-    def sampled():
-        return predictor.with_sample(jax.random.key(5), factor, problem.features, features)
-
-    whole = sampled()
-    monkeypatch.setattr("theory.predictor.CHUNK_BYTES", 4 * bytes_of_one(predictor, factor))
-    for received, expected in zip(sampled(), whole, strict=True):
-        assert_equal_to_rounding(received, expected, operations=1e4, condition=1e2)
-
-
 def eleven_tests(name, rng):
     """A problem, attended inputs of eleven test examples, and a factor of U_1."""
     problem = random_problem(ARCHITECTURES[name], rng)

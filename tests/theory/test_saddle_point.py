@@ -12,7 +12,6 @@ import scipy.optimize
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
-    random_order_parameters,
     random_problem,
     scalar_problem,
 )
@@ -26,8 +25,8 @@ from theory import (
     solve_saddle_point,
 )
 from theory import saddle_point as saddle_point_module
-from theory.action import ActionByProducts, DenseAction, _applied
-from theory.order_parameters import coordinate_scales, to_log_cholesky
+from theory.action import DenseAction
+from theory.order_parameters import to_log_cholesky
 from theory.saddle_point import descend
 
 SOLVED = ["one layer, two outputs", "two layers", "narrow"]
@@ -129,19 +128,6 @@ def test_every_upper_layer_follows_from_its_neighbours(solved):
         np.testing.assert_allclose(matrices[layer], expected, rtol=0, atol=limit)
 
 
-def test_one_output_has_a_scalar_readout_equation():
-    """u_a = 2c/(b + √(b² + 4c)), b = σ_a²(H_L N_L/N_a − 1), c = σ_a² N_L tr U_L/(σ_L² N_a)."""
-    problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(7))
-    saddle = solve_saddle_point(problem)
-    arch = problem.architecture
-    _, upper, readout = saddle.order_parameters.matrices
-    b = arch.variances[-1] * (arch.heads[-1] * arch.widths[-2] / arch.widths[-1] - 1)
-    c = arch.variances[-1] * arch.widths[-2] * np.trace(upper)
-    c /= arch.variances[-2] * arch.widths[-1]
-    expected = 2 * c / (b + np.sqrt(b**2 + 4 * c))
-    np.testing.assert_allclose(readout[0, 0], expected, rtol=0, atol=equation_tolerance(saddle))
-
-
 def test_one_path_against_minimisation_by_hand():
     """L = H = O = 1: two numbers, minimised by SciPy without any derivative."""
     problem, attended_test = scalar_problem(np.random.default_rng(3))
@@ -236,22 +222,6 @@ def test_hessian_products_lead_to_the_same_place(monkeypatch):
     assert difference <= coordinate_error(dense) + coordinate_error(by_products)
 
 
-@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
-def test_the_hessian_is_made_of_its_products(name, rng):
-    problem = random_problem(ARCHITECTURES[name], rng)
-    free = ActionByProducts(problem.architecture, problem.energy)
-    matrices = random_order_parameters(problem.architecture, rng)
-    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
-    hessian = DenseAction(problem).hessian(point)
-    columns = free.hessian(point)
-    size = np.abs(hessian).max()
-    kernel = problem.energy.kernels.kernel(jnp.asarray(np.linalg.cholesky(matrices[0])))
-    noisy = np.asarray(kernel) + problem.temperature * np.eye(problem.labels.size)
-    limit = np.finfo(float).eps * size * problem.labels.size**2 * np.linalg.cond(noisy)
-    np.testing.assert_allclose(columns, hessian, rtol=0, atol=limit)
-    np.testing.assert_allclose(hessian, hessian.T, rtol=0, atol=limit)
-
-
 def test_too_few_steps_are_reported_as_such(rng):
     saddle = solve_saddle_point(random_problem(ARCHITECTURES["one layer"], rng), max_steps=1)
     assert saddle.status is SaddlePointStatus.STEP_LIMIT
@@ -275,37 +245,10 @@ def test_labels_of_any_scale_are_followed():
     assert saddle.converged, saddle.explain()
 
 
-def test_one_example_is_enough(rng):
-    saddle = solve_saddle_point(random_problem(ARCHITECTURES["one layer"], rng, examples=1))
-    assert saddle.converged, saddle.explain()
-
-
 def test_single_precision_is_refused(rng):
     problem = random_problem(ARCHITECTURES["one layer"], rng).astype(jnp.float32)
     with pytest.raises(ValueError, match=r"needs float64, got float32"):
         solve_saddle_point(problem)
-
-
-def test_no_start_is_refused(rng):
-    with pytest.raises(ValueError, match=r"starts = 0: must be at least 1"):
-        solve_saddle_point(random_problem(ARCHITECTURES["one layer"], rng), starts=0)
-
-
-def test_an_initial_point_of_another_architecture_is_refused(rng):
-    initial = OrderParameters.gp_limit(ARCHITECTURES["two layers"])
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    with pytest.raises(ValueError, match=r"needs \(\(3, 3\), \(1, 1\)\)"):
-        solve_saddle_point(problem, initial=initial)
-
-
-def test_one_compilation_serves_the_hessian_products_of_all_points(rng):
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    free = ActionByProducts(problem.architecture, problem.energy)
-    points = 0.1 * rng.standard_normal((3, problem.architecture.coordinate_count))
-    before = _applied._cache_size()
-    found = [free.hessian_products(point)(points[0]) for point in points]
-    assert _applied._cache_size() <= before + 1
-    assert not np.allclose(found[0], found[1])
 
 
 def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
@@ -325,19 +268,6 @@ def test_descent_leaves_a_saddle_of_the_function_for_its_minimum():
         end = descend(value_and_gradient, direction, np.ones_like, np.array([0.1, 1.0]), 1e-10, 50)
         assert end.status is SaddlePointStatus.CONVERGED
         np.testing.assert_allclose(end.point, [1, 0], rtol=0, atol=1e-10)
-
-
-def test_coordinate_scales_are_row_norms_of_the_factors(rng):
-    architecture = ARCHITECTURES["one layer, two outputs"]
-    matrices = random_order_parameters(architecture, rng)
-    point = np.asarray(to_log_cholesky(OrderParameters.from_matrices(matrices)))
-    received = coordinate_scales(point, architecture.order_parameter_sizes)
-    expected = []
-    for matrix in matrices:
-        size = len(matrix)
-        expected += [1.0] * size
-        expected += [np.sqrt(matrix[i, i]) for i in range(size) for _ in range(i)]
-    np.testing.assert_allclose(received, expected, rtol=1e-13)
 
 
 def problem_with_two_minima() -> LearningProblem:
