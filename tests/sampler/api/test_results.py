@@ -178,6 +178,7 @@ SPLITS = {
     for key, value in (TOKENS | {"attention": MATRICES}).items()
     for split in ("train", "test")
 }
+TOKENS_TRAIN = {f"{key}_train": value for key, value in TOKENS.items()}
 # A function with keywords that it refuses, and what the refusal begins with: the setting.
 REFUSED = [
     (sampler.markov_chain_task, {**TASK, "tokens": 0}, "tokens = 0"),
@@ -191,7 +192,7 @@ REFUSED = [
     (sampler.make_network, {"widths": 1, "temperature": -1.0}, "temperature = -1.0"),
     (sampler.arrays_task, SPLITS, "attention_train[1] = (2, 3, 3)"),
     (sampler.arrays_task, {"inputs_train": np.ones((2, 3, 1))}, "labels_train = (absent)"),
-    (sampler.make_task, {"kind": "arrays", "path": "a.npz", **SPLITS}, "path = 'a.npz'"),
+    (sampler.make_task, {"kind": "arrays", "path": "a.npz", **TOKENS_TRAIN}, "path = 'a.npz'"),
 ]
 
 
