@@ -162,8 +162,7 @@ def sample(
     max_draws: int = 20000, max_minutes: float = 60.0, thinning: int = 1, seed: int = 0,
     precision: Literal['float64', 'float32'] = 'float64', weight_draws: int = 0,
     evidence: bool = False, particles: int = 512, repetitions: int = 4, leapfrog_steps: int = 64,
-    max_tree_depth: int = 10, target_acceptance: float | None = None, attention_theories: int = 128,
-    progress: bool = True,
+    max_tree_depth: int = 10, target_acceptance: float | None = None, progress: bool = True,
 ) -> xr.DataTree:
     """Draw from the exact posterior, in the layout that ArviZ reads."""
 

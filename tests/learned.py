@@ -59,7 +59,7 @@ def learned_recipe(
         "posterior": {"temperature": 0.3} | (posterior or {}),
     }
     if sampler is not None:
-        settings["sampler"] = {"attention_theories": 0} | sampler
+        settings["sampler"] = sampler
     return recipe_of(settings, Path.cwd())
 
 

@@ -21,7 +21,6 @@ Notation (equations on paper | words in code | axes):
     m, v         mean, variance    of the predictor f(x)
     φ, μ         values            function of values, and the mean of its slope
     Q^l          covariance        of z^l over examples and tokens; g_l Q^l that of V_l z^l/√N_l
-    q_l          scales            one scale a layer, g_l = q_l σ_l²
     R^l          rests             what layer l adds beside its linear part
     d, q         distance, overlap  of Ω, Ω': mean of ½ Σ_s |Ω_st − Ω'_st|, Σ Ω_st Ω'_st / Σ Ω'_st²
 
@@ -53,10 +52,6 @@ CONTENTS = {
     "predictor": "Predictor predict path_contributions mean_without",
     "infinite_width": "InfiniteWidth BestTemperature best_temperature",
     "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at",
-    "one_scale": "solve_one_scale OneScale",
-    "by_heads": "solve_by_heads kernels_by_heads",
-    "learned_attention": "evidence_at_infinite_width evidence_at_leading_order FeatureEvidence "
-    "theories_at_attention TheoriesAtAttention PredictionsAtAttention",
     "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
     "observables": "head_scores kernel_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",

@@ -46,14 +46,6 @@ from theory.nonlinear_kernels import (
     NonlinearProblem as NonlinearProblem, TokenExamples as TokenExamples, Kernels as Kernels,
     kernels_at as kernels_at,
 )
-from theory.one_scale import solve_one_scale as solve_one_scale, OneScale as OneScale
-from theory.by_heads import solve_by_heads as solve_by_heads, kernels_by_heads as kernels_by_heads
-from theory.learned_attention import (
-    evidence_at_infinite_width as evidence_at_infinite_width,
-    evidence_at_leading_order as evidence_at_leading_order, FeatureEvidence as FeatureEvidence,
-    theories_at_attention as theories_at_attention, TheoriesAtAttention as TheoriesAtAttention,
-    PredictionsAtAttention as PredictionsAtAttention,
-)
 from theory.leave_one_out import (
     LeftOut as LeftOut, LeftOutAtSaddle as LeftOutAtSaddle,
     left_out_log_density as left_out_log_density,

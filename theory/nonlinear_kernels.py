@@ -9,8 +9,8 @@ and tokens,
     E_hh',ss'          = k_φ(g_l Q^l)_ss' for h = h',   m_φ(g_l Q^l_ss) m_φ(g_l Q^l_s's') for h ≠ h'
     K(x, x')           = g_{L+1} Q^{L+1} at t*
 
-with g_l = σ_l² here; `theory.one_scale` has other ones. Different heads have independent units, so
-only their means meet: they are zero for odd φ, and large for others.
+with g_l = σ_l². Different heads have independent units, so only their means meet: they are zero for
+odd φ, and large for others.
 """
 
 from collections.abc import Callable
@@ -102,18 +102,15 @@ def next_covariance(
     left: Float[Array, "head token query"],
     right: Float[Array, "head other other_query"],
     values: Values,
-    linear: Float[Array, "token other"] | None = None,
 ) -> Float[Array, "query other_query"]:
     """Q^{l+1} of a pair of examples from the covariance g_l Q^l of units and from Ω of both.
 
     Σ_h Ω_hᵀ (k − m mᵀ) Ω'_h + (Σ_h Ω_hᵀ m)(Σ_h Ω'_hᵀ m')ᵀ, divided by H: the same sum, without the
-    pairs of heads. With `linear` that covariance is taken off k.
+    pairs of heads.
     """
     of_one = pair_moment(left_variance[:, None], units, right_variance[None, :], values)
     left_mean, right_mean = (first_moment(q, values) for q in (left_variance, right_variance))
     of_one = of_one - left_mean[:, None] * right_mean[None, :]
-    if linear is not None:
-        of_one = of_one - linear
     within = jnp.einsum("hst,su,huv->tv", left, of_one, right)
     left_all, right_all = left.sum(0).T @ left_mean, right.sum(0).T @ right_mean
     return (within + left_all[:, None] * right_all[None, :]) / len(left)
@@ -260,12 +257,9 @@ def _regression(kernels, labels, temperature):
     return whitened.T @ fitted, jnp.repeat(variance[:, None], sets, axis=1), evidence
 
 
-def kernels_at(
-    problem: NonlinearProblem, test: TokenExamples, scales: Float[Array, " layer"] | None = None
-) -> Kernels:
-    """K of training and test examples at scales g_1 … g_{L+1}; at infinite width by default."""
-    if scales is None:
-        scales = jnp.asarray(problem.architecture.order_parameter_variances)
+def kernels_at(problem: NonlinearProblem, test: TokenExamples) -> Kernels:
+    """K of training and test examples at infinite width."""
+    scales = jnp.asarray(problem.architecture.order_parameter_variances)
     train, _ = kernel_of_pairs(problem.train, None, scales, **problem.network)
     cross, prior = kernel_of_pairs(test, problem.train, scales, **problem.network)
     return Kernels(train, cross, prior)

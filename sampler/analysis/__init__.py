@@ -6,14 +6,12 @@ estimate            means and variances with Monte Carlo errors, rank correlatio
 difference          how far theory and draws are apart in a quantity, and what may be said of it
 verdict             whether the draws can be trusted, and what they say of the theory
 theory_table        what the theory predicts (`theory.nc`)
-value_theories      what theories of nonlinear values predict (`theory.nc`)
+value_theories      nonlinear values at infinite width (`theory.nc`)
 teacher_table       the network that labels were drawn from (`teacher.nc`)
 example_tables      training examples for figures: attention to them, kernels between them
 attention_table     attention that was sampled, heads in matched order: matrices, and numbers
 learned_kernels     kernel and alignment of draws whose attention is sampled, too
 attention_found     numbers of learned heads with their errors
-attention_theories  theories at draws of attention, and averages over these
-attention_columns   the same as columns beside the exact posterior
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws
 own_temperature     infinite width at the temperature that is best for it

@@ -12,7 +12,6 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from sampler.analysis.attention_columns import AttentionColumns, gap_of
 from sampler.analysis.compared import (
     NAN,
     AbsoluteValues,
@@ -50,7 +49,6 @@ from sampler.analysis.predictive_quality import PredictiveQuality, predictive_qu
 from sampler.analysis.validation import validation_comparison
 from sampler.analysis.verdict import (
     EACH_BY_ITSELF,
-    THEORIES_AT_DRAWS,
     Verdict,
     doubt_of_next_order,
     own_verdict,
@@ -103,16 +101,6 @@ class TheoryAndDraws:
         """Posterior mean and variance of f on the test set."""
         return predictor_estimates(self.draws, self.moments, self.weights)
 
-    @cached_property
-    def attention(self) -> AttentionColumns:
-        """Theories that were solved at draws of attention, if there are any."""
-        return AttentionColumns.of(self.tree)
-
-    @property
-    def other_theories(self) -> Mapping[str, Mapping[str, np.ndarray]]:
-        """Theories of the user's own, and those at draws of attention."""
-        return {**self.own, **self.attention.arrays}
-
     def predicted(self, name: str) -> np.ndarray | None:
         """A variable of the theory; None without a theory."""
         return None if self.theory is None else self.theory[name].values
@@ -123,8 +111,8 @@ class TheoryAndDraws:
         return self.predicted(f"{name}{NEXT_ORDER}") if known else None
 
     def owned(self, name: str) -> dict[str, np.ndarray] | None:
-        """A variable by every other theory that predicts it; None if none."""
-        return {n: one[name] for n, one in self.other_theories.items() if name in one} or None
+        """A variable by every theory of the user's own that predicts it; None if none."""
+        return {n: one[name] for n, one in self.own.items() if name in one} or None
 
     def number(self, name: str) -> float:
         """A number of the theory; NaN where there is none."""
@@ -323,10 +311,6 @@ def compare_run(
         if hasattr(value, "difference"):
             found[key] = value.difference(key)
             for ending, (theory, other) in other_theories(value).items():
-                column = given.attention.columns.get(theory, {}).get(key)
-                if column is not None and isinstance(other, Compared):
-                    sampled = gap_of(other.sampled, column, paired=given.weights is not None)
-                    other = replace(other, sampled=sampled)
                 one = other.difference(key)
                 found[f"{key}{ending}"] = one and replace(one, name=f"{one.name}, {theory}")
     differences = {key: one for key, one in found.items() if one is not None}
@@ -339,15 +323,11 @@ def compare_run(
         quantities.get("hyper_parameters") is not None,
         doubt_of_next_order(given.theory),
     )
-    if given.theory is None and given.attention.columns:
-        verdict = Verdict("neutral", THEORIES_AT_DRAWS)
-    elif given.theory is None and given.own:
+    if given.theory is None and given.own:
         verdict = Verdict("neutral", EACH_BY_ITSELF)
     if diagnostics.warning:
         verdict = replace(verdict, reasons=(diagnostics.warning, *verdict.reasons))
-    others = given.other_theories
-    own = {who: own_verdict(who, diagnostics.passed, differences) for who in others}
-    own |= given.attention.verdicts
+    own = {who: own_verdict(who, diagnostics.passed, differences) for who in given.own}
     return ComparedRun(diagnostics, cost, quantities, differences, verdict, own)
 
 
@@ -372,15 +352,12 @@ QUANTITIES: Registry[Quantity] = Registry(
         ),
         "order_parameter": Quantity(compare_order_parameters),
         "predictor": Quantity(compare_predictors),
-        "attention": Quantity(
-            lambda given: given.attention.compared(given.tree, given.weights), Mapping
-        ),
         "accuracy": Quantity(compare_accuracies, Accuracy),
         "head_score": Quantity(compare_head_scores),
         "kernel_alignment": Quantity(compare_alignments, AbsoluteValues),
         "off_diagonal_cosine": Quantity(compare_cosines, Mapping[str, Cosine]),
         "predictive_quality": Quantity(
-            lambda given: predictive_quality(given.theory, given.tree, given.other_theories),
+            lambda given: predictive_quality(given.theory, given.tree, given.own),
             PredictiveQuality,
         ),
         "leave_one_out": Quantity(

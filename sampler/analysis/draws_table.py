@@ -47,8 +47,6 @@ from theory import Architecture
 # Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
 PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"
 BARTLETT = "bartlett_"
-# Group of theories that were solved at draws of attention.
-ATTENTION_THEORIES = "attention_theories"
 # Attribute of draws in which chains may differ by an exchange of heads.
 EXCHANGEABLE = "exchangeable_heads"
 # Draws whose last axis is that of the outputs.
@@ -70,7 +68,6 @@ def draws_tree(
     weights: WeightDraws | None = None,
     prior: Mapping[str, np.ndarray] | None = None,
     left_out: xr.Dataset | None = None,
-    theories: xr.Dataset | None = None,
 ) -> xr.DataTree:
     """Groups of ArviZ's schema: posterior, sample_stats, log_likelihood, predictions, prior, ….
 
@@ -85,7 +82,6 @@ def draws_tree(
 
     prior     draws without data [draw, …] by name
     left_out  the group `leave_one_out`, with the training labels `y`
-    theories  the group `attention_theories`
     """
     drawn, thinned = collected.draws, collected.thinned
     weights_of_chains = repetition_weights(collected.statistics)
@@ -141,8 +137,6 @@ def draws_tree(
     if isinstance(problem, LearnedProblem):
         groups["kernel"] = learned_kernels(problem, collected, weights_of_chains)
         groups["attention"] = attention_table(problem, collected)
-    if theories is not None:
-        groups[ATTENTION_THEORIES] = theories
     # A posterior whose draws were not kept still says how many they are.
     return xr.DataTree.from_dict(
         {

@@ -15,15 +15,8 @@ LEADING = "leading order"
 NEXT = "next order"
 EXACT = "exact posterior"
 LIMIT = "infinite width"
-# Approximations of networks with nonlinear values.
-ONE_SCALE, BY_HEADS = "one scale", "by heads"
 # At the temperature that it chooses for itself; without this, at that of the others.
 OWN_LIMIT = "infinite width, tuned"
-
-# Theories at draws of attention: averaged over that of the exact posterior, and with the posterior
-# of attention of their own, by weights of these draws.
-AVERAGED, REWEIGHTED = "averaged", "reweighted"
-FLUCTUATIONS = "fluctuations"
 
 # What the theory knows to next order in 1/N has the name of the leading order and this.
 NEXT_ORDER = "_next_order"
@@ -195,7 +188,6 @@ QUANTITIES_IN_WORDS = {
     "predictor": "predictor f(x)",
     "predictor_mean": "predictor mean m(x)",
     "predictor_variance": "predictor variance v(x)",
-    "overlap_trace": "trace of U₁",
 }
 
 
@@ -207,12 +199,6 @@ def is_overlap(key: str) -> bool:
 def quantity_name(key: str) -> str:
     """A stored quantity as readers know it, U₁ for `order_parameter`."""
     layer = re.fullmatch(r"order_parameter_layer_(\d+)", key)
-    concentration = re.fullmatch(r"attention_concentration_(\d+)", key)
-    if concentration:
-        return f"Σω² of layer {concentration.group(1)}"
-    attention = re.fullmatch(r"attention_(\d+)", key)
-    if attention:
-        return f"mean attention of layer {attention.group(1)}"
     if layer:
         return "U" + layer.group(1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
     return QUANTITIES_IN_WORDS.get(key, key.replace("_", " "))

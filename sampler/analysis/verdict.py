@@ -24,9 +24,6 @@ SAMPLED_SETTINGS = (
     "The temperature was sampled; the theory is solved at its prior median, and part of its "
     "difference comes from there."
 )
-THEORIES_AT_DRAWS = (
-    "Attention was sampled: theories are solved at draws of it, each with a verdict of its own."
-)
 EACH_BY_ITSELF = "Each theory of this network has a verdict of its own."
 ORDER = (
     "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "

@@ -95,8 +95,8 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     """Solve the theory: order parameters, predictors, GP limit, accuracies, each with its axes.
 
     The variables are those of `theory.nc`; a saddle point that did not converge has `converged` = 0
-    among its attributes and predictions that are NaN. Of a network with nonlinear values predictors
-    of three theories along the axis `own_theory`. Raises InputError for a keyword that cannot be
+    among its attributes and predictions that are NaN. Of a network with nonlinear values that is
+    infinite width, along an axis `own_theory`. Raises InputError for a keyword that cannot be
     used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
@@ -143,8 +143,7 @@ def compare(
 ) -> "Comparison":
     """Hold the theory against the draws: every sampled number with its error, and the verdicts.
 
-    theory  what `solve` returns; None for a network without one, or where attention was sampled:
-            theories at draws of attention are with the draws
+    theory  what `solve` returns; None for a network without one
     draws   what `sample` returns
     own     theories of your own, name → predictions: a Dataset or a dict of arrays, under the names
             and of the shapes that they have in `theory`: any of `order_parameter`,

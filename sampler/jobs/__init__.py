@@ -5,8 +5,6 @@ run           a planned run carried out, stage by stage
 stages        each stage: rows of examples, theory, draws, comparison
 keeper        running chains kept on disk
 repetitions   repetitions of particles, made one after the other and kept on disk
-theories_at_draws
-              theories of learned attention, solved at draws of it
 interruption  signals that ask to stop
 progress      what running jobs show
 reproduce     a run done again, compared number by number

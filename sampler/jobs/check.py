@@ -85,8 +85,6 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
     if task.train.tokens is not None:
         tokens = " and ".join(map(str, sorted({split.tokens for split in task.splits})))
     paths = "none: outside the theory, sampled token by token"
-    if run.recipe.has_value_theories:
-        paths = f"{len(task.path_names):,} for order parameters by heads; sampled token by token"
     if run.recipe.has_theory or task.learned is not None:
         more = ", …" if len(task.path_names) > MOST_NAMED else ""
         paths = f"{len(task.path_names):,}: {', '.join(task.path_names[:MOST_NAMED])}{more}"
@@ -111,12 +109,11 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
 
 
 def values_in_words(task: Task, run: RunPlan) -> Rows:
-    """Say which theories a network with nonlinear values has, and their largest sizes."""
+    """Say that a network with nonlinear values has the theory of infinite width."""
     if not run.recipe.has_value_theories:
         return []
     size = (task.train.examples * task.train.tokens) ** 2
-    said = f"infinite width, one scale a layer, by heads; (P T)² = {size:.1e} numbers a layer"
-    return [("theories", said)]
+    return [("theory", f"infinite width; (P T)² = {size:.1e} covariances a layer")]
 
 
 def next_order_in_words(run: RunPlan) -> Rows:

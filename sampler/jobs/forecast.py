@@ -61,7 +61,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
         tokens = FLOAT * task.train.examples * token_numbers(recipe, task, sizes)
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
     if recipe.has_value_theories:
-        parts.append(kernels_of_values(task, sizes))
+        parts.append(kernels_of_values(task))
     if not sampled:
         return parts
     if recipe.sampler.space in OF_ANY_NETWORK:
@@ -105,17 +105,10 @@ def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
     return found
 
 
-def kernels_of_values(task: Task, sizes: Sizes) -> Part:
-    """Kernels of networks with nonlinear values, of training and test examples with the former.
-
-    What each layer leaves beside its linear part for every pair of paths above it, K with its slope
-    in each scale, and K of all outputs.
-    """
-    one = sizes.architecture
-    above = [(rows // one.outputs) ** 2 for rows in one.order_parameter_sizes[1:]]
-    numbers = sum(above) + one.layers + 2 + one.outputs**2
+def kernels_of_values(task: Task) -> Part:
+    """Kernels of nonlinear values at infinite width, of all examples with the training examples."""
     pairs = task.train.examples * (task.train.examples + task.test.examples)
-    return Part("kernels of all layers", FLOAT * pairs * numbers, "use fewer examples or heads", 3)
+    return Part("kernels at infinite width", FLOAT * pairs, "use fewer examples", 3)
 
 
 def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:

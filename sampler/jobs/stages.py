@@ -33,7 +33,6 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
-from sampler.jobs.theories_at_draws import theories_at_draws
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chunks import Chunk, sample_in_chunks
@@ -146,7 +145,7 @@ def solve_problem(problem: Problem | TokenProblem, recipe: Recipe, cut: bool = F
     """The content of `theory.nc`. cut: with the accuracies of a U_1 cut to its diagonal."""
     settings = recipe.theory
     if isinstance(problem, TokenProblem):
-        return value_theories(problem, settings)
+        return value_theories(problem)
     saddle_point = solve_saddle_point(
         problem.learning,
         tolerance=settings.tolerance,
@@ -216,9 +215,7 @@ def draw_posterior(
     }
     left_out = leave_one_out_table(problem, collected, settings.space)
     prior = draws_without_data(problem, settings)
-    theories = theories_at_draws(problem, collected, settings, evidence, show)
-    tree = draws_tree(problem, collected, attributes, weights, prior, left_out, theories)
-    return tree
+    return draws_tree(problem, collected, attributes, weights, prior, left_out)
 
 
 def has_exchangeable_heads(problem: AnyProblem) -> bool:

@@ -10,8 +10,6 @@ spaces            the spaces of a network of the theory, and what is read off ea
 learned_attention the same with attention that is sampled, too
 prior             draws without data
 modes             every mode that descents find, and a law to begin in at all of them
-evidence_at_attention
-                  exact log evidence at known attention
 importance        independent draws of order parameters, and the log evidence
 bridge            the log evidence from chains
 weight_draws      exact draws of all weights from draws of order parameters

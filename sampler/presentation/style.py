@@ -19,7 +19,6 @@ from matplotlib.patches import Patch
 from matplotlib.transforms import Bbox
 
 # What theories and samples are called, here as in tables and the terminal.
-from sampler.analysis.labels import AVERAGED, BY_HEADS, FLUCTUATIONS, ONE_SCALE, REWEIGHTED
 from sampler.analysis.labels import EXACT as EXACT
 from sampler.analysis.labels import LEADING as LEADING
 from sampler.analysis.labels import LIMIT as LIMIT
@@ -70,15 +69,6 @@ NEXT_ORDER = INDIGO
 SAMPLED = VERMILLION
 GAUSSIAN_PROCESS = BLACK
 OWN_THEORIES = (BROWN, OLIVE)
-AT_DRAWS_OF_ATTENTION = {
-    f"{LEADING}, {AVERAGED}": THEORY,
-    f"{NEXT}, {AVERAGED}": NEXT_ORDER,
-    f"{LIMIT}, {REWEIGHTED}": GAUSSIAN_PROCESS,
-    f"{LEADING}, {REWEIGHTED}": SKY_BLUE,
-    f"{FLUCTUATIONS}, {REWEIGHTED}": GREEN,
-    f"{NEXT}, {REWEIGHTED}": PURPLE,
-}
-OF_NONLINEAR_VALUES = {LIMIT: GAUSSIAN_PROCESS, ONE_SCALE: SKY_BLUE, BY_HEADS: THEORY}
 SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
 SERIES = (GREEN, ORANGE, PURPLE)  # quantities side by side in one panel
@@ -152,7 +142,7 @@ def own_colour(place: int) -> str:
 
 def theory_colours(names: Iterable[str]) -> dict[str, str]:
     """Map theories to their colours: of both orders, and of the user's theories in their order."""
-    known = {LEADING: THEORY, NEXT: NEXT_ORDER} | AT_DRAWS_OF_ATTENTION | OF_NONLINEAR_VALUES
+    known = {LEADING: THEORY, NEXT: NEXT_ORDER, LIMIT: GAUSSIAN_PROCESS}
     own = [name for name in names if name not in known]
     return known | {name: own_colour(place) for place, name in enumerate(own)}
 

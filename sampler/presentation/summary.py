@@ -187,7 +187,7 @@ def refuse_unrelated(theory: xr.Dataset | None, draws: xr.DataTree) -> None:
         raise InputError("draws", type(draws).__name__, "give what sample(task, network) returns")
     if theory is None:
         return
-    if not isinstance(theory, xr.Dataset) or "order_parameter" not in theory:
+    if not isinstance(theory, xr.Dataset) or "predictor_mean" not in theory:
         raise InputError("theory", type(theory).__name__, "give what solve(task, network) returns")
     for axis, group in (("path", "posterior"), ("test_example", PREDICTIONS)):
         drawn = draws[group].to_dataset() if group in draws.children else xr.Dataset()

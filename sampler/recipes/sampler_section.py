@@ -101,9 +101,6 @@ class SamplerSection(Section):
     points: Annotated[Literal["all", "selected"], Mark.NOT_IN_PYTHON] = "all"
     """The points of a sweep that are sampled: all, or of the temperatures only the one that the
     theory predicts to be the most accurate on the validation split."""
-    attention_theories: Annotated[CountFromZero, Mark.CHANGES_NO_DRAW] = 128
-    """Draws of learned attention at which the theories of fixed attention are solved, to be held
-    against the exact posterior; 0: none."""
 
     @property
     def warmup_steps(self) -> int:

@@ -72,7 +72,7 @@ def sampled(name: str, examples: int, seed: int) -> dict:
     network = sampler.make_network(widths=width, temperature=TEMPERATURE)
     draws = sampler.sample(
         task, network, algorithm="tempered", particles=256, repetitions=4, until="draws",
-        attention_theories=0, seed=seed,
+        seed=seed,
     )  # fmt: skip
     statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
     weights = repetition_weights(statistics)

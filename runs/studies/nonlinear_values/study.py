@@ -2,9 +2,9 @@
 # # At which width and depth do theories of nonlinear values stop being right?
 #
 # Networks whose values pass a ReLU, and linear ones beside them: the exact posterior is sampled,
-# in hidden weights and in order parameters, and held against the network of infinite width, two
-# approximations of finite width (one scale a layer; order parameters of all heads), and for linear
-# values against the theory of attention paths. A difference is that of the mean predictors on test
+# in hidden weights and in order parameters, and held against the network of infinite width, an
+# approximation of finite width (by heads: order parameters of all of them), and for linear values
+# against the theory of attention paths. A difference is that of the mean predictors on test
 # examples, |theory − posterior mean|/|posterior mean|, without the bias of Monte Carlo noise; so is
 # that of the overlaps U_1, for which the weights of some draws are kept.
 #
@@ -24,9 +24,11 @@ import numpy as np
 
 import sampler
 from runs.renew import mean_over, record
+from runs.studies.nonlinear_values.mathematics import by_heads
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import mean_of
 from sampler.network import path_weights
+from sampler.numerics import float64
 from sampler.presentation import style
 from theory import Architecture
 
@@ -87,10 +89,12 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
         **({"space": "hidden_weights"} if values == "relu" else {}),
     )  # fmt: skip
     if values == "linear":
-        infinite = {"infinite width": {"predictor_mean": theory["gp_mean"].values}}
-        found = sampler.compare(theory, draws, own=infinite)
+        own = {"infinite width": {"predictor_mean": theory["gp_mean"].values}}
     else:
-        found = sampler.compare(theory, draws)
+        with float64():
+            of_heads = by_heads(sampler.make_problem(task, network))
+        own = {} if of_heads is None else {"by heads": of_heads[0]}
+    found = sampler.compare(theory, draws, own=own)
     of_chains = found.diagnostics
     differences = {
         key: [one.value, one.error, one.below]
@@ -103,12 +107,9 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
         "seconds": float(draws["posterior"].attrs["seconds"]),
         "differences": differences,
     }
-    if kept:
+    if kept and of_heads is not None:
         sampled = mean_of(overlaps_of(draws, depth, width))
-        for name in np.asarray(theory["own_theory"]):
-            one = theory["order_parameter"].sel(own_theory=name).values
-            found = relative("order_parameter", one, sampled)
-            row["overlaps"] = {**row.get("overlaps", {}), str(name): found}
+        row["overlaps"] = relative("order_parameter", of_heads[1], sampled)
     return row
 
 
@@ -138,7 +139,7 @@ for point in points:
 # ## Differences over data seeds, by task, depth, width, values and theory
 # %%
 COLUMNS = {
-    "relu": ("infinite width", "one scale", "by heads"),
+    "relu": ("infinite width", "by heads"),
     "linear": ("infinite width", "theory"),
 }
 LINEAR_KEY = {"theory": "predictor_mean"}
@@ -175,7 +176,7 @@ for kind in HEADS:
                     for theory in theories
                 }
             overlaps = [rows[kind, depth, width, "relu", seed].get("overlaps") for seed in seeds]
-            known = [one["by heads"][:1] for one in overlaps if one and one["by heads"]]
+            known = [one[:1] for one in overlaps if one]
             point["overlaps by heads"] = over_data_sets(known)
 record(folder, "nonlinear_values", numbers, made_by="python -m runs.studies.nonlinear_values.study",
        seeds=list(seeds))  # fmt: skip
@@ -184,7 +185,6 @@ record(folder, "nonlinear_values", numbers, made_by="python -m runs.studies.nonl
 # %%
 DRAWN = (
     ("relu", "infinite width", style.GREY, "-"),
-    ("relu", "one scale", style.ORANGE, "-"),
     ("relu", "by heads", style.THEORY, "-"),
     ("linear", "infinite width", style.GREY, ":"),
     ("linear", "theory", style.THEORY, ":"),

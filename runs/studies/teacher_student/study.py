@@ -23,6 +23,11 @@ from scipy.special import softmax
 
 import sampler
 from runs.renew import mean_over, record
+from runs.studies.teacher_student.mathematics import (
+    exact_log_evidence,
+    leading_order,
+    over_draws,
+)
 from sampler.api.results import recipe_and_data
 from sampler.attention.learned import queries_and_keys
 from sampler.attention.measures import attention_distances, attention_overlaps, matched
@@ -30,7 +35,6 @@ from sampler.mcmc.tempered import log_mean, repetition_weights
 from sampler.numerics import float64
 from sampler.presentation import style
 from theory.architecture import Architecture
-from theory.learned_attention import evidence_at_leading_order
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/teacher_student")
 part = sys.argv[2] if len(sys.argv) > 2 else "all"
@@ -94,7 +98,7 @@ def sampled(kind: str, width: int | str, examples: int, seed: int) -> dict:
     network = sampler.make_network(widths=width, temperature=TEMPERATURE[kind])
     draws = sampler.sample(
         task, network, algorithm="tempered", particles=particles(examples), repetitions=4,
-        until="draws", attention_theories=0, seed=seed,
+        until="draws", seed=seed,
     )  # fmt: skip
     _, data = recipe_and_data(task, network)
     statistics = {key: np.asarray(one) for key, one in draws["sample_stats"].items()}
@@ -120,7 +124,7 @@ def sampled(kind: str, width: int | str, examples: int, seed: int) -> dict:
     if width != INFINITE:
         overlaps = np.asarray(draws["posterior"]["order_parameter"])
         found["overlap_trace"] = np.trace(overlaps, axis1=-2, axis2=-1)
-        found["overlap_trace_theory"] = traces_of_theory(data, width, kind, kept)
+        found |= theory_at_draws(data, width, kind, kept)
     return found
 
 
@@ -147,23 +151,25 @@ def test_error(draws, data) -> float:
     return float(np.mean((mean - target) ** 2) / np.mean(target**2))
 
 
-def traces_of_theory(data, width: int, kind: str, kept: np.ndarray) -> np.ndarray:
-    """Trace of U_1 at leading order, on the attention of two particles of each repetition."""
-    few = kept[:, ::8]
-    learned, inputs = data.learned, data.train.inputs
-    layers, found = len(HEADS[kind]), []
+def theory_at_draws(data, width: int, kind: str, kept: np.ndarray) -> dict[str, np.ndarray]:
+    """Leading order and exact evidence on the attention of eight particles of each repetition."""
+    few = kept[:, ::2]
+    learned, inputs, labels = data.learned, data.train.inputs, data.train.labels
+    layers, rows = len(HEADS[kind]), []
     heads = tuple(map(len, HEADS[kind]))
     arch = Architecture(heads, (width,) * (layers + 1), (1.0,) * (layers + 2), inputs.shape[-1])
-    size = (arch.variances[0] / (arch.channels * arch.path_count)) ** 0.5
-    for one in few.reshape(-1, *few.shape[2:]):
+    for seed, one in enumerate(few.reshape(-1, *few.shape[2:])):
         queries, keys = queries_and_keys(learned.form, learned.scale, one, inputs, slice(None))
         omega = softmax(np.einsum("ehsi,ehti->ehst", keys, queries), axis=-2)
         top = omega[..., -1] if layers == 1 else omega.mean(axis=-1)
-        features = size * np.einsum("ehs,esi->ehi", top, inputs)
+        attended = np.einsum("ehs,esi->ehi", top, inputs)
         with float64():
-            given = evidence_at_leading_order(features, data.train.labels, arch, TEMPERATURE[kind])
-            found.append(np.trace(np.asarray(given.saddle.order_parameters.matrices[0])))
-    return np.array(found).reshape(few.shape[:2])
+            given = leading_order(attended, labels, arch, TEMPERATURE[kind])
+        exact, _ = exact_log_evidence(attended, labels, arch, TEMPERATURE[kind], seed)
+        rows.append((np.trace(given.order_parameter), given.log_evidence, exact))
+    names = "overlap_trace_theory", "log_evidence_theory", "log_evidence_exact"
+    columns = np.array(rows).T.reshape(3, *few.shape[:2])
+    return dict(zip(names, columns, strict=True))
 
 
 def of_fixed(heads: str, width: int, examples: int, seed: int) -> dict:
@@ -263,7 +269,12 @@ def of_both(one: dict) -> dict:
     if "overlap_trace" in one:
         weights = one["weights"]
         found["trace of U_1"] = weights @ one["overlap_trace"].mean(axis=1)
-        found["trace of U_1, theory"] = weights @ one["overlap_trace_theory"].mean(axis=1)
+        traces, logs = one["overlap_trace_theory"], one["log_evidence_theory"]
+        averaged = over_draws(traces, weights)
+        reweighted = over_draws(traces, weights, logs - one["log_evidence_exact"])
+        found["trace of U_1, theory"] = averaged.value
+        found["trace of U_1, theory with its own attention"] = reweighted.value
+        found["effective draws of its attention"] = reweighted.effective
     return found
 
 

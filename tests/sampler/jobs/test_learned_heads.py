@@ -38,7 +38,6 @@ draws = 6
 algorithm = "hmc"
 leapfrog_steps = 3
 weight_draws = 2
-attention_theories = 4
 """.replace('[["good", "uniform"], ["uniform"]]', '[["learned", "learned"], ["uniform"]]')
 
 

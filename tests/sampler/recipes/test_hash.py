@@ -23,7 +23,6 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
         "sampler.max_draws",
         "sampler.max_minutes",
         "sampler.repetitions",
-        "sampler.attention_theories",
     }
     grid = make_recipe({**recipe.model_dump(), "sweep": {"network.widths": [3, 4]}})
     by_space = grid.model_copy(

@@ -22,8 +22,10 @@ from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.token_problem import TokenProblem
 from theory.action import ActionByProducts
 from theory.activations import mean_slope
 from theory.architecture import Architecture, Values
@@ -107,6 +109,32 @@ def solve_by_heads(
         starts=starts,
         seed=seed,
     )
+
+
+def by_heads(problem: TokenProblem) -> tuple[dict[str, np.ndarray], np.ndarray] | None:
+    """Mean and variance of the predictor on test examples, and U_1; None without a minimum.
+
+    problem  as `sampler.make_problem` gives it, of a network with nonlinear values
+    """
+    network, labels = problem.network, problem.labels
+
+    def read(split) -> TokenExamples:
+        return TokenExamples.read(split.inputs, split.attention, network.readout)
+
+    learning = NonlinearProblem(
+        network.architecture, network.values, read(problem.train), labels, problem.temperature
+    )
+    parts = kernel_parts(learning, learning.train)
+    found = solve_by_heads(learning, parts)
+    if not found.converged:
+        return None
+    test = read(problem.test)
+    kernels = kernels_by_heads(learning, found.order_parameters, test, parts)
+    *moments, _ = kernels.regression(labels.reshape(-1, 1), learning.temperature)
+    shape = (len(test), *labels.shape[1:]) if labels.shape[1] > 1 else (len(test),)
+    mean, variance = (np.asarray(moment).reshape(shape) for moment in moments)
+    predictions = {"predictor_mean": mean, "predictor_variance": variance}
+    return predictions, np.asarray(found.order_parameters.matrices[0])
 
 
 def kernels_by_heads(
@@ -216,7 +244,7 @@ def rests_of_pair(
     for variance, (omega, tail, q, slope), (other_omega, other_tail, p, other_slope) in layers:
         units = variance * above
         linear = slope[:, None] * units * other_slope[None, :]
-        rest = next_covariance(units, q, p, omega, other_omega, values, linear)
+        above = next_covariance(units, q, p, omega, other_omega, values)
+        rest = above - jnp.einsum("hst,su,huv->tv", omega, linear, other_omega) / len(omega)
         found.append(tail @ rest @ other_tail.T)
-        above = rest + jnp.einsum("hst,su,huv->tv", omega, linear, other_omega) / len(omega)
     return tuple(found)

@@ -7,6 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from runs.studies.nonlinear_values.mathematics import (
+    HeadsEnergy,
+    kernel_parts,
+    kernels_by_heads,
+    solve_by_heads,
+)
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import READOUTS, all_but, random_order_parameters
 from tests.theory.nonlinear import NONLINEAR, nonlinear_problem
@@ -20,7 +26,6 @@ from theory import (
     solve_saddle_point,
 )
 from theory.activations import first_moment, mean_slope, pair_moment
-from theory.by_heads import HeadsEnergy, kernel_parts, kernels_by_heads, solve_by_heads
 from theory.nonlinear_kernels import kernels_at
 
 TWO = Architecture((2, 3), (13, 9, 11), (0.9, 1.5, 0.6, 1.3), 4)
