@@ -6,7 +6,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray as xr
 
 import sampler
 from sampler.analysis.attention_found import AttentionFound
@@ -22,11 +21,8 @@ from sampler.attention.measures import (
     matched,
     medoid,
 )
-from sampler.errors import InputError
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
-from sampler.presentation.attention_tables import attention_tables
-from sampler.presentation.figures.attention import draw_attention
 from sampler.problem import build_problem
 from sampler.recipes.recipe import recipe_of
 from sampler.tasks.copying import COPIED
@@ -308,13 +304,12 @@ def test_at_infinite_width_the_kernel_is_that_of_the_limit():
 
 
 @pytest.mark.heavy
-def test_a_report_has_every_number_and_a_panel_for_every_matrix():
+def test_numbers_of_heads_are_means_over_draws():
     problem, logits, _ = taught()
     draws = around(logits)
     overlap = np.tile(np.eye(6), (CHAINS, DRAWS, 1, 1))
     tree = draws_tree(problem, collected(draws | {"order_parameter": overlap}), ATTRIBUTES)
     run = RunResults.held(None, draws=tree)
-    _, paths = attention_tables(run.attention)
     frame = run.attention.to_dataframe().set_index(["layer", "head", "quantity"])
     drawn = tree["attention"]["overlap_2"].sel(reference_2="teacher 1").values[:, :, 1]
     one = frame.loc[(2, 1, "overlap with teacher 1")]
@@ -323,12 +318,6 @@ def test_a_report_has_every_number_and_a_panel_for_every_matrix():
     np.testing.assert_allclose(
         [one["prior"], one["prior_deviation"]], [prior.mean(), prior.std(ddof=1)]
     )
-    assert len(paths.rows) == 6  # the diagonal of 21 elements
-    figure = draw_attention(run)
-    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-    each = ["posterior mean", "chain 0", "chain 1"]
-    known = [f"teacher {head}" for head in (0, 2, 0, 1)]
-    assert titles == [title for name in known for title in ("prior mean", name, *each)]
 
 
 @pytest.mark.heavy
@@ -352,10 +341,3 @@ def test_errors_of_repetitions_are_those_of_their_weighted_means():
     matrices = tree["attention"]["attention_1"].values
     expected = 0.25 * matrices[0] + 0.75 * matrices[1]
     np.testing.assert_allclose(found.matrices(1).values, expected, rtol=1e-5)
-
-
-def test_a_network_of_fixed_attention_found_none():
-    task = sampler.markov_chain_task(examples_train=4, examples_test=2, tokens=3, features=2)
-    assert RunResults.held(None, draws=xr.DataTree()).attention is None
-    with pytest.raises(InputError, match=r"sample\(task, network\)"):
-        sampler.attention_found(task)

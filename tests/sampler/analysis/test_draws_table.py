@@ -37,10 +37,9 @@ from tests.small import (
 SAMPLED = ("chain", "draw")
 
 
-def written(rng, directory, *, outputs=1, labelled=True, weights=False, **settings):
+def written(rng, directory, *, outputs=1, weights=False, **settings):
     """A problem, what was collected, and `draws.nc` in the directory."""
-    labels = signs(rng, outputs) if labelled else None
-    problem = small_problem(rng, outputs=outputs, labels_test=labels)
+    problem = small_problem(rng, outputs=outputs, labels_test=signs(rng, outputs))
     observables = random_observables(problem, rng)
     if not weights:
         observables = {k: v for k, v in observables.items() if k not in ("V_0", "V_1", "V_2", "a")}
@@ -56,15 +55,9 @@ def written(rng, directory, *, outputs=1, labelled=True, weights=False, **settin
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_the_contract(outputs, rng, tmp_path):
+def test_what_was_collected_is_stored_with_coordinates(outputs, rng, tmp_path):
     problem, collected = written(rng, tmp_path, outputs=outputs)
     with xr.open_datatree(tmp_path / DRAWS_FILE, engine="h5netcdf") as tree:
-        assert set(tree.children) == {
-            *("posterior", "sample_stats", "warmup_sample_stats", "predictions", "log_prior"),
-            *("log_likelihood", "posterior_predictive", "prior", "prior_predictive"),
-            *("observed_data", "constant_data", "predictions_constant_data"),
-            *("kernel", "leave_one_out", "leave_one_out_predictive"),
-        }
         posterior = tree["posterior"].to_dataset()
         predictor_axes = ("test_example",) if outputs == 1 else ("test_example", "output")
         expected = {
@@ -80,12 +73,7 @@ def test_the_contract(outputs, rng, tmp_path):
             received = values.values.reshape(collected.draws[name].shape)
             np.testing.assert_array_equal(received, collected.draws[name])
         statistics = tree["sample_stats"].to_dataset()
-        assert {"lp", "energy", "acceptance_rate", "diverging", "n_steps", "step_size"} | {
-            "tree_depth"
-        } <= set(statistics)
-        assert statistics["diverging"].dtype == bool
         assert (statistics["tree_depth"] == 3).all()  # 7 = 2³ − 1 steps
-        assert posterior.attrs["space"] == "weights"
         axes = ("example",) if outputs == 1 else ("example", "output")
         labels = tree["observed_data"]["y"]
         assert labels.dims == axes
@@ -96,7 +84,6 @@ def test_the_contract(outputs, rng, tmp_path):
             assert tree[group]["y"].dims == (*SAMPLED, *axes)
             assert tree[group]["y"].dtype == np.float32
         assert tree["log_likelihood"]["y"].dims == (*SAMPLED, "example")
-        assert "given all weights" in tree["log_likelihood"].attrs["definition"]
         assert {name: v.dims[2:] for name, v in tree["prior"].data_vars.items()} == {
             name: axes[2:] for name, axes in expected.items()
         }
@@ -108,24 +95,6 @@ def test_the_contract(outputs, rng, tmp_path):
             for axis, size in group.sizes.items():
                 assert axis in group.coords, f"{group.name}: {axis} has no coordinate"
                 assert len(np.unique(group.coords[axis])) == size
-
-
-@pytest.mark.heavy
-def test_paths_carry_their_names(rng, tmp_path):
-    written(rng, tmp_path)
-    posterior = read_draws(tmp_path)["posterior"]
-    for axis in ("path", "path_"):
-        assert tuple(posterior.coords[axis].values) == PATH_NAMES
-    assert list(posterior.coords["path_layer_2"].values) == ["uniform", "random"]
-    element = posterior["order_parameter"].sel(path="good", path_="denoising")
-    np.testing.assert_array_equal(element, posterior["order_parameter"][..., 0, 2])
-
-
-@pytest.mark.heavy
-def test_rows_of_several_outputs_name_path_and_output(rng, tmp_path):
-    written(rng, tmp_path, outputs=2)
-    received = list(read_draws(tmp_path)["posterior"].coords["path"].values)
-    assert received == [f"{name}, output {c}" for name in PATH_NAMES for c in (0, 1)]
 
 
 def test_arviz_opens_it(rng, tmp_path):
@@ -181,12 +150,6 @@ def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
         np.testing.assert_array_equal(statistics[name], values)
     np.testing.assert_array_equal(stored_labels(tree), problem.labels_test)
     assert stored_moments(tree) == {}
-
-
-@pytest.mark.heavy
-def test_a_task_without_test_labels_stores_none(rng, tmp_path):
-    written(rng, tmp_path, labelled=False)
-    assert stored_labels(read_draws(tmp_path)) is None
 
 
 @pytest.mark.heavy

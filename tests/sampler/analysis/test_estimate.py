@@ -18,7 +18,6 @@ from sampler.analysis.estimate import (
 )
 from sampler.analysis.predictive_quality import wilson_interval
 from sampler.mcmc.kept import MOST_BATCHES, BatchMoments
-from sampler.storage.results import to_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
 from theory.observables import binomial_error
@@ -210,11 +209,6 @@ def test_certain_drops_leave_no_doubt_interval_over_examples():
     assert found.interval_over_heads[1] == 1.0
     backwards = rank_correlation(-scores, lost)
     assert backwards.value == -1.0
-    assert set(to_json(backwards)) == {
-        "value",
-        "interval_over_heads",
-        "interval_over_examples",
-    }
 
 
 def test_intervals_hold_the_value_and_narrow_with_examples(rng):

@@ -16,7 +16,7 @@ from sampler.analysis.example_tables import (
 )
 from sampler.problem import Problem, ShownExamples, square_roots
 from sampler.tasks.splits import AttendedSplit, PartsOf, StreamedSplit, spread_over_labels
-from tests.small import PATH_NAMES, random_observables, signs, small_problem
+from tests.small import PATH_NAMES, random_observables, small_problem
 from theory import FeatureForm, kernel_alignment
 
 
@@ -93,15 +93,6 @@ def test_errors_of_the_alignment_are_how_far_it_scatters(rng):
     # Three standard errors of a standard deviation known by 40 values.
     limit = 3.0 / np.sqrt(2 * 39)
     np.testing.assert_allclose(np.mean(errors, axis=0) / scatter, 1.0, atol=limit)
-
-
-def test_where_nothing_is_known_nothing_is_said(rng):
-    problem = small_problem(rng, labels_test=signs(rng))
-    draws = random_observables(problem, rng)
-    assert "kernel" not in sampled_kernels(problem, draws)
-    assert kernel_columns(problem, np.eye(4), None) == {}
-    del draws["order_parameter"]
-    assert not sampled_kernels(problem, draws)
 
 
 def test_components_that_were_not_followed_are_not_compared():

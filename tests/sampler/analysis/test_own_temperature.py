@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import xarray as xr
 
-from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, own_temperature
 from sampler.analysis.own_temperature import BY_EVIDENCE, BY_VALIDATION, OwnLimit
 from sampler.analysis.theory_table import theory_table
 from sampler.problem import Problem
@@ -68,17 +66,3 @@ def test_an_end_of_the_range_is_said(rng):
     zero = replace(problem.learning, labels=0.0 * problem.learning.labels)
     found = OwnLimit.of(replace(problem, learning=zero))
     assert found.bound == "lowest"
-    assert "lowest that was tried" in found.explanation
-
-
-def test_the_comparison_has_it(rng):
-    table = table_of(problem_of("one head", rng))
-    given = TheoryAndDraws(table, xr.DataTree())
-    chosen = own_temperature(given)["gp_own"]
-    assert chosen.temperature == float(table["gp_own_temperature"])
-    assert (chosen.chosen_by, chosen.bound) == (BY_VALIDATION, "")
-    run = ComparedRun(None, {}, {"gp_own": chosen}, {}, None)
-    assert ComparedRun.from_json(run.to_json()).get("gp_own") == chosen
-    assert own_temperature(TheoryAndDraws(None, xr.DataTree())) == {}
-    earlier = table.drop_vars("gp_own_temperature")
-    assert own_temperature(TheoryAndDraws(earlier, xr.DataTree())) == {}

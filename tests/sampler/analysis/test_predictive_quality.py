@@ -2,7 +2,6 @@
 predictors that are known.
 """
 
-import json
 import math
 
 import numpy as np
@@ -16,7 +15,6 @@ from sampler.analysis.estimate import batch_means
 from sampler.analysis.labels import predictor_dimensions, squeeze_output
 from sampler.analysis.predictive_quality import (
     BINS,
-    PredictiveQuality,
     calibration,
     calibration_error,
     gaussian,
@@ -30,8 +28,7 @@ from sampler.analysis.predictive_quality import (
     wilson_interval,
 )
 from sampler.mcmc.kept import BatchMoments
-from sampler.storage.results import from_json, to_json
-from sampler.storage.run_directory import read_json, write_json
+from sampler.storage.results import to_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import (
     TEST,
@@ -299,24 +296,6 @@ def test_without_labels_of_two_classes_nothing_is_said(labels, rng, tmp_path):
     outputs = 1 if given is None else given.shape[1]
     received = predictive_quality(theory_of(rng, outputs), tree)
     assert to_json(received) == {"theory": None, "gp": None, "sampled": None}
-
-
-def test_a_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
-    tree = stored_tree(rng, signs(rng), rao_blackwell=True)
-    theory = theory_of(rng)
-    theory["predictor_mean"] = theory["predictor_mean"] * np.nan
-    theory["predictor_variance"] = theory["predictor_variance"] * np.nan
-    found = predictive_quality(theory, tree)
-    content = to_json(found)
-    write_json(tmp_path / "quality.json", content)
-    assert "NaN" not in (tmp_path / "quality.json").read_text()
-    assert read_json(tmp_path / "quality.json") == json.loads(json.dumps(content, allow_nan=False))
-    assert from_json(PredictiveQuality, content) == found
-    assert found.theory is None
-    assert found.gp is not None
-    assert found.sampled is not None
-    alone = predictive_quality(None, tree)
-    assert alone == PredictiveQuality(None, None, found.sampled)
 
 
 def plain_bins(probability, positive):

@@ -9,7 +9,6 @@ import scipy.stats
 from sampler.analysis.theory_table import evidence_columns, theory_table, trained_columns
 from tests.small import TEST, signs, small_problem
 from theory import solve_saddle_point
-from theory.evidence import log_evidence_at_saddle
 
 
 def gp_kernel(problem) -> np.ndarray:
@@ -33,18 +32,6 @@ def test_the_evidence_of_the_gp_is_the_density_of_a_gaussian(outputs, rng):
     axes, received = columns["log_evidence_gp"]
     assert axes == ()
     assert received == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_evidence_of_the_theory_is_there_where_layers_are_wide_enough(rng):
-    problem = small_problem(rng)
-    narrow = evidence_columns(problem, solve_saddle_point(problem.learning))
-    assert np.isnan(narrow["log_evidence"][1])
-    architecture = replace(problem.learning.architecture, widths=(4, 4, 5))
-    learning = replace(problem.learning, architecture=architecture)
-    saddle = solve_saddle_point(learning)
-    received = evidence_columns(replace(problem, learning=learning), saddle)["log_evidence"][1]
-    assert received == log_evidence_at_saddle(learning, saddle)
-    assert np.isfinite(received)
 
 
 def test_a_search_that_failed_leaves_no_prediction(rng):

@@ -4,16 +4,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-import xarray as xr
 
 from sampler.analysis.estimate import batch_means, bootstrap
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import (
-    MOST_DRAWS,
     sampled_scores,
     score_with_error,
     theory_scores,
-    validation_comparison,
     validation_draws,
 )
 from sampler.problem import Problem
@@ -170,30 +167,6 @@ def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):
         reported = np.sqrt(np.mean([found[score]["mcse"] ** 2 for found in repeated]))
         error = reported / np.sqrt(2 * (len(values) - 1))
         assert_within_mcse(values.std(ddof=1), reported, error, what=score)
-
-
-@pytest.mark.parametrize(("chains", "draws"), [(4, 1000), (4, 7), (3, 100), (1, 500), (300, 4)])
-def test_draws_are_thinned_evenly_over_the_chains(chains, draws, rng):
-    problem = problem_of("one head", rng)
-    overlaps = np.ones((chains, draws, 1, 1))
-    table = validation_draws(problem, {"order_parameter": overlaps})
-    kept = table.sizes["draw"]
-    assert table.sizes["chain"] == chains
-    assert kept == max(1, min(draws, MOST_DRAWS // chains))
-    gaps = np.diff(np.append(table["draw"].values, draws))
-    assert gaps.size == kept
-    assert gaps.max() - gaps.min() <= 1
-
-
-def test_without_a_validation_split_nothing_is_scored(rng):
-    full = problem_of("one head", rng)
-    problem = Problem(
-        full.learning, full.attended_test, full.labels_test, full.path_names, full.head_names
-    )
-    table = theory_table(problem, solve_saddle_point(problem.learning), ())
-    assert not [name for name in table if "validation" in str(name)]
-    assert validation_draws(problem, {"order_parameter": np.ones((2, 5, 1, 1))}) is None
-    assert validation_comparison(table, xr.DataTree()) == {}
 
 
 def test_labels_that_are_no_classes_have_no_accuracy(rng):
