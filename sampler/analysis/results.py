@@ -104,12 +104,12 @@ class RunResults:
 
     @cached_property
     def theories(self) -> xr.Dataset | None:
-        """The content of `theory.nc`: one theory, or several of equal rank."""
+        """The content of `theory.nc`: the theory, or columns of nonlinear values."""
         return self._table(THEORY_FILE)
 
     @cached_property
     def theory(self) -> xr.Dataset | None:
-        """The theory of the network; None where there is none, or several beside each other."""
+        """The theory of the network; None where there is none, or columns of nonlinear values."""
         return None if is_stacked(self.theories) else self.theories
 
     @cached_property

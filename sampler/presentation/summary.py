@@ -164,8 +164,8 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
     import pandas
 
     if "head_score" not in theory:
-        text = "theories of nonlinear values have no head scores; give one of linear values"
-        raise InputError("theory", Verbatim("(several theories)"), text)
+        text = "nonlinear values have no head scores; give the theory of linear ones"
+        raise InputError("theory", Verbatim("(infinite width)"), text)
     columns = {
         name: theory[f"head_score{ending}"].values
         for name, ending in (("theory", ""), ("next_order", NEXT_ORDER), ("trained", "_trained"))

@@ -172,7 +172,7 @@ class Recipe(NamedRecipe):
 
     @property
     def is_solved(self) -> bool:
-        """Whether there is a theory to be solved, or several."""
+        """Whether there is a theory to be solved."""
         return self.has_theory or self.has_value_theories
 
     @property
