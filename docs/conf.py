@@ -1,6 +1,7 @@
 """How the site is built: `make docs`. Nothing on its pages is loaded from a network."""
 
 import os
+import re
 import sys
 import tempfile
 from importlib.util import find_spec
@@ -82,6 +83,12 @@ def spread_tutorials(app, environment, docnames: list[str]) -> None:
     docnames[:] = [*tutorials[::2], *others[:half], *tutorials[1::2], *others[half:]]
 
 
+def link_studies(app, docname: str, source: list[str]) -> None:
+    """Links to what a study found lead to the page that shows it."""
+    source[0] = re.sub(r"\]\([./]*runs/studies/(\w+)/README\.md", r"](/findings/\1.md", source[0])
+
+
 def setup(app) -> dict:
+    app.connect("source-read", link_studies)
     app.connect("env-before-read-docs", spread_tutorials)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
