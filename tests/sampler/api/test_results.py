@@ -213,7 +213,7 @@ def test_a_misfit_is_refused_by_its_key(function, network, keywords, expected, c
 
 def test_only_what_belongs_together_is_compared(results, without_annotation_checks):
     theory, draws, _ = results
-    assert refusal(sampler.compare, draws, theory).startswith("theory = 'DataTree': ")
+    assert refusal(sampler.compare, draws, theory).startswith("draws = 'Dataset': ")
     assert refusal(sampler.compare, theory, theory).startswith("draws = 'Dataset': ")
     other = theory.assign_coords(path=["a", "b"])
     assert refusal(sampler.compare, other, draws).startswith("draws = ['good', ")

@@ -30,6 +30,8 @@ target_acceptance = 0.97
 max_tree_depth = 7
 weight_draws = 50
 """
+# Of a run whose draws say nothing.
+FEW = (*FEW_DRAWS, "sampler.weight_draws=0")
 FIGURES = {"order_parameter", "predictor_mean", "kernel_alignment"}
 
 
@@ -157,7 +159,7 @@ def test_stages_again_from_stored_results(finished):
 @pytest.mark.usefixtures("undrawn")
 def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path):
     directory = tmp_path / "apart"
-    few = settings(*FEW_DRAWS)
+    few = settings(*FEW)
     assert command("solve", recipe, "--out", directory, *few) == ExitCode.OK
     assert not (directory / "draws.nc").exists()
     assert command("sample", recipe, "--out", directory, *few) == ExitCode.DIAGNOSTICS_FAILED
@@ -174,7 +176,7 @@ def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path):
 @pytest.mark.usefixtures("undrawn")
 def test_sampling_alone_is_diagnosed_without_a_theory(recipe, tmp_path):
     directory = tmp_path / "sampled"
-    few = settings(*FEW_DRAWS, "sampler.precision=float32")
+    few = settings(*FEW, "sampler.precision=float32")
     assert command("sample", recipe, "--out", directory, *few) == ExitCode.DIAGNOSTICS_FAILED
     comparison = strict_json(directory / "comparison.json")
     assert comparison["order_parameter"]["theory"] is None
@@ -203,9 +205,7 @@ def test_unconverged_theory_has_its_exit_code_and_no_predictions(recipe, tmp_pat
 @pytest.mark.usefixtures("undrawn")
 def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_path):
     directory = tmp_path / "unconverged"
-    override = settings(
-        "theory.max_steps=1", "theory.starts=1", "posterior.temperature=0.01", *FEW_DRAWS
-    )
+    override = settings("theory.max_steps=1", "theory.starts=1", "posterior.temperature=0.01", *FEW)
     assert command("run", recipe, "--out", directory, *override) == ExitCode.NOT_CONVERGED
     comparison = strict_json(directory / "comparison.json")
     assert comparison["accuracy"]["theory"] is None
@@ -217,9 +217,7 @@ def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_pa
 @pytest.mark.usefixtures("undrawn")
 def test_sweep_samples_only_up_to_the_largest_width(recipe, tmp_path):
     directory = tmp_path / "sweep"
-    override = settings(
-        "sweep.network.widths=[3, 8]", "sampler.largest_width={weights = 3}", *FEW_DRAWS
-    )
+    override = settings("sweep.network.widths=[3, 8]", "sampler.largest_width={weights = 3}", *FEW)
     assert command("run", recipe, "--out", directory, *override) == ExitCode.DIAGNOSTICS_FAILED
     with (directory / "sweep.csv").open(newline="", encoding="utf-8") as stream:
         narrow, wide = csv.DictReader(stream)
