@@ -32,7 +32,7 @@ def test_heads_of_a_deep_transformer_are_refused_or_kept(heads):
     for command in (sampler.solve, sampler.sample):
         with pytest.raises(InputError) as refused:
             command(task, network)
-        assert refused.value.field == "network.heads"
+        assert refused.value.field == "heads"
 
 
 @pytest.mark.heavy

@@ -26,7 +26,7 @@ REFUSED = [
     ("digits", {"examples_test": 1797}, {}, {}, "task.examples_test"),
     ("digits", {"classes": [1, 1]}, {}, {}, "task.classes"),
     ("digits", {"patch": 3}, {}, {}, "task.patch"),
-    ("raven", {"held_out": 0}, {}, {}, "task.held_out"),
+    ("raven", {"held_out": 0}, {}, {}, "task"),
     ("raven", {"held_out": 21}, {}, {}, "task.held_out"),
     ("raven", {"rules": ["sum", "sum"]}, {}, {}, "task.rules"),
 ]
