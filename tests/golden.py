@@ -1,9 +1,11 @@
-"""Results of a run under the names of `tests/reference/golden.json`, and how they are compared.
+"""Results under the names of `tests/reference/golden*.json`, how they are compared, and their data.
 
-Only `entries_of` knows how results are laid out in files, and only `method_of` how a recipe is
-given its space and algorithm.
+`entries_of`, and the functions below it up to the comparison, know how the program gives results.
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ THEORY = {
         "predictor_variance": "predictor_variance",
         "accuracy": "accuracy_theory",
         "elpd": "elpd_theory",
+        "validation_score": "validation_log_predictive_density_theory",
     },
     "next": {
         "order_parameter": "order_parameter_next_order",
@@ -60,34 +63,61 @@ THEORY = {
         "elpd": "elpd_gp_own",
     },
 }
-# Group and variable of draws.
+OF_UPPER_LAYER = re.compile(r"(order_parameter_layer_[0-9]+)(_next_order)?")
+# Variables of draws that are compared, by the group they are in.
 DRAWS = {
-    "order_parameter": ("posterior", "order_parameter"),
-    "readout_order_parameter": ("posterior", "readout_order_parameter"),
-    "temperature": ("posterior", "temperature"),
-    "predictor_mean": ("predictions", "predictor_mean"),
-    "predictor": ("predictions", "predictor"),
+    "posterior": re.compile(r"(readout_)?order_parameter(_layer_[0-9]+)?|temperature"),
+    "predictions": re.compile("predictor(_mean)?"),
 }
 
 
 def entries_of(directory: Path, cuts: bool = False) -> Entries:
-    """Everything that is compared of what a run directory holds.
+    """Everything that is compared of what a run directory holds, or that of a sweep.
 
     cuts  whether accuracies at a U_1 that is cut are made, too
     """
+    points = {p.name: entries_of(p) for p in directory.iterdir() if (p / "theory.nc").is_file()}
+    if points:
+        chosen = sorted(name for name, one in points.items() if "exact" in one)
+        return {"points": points, "sampled_points": chosen}
     found: Entries = {}
     if (directory / "theory.nc").is_file():
         table = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
         found["examples"] = table.sizes["test_example"]
+        if "own_theory" in table.dims:  # of nonlinear values
+            limit = table.sel(own_theory="infinite width")
+            names = ("predictor_mean", "predictor_variance", "log_evidence")
+            found["infinite"] = {name: few(name, limit[name].values) for name in names}
+            table = table[[]]
         for group, names in THEORY.items():
             stored = {name: table[at].values for name, at in names.items() if at in table}
-            found[group] = {name: few(name, values) for name, values in stored.items()}
+            known = {name: few(name, values) for name, values in stored.items()}
+            found[group] = found.get(group, {}) | known
+        for name, values in table.items():
+            if upper := OF_UPPER_LAYER.fullmatch(str(name)):
+                found["next" if upper[2] else "leading"][upper[1]] = values.values
         if cuts:
             overlap = table["order_parameter"].values
             found["leading"] |= accuracies_of_cuts(directory / "recipe.toml", overlap)
     if (directory / "draws.nc").is_file():
         with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
             found["exact"] = entries_of_draws(tree)
+    if (directory / "comparison.json").is_file():
+        compared = json.loads((directory / "comparison.json").read_text(encoding="utf-8"))
+        found["exact"] |= entries_of_comparison(compared)
+    return found
+
+
+def entries_of_comparison(compared: Mapping) -> Entries:
+    """Quantities of the posterior that are no means over draws, with their errors."""
+    found = {}
+    if scores := compared.get("head_score"):
+        found["head_score"] = {"mean": scores["sampled"], "mcse": scores["mcse"]}
+    if left_out := compared.get("leave_one_out"):
+        found["elpd"] = {"mean": left_out["elpd"], "mcse": left_out["mcse"]}
+    if quality := (compared.get("predictive_quality") or {}).get("sampled"):
+        density = quality["log_predictive_density"]
+        found["log_predictive_density"] = {"mean": density["value"], "mcse": density["mcse"]}
     return found
 
 
@@ -112,15 +142,17 @@ def entries_of_draws(tree: xr.DataTree) -> Entries:
     logs = tree["sample_stats"].to_dataset().get("log_evidence")
     logs = None if logs is None else logs.values[:, 0]
     found: Entries = {}
-    for name, (group, variable) in DRAWS.items():
-        if group in tree.children and variable in tree[group].data_vars:
-            draws = tree[group][variable].values.astype(np.float64)
-            draws = draws.reshape(*draws.shape[:2], -1)
-            draws = draws[..., :FEW] if name.startswith("predictor") else draws
-            found[name] = mean_and_error(draws, logs)
+    for group, names in DRAWS.items():
+        for name, drawn in (tree[group].data_vars if group in tree.children else {}).items():
+            if names.fullmatch(str(name)):
+                draws = drawn.values.astype(np.float64).reshape(*drawn.shape[:2], -1)
+                draws = draws[..., :FEW] if group == "predictions" else draws
+                found[str(name)] = mean_and_error(draws, logs)
     if "posterior_weights" in tree.children:
         found["mean_square_of_weights"] = {
-            str(name): mean_and_error((drawn.values**2).mean(axis=tuple(range(2, drawn.ndim))))
+            str(name): mean_and_error(
+                (drawn.values**2).mean(axis=tuple(range(2, drawn.ndim))), logs
+            )
             for name, drawn in tree["posterior_weights"].data_vars.items()
         }
     known = tree["posterior"].attrs
@@ -157,6 +189,52 @@ def method_of(recipe_file: Path) -> Entries:
             "warmup": settings.warmup_steps}  # fmt: skip
 
 
+def accuracies_of_trained(recipe_file: Path) -> Entries:
+    """Shares of test episodes that a trained network and the nearest neighbour have right."""
+    recipe = load_recipe(recipe_file)
+    problem = build_problem(recipe, build_task(recipe))
+    labels, nearest = problem.labels_test, problem.nearest_neighbour
+    mean = problem.trained.predictor(problem.attended_test)
+    return {"network": accuracy(np.asarray(mean), labels),
+            "nearest_neighbour": float((0.5 + 0.5 * nearest * labels[:, 0]).mean())}  # fmt: skip
+
+
+def entries_of_pruning(directory: Path) -> Entries:
+    """Costs of removing each head, and the numbers that are held against them."""
+    found = json.loads((directory / "pruning.json").read_text(encoding="utf-8"))
+    chosen = ("score", "removed", "zeroed", "solved_again", "taylor", "magnitude")
+    return {name: found["measured"][name]["values"] for name in ("zero_loss", "theory_loss")} | {
+        name: found["predicted"][name]["values"] for name in chosen
+    }
+
+
+def entries_of_ablation(ablated: Any) -> Entries:
+    """Costs of removing each head of a PyTorch model, and its Taylor importance."""
+    table = ablated.to_dataframe()
+    return {name: table[name].to_numpy() for name in ("zero_loss", "mean_loss", "taylor")}
+
+
+def checksums_of_task(recipe_file: Path) -> dict[str, str]:
+    """SHA-256 of every array of a task, of its numbers rounded to six decimals.
+
+    Exponentials of libraries may end in another last bit.
+    """
+    task = build_task(load_recipe(recipe_file))
+    found = {}
+    for name, split in task.named_splits.items():
+        arrays = {key: getattr(split, key, None) for key in ("inputs", "labels", "lengths")}
+        arrays["attended"] = getattr(split, "attended", None)
+        layers = enumerate(getattr(split, "attention", ()), start=1)
+        arrays |= {f"attention_{layer}": one for layer, one in layers}
+        for key, values in arrays.items():
+            if values is not None:
+                rounded = np.round(np.asarray(values, dtype=np.float64), 6) + 0.0
+                found[f"{key}_{name}"] = (
+                    f"{rounded.shape} {hashlib.sha256(rounded.tobytes()).hexdigest()[:16]}"
+                )
+    return found
+
+
 # --- comparison
 
 
@@ -165,22 +243,41 @@ def differences(received: Mapping, expected: Mapping) -> list[str]:
     return [line for group in expected for line in lines_of(group, received, expected[group])]
 
 
-def lines_of(group: str, received: Mapping, expected: Mapping) -> Iterator[str]:
+def lines_of(group: str, received: Mapping, expected: Any) -> Iterator[str]:
     if group not in received:
         yield f"{group}: nothing"
-        return
-    for name, value in expected.items():
-        given = received[group].get(name)
-        if given is None:
-            yield f"{group}.{name}: nothing"
-        elif group == "exact":
+    elif group == "points":
+        for point, value in expected.items():
+            yield from (f"{point}: {one}" for one in differences(received[group][point], value))
+    elif group == "sampled_points":
+        if received[group] != expected:
+            yield f"sampled {received[group]} instead of {expected}"
+    else:
+        for name, value in expected.items():
             if name != "log_evidence_error":
-                errors = received[group].get(f"{name}_error"), expected.get(f"{name}_error")
-                yield from of_draws(f"exact.{name}", given, value, errors)
-        elif name.startswith("accuracy"):
-            yield from of_shares(f"{group}.{name}", given, value, received["examples"])
-        else:
-            yield from of_theory(f"{group}.{name}", given, value, tolerance(group, name))
+                yield from lines_of_entry(group, name, received, expected, value)
+
+
+def lines_of_entry(
+    group: str, name: str, received: Mapping, expected: Mapping, value: Any
+) -> Iterator[str]:
+    title, given = f"{group}.{name}", received[group].get(name)
+    if given is None:
+        yield f"{title}: nothing"
+    elif group == "exact":
+        errors = received[group].get(f"{name}_error"), expected.get(f"{name}_error")
+        yield from of_draws(title, given, value, errors)
+    elif name.startswith("accuracy"):
+        yield from of_shares(title, given, value, received["examples"])
+    else:
+        yield from of_theory(title, given, value, tolerance(group, name))
+
+
+def lines_of_numbers(received: Mapping, expected: Mapping, limit: float) -> list[str]:
+    """A line for every array that is not the recorded one, relative to its largest entry."""
+    return [
+        line for name in expected for line in of_theory(name, received[name], expected[name], limit)
+    ]
 
 
 def tolerance(group: str, name: str) -> float:
@@ -225,9 +322,12 @@ def of_draws(name: str, given, value, errors=(None, None), limit: float = 4.5) -
     if given.shape != value.shape:
         yield f"{name}: {given.shape} instead of {value.shape}"
         return
-    apart = np.abs(given - value) / np.hypot(*errors)
-    if not np.all(apart <= limit):
-        yield f"{name}: {np.max(apart):.1f} errors apart (limit {limit})"
+    apart, error = np.abs(given - value), np.hypot(*errors)
+    # What does not vary has no error, and its last bit is none of the draws'.
+    same = apart <= limit * np.nan_to_num(error) + 1e-12 * np.abs(value)
+    wrong = ~same & ~(np.isnan(given) & np.isnan(value))
+    if np.any(wrong):
+        yield f"{name}: {given[wrong]} instead of {value[wrong]}, error {error[wrong]}"
 
 
 # --- arrays of one's own, drawn anew for each test
@@ -269,3 +369,16 @@ def attended_arrays() -> dict[str, np.ndarray]:
         found[f"attended_{split}"] = attended
         found[f"labels_{split}"] = clean + 0.3 * generator.standard_normal((count, 2))
     return found
+
+
+def write_series(folder: Path) -> None:
+    """Write labelled series of two channels in the format of the UEA archive."""
+    generator = np.random.default_rng(7)
+    folder.mkdir()
+    for split, count in (("TRAIN", 8), ("TEST", 5)):
+        lines = ["@problemName series", "@timeStamps false", "@univariate false",
+                 "@classLabel true up down", "@data"]  # fmt: skip
+        for series in generator.standard_normal((count, 2, 12)):
+            channels = ":".join(",".join(map("{:.6f}".format, channel)) for channel in series)
+            lines.append(f"{channels}:{'up' if series[0, 0] > 0 else 'down'}")
+        (folder / f"series_{split}.ts").write_text("\n".join(lines) + "\n", encoding="utf-8")
