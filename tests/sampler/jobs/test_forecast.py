@@ -60,10 +60,10 @@ def test_what_does_not_fit_is_refused_with_sizes_and_remedy(load, monkeypatch):
     monkeypatch.setattr(forecast, "available_bytes", lambda: 2.0 * GIB)
     large = Part("kernel K", 3.0 * GIB, "use fewer examples", 2)
     monkeypatch.setattr(plan, "memory_parts", lambda *_: [large, Part("data", 5.0, "")])
-    text = "memory = 7 GiB needed of 2 GiB: most of it, 6 GiB, for kernel K; use fewer examples"
     with pytest.raises(InputError) as refused:
         planned(recipe)
-    assert str(refused.value) == text
+    assert refused.value.field == "memory"
+    assert refused.value.remedy.endswith(large.remedy)
 
 
 @pytest.mark.parametrize("command", ["check", "run", "sample"])
@@ -73,16 +73,16 @@ def test_commands_refuse_before_anything_is_built(command, tmp_path, capsys):
     file.write_text(TINY + 'space = "weights"\n')
     place = [] if command == "check" else ["--out", out]
     code = in_process(command, file, *place, "--set", "network.widths=1000000")
-    error = capsys.readouterr().err
     assert code == 2
-    assert "for weights of all chains; use a smaller width" in error
+    assert "memory = " in capsys.readouterr().err
     assert not out.exists()
 
 
 def test_less_memory_than_the_program_takes_is_no_fault_of_the_recipe(load, monkeypatch):
     monkeypatch.setattr(forecast, "available_bytes", lambda: 400.0 * 2**20)
-    with pytest.raises(InputError, match="needed of 400 MiB: most of it, 1 GiB, for the program"):
+    with pytest.raises(InputError) as refused:
         planned(load()[0])
+    assert refused.value.remedy.endswith(forecast.PROGRAM.remedy)
 
 
 @pytest.mark.slow

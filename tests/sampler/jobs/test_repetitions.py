@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import repetitions
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
@@ -169,22 +169,6 @@ def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):
     assert any("sampler.repetitions" in reason for reason in found.reasons)
     assert found.r_hat_limit == 1.05
     assert all(one.ess_bulk <= 128 for one in found.quantities.values())
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("sampler.draws=100", "remove draws"),
-        ("sampler.warmup=10", "remove warmup"),
-        ("sampler.thinning=2", "remove thinning"),
-        ("sampler.chains=2", "remove chains"),
-        ("sampler.precision=float32", 'needs precision = "float64"'),
-        ("sampler.repetitions=3", "must be at least 4"),
-    ],
-)
-def test_settings_of_chains_are_refused(given, words, recipe_file):
-    with pytest.raises(InputError, match=words):
-        load_recipe(recipe_file, (*FEW, given))
 
 
 def test_weights_can_be_sampled(recipe_file, tmp_path):

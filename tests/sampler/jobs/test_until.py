@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import read_manifest
@@ -46,21 +46,17 @@ def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
     numbers = read_comparison(trusted)["diagnostics"]
     assert numbers["verdict"] == "pass"
     assert min(one["ess_bulk"] for one in numbers["quantities"].values()) >= 500
-    log = (trusted / "run.log").read_text()
-    assert f"{made} draws a chain, two checks in a row passed: at {made}: R-hat 1.0" in log
-    assert f"draws {made}/1200 0 s left, at {made}: R-hat" in log
 
 
 @pytest.mark.parametrize("chunks", all_but([6, 11, 13], [11], pytest.mark.long))
 def test_interrupted_between_looks_they_end_at_the_same_draws(
-    chunks, recipe_file, trusted, tmp_path, capsys
+    chunks, recipe_file, trusted, tmp_path
 ):
     recipe = load_recipe(recipe_file, FAST)
     directory = tmp_path / "run"
     with pytest.raises(RequeueError):
         jobs.start_run("sample", jobs.Point(recipe, directory), AfterChunks(chunks))
     assert command("status", directory) == ExitCode.OK
-    assert "of at most 1200" in capsys.readouterr().out or chunks == 6
     assert command("resume", directory) == ExitCode.OK
     assert_same_bits(directory, trusted)
 
@@ -78,11 +74,10 @@ def test_more_draws_are_those_of_a_longer_run(trusted, recipe_file, tmp_path):
         np.testing.assert_array_equal(*drawn)
 
 
-def test_reproduced_with_the_number_of_draws_that_was_made(trusted, tmp_path, capsys):
+def test_reproduced_with_the_number_of_draws_that_was_made(trusted, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(trusted, copy)
     assert command("reproduce", copy) == ExitCode.OK
-    assert "differs" not in capsys.readouterr().out
     redone = load_recipe(copy / "reproduction" / "recipe.toml")
     assert redone.sampler.until == "draws"
     assert redone.sampler.draws == read_manifest(trusted).draws_per_chain
@@ -94,8 +89,6 @@ def test_draws_that_do_not_suffice_end_with_the_verdict_and_its_remedy(recipe_fi
     tree = read_draws(tmp_path / "run")
     assert tree["posterior"].sizes["draw"] == 600
     assert tree["sample_stats"].attrs["ended_by"] == "max_draws"
-    reasons = read_comparison(tmp_path / "run")["diagnostics"]["reasons"]
-    assert any("raise sampler.max_draws" in reason for reason in reasons), reasons
 
 
 def test_time_that_is_up_ends_the_run_at_a_look(recipe_file, tmp_path):
@@ -107,11 +100,10 @@ def test_time_that_is_up_ends_the_run_at_a_look(recipe_file, tmp_path):
     assert tree["sample_stats"].attrs["ended_by"] == "max_minutes"
 
 
-def test_another_way_to_end_is_refused_in_the_same_directory(trusted, recipe_file, capsys):
+def test_another_way_to_end_is_refused_in_the_same_directory(trusted, recipe_file):
     words = settings(*FAST, "sampler.draws=50")
     code = command("sample", recipe_file, "--out", trusted, *words)
     assert code == ExitCode.BAD_INPUT
-    assert "holds this run with as many draws as can be trusted" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -137,13 +129,3 @@ def test_who_names_draws_gets_them(added, until, draws, most, tmp_path):
     assert load_recipe(path, ["sampler.draws=60"]).sampler.until == "draws"
     if recipe.sampler.chains > 1:
         assert load_recipe(path, ['sampler.until="trusted"']).sampler.draws is None
-
-
-@pytest.mark.parametrize(
-    ("added", "remedy"), [("draws = 50", "max_draws"), ("chains = 1", "at least 2 chains")]
-)
-def test_what_contradicts_itself_is_refused(added, remedy, tmp_path):
-    path = tmp_path / "a.toml"
-    path.write_text(f'{TINY}\nuntil = "trusted"\n{added}\n')
-    with pytest.raises(InputError, match=remedy):
-        load_recipe(path)

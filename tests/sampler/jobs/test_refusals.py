@@ -1,0 +1,87 @@
+"""What a command refuses before anything is written: the setting, and the exit code."""
+
+import pytest
+
+from sampler.errors import ExitCode
+from tests.commands import SMALLEST, in_process, settings
+
+PLAIN = f"{SMALLEST}[sampler]\n"
+LEARNED = f"""{SMALLEST}[sampler]
+algorithm = "hmc"
+weight_draws = 2
+""".replace('[["good", "uniform"], ["uniform"]]', '[["learned", "learned"], ["uniform"]]')
+TEMPERED = f'{SMALLEST}[sampler]\nalgorithm = "tempered"\nspace = "order_parameters"\n'
+TRUSTED = f'{SMALLEST}[sampler]\nuntil = "trusted"\n'
+NO_WEIGHTS = "sampler.weight_draws=0"
+
+REFUSED = [
+    # Networks outside the theory have no order parameters, and nothing to be solved.
+    (PLAIN, "solve", ["network.values=relu", "network.hypernetwork=true"], "network.values"),
+    (PLAIN, "solve", ["network.values=erf", "network.residual=true"], "network.values"),
+    (PLAIN, "solve", ["network.norm=after"], "network.norm"),
+    (PLAIN, "solve", ["network.residual=true"], "network.residual"),
+    (PLAIN, "solve", ["network.mlp={width=2}"], "network.mlp"),
+    (PLAIN, "solve", ['sweep.network.norm=["none", "after"]'], "network.norm"),
+    (PLAIN, "run", ["network.values=relu", "sampler.space=order_parameters"], "sampler.space"),
+    (PLAIN, "sample", ["network.norm=before", "sampler.space=order_parameters"], "sampler.space"),
+    (PLAIN, "run", ["network.values=relu", "sampler.points=selected"], "sampler.points"),
+    (PLAIN, "run", ["network.values=relu", "sampler.algorithm=importance"], "sampler.space"),
+    (PLAIN, "run", ["network.norm=after", "sampler.evidence=true"], "sampler.space"),
+    (PLAIN, "run", ["network.norm=after", "network.widths=[3, 1, 3]"], "network.widths"),
+    (PLAIN, "run", ["network.residual=true", "network.widths=[3, 2, 3]"], "network.widths"),
+    # Settings that leave no space.
+    (PLAIN, "run", ["sampler.evidence=true", "sampler.space=weights"], "sampler"),
+    (PLAIN, "run", ["sampler.algorithm=importance", "sampler.space=weights"], "sampler"),
+    # Attention that is sampled.
+    (LEARNED, "solve", [], "attention.heads"),
+    (LEARNED, "solve", ["attention.reads=stream", NO_WEIGHTS], "attention.reads"),
+    (LEARNED, "run", ["attention.reads=stream", "sampler.space=order_parameters"], "sampler.space"),
+    (LEARNED, "run",
+     ["network.values=relu", "sampler.space=order_parameters", NO_WEIGHTS], "sampler.space"),
+    (LEARNED, "run",
+     ["attention.reads=stream", "network.widths=infinite", NO_WEIGHTS], "network.widths"),
+    (LEARNED, "run",
+     ["attention.reads=stream", "attention.learned.form=positions", NO_WEIGHTS,
+      "sampler.space=weights"],
+     "attention.learned.form"),
+    (LEARNED, "run", ["sampler.algorithm=importance"], "sampler.algorithm"),
+    (LEARNED, "run", ["sampler.evidence=true"], "sampler.evidence"),
+    (LEARNED, "run", ["sampler.points=selected"], "sampler.points"),
+    (LEARNED, "run",
+     ["attention.form={kind='hard_maximum'}"], "attention.form (layer 1, head 0)"),
+    (LEARNED, "run",
+     ["attention.form={kind='head_normalised'}",
+      "attention.heads=[['learned', 'good'], ['uniform']]"],
+     "attention.form (layer 1, head 0)"),
+    (LEARNED, "run", ["attention.learned.rank=2"], "attention.learned"),
+    (LEARNED, "run", ["attention.learned.variance=2.0"], "attention.learned.variance"),
+    (LEARNED, "run", ["sampler.space=attention", NO_WEIGHTS], "sampler.space"),
+    (LEARNED, "sample",
+     ["network.widths=infinite", NO_WEIGHTS, "sampler.space=order_parameters"], "sampler.space"),
+    (LEARNED, "run", ["network.widths=infinite"], "sampler.weight_draws"),
+    (LEARNED, "run",
+     ["network.widths=infinite", NO_WEIGHTS, "attention.heads=[['good'], ['uniform']]"],
+     "network.widths"),
+    (LEARNED, "run", ["task.examples_train=900000"], "attention.heads (train split)"),
+    # Particles, which are no chains.
+    (TEMPERED, "run", ["sampler.draws=100"], "sampler"),
+    (TEMPERED, "run", ["sampler.warmup=10"], "sampler"),
+    (TEMPERED, "run", ["sampler.thinning=2"], "sampler"),
+    (TEMPERED, "run", ["sampler.chains=2"], "sampler"),
+    (TEMPERED, "run", ["sampler.precision=float32"], "sampler"),
+    (TEMPERED, "run", ["sampler.repetitions=3"], "sampler.repetitions"),
+    # Draws until they can be trusted.
+    (TRUSTED, "run", ["sampler.chains=1"], "sampler"),
+    (f"{TRUSTED}draws = 50\n", "run", [], "sampler"),
+    (PLAIN, "run", ["task.examples_validation=1"], "task.examples_validation"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "name", "words", "field"), REFUSED)
+def test_a_setting_is_refused_by_its_name(text, name, words, field, tmp_path, capsys):
+    recipe, out = tmp_path / "tiny.toml", tmp_path / "new"
+    recipe.write_text(text, encoding="utf-8")
+    assert in_process(name, recipe, "--out", out, *settings(*words)) == ExitCode.BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"attention-posterior: {field} = "), line
+    assert not out.exists()
