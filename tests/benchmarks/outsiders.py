@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from multiprocessing.connection import Connection
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -65,33 +64,19 @@ class Setting:
     seed: int = 0
 
 
-class Block(NamedTuple):
-    """What a process sends.
-
-    draws      of U_1
-    gradients  that they took, of all chains, where this program counts them
-    seconds    that they took, where it knows them
-    """
-
-    draws: Draws
-    gradients: int = 0
-    seconds: float = 0.0
-
-
 def stream_draws(problem: Problem, section: SamplerSection, send: Callable[..., None]) -> None:
     """Draws of U_1 in a named space by a named algorithm, without end where chains make them."""
     algorithm = algorithm_named(section.algorithm, dict(section))
     settings = chain_settings(section)
 
-    def send_overlap(observables, *cost) -> None:
+    def send_overlap(observables) -> None:
         matrices = observables["order_parameter"]
         rows, columns = np.tril_indices(matrices.shape[-1])
-        send(matrices[..., rows, columns], *cost)
+        send(matrices[..., rows, columns])
 
     def of_chunk(chunk: Chunk) -> None:
         if chunk.phase == "draws":
-            gradients = int(chunk.statistics[algorithm.gradients].sum())
-            send_overlap(chunk.observables, gradients, chunk.seconds)
+            send_overlap(chunk.observables)
 
     density = problem.density(section.space, section.precision, False)
     independent = algorithm.independent_draws(density, settings)
@@ -156,18 +141,12 @@ COMPETITORS: dict[str, Callable[[Setting, Callable[..., None]], None]] = {
 class Collected:
     """What a process sent, or a competitor reached.
 
-    draws          all of them, perhaps none
-    seconds        from the start of its clock to the last look at it
-    gradients      that the draws took
-    seconds_draws  that they took
-    in_time        whether the process was still at work when its time was over
+    draws    all of them, perhaps none
+    seconds  from the start of its clock to the last look at it
     """
 
     draws: Draws
     seconds: float
-    gradients: int = 0
-    seconds_draws: float = 0.0
-    in_time: bool = True
 
     @cached_property
     def effective_draws(self) -> tuple[float, float]:
@@ -200,48 +179,41 @@ def effective_draws(draws: Draws) -> tuple[float, float]:
 
 
 def run_competitor(name: str, setting: Setting) -> Collected:
-    """Let one run until it has enough effective draws, ends, or its time is over."""
-    return collect_draws(compete, (name, setting), setting.seconds)
+    """Let one run until it has enough effective draws, ends, or its time is over.
 
-
-def collect_draws(work: Callable[..., None], arguments: tuple, seconds: float) -> Collected:
-    """Draws that a process sends until they suffice, it ends or its time is over.
-
-    `work(*arguments, sender)` first sends a word when its data are there: then its clock starts.
+    Its process first sends a word when its data are there: then its clock starts.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=work, args=(*arguments, sender), daemon=True)
+    process = context.Process(target=compete, args=(name, setting, sender), daemon=True)
     process.start()
     sender.close()
-    blocks, total, look, in_time = [], 0, FIRST_LOOK, True
+    blocks, total, look = [], 0, FIRST_LOOK
     started = time.perf_counter()
     try:
         receiver.recv()
         started = time.perf_counter()
-        while receiver.poll(max(0.0, started + seconds - time.perf_counter())):
-            blocks.append(Block(*receiver.recv()))
-            total += np.prod(blocks[-1].draws.shape[:2])
+        while receiver.poll(max(0.0, started + setting.seconds - time.perf_counter())):
+            blocks.append(receiver.recv())
+            total += np.prod(blocks[-1].shape[:2])
             if total >= look:
                 look = GROWTH * total
-                draws = np.concatenate([block.draws for block in blocks], axis=1)
-                if min(effective_draws(draws)) >= ENOUGH:
+                if min(effective_draws(np.concatenate(blocks, axis=1))) >= ENOUGH:
                     break
-    except EOFError:
-        in_time = False
+    except EOFError:  # it has ended
+        pass
     used = time.perf_counter() - started
     process.terminate()
     process.join()
-    blocks.append(Block(np.empty((CHAINS, 0, blocks[0].draws.shape[2] if blocks else 1))))
-    draws, gradients, times = zip(*blocks, strict=True)
-    return Collected(np.concatenate(draws, axis=1), used, sum(gradients), sum(times), in_time)
+    blocks.append(np.empty((CHAINS, 0, blocks[0].shape[2] if blocks else 1)))
+    return Collected(np.concatenate(blocks, axis=1), used)
 
 
 def compete(name: str, setting: Setting, sender: Connection) -> None:
     """What the process of a competitor does."""
     markov_task()
     sender.send("ready")
-    COMPETITORS[name](setting, lambda *block: sender.send(block))
+    COMPETITORS[name](setting, sender.send)
     sender.close()
 
 
