@@ -76,10 +76,6 @@ def status(directory, capsys) -> str:
     return capsys.readouterr().out
 
 
-def log(directory) -> str:
-    return (directory / "run.log").read_text(encoding="utf-8")
-
-
 def test_finished_run_is_left_alone(copy, recipe_file):
     before = {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")}
     code = json.loads((copy / "manifest.json").read_text())["finished"]["run"]

@@ -1,4 +1,4 @@
-"""Stages and what they say: remedies, cost, exit codes, and what a reproduction differs by."""
+"""Stages: cost, exit codes, and what a reproduction differs by."""
 
 import shutil
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ from sampler.recipes.recipe import load_recipe
 from tests.small import collect, healthy_statistics, random_observables, small_problem
 
 
-def tree_of(rng, draws=40, **attributes):
+def tree_of(rng, draws, **attributes):
     """Draws of a pretended sampler as `draws.nc` has them."""
     problem = small_problem(rng)
     statistics = healthy_statistics(rng, (2, draws))
