@@ -11,7 +11,11 @@ UNITS = {"bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 
 def of_draws(draws: int, examples: int) -> tuple[float, float]:
     """Bytes of all draws, and of 1,000 more a chain."""
-    settings = [f"sampler.draws={draws}", f"task.examples_test={examples}"]
+    settings = [
+        f"sampler.draws={draws}",
+        f"task.examples_test={examples}",
+        "sampler.weight_draws=0",
+    ]
     recipe = load_recipe("runs/quickstart.toml", settings)
     plan = make_plan("run", Point(recipe, None))
     rows = dict(memory(plan, plan.runs[0]))
