@@ -38,7 +38,7 @@ from sampler.storage.run_directory import (
 
 # Tables: the command that makes each, and the variables that all readers take to be there.
 TABLES = {
-    THEORY_FILE: ("solve", ("order_parameter", "predictor_mean", "predictor_variance")),
+    THEORY_FILE: ("solve", ("predictor_mean", "predictor_variance")),
     TASK_FILE: ("run", ()),
     SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "quantity")),
 }
