@@ -19,6 +19,7 @@ from sampler.jobs.plan import Point, make_plan
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.tasks.make import build_task
+from sampler.transformer.model import read_model
 from theory.observables import accuracy
 
 Entries = dict[str, Any]
@@ -187,6 +188,28 @@ def method_of(recipe_file: Path) -> Entries:
     settings = run.recipe.sampler
     return {"space": settings.space, "algorithm": settings.algorithm,
             "warmup": settings.warmup_steps}  # fmt: skip
+
+
+def entries_of_user_theory(comparison: Any, name: str) -> Entries:
+    """By how much a theory of the user's own is off, relative to each quantity, with the error."""
+    found = comparison.result.differences
+    quantities = ("order_parameter", "predictor_mean", "predictor_variance", "head_score")
+    chosen = {one: found[f"{one}: {name}"] for one in quantities if f"{one}: {name}" in found}
+    return {"exact": {k: {"mean": one.value, "mcse": one.error} for k, one in chosen.items()}}
+
+
+def entries_of_training(directory: Path) -> Entries:
+    """Last losses, sizes of the weights, and shares of right examples of every split."""
+    summary = json.loads((directory / "training_summary.json").read_text(encoding="utf-8"))
+    curve = np.genfromtxt(directory / "learning_curve.csv", delimiter=",", names=True)
+    last = {str(name): float(curve[name].reshape(-1)[-1]) for name in curve.dtype.names}
+    parameters = read_model(directory).parameters
+    sizes = {name: float(np.mean(np.abs(values))) for name, values in parameters.items()}
+    return {
+        "curve": last,
+        "sizes": sizes,
+        "accuracy": {n: s["network"] for n, s in summary["splits"].items()},
+    }
 
 
 def accuracies_of_trained(recipe_file: Path) -> Entries:

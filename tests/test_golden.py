@@ -19,6 +19,8 @@ from tests.golden import (
     entries_of,
     entries_of_ablation,
     entries_of_pruning,
+    entries_of_training,
+    entries_of_user_theory,
     lines_of_numbers,
     method_of,
     write_arrays,
@@ -113,11 +115,42 @@ def test_a_recipe_is_given_the_recorded_method(name):
     assert method_of(recipe) == CHOICES[name]
 
 
+@pytest.mark.slow
+def test_a_theory_of_the_users_own_is_off_by_as_much_as_recorded():
+    """One that is the leading order with U_1 and the predictor's mean a tenth larger."""
+    chosen = (
+        sampler.markov_chain_task(
+            heads=[["good", "uniform"], ["uniform"]], seed=6, examples_train=30,
+            examples_test=60, tokens=8, features=12,
+        ),
+        sampler.make_network(widths=6, temperature=0.2),
+    )  # fmt: skip
+    theory = sampler.solve(*chosen)
+    draws = sampler.sample(*chosen, space="order_parameters", draws=1000, seed=6, progress=False)
+    mine = {name: 1.1 * theory[name] for name in ("order_parameter", "predictor_mean")}
+    compared = sampler.compare(theory, draws, own={"mine": theory[[]].assign(mine)})
+    received = entries_of_user_theory(compared, "mine")
+    assert not differences(received, MORE["user_theory"])
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", MORE["tasks"])
 def test_arrays_of_a_task_are_the_recorded_ones(name, tmp_path):
     one = MORE["tasks"][name]
     assert checksums_of_task(written(name, one["recipe"], tmp_path)) == one["arrays"]
+
+
+@pytest.mark.slow
+def test_fifty_steps_of_training_end_where_they_did(tmp_path):
+    """In single precision, of which sums have other last bits with another compiler."""
+    recorded = MORE["training"]
+    recipe = written("training", recorded["recipe"], tmp_path)
+    assert main(["train", str(recipe), "--out", str(tmp_path / "model")]) == ExitCode.OK
+    received = entries_of_training(tmp_path / "model")
+    for part in ("curve", "sizes"):
+        assert not lines_of_numbers(received[part], recorded[part], 1e-3)
+    for split, accuracy in recorded["accuracy"].items():
+        assert abs(received["accuracy"][split]["accuracy"] - accuracy["accuracy"]) < 0.02
 
 
 @pytest.mark.slow
