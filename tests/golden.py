@@ -94,6 +94,7 @@ def entries_of(directory: Path, cuts: bool = False) -> Entries:
             stored = {name: table[at].values for name, at in names.items() if at in table}
             known = {name: few(name, values) for name, values in stored.items()}
             found[group] = found.get(group, {}) | known
+        found["outputs"] = table.sizes.get("output", 1)
         for name, values in table.items():
             if upper := OF_UPPER_LAYER.fullmatch(str(name)):
                 found["next" if upper[2] else "leading"][upper[1]] = values.values
@@ -293,7 +294,15 @@ def lines_of_entry(
     elif name.startswith("accuracy"):
         yield from of_shares(title, given, value, received["examples"])
     else:
+        if group == "infinite" and name == "kernel_alignment":
+            given, value = (of_each_eigenvalue(one, received["outputs"]) for one in (given, value))
         yield from of_theory(title, given, value, tolerance(group, name))
+
+
+def of_each_eigenvalue(alignment: Any, outputs: int) -> np.ndarray:
+    """Alignment with all eigenvectors of an eigenvalue: at infinite width outputs share them."""
+    each = np.asarray(alignment, dtype=np.float64).reshape(-1, outputs)
+    return np.sqrt((each**2).sum(axis=1))
 
 
 def lines_of_numbers(received: Mapping, expected: Mapping, limit: float) -> list[str]:
