@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from sampler.analysis.attention_table import PRIOR_MEAN
-from sampler.analysis.draws_table import collected_draws, stored_moments, stored_weights
+from sampler.analysis.draws_table import PREDICTIONS, stored_weights, with_output
 from sampler.analysis.estimate import (
     Estimate,
     PredictorEstimates,
@@ -199,8 +199,9 @@ class AttentionFound:
     @cached_property
     def predictor(self) -> PredictorEstimates:
         """Mean and variance of f on the test set, with their errors."""
-        draws, moments = collected_draws(self.draws), stored_moments(self.draws)
-        return predictor_estimates(draws, moments, self.weights)
+        table = self.draws[PREDICTIONS].to_dataset()
+        draws = {str(name): with_output(str(name), drawn) for name, drawn in table.items()}
+        return predictor_estimates(draws, self.weights)
 
     @property
     def kernel_alignment(self) -> Estimate | None:

@@ -31,7 +31,7 @@ from sampler.analysis.difference import NOT_TRUSTED, Difference
 from sampler.analysis.draws_table import (
     stored_draws,
     stored_labels,
-    stored_moments,
+    stored_predictors,
     stored_weights,
 )
 from sampler.analysis.estimate import (
@@ -56,7 +56,6 @@ from sampler.analysis.verdict import (
     theory_verdict,
 )
 from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics
-from sampler.mcmc.kept import BatchMoments
 from sampler.registry import Registry
 from sampler.storage.results import from_json, to_json
 from theory import AttentionPaths, head_scores
@@ -82,11 +81,6 @@ class TheoryAndDraws:
         return stored_draws(self.tree)
 
     @cached_property
-    def moments(self) -> dict[str, BatchMoments]:
-        """Name → batch moments of what was too large to keep."""
-        return stored_moments(self.tree)
-
-    @cached_property
     def weights(self) -> RepetitionWeights:
         """Weights of repetitions; None where the chains are Markov chains."""
         return stored_weights(self.tree)
@@ -99,7 +93,7 @@ class TheoryAndDraws:
     @cached_property
     def predictor(self) -> PredictorEstimates:
         """Posterior mean and variance of f on the test set."""
-        return predictor_estimates(self.draws, self.moments, self.weights)
+        return predictor_estimates(stored_predictors(self.tree), self.weights)
 
     def predicted(self, name: str) -> np.ndarray | None:
         """A variable of the theory; None without a theory."""

@@ -33,7 +33,6 @@ from sampler.mcmc.kept import (
     PREDICTOR_VALIDATION,
     PREDICTORS,
     REPLICATED,
-    BatchMoments,
     SelectedDraws,
     ThinnedDraws,
 )
@@ -76,9 +75,9 @@ def draws_tree(
     group `posterior_weights`, whose `draw` coordinate says which, predictors of a validation split
     in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
     cross-validation in `leave_one_out`, attention that was sampled in `attention`, and its logit
-    weights in `posterior_logits_l` where they are too large for `posterior`. Quantities too large
-    to keep appear in a group `…_moments`, and the draws of some of their elements in the group
-    `selected`.
+    weights in `posterior_logits_l` where they are too large for `posterior`. Of what is too large
+    to keep a group has every k-th draw, with k as its attribute `thinned`; all draws of some
+    elements of predictors are in the group `selected`.
 
     prior     draws without data [draw, …] by name
     left_out  the group `leave_one_out`, with the training labels `y`
@@ -86,11 +85,8 @@ def draws_tree(
     drawn, thinned = collected.draws, collected.thinned
     weights_of_chains = repetition_weights(collected.statistics)
     groups = {"posterior": empty_posterior(collected), **drawn_groups(problem, drawn)}
-    for name in POINTWISE:
-        if name in thinned:
-            kept = thinned[name]
-            table = drawn_groups(problem, {name: kept.values})[name]
-            groups[name] = table.assign_coords(draw=kept.draws).assign_attrs(thinned=1)
+    for names in (PREDICTORS, *((name,) for name in POINTWISE)):
+        groups |= thinned_group(problem, {name: thinned[name] for name in names if name in thinned})
     groups |= thinned_logits(problem, thinned)
     for name in ("posterior", *POINTWISE):
         if name in groups:
@@ -130,8 +126,6 @@ def draws_tree(
         validation = validation_draws(problem, drawn)
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
-    for name, moments in collected.moments.items():
-        groups[f"{name}_moments"] = moments_table(name, moments, problem)
     groups["selected"] = selected_table(collected.selected)
     groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
     if isinstance(problem, LearnedProblem):
@@ -145,6 +139,16 @@ def draws_tree(
             if table or name == "posterior"
         }
     )
+
+
+def thinned_group(problem: AnyProblem, some: Mapping[str, ThinnedDraws]) -> dict[str, xr.Dataset]:
+    """The group of quantities of which every k-th draw was kept; nothing where there are none."""
+    if not some:
+        return {}
+    numbers = next(iter(some.values())).draws
+    stride = int(numbers[1]) if len(numbers) > 1 else 1
+    ((group, table),) = drawn_groups(problem, {n: one.values for n, one in some.items()}).items()
+    return {group: table.assign_coords(draw=numbers).assign_attrs(thinned=stride)}
 
 
 def thinned_logits(
@@ -270,15 +274,6 @@ def constant_table(problem: AnyProblem) -> xr.Dataset:
     return label(xr.Dataset(columns), problem)
 
 
-def moments_table(name: str, moments: BatchMoments, problem: AnyProblem) -> xr.Dataset:
-    axes = ("chain", "batch", *quantity_dimensions(name, problem.architecture))
-    columns = {
-        "mean": (axes, squeeze_output(moments.mean)),
-        "mean_square": (axes, squeeze_output(moments.mean_square)),
-    }
-    return label(xr.Dataset(columns), problem).assign_attrs(batch_size=moments.batch_size)
-
-
 def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
     """Draws [chain, draw, element] of each quantity; the coordinate has the places in one draw."""
     columns = {
@@ -315,6 +310,27 @@ def drawn_variables(tree: xr.DataTree) -> dict[str, xr.DataArray]:
     return found
 
 
+def stored_predictors(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Draws of predictors on the test set, [chain, draw, …], all of them or every k-th.
+
+    With the temperature of these draws, where it was sampled.
+    """
+    if PREDICTIONS not in tree.children:
+        return {}
+    table = tree[PREDICTIONS].to_dataset()
+    found = {str(name): drawn.values for name, drawn in table.items()}
+    posterior = tree["posterior"].to_dataset()
+    if "temperature" in posterior:
+        found["temperature"] = posterior["temperature"].sel(draw=table["draw"]).values
+    return {name: np.asarray(values, dtype=np.float64) for name, values in found.items()}
+
+
+def with_output(name: str, drawn: xr.DataArray) -> np.ndarray:
+    """Values with the axis of outputs, which is left out of a file where there is one output."""
+    squeezed = name in WITH_OUTPUTS and drawn.dims[-1] != "output"
+    return drawn.values[..., None] if squeezed else drawn.values
+
+
 def stored_thinned(tree: xr.DataTree) -> frozenset[str]:
     """Names of what some draws alone are stored of."""
     found = {n for n in POINTWISE if n in tree.children and tree[n].attrs.get("thinned")}
@@ -325,10 +341,7 @@ def stored_thinned(tree: xr.DataTree) -> frozenset[str]:
 
 def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Draws by name, [chain, draw, …], as a collector has them: whole or of some elements."""
-    found = {}
-    for name, drawn in drawn_variables(tree).items():
-        has_output = name in WITH_OUTPUTS and drawn.dims[-1] != "output"
-        found[name] = drawn.values[..., None] if has_output else drawn.values
+    found = {name: with_output(name, drawn) for name, drawn in drawn_variables(tree).items()}
     return found | {name: one.values for name, one in stored_selected(tree).items()}
 
 
@@ -344,7 +357,7 @@ def is_judged(name: str, exchangeable: bool = False) -> bool:
 
 
 def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
-    """Name → draws of some elements of the quantities whose draws were not kept."""
+    """Name → draws of some elements of predictors whose draws were not all kept."""
     table = tree["selected"].to_dataset() if "selected" in tree.children else xr.Dataset()
     return {
         str(name): SelectedDraws(
@@ -354,18 +367,6 @@ def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
         )
         for name, one in table.items()
     }
-
-
-def stored_moments(tree: xr.DataTree) -> dict[str, BatchMoments]:
-    """Name → batch moments of the quantities whose draws were not kept."""
-    found = {}
-    for group in tree.children:
-        if group.endswith("_moments"):
-            table = tree[group].to_dataset()
-            found[group.removesuffix("_moments")] = BatchMoments(
-                table["mean"].values, table["mean_square"].values, int(table.attrs["batch_size"])
-            )
-    return found
 
 
 def stored_statistics(tree: xr.DataTree, group: str = "sample_stats") -> dict[str, np.ndarray]:

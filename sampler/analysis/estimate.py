@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float
 from scipy.special import chdtri
 
 from sampler.convergence import mean_mcse
-from sampler.mcmc.kept import BatchMoments
 
 
 @dataclass(frozen=True)
@@ -92,27 +91,6 @@ def centre_of(draws: np.ndarray, weights: RepetitionWeights = None) -> np.ndarra
     return np.tensordot(weights, batch_means(draws, weights=weights), axes=1)
 
 
-def mean_of_batches(moments: BatchMoments, weights: RepetitionWeights = None) -> Estimate:
-    """Mean over all batches; MCSE from the spread of batch means, or from that of repetitions."""
-    return _over_batches(moments.mean, weights)
-
-
-def variance_of_batches(moments: BatchMoments, weights: RepetitionWeights = None) -> Estimate:
-    """Variance over all draws; MCSE from the spread of batch means of squared deviations."""
-    centre = centre_of(moments.mean, weights)
-    deviations = moments.mean_square - 2 * centre * moments.mean + centre**2
-    count = moments.batch_size * moments.mean.shape[0] * moments.mean.shape[1]
-    return _over_batches(deviations * (count / (count - 1)), weights)
-
-
-def _over_batches(values: np.ndarray, weights: RepetitionWeights) -> Estimate:
-    if weights is not None:
-        return _over_repetitions(batch_means(values, weights=weights), weights)
-    deviations, degrees = _spread(values.reshape(-1, *values.shape[2:]))
-    mcse = np.sqrt(np.sum(deviations**2, axis=0))
-    return Estimate(values.mean(axis=(0, 1)), mcse, deviations, degrees)
-
-
 def batch_means(
     draws: np.ndarray, batches_per_chain: int = 10, weights: RepetitionWeights = None
 ) -> np.ndarray:
@@ -184,9 +162,7 @@ class PredictorEstimates:
 
 
 def predictor_estimates(
-    draws: Mapping[str, np.ndarray],
-    moments: Mapping[str, BatchMoments],
-    weights: RepetitionWeights = None,
+    draws: Mapping[str, np.ndarray], weights: RepetitionWeights = None
 ) -> PredictorEstimates:
     """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
     if "predictor_mean" in draws:
@@ -196,26 +172,9 @@ def predictor_estimates(
         total = mean_of(variance + deviations, weights)
         batches = batch_means(mean, weights=weights)
         return PredictorEstimates(mean_of(mean, weights), total, batches, parts)
-    if "predictor" in draws:
-        values = draws["predictor"]
-        estimates = mean_of(values, weights), variance_of(values, weights)
-        return PredictorEstimates(*estimates, batch_means(values, weights=weights), {})
-    kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
-    flat = kept.mean.reshape(-1, *kept.mean.shape[2:])
-    if weights is not None:
-        flat = batch_means(kept.mean, weights=weights)
-    mean, between = mean_of_batches(kept, weights), variance_of_batches(kept, weights)
-    if "predictor_variance" not in moments:
-        return PredictorEstimates(mean, between, flat, {})
-    within = mean_of_batches(moments["predictor_variance"], weights)
-    total = Estimate(
-        within.value + between.value,
-        np.sqrt(within.mcse**2 + between.mcse**2),
-        within.deviations + between.deviations,
-        within.degrees,
-    )
-    parts = {"within": within, "between": between}
-    return PredictorEstimates(mean, total, flat, parts)
+    values = draws["predictor"]
+    estimates = mean_of(values, weights), variance_of(values, weights)
+    return PredictorEstimates(*estimates, batch_means(values, weights=weights), {})
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ p₊ = 1/(1 + exp(−2m/s)). Theory and GP limit are one Gaussian. The samples a
 
 wherever each draw knows its own mean m_d and variance v_d given U_1. Draws of all weights know only
 f_d, and a mixture of Gaussians as narrow as √𝒯 would rest on the few draws that come close to a
-label: there, and where moments alone were kept, one Gaussian has the posterior's mean and variance.
+label: there one Gaussian has the posterior's mean and variance.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,9 +28,8 @@ from scipy.special import expit, ndtr
 from sampler.analysis.compared import NAN, Row
 from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.draws_table import (
-    stored_draws,
     stored_labels,
-    stored_moments,
+    stored_predictors,
     stored_weights,
 )
 from sampler.analysis.estimate import (
@@ -43,7 +42,6 @@ from sampler.analysis.estimate import (
 )
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.analysis.validation import log_normal_density
-from sampler.mcmc.kept import BatchMoments
 
 SCORES = ("log_predictive_density", "expected_calibration_error")
 BINS = 10
@@ -306,9 +304,7 @@ def predictive_quality(
         known = np.isfinite(mean).all() and np.isfinite(variance).all()
         return quality(log_densities(mean, variance, temperature), labels) if known else None
 
-    sampled = sampled_quality(
-        stored_draws(tree), stored_moments(tree), labels, temperature, stored_weights(tree)
-    )
+    sampled = sampled_quality(stored_predictors(tree), labels, temperature, stored_weights(tree))
     owned = {name: of_gaussian(one, "predictor") for name, one in (own or {}).items()}
     known = theory is not None and "gp_own_temperature" in theory
     own_temperature = float(theory["gp_own_temperature"]) if known else None
@@ -324,7 +320,6 @@ def predictive_quality(
 
 def sampled_quality(
     draws: Mapping[str, np.ndarray],
-    moments: Mapping[str, BatchMoments],
     labels: Float[np.ndarray, "example output"],
     temperature: float,
     weights: RepetitionWeights = None,
@@ -341,7 +336,7 @@ def sampled_quality(
         mean = float(of_draws.mean())
         kind, (batches, densities) = (
             "gaussian",
-            gaussian(draws, moments, labels.shape, mean, weights),
+            gaussian(draws["predictor"], labels.shape, mean, weights),
         )
     positive = labels > 0
 
@@ -395,36 +390,20 @@ def mixture(
 
 
 def gaussian(
-    draws: Mapping[str, np.ndarray],
-    moments: Mapping[str, BatchMoments],
+    values: Float[np.ndarray, "chain draw *shape"],
     shape: tuple[int, ...],
     temperature: float,
     weights: RepetitionWeights = None,
 ) -> tuple[np.ndarray, Densities]:
-    """Batch means of f, of its squared deviations and of v_d; log densities from such means."""
-    if "predictor" in draws:
-        values = np.asarray(draws["predictor"], dtype=np.float64)
-        centre = centre_of(values, weights)
-        parts = np.stack([values, (values - centre) ** 2, np.zeros_like(values)], axis=-1)
-        batches, count = batch_means(parts, weights=weights), values.shape[0] * values.shape[1]
-    else:
-        kept = moments["predictor_mean" if "predictor_mean" in moments else "predictor"]
-        centre = centre_of(kept.mean, weights)
-        deviations = kept.mean_square - 2 * centre * kept.mean + centre**2
-        known = "predictor_variance" in moments
-        within = moments["predictor_variance"].mean if known else np.zeros_like(kept.mean)
-        parts = np.stack([kept.mean, deviations, within], axis=-1)
-        count = kept.batch_size * parts.shape[0] * parts.shape[1]
-        batches = (
-            parts.reshape(-1, *parts.shape[2:])
-            if weights is None
-            else batch_means(parts, weights=weights)
-        )
-    centre, batches = centre.reshape(shape), batches.reshape(len(batches), *shape, 3)
+    """Batch means of f and of its squared deviations, and log densities from such means."""
+    values = values.reshape(*values.shape[:2], *shape)
+    centre, count = centre_of(values, weights), values.shape[0] * values.shape[1]
+    parts = np.stack([values, (values - centre) ** 2], axis=-1)
+    batches = batch_means(parts, weights=weights)
 
     def densities(means: np.ndarray) -> LogDensities:
         shift = means[..., 0] - centre
         between = (means[..., 1] - shift**2) * (count / (count - 1))
-        return log_densities(means[..., 0], means[..., 2] + between, temperature)
+        return log_densities(means[..., 0], between, temperature)
 
     return batches, densities

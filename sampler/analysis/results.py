@@ -269,7 +269,7 @@ class RunResults:
             found["log posterior"] = np.asarray(density.values, np.float64)
         kept = (
             self.drawn(name, group)
-            for group in (PREDICTIONS, "selected")
+            for group in ("selected", PREDICTIONS)
             for name in ("predictor_mean", "predictor")
         )
         of_predictor = next((draws for draws in kept if draws is not None), None)

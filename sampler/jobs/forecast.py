@@ -18,7 +18,6 @@ from sampler.mcmc.kept import (
     MOST_POINTWISE,
     POINTWISE,
     SELECTED,
-    most_batches,
 )
 from sampler.recipes.limits import OF_ANY_NETWORK
 from sampler.recipes.recipe import Recipe
@@ -143,7 +142,7 @@ def token_numbers(recipe: Recipe, task: Task, sizes: Sizes) -> int:
 
 
 def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
-    """Draws of each chain up to which nothing is reduced to moments, or those asked for if more."""
+    """Draws of each chain up to which all are kept, or those asked for if more."""
     tests = sizes.observed * sizes.architecture.outputs
     whole = KEPT_BYTES // (SINGLE * tests * recipe.sampler.chain_count)
     return max(int(whole) + 1, recipe.sampler.draws_per_chain)
@@ -160,8 +159,7 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     draws = settings.chain_count * draws_of_chain
     of_large = SINGLE * draws * tests
     if of_large > KEPT_BYTES:
-        of_large = SINGLE * draws * min(SELECTED, tests)
-        of_large += FLOAT * 2 * most_batches(settings.chain_count) * settings.chain_count * tests
+        of_large = KEPT_BYTES + SINGLE * draws * min(SELECTED, tests)
     weights = sizes.weight_count * min(2 * settings.weight_draws, draws_of_chain)
     whole = draws * whole + settings.chain_count * weights
     return FLOAT * whole + large * of_large + min(logits, LOGIT_BYTES)

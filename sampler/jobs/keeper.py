@@ -117,8 +117,7 @@ def remove_segments(folder: Path) -> None:
 class _StoredDraws:
     """Warm-up and draws of `draws.nc`, each as one chunk.
 
-    reduced  names of the quantities of which the file has some elements and the moments, or some
-             draws
+    reduced  names of the quantities of which the file has some elements, or some draws
     """
 
     chunks: Mapping[str, Chunk]
@@ -158,7 +157,9 @@ def _with_segments(
             if whole is None or whole.done < entry["done"]:
                 raise DamagedFile(f"neither {entry['file']} nor {DRAWS_FILE} holds its draws")
             if lost := stored.reduced - moments.keys():
-                raise DamagedFile(f"{DRAWS_FILE} holds moments alone of {', '.join(sorted(lost))}")
+                raise DamagedFile(
+                    f"{DRAWS_FILE} holds some draws alone of {', '.join(sorted(lost))}"
+                )
             cut = slice(before, entry["done"])
             drawn = {name: values[:, cut] for name, values in whole.observables.items()}
             statistics = {name: whole.statistics[name][:, cut] for name in entry["statistics"]}

@@ -1,8 +1,7 @@
-"""Draws gathered chunk by chunk: kept whole, or as running moments where they would not fit."""
+"""Draws gathered chunk by chunk: kept whole, or every k-th where they would not fit."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -16,11 +15,9 @@ from sampler.mcmc.kept import (
     PREDICTOR_VALIDATION,
     PREDICTORS,
     SELECTED,
-    BatchMoments,
     SelectedDraws,
     ThinnedDraws,
     evenly_spaced,
-    most_batches,
     most_thinned,
 )
 
@@ -30,10 +27,10 @@ class DrawCollector:
     """Collects chunks; call it with each one, then read what it has.
 
     Predictors are rounded to single precision as they come, and kept whole until their draws exceed
-    `kept_bytes`; then moments of batches take their place, of all draws from the first, and the
-    draws of some elements for the diagnostics. Of predictors of a validation split every 2^k-th
-    draw is kept, and so it is of what draws say of training examples where that exceeds
-    `kept_bytes`, and of logit weights above a limit of their own. What is kept depends on the draws
+    `kept_bytes`; then every 2^k-th draw is kept, and all draws of some elements for the
+    diagnostics. Of predictors of a validation split every 2^k-th draw is kept, and so it is of what
+    draws say of training examples where that exceeds `kept_bytes`, and of logit weights above a
+    limit of their own. What is kept depends on the draws
     alone, not on the chunks they come in nor on how many are still to come.
 
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
@@ -46,7 +43,7 @@ class DrawCollector:
     _pieces: dict[str, list[np.ndarray]] = field(default_factory=dict)
     _statistics: dict[str, list[np.ndarray]] = field(default_factory=dict)
     _warmup: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    _running: dict[str, "_Moments | _Thinned"] = field(default_factory=dict)
+    _running: dict[str, "_Thinned"] = field(default_factory=dict)
 
     def __call__(self, chunk: Chunk) -> None:
         self._gather_statistics(chunk)
@@ -67,8 +64,8 @@ class DrawCollector:
             limit = LOGIT_BYTES if weighs_logits else self.kept_bytes
             if reducible and sum(piece.nbytes for piece in pieces) > limit:
                 of_draw = pieces[0][:, :1].nbytes
-                thinned = partial(_Thinned, max(2, limit // of_draw))
-                self._running[name] = _Moments() if name in PREDICTORS else thinned()
+                kind = _ThinnedPredictor if name in PREDICTORS else _Thinned
+                self._running[name] = kind(max(2, limit // of_draw))
                 for piece in self._pieces.pop(name):
                     self._running[name].add(piece)
 
@@ -99,7 +96,7 @@ class DrawCollector:
         chunks  what it was called with; of their draws what `kept` gave then, or later on
         """
         for name, arrays in partial_moments.items():
-            kind = _Thinned if "stride" in arrays else _Moments
+            kind = _ThinnedPredictor if name in PREDICTORS else _Thinned
             self._running[name] = kind.of(arrays)
         for chunk in chunks:
             self._gather_statistics(chunk)
@@ -115,19 +112,15 @@ class DrawCollector:
         return {name: _joined(pieces) for name, pieces in self._pieces.items()}
 
     @property
-    def moments(self) -> dict[str, BatchMoments]:
-        """Name → moments of the quantities whose draws were not kept."""
-        return {n: one.moments for n, one in self._running.items() if isinstance(one, _Moments)}
-
-    @property
     def selected(self) -> dict[str, SelectedDraws]:
-        """Name → draws of some elements of the same quantities."""
-        return {n: one.selected for n, one in self._running.items() if isinstance(one, _Moments)}
+        """Name → draws of some elements of predictors whose draws were not all kept."""
+        running = self._running.items()
+        return {n: one.selected for n, one in running if isinstance(one, _ThinnedPredictor)}
 
     @property
     def thinned(self) -> dict[str, ThinnedDraws]:
-        """Name → some draws of quantities of which no more is wanted."""
-        return {n: one.draws for n, one in self._running.items() if isinstance(one, _Thinned)}
+        """Name → some draws of quantities of which not all are kept."""
+        return {n: one.draws for n, one in self._running.items()}
 
     @property
     def statistics(self) -> dict[str, np.ndarray]:
@@ -164,73 +157,6 @@ def _joined(pieces: list[np.ndarray]) -> np.ndarray:
     if len(pieces) > 1:
         pieces[:] = [np.concatenate(pieces, axis=1)]
     return pieces[0]
-
-
-class _Moments:
-    """Sums of draws in batches of equal size, and the draws of some elements.
-
-    The size doubles when there are `most_batches`; an incomplete last batch is left out.
-    """
-
-    def __init__(self) -> None:
-        self._size = 1
-        self._seen = 0
-        self._sums: list[list[np.ndarray]] = []
-        self._selected: list[np.ndarray] = []
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Moments":
-        made = cls()
-        made._size, made._seen = int(arrays["size"]), int(arrays["seen"])
-        made._sums = [[*pair] for pair in np.array(arrays["sums"])]
-        return made
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "size": np.asarray(self._size),
-            "seen": np.asarray(self._seen),
-            "sums": np.array(self._sums),
-        }
-
-    def add(self, values: np.ndarray) -> None:
-        self.again(values)
-        for draw in np.swapaxes(values, 0, 1).astype(np.float64):
-            if self._seen % self._size == 0:
-                self._make_room()
-                self._sums.append([np.zeros_like(draw), np.zeros_like(draw)])
-            self._sums[-1][0] += draw
-            self._sums[-1][1] += draw**2
-            self._seen += 1
-
-    def _make_room(self) -> None:
-        full = self._sums and len(self._sums) >= most_batches(len(self._sums[0][0]))
-        if full and len(self._sums) % 2 == 0:
-            pairs = zip(self._sums[::2], self._sums[1::2], strict=True)
-            self._sums = [[one + other for one, other in zip(*p, strict=True)] for p in pairs]
-            self._size *= 2
-
-    def again(self, values: np.ndarray) -> None:
-        self._selected.append(self.kept(values))
-
-    def kept(self, values: np.ndarray) -> np.ndarray:
-        flat = values.reshape(*values.shape[:2], -1)
-        places = evenly_spaced(flat.shape[2], SELECTED)
-        return flat[:, :, places]
-
-    @property
-    def moments(self) -> BatchMoments:
-        full = self._sums[: self._seen // self._size]
-        mean, mean_square = (
-            np.stack([sums[i] for sums in full], axis=1) / self._size for i in (0, 1)
-        )
-        return BatchMoments(mean, mean_square, self._size)
-
-    @property
-    def selected(self) -> SelectedDraws:
-        shape = self._sums[0][0].shape[1:]
-        places = evenly_spaced(int(np.prod(shape)), SELECTED)
-        return SelectedDraws(_joined(self._selected), places, shape)
 
 
 class _Thinned:
@@ -270,10 +196,35 @@ class _Thinned:
     def again(self, values: np.ndarray) -> None:
         """Nothing: what was kept of these draws is known."""
 
-    def kept(self, values: np.ndarray) -> None:
+    def kept(self, values: np.ndarray) -> np.ndarray | None:
         """Nothing of single draws is wanted back."""
 
     @property
     def draws(self) -> ThinnedDraws:
         numbers = self._stride * np.arange(len(self._kept))
         return ThinnedDraws(np.stack(self._kept, axis=1), numbers)
+
+
+class _ThinnedPredictor(_Thinned):
+    """As `_Thinned`, and every draw of some elements."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._selected: list[np.ndarray] = []
+
+    def add(self, values: np.ndarray) -> None:
+        self.again(values)
+        super().add(values)
+
+    def again(self, values: np.ndarray) -> None:
+        self._selected.append(self.kept(values))
+
+    def kept(self, values: np.ndarray) -> np.ndarray:
+        flat = values.reshape(*values.shape[:2], -1)
+        return flat[:, :, evenly_spaced(flat.shape[2], SELECTED)]
+
+    @property
+    def selected(self) -> SelectedDraws:
+        shape = self._kept[0].shape[1:]
+        places = evenly_spaced(int(np.prod(shape)), SELECTED)
+        return SelectedDraws(_joined(self._selected), places, shape)

@@ -20,34 +20,15 @@ LOG_PRIOR = "log_prior"
 EFFECTIVE = "effective_weights"
 # From so many training examples on draws say nothing of single ones.
 MOST_POINTWISE = 20_000
-# The draws of one predictor are kept whole up to this size, of all chains together. Above it, the
-# draws of so many elements are kept, and moments of batches of draws of all of them.
+# The draws of one predictor are kept whole up to this size, of all chains together. Above it, every
+# k-th of them is, and all draws of so many elements.
 KEPT_BYTES = 32 * 2**20
 SELECTED = 200
 # Draws of the logit weights of a layer are kept whole up to this size; above it, some of them.
 LOGIT_BYTES = 128 * 2**20
-# Batches of a chain at most, and of all chains together where that leaves eight of each.
-MOST_BATCHES, BATCHES_IN_ALL, FEWEST_BATCHES = 40, 640, 8
 # Of what only some draws are wanted, at least half as many of each chain are kept; of many chains
 # half as many as make the second number in all.
 MOST_THINNED, THINNED_IN_ALL = 400, 6400
-
-
-@dataclass(frozen=True)
-class BatchMoments:
-    """First and second moments of consecutive batches of draws, [chain, batch, …].
-
-    Enough for means, variances and their Monte Carlo errors (batch means) without the draws.
-    """
-
-    mean: np.ndarray
-    mean_square: np.ndarray
-    batch_size: int
-
-
-def most_batches(chains: int) -> int:
-    """Batches of a chain at most: fewer of many chains, so that moments take no more memory."""
-    return min(MOST_BATCHES, max(FEWEST_BATCHES, BATCHES_IN_ALL // chains))
 
 
 def most_thinned(chains: int) -> int:

@@ -11,14 +11,14 @@ from sampler.analysis.draws_table import (
     draws_tree,
     stored_draws,
     stored_labels,
-    stored_moments,
+    stored_predictors,
     stored_selected,
     stored_statistics,
     stored_thinned,
 )
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
-from sampler.mcmc.kept import MOST_BATCHES, POINTWISE
+from sampler.mcmc.kept import POINTWISE
 from sampler.storage.results import DRAWS_FILE, read_draws, write_result
 from tests.small import (
     CHAINS,
@@ -149,26 +149,26 @@ def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
     for name, values in collected.statistics.items():
         np.testing.assert_array_equal(statistics[name], values)
     np.testing.assert_array_equal(stored_labels(tree), problem.labels_test)
-    assert stored_moments(tree) == {}
+    of_predictor = stored_predictors(tree)["predictor"]
+    np.testing.assert_array_equal(of_predictor, draws["predictor"])
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, tmp_path):
+def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, rng, tmp_path):
     _, collected = written(rng, tmp_path, outputs=outputs, kept_bytes=0)
     tree = read_draws(tmp_path)
-    table = tree["predictor_moments"].to_dataset()
+    table = tree["predictions"].to_dataset()
     axes = ("test_example",) if outputs == 1 else ("test_example", "output")
-    assert table["mean"].dims == ("chain", "batch", *axes)
-    assert table.sizes["batch"] == MOST_BATCHES == DRAWS
+    assert table["predictor"].dims == ("chain", "draw", *axes)
     assert table.sizes["test_example"] == TEST
     assert set(table.sizes) <= set(table.coords)
-    received, expected = stored_moments(tree)["predictor"], collected.moments["predictor"]
-    assert received.batch_size == expected.batch_size == 1
-    for name in ("mean", "mean_square"):
-        values = getattr(expected, name)
-        np.testing.assert_array_equal(getattr(received, name).reshape(values.shape), values)
-    assert "predictions" not in tree.children
+    expected = collected.thinned["predictor"]
+    assert expected.draws.tolist() == list(range(0, DRAWS, table.attrs["thinned"]))
+    np.testing.assert_array_equal(table["draw"], expected.draws)
+    received = stored_predictors(tree)["predictor"].reshape(expected.values.shape)
+    np.testing.assert_array_equal(received, expected.values)
+    assert "predictor" not in stored_draws(tree)
     for name in POINTWISE:
         kept = collected.thinned[name]
         np.testing.assert_array_equal(tree[name]["draw"], kept.draws)
@@ -184,7 +184,7 @@ def test_moments_of_a_large_predictor_are_stored_with_their_axes(outputs, rng, t
 
 @pytest.mark.heavy
 def test_the_slowest_of_the_elements_that_were_kept_is_shown_by_its_place(rng, tmp_path):
-    """Where a predictor is stored as moments, chain figures use the elements in `selected`."""
+    """Where not all draws of a predictor are stored, figures of chains have those in `selected`."""
     _, collected = written(rng, tmp_path, kept_bytes=0)
     found = RunResults(tmp_path).slowest_series
     (label,) = (name for name in found if name.startswith("predictor"))

@@ -10,32 +10,22 @@ from sampler.analysis.estimate import (
     bootstrap,
     fit_power_law,
     mean_of,
-    mean_of_batches,
     rank_correlation,
     spearman,
     variance_of,
-    variance_of_batches,
 )
 from sampler.analysis.predictive_quality import wilson_interval
-from sampler.mcmc.kept import MOST_BATCHES, BatchMoments
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
 from theory.observables import binomial_error
 
 CHAINS, DRAWS, REPETITIONS = 4, 500, 400
-BATCHES = MOST_BATCHES // 2  # as few as there ever are
 
 
 def repeated_chains(rng, coefficient):
     """[chain, draw, repetition] of mean 0 and variance 1."""
     chains = autoregressive(rng, coefficient, (CHAINS * REPETITIONS, DRAWS))
     return np.moveaxis(chains.reshape(CHAINS, REPETITIONS, DRAWS), 1, 2)
-
-
-def moments_of(draws):
-    size = DRAWS // BATCHES
-    batches = draws.reshape(CHAINS, BATCHES, size, -1)
-    return BatchMoments(batches.mean(axis=2), (batches**2).mean(axis=2), size)
 
 
 def squared_error_in_mcse(estimate, truth):
@@ -59,24 +49,6 @@ def test_errors_are_as_large_as_their_mcse(estimator, coefficient, rng):
     spread = 1.0 if estimator is mean_of else 2.0
     variance = spread * (1 + correlation) / (1 - correlation) / (CHAINS * DRAWS)
     assert abs(np.mean(estimate.mcse**2) / variance - 1.0) <= 4 * error + 2 / 40
-
-
-@pytest.mark.parametrize("estimator", [mean_of_batches, variance_of_batches])
-def test_errors_of_batch_estimates_are_as_large_as_their_mcse(estimator, rng):
-    """Independent draws: batch means of 80 batches give a t statistic with 79 degrees."""
-    estimate = estimator(moments_of(repeated_chains(rng, 0.0)))
-    truth = 0.0 if estimator is mean_of_batches else 1.0
-    received, error = squared_error_in_mcse(estimate, truth)
-    degrees = CHAINS * BATCHES - 1
-    assert abs(received - degrees / (degrees - 2)) <= 4 * error, received
-
-
-def test_batch_moments_give_the_estimates_of_the_full_draws(rng):
-    draws = 5.0 + repeated_chains(rng, 0.3)[..., :20]
-    rounding = {"operations": 2 * CHAINS * DRAWS, "scale": (draws**2).max()}
-    for full, batched in ((mean_of, mean_of_batches), (variance_of, variance_of_batches)):
-        expected, received = full(draws), batched(moments_of(draws))
-        assert_equal_to_rounding(received.value, expected.value, **rounding)
 
 
 def test_batch_means_are_means_of_consecutive_draws(rng):
@@ -280,9 +252,6 @@ def test_weighted_means_are_written_out(rng):
         w * np.mean((one - value) ** 2, axis=0) for w, one in zip(weights, draws, strict=True)
     )
     np.testing.assert_allclose(variance, expected * 15 / 14, rtol=1e-12)
-    moments = BatchMoments(draws, draws**2, 1)
-    np.testing.assert_allclose(mean_of_batches(moments, weights).value, value, rtol=1e-12)
-    np.testing.assert_allclose(variance_of_batches(moments, weights).value, variance, rtol=1e-12)
 
 
 def test_equal_weights_are_the_mean_and_its_spread(rng):

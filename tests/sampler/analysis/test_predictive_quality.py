@@ -11,7 +11,6 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.estimate import batch_means
 from sampler.analysis.labels import predictor_dimensions, squeeze_output
 from sampler.analysis.predictive_quality import (
     BINS,
@@ -27,7 +26,6 @@ from sampler.analysis.predictive_quality import (
     sampled_quality,
     wilson_interval,
 )
-from sampler.mcmc.kept import BatchMoments
 from sampler.storage.results import to_json
 from tests.assertions import assert_equal_to_rounding
 from tests.small import (
@@ -150,50 +148,10 @@ def test_all_three_are_those_of_a_loop(outputs, rao_blackwell, rng):
         assert 0 <= found.expected_calibration_error.value <= 1
 
 
-def test_moments_give_what_the_draws_give(rng):
-    labels = rng.choice([-1.0, 1.0], (TEST, 1))
-    state = rng.bit_generator.state
-    expected = predictive_quality(theory_of(rng), stored_tree(rng, labels, rao_blackwell=False))
-    rng.bit_generator.state = state
-    theory = theory_of(rng)
-    reduced = stored_tree(rng, labels, rao_blackwell=False, kept_bytes=0)
-    assert "predictor_moments" in reduced.children
-    received = predictive_quality(theory, reduced).sampled
-    assert received.predictive == "gaussian"
-    assert_equal_to_rounding(
-        received.log_predictive_density.value,
-        expected.sampled.log_predictive_density.value,
-        operations=1000,
-        scale=10.0,
-    )
-
-
-def test_kept_moments_of_mean_and_variance_follow_the_law_of_total_variance(rng):
-    shape = (2, 30, TEST, 1)
-    mean, variance = normal(rng, shape), positive(rng, shape)
-    batches = [batch_means(v, 10).reshape(2, 10, TEST, 1) for v in (mean, mean**2, variance)]
-    kept = {
-        "predictor_mean": BatchMoments(batches[0], batches[1], 3),
-        "predictor_variance": BatchMoments(batches[2], batches[2] ** 2, 3),
-    }
-    means, densities = gaussian({}, kept, (TEST, 1), TEMPERATURE)
-    flat = mean.reshape(-1, TEST, 1)
-    total = variance.mean(axis=(0, 1)) + flat.var(axis=0, ddof=1)
-    expected = log_densities(flat.mean(axis=0), total, TEMPERATURE)
-    assert_equal_to_rounding(densities(means.mean(axis=0)), expected, operations=1000)
-
-
-@pytest.mark.parametrize("kind", ["draws", "moments"])
-def test_densities_of_some_batches_have_their_own_mean_and_variance(kind, rng):
+def test_densities_of_some_batches_have_their_own_mean_and_variance(rng):
     """What a bootstrap asks for: means of batches that are not the mean over all draws."""
-    shape = (2, 30, TEST, 1)
-    values = normal(rng, shape)
-    if kind == "draws":
-        batches, densities = gaussian({"predictor": values}, {}, (TEST, 1), TEMPERATURE)
-    else:
-        parts = [batch_means(v, 10).reshape(2, 10, TEST, 1) for v in (values, values**2)]
-        kept = {"predictor": BatchMoments(*parts, 3)}
-        batches, densities = gaussian({}, kept, (TEST, 1), TEMPERATURE)
+    values = normal(rng, (2, 30, TEST, 1))
+    batches, densities = gaussian(values, (TEST, 1), TEMPERATURE)
     some = values.reshape(-1, 3, TEST, 1)[:4]
     mean, square = some.mean(axis=(0, 1)), (some**2).mean(axis=(0, 1))
     expected = log_densities(mean, (square - mean**2) * 60 / 59, TEMPERATURE)

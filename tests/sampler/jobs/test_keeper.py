@@ -222,7 +222,7 @@ def test_draws_that_are_read_back_must_be_there_whole(folder, monkeypatch, caplo
         for name, values in {**other.observables, **other.statistics}.items():
             np.testing.assert_array_equal({**one.observables, **one.statistics}[name], values)
     reduced = frozenset({"predictor"})
-    with pytest.raises(InputError, match=r"draws\.nc holds moments alone of predictor"):
+    with pytest.raises(InputError, match=r"draws\.nc holds some draws alone of predictor"):
         loaded(folder, caplog)
 
 

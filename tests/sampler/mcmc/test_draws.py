@@ -1,14 +1,13 @@
-"""Draws gathered chunk by chunk, whole or as moments of batches."""
+"""Draws gathered chunk by chunk, whole or every k-th of them."""
 
 import numpy as np
 
-from sampler.analysis.estimate import mean_of_batches, variance_of_batches
 from sampler.jobs.keeper import segment_arrays
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.mcmc.kept import MOST_BATCHES, MOST_THINNED, SELECTED
+from sampler.mcmc.kept import MOST_THINNED, SELECTED
 from tests.assertions import assert_equal_to_rounding
 from tests.small import collect, healthy_statistics
 
@@ -31,7 +30,7 @@ def test_chunks_are_joined_in_order(rng):
     observables, statistics = some_draws(rng)
     for pieces in (1, 4, 7):
         collected = collect(observables, statistics, pieces=pieces)
-        assert not collected.moments
+        assert not collected.thinned
         for expected, received in (
             (observables, collected.draws),
             (statistics, collected.statistics),
@@ -43,56 +42,19 @@ def test_chunks_are_joined_in_order(rng):
         assert collected.seconds == {"warmup": 1.0, "draws": 0.5 * pieces}
 
 
-def test_a_predictor_above_the_limit_becomes_moments_and_nothing_else_does(rng):
+def test_of_a_predictor_above_the_limit_every_kth_draw_is_kept_and_of_nothing_else(rng):
+    """Of 60 draws as many as are within the limit, after halvings."""
     observables, statistics = some_draws(rng)
-    size = observables["predictor"].nbytes // 2
-    assert "predictor" in collect(observables, statistics, kept_bytes=size).draws
-    collected = collect(observables, statistics, kept_bytes=size - 1)
-    assert set(collected.draws) == {"order_parameter"}
-    assert set(collected.moments) == {"predictor"}
-    # the limit does not touch what the diagnostics need
-    assert set(collect(observables, statistics, kept_bytes=0).draws) == {"order_parameter"}
-
-
-def test_batch_moments_do_not_depend_on_chunks_and_are_those_of_the_draws(rng):
-    """Batches of 1, 2 and then 4 draws, the last size with 3/4 of the most batches."""
-    draws = 3 * MOST_BATCHES
-    observables, statistics = some_draws(rng, draws)
-    batches = observables["predictor"].reshape(2, 3 * MOST_BATCHES // 4, 4, 5, 1)
-    found = [
-        collect(observables, statistics, pieces=pieces, kept_bytes=limit).moments["predictor"]
-        for pieces, limit in ((1, 0), (4, 0), (7, 0), (7, observables["predictor"].nbytes // 4))
-    ]
-    for moments in found:
-        assert moments.batch_size == 4
-        assert_equal_to_rounding(moments.mean, batches.mean(axis=2), operations=4)
-        assert_equal_to_rounding(moments.mean_square, (batches**2).mean(axis=2), operations=5)
-        np.testing.assert_array_equal(moments.mean, found[0].mean)
-        np.testing.assert_array_equal(moments.mean_square, found[0].mean_square)
-    rounding = {"operations": 2 * draws, "scale": (observables["predictor"] ** 2).max()}
-    expected = observables["predictor"].mean(axis=(0, 1))
-    assert_equal_to_rounding(mean_of_batches(found[0]).value, expected, **rounding)
-    expected = observables["predictor"].var(axis=(0, 1), ddof=1)
-    assert_equal_to_rounding(variance_of_batches(found[0]).value, expected, **rounding)
-
-
-def test_the_number_of_batches_stays_within_a_factor_of_two(rng):
-    for draws in (MOST_BATCHES, MOST_BATCHES + 2, 5 * MOST_BATCHES, 16 * MOST_BATCHES + 17):
-        observables, statistics = some_draws(rng, draws)
-        moments = collect(observables, statistics, kept_bytes=0).moments["predictor"]
-        batches = moments.mean.shape[1]
-        assert MOST_BATCHES // 2 <= batches <= MOST_BATCHES, draws
-        assert draws - moments.batch_size < batches * moments.batch_size <= draws
-
-
-def test_an_incomplete_last_batch_is_left_out(rng):
-    draws = 2 * MOST_BATCHES - 5
-    observables, statistics = some_draws(rng, draws)
-    moments = collect(observables, statistics, kept_bytes=0).moments["predictor"]
-    assert moments.mean.shape == (2, MOST_BATCHES - 3, 5, 1)
-    expected = observables["predictor"][:, : draws - 1].mean(axis=(0, 1))
-    received = mean_of_batches(moments).value
-    assert_equal_to_rounding(received, expected, operations=2 * draws)
+    values = observables["predictor"]
+    of_draw = values.nbytes // 2 // 60
+    assert "predictor" in collect(observables, statistics, kept_bytes=60 * of_draw).draws
+    for draws, stride in ((59, 2), (30, 2), (29, 4), (14, 8), (0, 32)):
+        for pieces in (1, 7):
+            collected = collect(observables, statistics, pieces=pieces, kept_bytes=draws * of_draw)
+            assert set(collected.draws) == {"order_parameter"}
+            thinned = collected.thinned["predictor"]
+            assert thinned.draws.tolist() == list(range(0, 60, stride))
+            np.testing.assert_array_equal(thinned.values, values[:, ::stride])
 
 
 def test_some_elements_of_what_is_reduced_are_kept_and_diagnosed(rng):
@@ -122,7 +84,7 @@ def test_a_predictor_of_which_few_draws_are_wanted_is_thinned(rng):
     statistics = healthy_statistics(rng, (2, draws))
     for pieces in (1, 6):
         collected = collect({"predictor_validation": values}, statistics, pieces=pieces)
-        assert not {**collected.draws, **collected.moments}
+        assert not collected.draws
         thinned = collected.thinned["predictor_validation"]
         assert thinned.draws.tolist() == list(range(0, draws, 4))
         np.testing.assert_array_equal(thinned.values, values[:, thinned.draws])
@@ -150,15 +112,15 @@ def test_what_draws_say_of_examples_is_thinned_to_what_is_kept(rng):
 
 def test_a_collector_goes_on_from_what_another_one_stored(rng):
     """At every chunk, before, while and after quantities grow too large: the same bits."""
-    draws, pieces = 12 * MOST_BATCHES, 12
+    draws, pieces, each = 480, 12, 40
     observables, statistics = some_draws(rng, draws)
     observables["predictor_validation"] = observables["predictor"] + 1.0
     limits = {"kept_bytes": observables["predictor"].nbytes // 6}
     expected = collect(observables, statistics, pieces=pieces, **limits)
     first = DrawCollector(**limits)
     stored = []
-    for end in range(MOST_BATCHES, draws + 1, MOST_BATCHES):
-        cut = slice(end - MOST_BATCHES, end)
+    for end in range(each, draws + 1, each):
+        cut = slice(end - each, end)
         parts = [{n: v[:, cut] for n, v in p.items()} for p in (observables, statistics)]
         chunk = Chunk("draws", end, draws, *parts, 0.5)
         first(chunk)
@@ -169,25 +131,16 @@ def test_a_collector_goes_on_from_what_another_one_stored(rng):
         second = DrawCollector(**limits)
         second.restore(first.partial_moments, stored)
         first = second
-    assert set(expected.moments) == {"predictor"} == set(first.moments)
+    assert set(expected.selected) == {"predictor"} == set(first.selected)
     for one, other in (
         (expected.draws["order_parameter"], first.draws["order_parameter"]),
-        (expected.moments["predictor"].mean, first.moments["predictor"].mean),
-        (expected.moments["predictor"].mean_square, first.moments["predictor"].mean_square),
+        (expected.thinned["predictor"].values, first.thinned["predictor"].values),
         (expected.selected["predictor"].values, first.selected["predictor"].values),
         (expected.thinned["predictor_validation"].values,
          first.thinned["predictor_validation"].values),
         (expected.statistics["lp"], first.statistics["lp"]),
     ):  # fmt: skip
         np.testing.assert_array_equal(one, other)
-
-
-def test_single_precision_draws_are_summed_in_double_precision(rng):
-    observables, statistics = some_draws(rng)
-    moments = collect(observables, statistics, kept_bytes=0).moments["predictor"]
-    expected = observables["predictor"].mean(axis=(0, 1))
-    assert moments.mean.dtype == np.float64
-    assert_equal_to_rounding(mean_of_batches(moments).value, expected, operations=120)
 
 
 def test_totals_are_those_of_warmup_and_draws(rng):
