@@ -30,8 +30,8 @@ class DrawCollector:
     `kept_bytes`; then every 2^k-th draw is kept, and all draws of some elements for the
     diagnostics. Of predictors of a validation split every 2^k-th draw is kept, and so it is of what
     draws say of training examples where that exceeds `kept_bytes`, and of logit weights above a
-    limit of their own. What is kept depends on the draws
-    alone, not on the chunks they come in nor on how many are still to come.
+    limit of their own. What is kept depends on the draws alone, not on the chunks they come in nor
+    on how many are still to come.
 
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
     """
@@ -186,10 +186,12 @@ class _Thinned:
 
     def add(self, values: np.ndarray) -> None:
         for draw in np.swapaxes(values, 0, 1):
-            if len(self._kept) == self._most:
+            due = self._seen % self._stride == 0
+            if due and len(self._kept) == self._most:
                 self._kept = self._kept[::2]
                 self._stride *= 2
-            if self._seen % self._stride == 0:
+                due = self._seen % self._stride == 0
+            if due:
                 self._kept.append(draw.copy())
             self._seen += 1
 
