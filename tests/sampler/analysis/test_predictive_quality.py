@@ -190,7 +190,7 @@ def test_every_draw_has_its_own_temperature(rng):
         "predictor_variance": positive(rng, shape),
         "temperature": 10.0 ** rng.uniform(-2.0, 1.0, shape[:2]),
     }
-    received = sampled_quality(drawn, {}, labels, TEMPERATURE)
+    received = sampled_quality(drawn, labels, TEMPERATURE)
     assert received.predictive == "mixture"
     means, variances = (
         drawn[f"predictor_{moment}"].reshape(-1, TEST, 1) for moment in ("mean", "variance")
@@ -217,7 +217,7 @@ def test_one_gaussian_has_the_mean_temperature(rng):
         "predictor": normal(rng, shape),
         "temperature": 10.0 ** rng.uniform(-2.0, 1.0, shape[:2]),
     }
-    received = sampled_quality(drawn, {}, labels, TEMPERATURE)
+    received = sampled_quality(drawn, labels, TEMPERATURE)
     assert received.predictive == "gaussian"
     flat = drawn["predictor"].reshape(-1, TEST, 1)
     deviation = np.sqrt(flat.var(axis=0, ddof=1) + drawn["temperature"].mean())
@@ -234,7 +234,7 @@ def test_the_monte_carlo_error_is_the_spread_over_repetitions(rng):
     for _ in range(40):
         mean = centres + normal(rng, (4, 60, 12))
         drawn = {"predictor_mean": mean, "predictor_variance": np.full_like(mean, 0.3)}
-        found = sampled_quality(drawn, {}, labels, TEMPERATURE).log_predictive_density
+        found = sampled_quality(drawn, labels, TEMPERATURE).log_predictive_density
         values.append(found.value)
         errors.append(found.mcse)
     reported = np.sqrt(np.mean(np.square(errors)))
