@@ -1,7 +1,7 @@
 """Tests. What lies where:
 
 `theory/` and `sampler/` mirror the packages: a test file lies in the folder of what it tests.
-`test_*.py` here are about the whole: order of imports, docstrings, README, the files in `runs/`.
+`test_*.py` here are about the whole: order of imports, README, the files in `runs/`.
 Other files here are what several tests share: assertions, problems, tasks, recipes, commands.
 `conftest.py` has the fixtures; `reference/`, `fixtures/` hold stored arrays; `benchmarks/` times.
 Marks: `heavy` compiles for seconds (`make test-heavy`), `slow` computes for more than a few seconds
@@ -12,4 +12,3 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = ROOT / "tests" / "fixtures"
-SHARED = ROOT.parent / "shared"

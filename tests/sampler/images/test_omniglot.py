@@ -12,12 +12,12 @@ import pytest
 from sampler.errors import InputError
 from sampler.images.drawings import resize
 from sampler.images.omniglot import CHECKSUMS, download_omniglot, read_all_runs, read_omniglot
-from tests import SHARED
+from tests import ROOT
 from tests.pictures import ink_of, png, write_all_runs, write_omniglot
 
 SMALL_1, SMALL_2 = "images_background_small1.zip", "images_background_small2.zip"
 GREEK = "Greek/character01/0001_02.png"
-OFFICIAL = SHARED / "data" / "omniglot"
+OFFICIAL = ROOT / "runs" / "omniglot"
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_file_with_another_checksum_is_refused(server, tmp_path):
 
 def test_official_files_have_their_checksums_and_sizes():
     if not OFFICIAL.is_dir():
-        pytest.skip("shared/data/omniglot is not beside this checkout")
+        pytest.skip("the official files are not in runs/omniglot")
     for name in (SMALL_1, SMALL_2, "all_runs.zip"):
         assert sha256(OFFICIAL / name) == CHECKSUMS[name]
     drawings = read_omniglot(OFFICIAL)
