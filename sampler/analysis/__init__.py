@@ -6,6 +6,7 @@ estimate            means and variances with Monte Carlo errors, rank correlatio
 difference          how far theory and draws are apart in a quantity, and what may be said of it
 verdict             whether the draws can be trusted, and what they say of the theory
 theory_table        what the theory predicts (`theory.nc`)
+user_theories       predictions of theories of the user's own, checked
 value_theories      nonlinear values at infinite width (`theory.nc`)
 teacher_table       the network that labels were drawn from (`teacher.nc`)
 example_tables      training examples for figures: attention to them, kernels between them

@@ -20,6 +20,7 @@ from sampler.analysis.comparison import ComparedRun
 from sampler.analysis.difference import Difference
 from sampler.analysis.draws_table import PREDICTIONS, group_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
+from sampler.analysis.user_theories import is_stacked
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.convergence import bulk_ess
 from sampler.errors import InputError
@@ -27,7 +28,6 @@ from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
-from sampler.storage.own_theories import is_stacked
 from sampler.storage.results import (
     has_results,
     read_attribute,

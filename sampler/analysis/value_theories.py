@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.labels import LIMIT, label, squeeze_output, with_long_names
-from sampler.storage.own_theories import axes_of_network, stacked
+from sampler.analysis.user_theories import axes_of_network, stacked
 from sampler.token_network import TokenSplit
 from sampler.token_problem import TokenProblem
 from theory.nonlinear_kernels import NonlinearProblem, TokenExamples, kernels_at

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sampler.analysis.user_theories import axes_of_draws, axes_of_table, checked
 from sampler.api.keywords import in_python, keywords_of, plain_setting, takes
 from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.errors import InputError
@@ -18,7 +19,6 @@ from sampler.recipes.recipe import Recipe, check_layers, make_paths_absolute, se
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import NetworkSection, PosteriorSection, TheorySection
 from sampler.recipes.validation import refuse_without_theory
-from sampler.storage.own_theories import axes_of_draws, axes_of_table, checked
 from sampler.storage.run_directory import SCHEMA_VERSION
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task

@@ -26,6 +26,7 @@ from sampler.analysis.draws_table import (
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
+from sampler.analysis.user_theories import is_stacked, own_arrays
 from sampler.analysis.value_theories import value_theories
 from sampler.attention.learned import LOGITS
 from sampler.errors import InputError, with_keys
@@ -47,7 +48,6 @@ from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.checkpoint import DamagedFile, Sealed, read_sealed, write_sealed
-from sampler.storage.own_theories import is_stacked, own_arrays
 from sampler.storage.results import write_comparison
 from sampler.storage.run_directory import unwritable
 from sampler.tasks.splits import StreamedSplit
@@ -203,7 +203,7 @@ def draw_posterior(
         **algorithm.settings,
         "space": settings.space,
         "algorithm": drawn.name,
-        "gradient_precision": drawn.density.gradient_precision,
+        "gradient_dtype": drawn.density.gradient_dtype,
         "draws_per_chain": collected.draws_made,
         "ended_by": drawn.ended,
         "seconds": time.perf_counter() - started + (keeper.seconds_before if keeper else 0.0),

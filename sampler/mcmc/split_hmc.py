@@ -56,7 +56,7 @@ def suited(density: Density) -> Density:
     Small densities keep double precision.
     """
     numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(density.arguments))
-    if density.gradient_precision == "float32" or numbers < FEWEST_NUMBERS:
+    if density.gradient_dtype == "float32" or numbers < FEWEST_NUMBERS:
         return density
     single = density.with_single_gradients()
     return single if rounding_of(single) <= LARGEST_ROUNDING else density

@@ -251,7 +251,7 @@ class Density:
         return self if self.single is None else replace(self, arguments=self.single, single=None)
 
     @property
-    def gradient_precision(self) -> str:
+    def gradient_dtype(self) -> str:
         """The floating-point type in which gradients are computed."""
         return str(jnp.result_type(float, *jax.tree.leaves(self.for_gradients.arguments)))
 
@@ -292,7 +292,7 @@ class Density:
     def gradient(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x of ln p(x, y) in flattened coordinates, in the precision of gradients."""
         rough = self.for_gradients
-        here = point.astype(self.gradient_precision)
+        here = point.astype(self.gradient_dtype)
         slope = jax.grad(lambda x: rough.log_density(self.coordinates.unflatten(x)))(here)
         return slope.astype(point.dtype)
 

@@ -3,7 +3,6 @@
 run_directory  what a run directory is called, its small files, and its log
 manifest       where results came from, how far they are, and who may go on with them
 results        result files of a run, written and read; values as JSON has them, and back
-own_theories   predictions of theories of the user's own, checked
 checkpoint     sealed files, and checkpoints that take turns
 lock           one process per directory
 status         where a run stands

@@ -8,9 +8,9 @@ import xarray as xr
 
 import sampler
 from sampler.analysis.text import Number
+from sampler.analysis.user_theories import PREDICTED
 from sampler.errors import InputError
 from sampler.jobs import stages
-from sampler.storage.own_theories import PREDICTED
 from tests.sampler.api.test_results import CHAINS, NETWORK, TASK
 
 SAME, WRONG = "leading order again", "three times U"

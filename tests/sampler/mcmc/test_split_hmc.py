@@ -299,14 +299,14 @@ def test_the_law_does_not_depend_on_the_gradient():
 
 @pytest.mark.heavy
 def test_single_precision_is_left_where_it_would_cost_acceptance(density, monkeypatch):
-    assert ALGORITHM.suited(density).gradient_precision == "float64"  # not worth while
+    assert ALGORITHM.suited(density).gradient_dtype == "float64"  # not worth while
     monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", 1)
-    assert ALGORITHM.suited(density).gradient_precision == "float32"
+    assert ALGORITHM.suited(density).gradient_dtype == "float32"
     # More examples than features: the kernel is singular but for the temperature.
     problem = random_problem(ARCHITECTURES["one head"], np.random.default_rng(3), examples=20)
     cold = order_parameter_density(replace(problem, temperature=1e-7), problem.attended[:2])
     assert rounding_of(cold.with_single_gradients()) > LARGEST_ROUNDING
-    assert ALGORITHM.suited(cold).gradient_precision == "float64"
+    assert ALGORITHM.suited(cold).gradient_dtype == "float64"
 
 
 @pytest.mark.heavy

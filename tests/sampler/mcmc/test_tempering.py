@@ -139,7 +139,7 @@ def test_a_rough_gradient_leaves_the_law_exact(linear):
     """Trajectories are accepted by values in double precision."""
     density, evidence, mean, covariance = linear
     single = density.with_single_gradients()
-    assert single.gradient_precision == "float32"
+    assert single.gradient_dtype == "float32"
     made = repetitions(single, starts(density)["prior"])
     value, error = evidence_of(made)
     assert_within_mcse(value, evidence, error)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import sampler
+from sampler.analysis.user_theories import checked
 from sampler.errors import InputError
-from sampler.storage.own_theories import checked
 from tests.sampler.tasks.test_arrays import arrays
 from tests.tasks import replace
 

@@ -1,4 +1,4 @@
-"""Theories of the user's own: read, checked, and stored beside the theory of this program.
+"""Theories of the user's own: checked, and put beside the theory of this program.
 
 An own theory is a set of predictions under the names that they have in `theory.nc`, any of
 
