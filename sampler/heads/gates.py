@@ -106,10 +106,6 @@ class Numbering:
             tuple(gates), tuple(theory), tuple((numbers[place], head) for place, head in gates)
         )
 
-    def in_theory(self, removed: Collection[Head]) -> list[Head]:
-        """Heads of the theory for those of gates."""
-        return [self.theory[self.gates.index(head)] for head in removed]
-
     @property
     def layers(self) -> list[int]:
         """Numbers of these heads in each layer of the theory, where they come before others."""
