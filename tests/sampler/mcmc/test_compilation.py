@@ -51,7 +51,7 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
     """What a point of a sweep does with a density: its mode, chains, and values at many points."""
     rng = np.random.default_rng(3)
     problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
-    priors = HyperPriors(spread, spread)
+    priors = HyperPriors(spread)
     problem = replace(problem, temperature=temperature, hyper_priors=priors)
     density = make_density(space, problem, problem.attended[:2], with_weights=False)
     draws = []
