@@ -328,8 +328,8 @@ def of_theory(name: str, given, value, limit: float) -> Iterator[str]:
     if given.shape != value.shape or np.any(np.isnan(given) != np.isnan(value)):
         yield f"{name}: {given} instead of {value}"
         return
-    scale = np.nanmax(np.abs(value), initial=0.0)
-    apart = np.nanmax(np.abs(given - value), initial=0.0)
+    scale = np.max(np.abs(np.nan_to_num(value)), initial=0.0)
+    apart = np.max(np.abs(np.nan_to_num(given - value)), initial=0.0)
     if apart > limit * scale:
         yield f"{name}: off by {apart / scale:.2g} of its largest entry (limit {limit:.0e})"
 
