@@ -177,6 +177,7 @@ def outputs_of(weights, split: TokenSplit) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_chains_agree_with_weighted_draws_from_the_prior(rng):
     """E[f] and E[f²] of a ReLU network; the weights are the likelihood, f is written in NumPy.
 

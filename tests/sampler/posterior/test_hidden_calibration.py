@@ -78,6 +78,7 @@ def test_ranks_of_the_truth_are_uniform(kind):
     assert min(received.values()) > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
 
 
+@pytest.mark.long
 def test_calibration_finds_a_wrong_variance_of_the_readout():
     received = p_values(HiddenCalibration("relu", factor=3.0))
     assert received["|a|²"] < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
