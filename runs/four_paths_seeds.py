@@ -24,13 +24,7 @@ from sampler.presentation.style import figure_style, new_figure, save_figure  # 
 from sampler.problem import build_problem  # noqa: E402
 from sampler.recipes.recipe import load_recipe  # noqa: E402
 from sampler.tasks.make import build_task  # noqa: E402
-from theory import (  # noqa: E402
-    Predictor,
-    diagonal_only,
-    equal_diagonal,
-    predict,
-    solve_saddle_point,
-)
+from theory import Predictor, diagonal_only, equal_diagonal, predict, solve_saddle_point  # noqa: E402
 
 RUNS = Path(__file__).parent
 WIDTHS = (10, 30, 50, 100)

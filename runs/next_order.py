@@ -27,7 +27,7 @@ from sampler.posterior.order_parameters import factors_at
 from sampler.posterior.spaces import order_parameter_density
 from sampler.presentation import style
 from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/next_order")
 MOST_DRAWS = int(sys.argv[2]) if len(sys.argv) > 2 else 3_000_000

@@ -41,13 +41,7 @@ from sampler.recipes.recipe import load_recipe  # noqa: E402
 from sampler.tasks.make import build_task  # noqa: E402
 from sampler.tasks.trained import TRAIN_STREAM  # noqa: E402
 from sampler.transformer.model import MODEL_FILE, read_model  # noqa: E402
-from theory import (  # noqa: E402
-    AttentionPaths,
-    OrderParameters,
-    Predictor,
-    predict,
-    solve_saddle_point,
-)
+from theory import AttentionPaths, OrderParameters, Predictor, predict, solve_saddle_point  # noqa: E402
 from theory.observables import accuracy, head_scores  # noqa: E402
 
 RUNS = Path(__file__).parent

@@ -25,7 +25,7 @@ from sampler.tasks.known_heads import KnownHeads, known_heads, measured_examples
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
 from theory.architecture import KNOWN, Architecture, HyperPriors
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 
 @dataclass(frozen=True)

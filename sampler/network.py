@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
-from theory.path_kernels import summed_over_paths
+from theory.path_kernels import sum_over_paths
 
 # V_0 [N_1, D], V_l [head, N_{l+1}, N_l], a [output, N_a]
 Weights = Mapping[str, Array]
@@ -63,7 +63,7 @@ def outputs_of(
     """f(x) from `effective_weights`."""
     arch = architecture
     by_path = effective.reshape(arch.path_count, arch.outputs, arch.channels)
-    return summed_over_paths(attended, by_path)
+    return sum_over_paths(attended, by_path)
 
 
 def overlaps(weights: Weights, architecture: Architecture) -> tuple[Float[Array, "_row _row"], ...]:

@@ -23,14 +23,7 @@ from sampler.tasks.splits import AnySplit, AttendedSplit, Split, spread_over_lab
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_problem import TokenProblem, make_token_problem
 from sampler.transformer.model import FrozenNetwork
-from theory import (
-    LearningProblem,
-    Predictor,
-    Triangle,
-    attended_inputs,
-    pair_matrices,
-    predict,
-)
+from theory import LearningProblem, Predictor, Triangle, attended_inputs, pair_matrices, predict
 from theory.architecture import Architecture, HyperPriors
 
 

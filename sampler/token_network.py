@@ -23,8 +23,8 @@ from sampler.posterior.density import (
 )
 from sampler.posterior.pointwise import LabelledExamples, given_weights
 from sampler.recipes.sections import MlpSection, lowest_layers, mlp_shapes, paired
-from theory.activations import activation
 from theory.architecture import Architecture, Values
+from theory.nonlinear_kernels import activation
 
 Weights = Mapping[str, Array]
 Matrices = tuple[Float[Array, "_head key _query"], ...]
@@ -43,7 +43,7 @@ class TokenNetwork:
         z_t ← Σ_h Σ_s φ(V_l^h z_s/√N_l) Ω^{l,h}_{st} / √H_l                       for l = 1 … L
         f = a z t* / √N_a
 
-    values         φ: "linear", "relu", "erf" or "gelu" (`theory.activations`)
+    values         φ: "linear", "relu", "erf" or "gelu" (`theory.nonlinear_kernels`)
     hypernetworks  one entry per attention; where true, it serves two layers of weights,
 
                        z_t ← Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s),

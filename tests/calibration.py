@@ -34,9 +34,9 @@ from sampler.posterior.order_parameters import (
     site_priors,
 )
 from sampler.posterior.weights import weight_model, weight_priors
-from theory import Architecture, LabelEnergy, Predictor, path_features, path_kernels
+from theory import Architecture, LabelEnergy, Predictor, make_path_kernels, path_features
 from theory.architecture import KNOWN, HyperPriors
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 WARMUP, KEPT, THINNING, BINS = 200, 63, 5, 16
 
@@ -173,7 +173,7 @@ class IntegratedCalibration(SpaceCalibration):
 
     def __init__(self, problem: CalibrationProblem) -> None:
         self.problem, self.believed = problem, problem.believed_architecture
-        self.kernels = path_kernels(jnp.asarray(problem.attended), None, self.believed)
+        self.kernels = make_path_kernels(jnp.asarray(problem.attended), None, self.believed)
         variance = self.believed.variances[0]
         self.train = path_features(jnp.asarray(problem.attended), variance)
         self.test = path_features(jnp.asarray(problem.attended_test), variance)
@@ -191,7 +191,7 @@ class IntegratedCalibration(SpaceCalibration):
 
     def finish(self, key, factor, matrices, labels, position):
         energy = energy_at(self.energy(labels), position)
-        cross = path_kernels(
+        cross = make_path_kernels(
             jnp.asarray(self.problem.attended_test),
             jnp.asarray(self.problem.attended),
             self.believed,

@@ -12,9 +12,9 @@ from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import factors_at
 from tests.calibration import draw_sites
 from tests.learned import learned_problem
-from theory.bartlett import WishartChain
-from theory.path_kernels import FeatureForm
+from theory.path_kernels import Features
 from theory.predictor import Predictor
+from theory.wishart_chain import WishartChain
 
 QUANTITIES = (
     "U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood", "logit difference",
@@ -85,7 +85,7 @@ class LearnedCalibration:
         attended = examples.attended(position)
         train = examples.features(attended)
         test = examples.features(examples.attended(position, self.believed.test))
-        predictor = Predictor(examples.energy(attended), FeatureForm(test, train), None)
+        predictor = Predictor(examples.energy(attended), Features(test, train), None)
         prediction = predictor.with_sample(key, factors[0], train, test)[2][0, 0]
         matrices = tuple(factor @ factor.T for factor in factors)
         return self.stacked(position, examples, matrices, factors[0], prediction, labels)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.problems import ARCHITECTURES
 from theory import Architecture, BartlettCoordinates, LearningProblem
-from theory.bartlett import bartlett_matrix, chain_factors, link_scales
+from theory.wishart_chain import bartlett_matrix, chain_factors, link_scales
 
 # Regular and narrow layers, one output and several.
 SMALL = {

@@ -15,8 +15,8 @@ from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.token_problem import TokenProblem
 from tests.problems import NetworkData
 from theory import Architecture
-from theory.activations import ERF, GELU
 from theory.architecture import KNOWN, HyperPriors
+from theory.nonlinear_kernels import ERF, GELU
 
 # A hypernetwork between two layers of other head counts, and one alone; all sizes differ.
 PAIRED = {
@@ -26,7 +26,7 @@ PAIRED = {
         (False, True, False),
     ),
 }
-# φ of one number; E φ(u)² = 1 is tested where `theory.activations` is.
+# φ of one number; E φ(u)² = 1 is tested where `theory.nonlinear_kernels` is.
 PHI = {
     "linear": lambda u: u,
     "relu": lambda u: sqrt(2) * max(u, 0.0),

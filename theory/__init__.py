@@ -9,7 +9,7 @@ Notation (equations on paper | words in code | axes):
     σ_0² … σ_a²  variances         prior variances of V_0, V_1 … V_L, a
     N_1 … N_a    widths            hidden widths, readout last
     H_1 … H_L    heads             heads per layer
-    𝒯            temperature       likelihood variance; added to K in `path_kernels` only
+    𝒯            temperature       likelihood variance; added to K in `energy` only
     π            path              one head per layer, h_1 slowest; Π = H_1···H_L paths
     ξ^π(x)       attended          [example, path, channel]
     φ^π(x)       features          σ_0 ξ^π / √(D Π)
@@ -30,56 +30,42 @@ so that the sizes of a network (`architecture`) are known without JAX.
 Source of the theory: Tiberi, Mignacco, Irie, Sompolinsky, arXiv 2405.15926.
 """
 
-import sys
 from importlib import import_module
-from types import ModuleType
 
 CONTENTS = {
-    "architecture": "Architecture AttentionPaths",
-    "activations": "activation pair_moment first_moment mean_slope",
-    "path_kernels": "attended_inputs pair_matrices path_features path_kernels "
-    "FeatureForm KernelForm SymmetricKernelForm NoisyKernel",
-    "energy": "LabelEnergy LearningProblem",
-    "compression": "compress Triangle heads_closed sub_network",
+    "architecture": "Architecture AttentionPaths HyperPriors",
+    "attended": "attended_inputs pair_matrices token_readout",
+    "energy": "energy_of_kernel energy_of_columns NoisyKernel regress",
+    "path_kernels": "Features StoredKernels make_path_kernels path_features",
+    "learning_problem": "LearningProblem LabelEnergy Triangle compress sub_network heads_closed",
     "order_parameters": "OrderParameters",
-    "action": "action entropy_terms",
+    "action_functional": "action entropy_terms",
     "saddle_point": "solve_saddle_point SaddlePoint SaddlePointStatus",
-    "evidence": "log_evidence_at_leading_order log_evidence_at_saddle log_evidence_at_next_order",
-    "bartlett": "BartlettCoordinates",
-    "energy_expansion": "DenseEnergy",
-    "fluctuations": "LogPosterior Fluctuations",
+    "wishart_chain": "WishartChain BartlettCoordinates",
+    "energy_derivatives": "DenseEnergy",
+    "laplace": "LogPosterior Fluctuations",
     "next_order": "solve_next_order NextOrder NextOrderStatus",
+    "evidence": "log_evidence_at_leading_order log_evidence_at_saddle log_evidence_at_next_order",
     "predictor": "Predictor predict path_contributions mean_without",
-    "infinite_width": "InfiniteWidth BestTemperature best_temperature",
-    "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at",
     "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
+    "infinite_width": "InfiniteWidth BestTemperature best_temperature",
+    "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at "
+    "activation pair_moment first_moment mean_slope",
     "observables": "head_scores kernel_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
     "attention_regression": "attention_matrix attention_kernel SupportVectorAttention "
     "support_vector_attention regression_of_attention HeadPoints scaled_down_points "
     "standardised_points",
 }
-_MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
-__all__ = list(_MODULE_OF)
+_MODULES = {name: module for module, names in CONTENTS.items() for name in names.split()}
+__all__ = list(_MODULES)
 
 
-class _Package(ModuleType):
-    """This package, whose public names are imported when they are first asked for."""
-
-    def __getattr__(self, name: str):
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-        vars(self)[name] = value
-        return value
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # Python sets every imported submodule here: `action`, the function, keeps its name.
-        if name not in _MODULE_OF:
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted(__all__)
+def __getattr__(name: str):
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Int
 
-# Functions of values, `theory.activations`.
+# Functions of values.
 Values = Literal["linear", "relu", "erf", "gelu"]
 # Up to this many coordinates the Hessian is formed and factorised; above, only its products.
 DENSE_COORDINATES = 500
@@ -100,7 +100,7 @@ class Architecture:
         return math.prod(self.heads)
 
     def rows_of(self, examples: int) -> int:
-        """Rows that stand for so many examples (`theory.compression`): Π D at most."""
+        """Rows that stand for so many examples (`theory.learning_problem`): Π D at most."""
         return min(examples, self.path_count * self.channels)
 
     @property
@@ -272,3 +272,62 @@ class HyperPriors:
 
 
 KNOWN = HyperPriors()
+
+
+# Rows of K that are stored together, up to the longest of them; fewer rows, less is stored twice.
+SMALLEST_BLOCK, BLOCKS = 64, 8
+# Above this many bytes path kernels are never stored: the feature form needs far less. Those of the
+# training examples with themselves are read in every gradient, and may take more.
+STORED_BYTES = 64 * 2**20
+STORED_TRAINING_BYTES = 2**29
+
+
+def row_blocks(examples: int) -> list[tuple[int, int]]:
+    rows = max(SMALLEST_BLOCK, -(-examples // BLOCKS))
+    return [(start, min(start + rows, examples)) for start in range(0, examples, rows)]
+
+
+def stored_numbers(examples: int, paths: int) -> int:
+    pairs = paths * (paths + 1) // 2
+    return pairs * sum((end - start) * end for start, end in row_blocks(examples))
+
+
+def stored_bytes(examples: int, architecture: Architecture) -> int:
+    """Bytes of the path kernels of examples with themselves, all of them."""
+    if architecture.outputs == 1:
+        return 8 * stored_numbers(examples, architecture.path_count)
+    return 8 * (architecture.path_count * examples) ** 2
+
+
+def storing_pays(examples: int, others: int | None, architecture: Architecture) -> bool:
+    """Whether storing the path kernels is small enough and cheaper than the feature form.
+
+    Per assembly the kernel form reads pairs · P · P' numbers once (half of them for a set with
+    itself, `others` = None, and one output); the feature form multiplies
+    p_1 D P P' + (P + P') D p_1² numbers. Reading a number costs about as much as eight products.
+    """
+    paths, rows = architecture.path_count, architecture.order_parameter_sizes[0]
+    one_output = architecture.outputs == 1
+    limit = STORED_BYTES
+    if others is None and one_output:
+        stored, limit = stored_numbers(examples, paths), STORED_TRAINING_BYTES
+    else:
+        pairs = paths * (paths + 1) // 2 if one_output else paths**2
+        stored = pairs * examples * (others or examples)
+    others = others or examples
+    assembled = stored * architecture.outputs**2
+    features = (
+        rows
+        * architecture.channels
+        * (examples * others * architecture.outputs**2 + (examples + others) * rows)
+    )
+    return 8 * stored <= limit and 8 * assembled <= features
+
+
+# Bytes of what is computed at a time for many examples.
+CHUNK_BYTES = 256 * 2**20
+
+
+def examples_at_a_time(examples: int, bytes_of_each: int) -> int:
+    """Examples whose numbers fit into `CHUNK_BYTES` together; at least one, at most all."""
+    return max(1, min(examples, CHUNK_BYTES // bytes_of_each))

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from theory.architecture import Architecture
-from theory.energy import LearningProblem
-from theory.energy_expansion import EnergyAt
-from theory.fluctuations import Fluctuations
+from theory.energy_derivatives import EnergyAt
+from theory.laplace import Fluctuations
+from theory.learning_problem import LearningProblem
 from theory.order_parameters import log_invariant_volume
 from theory.saddle_point import SaddlePoint, hessian_of_action
 
@@ -68,7 +68,7 @@ def log_evidence_at_next_order(around: Fluctuations) -> float:
     −Φ(x̂) + (d/2) ln 2π − ½ ln det ∇²Φ + c,
     c = −⅛ Φ_ijkl S_ij S_kl + ⅛ t·S t + (1/12) Φ_ijk Φ_lmn S_il S_jm S_kn
 
-    in the letters of `theory.fluctuations`. Holds p_1⁶ and p_1² d² numbers a few times, so that it
+    in the letters of `theory.laplace`. Holds p_1⁶ and p_1² d² numbers a few times, so that it
     is for few coordinates.
     """
     size = around.point.size

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.energy import LearningProblem, ResidualLabels
+from theory.learning_problem import LearningProblem, ResidualLabels
 
 # Powers of ten times the mean square of the labels between which a temperature is looked for.
 LOWEST_DECADE, HIGHEST_DECADE = -6, 3
@@ -48,10 +48,13 @@ class PredictorInEigenbasis:
     def moments(
         self, temperature: float
     ) -> tuple[Float[np.ndarray, "input output"], Float[np.ndarray, "input output"]]:
-        """Mean m and variance v of f, which is the same for all outputs."""
+        """Mean m and variance v of f, which is the same for all outputs.
+
+        A variance that rounding leaves below 0 is 0.
+        """
         noisy = self.eigenvalues + temperature
         mean = self.cross @ (self.labels / noisy[:, None])
-        variance = self.prior - self._squares @ (1.0 / noisy)
+        variance = np.maximum(self.prior - self._squares @ (1.0 / noisy), 0.0)
         return mean, np.repeat(variance[:, None], mean.shape[1], axis=1)
 
 

@@ -22,26 +22,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.energy import LabelEnergy, LearningProblem, feature_columns, inverse_of_lower
+from theory.architecture import examples_at_a_time
+from theory.energy_derivatives import feature_columns
+from theory.learning_problem import LabelEnergy, LearningProblem
 from theory.order_parameters import overlap_jacobian
-from theory.path_kernels import path_features, renormalised_features
+from theory.path_kernels import path_features, renormalise
 from theory.saddle_point import SaddlePoint, hessian_of_action
-
-# Examples at a time, whose renormalised features and kernels take no more than this.
-CHUNK_BYTES = 64 * 2**20
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["alpha", "precision"], meta_fields=[])
 @dataclass(frozen=True)
 class LeftOut:
-    """The labels of every example as the others predict them.
+    """The labels of examples as the others predict them.
 
     alpha      α_i, the part of (K + 𝒯 1)⁻¹ y of each example
     precision  c_i, the inverse covariance of its labels given the others
     """
 
-    alpha: Float[Array, "example output"]
-    precision: Float[Array, "example output output"]
+    alpha: Float[Array, "*example output"]
+    precision: Float[Array, "*example output output"]
 
     @classmethod
     def of_rows(
@@ -60,39 +59,45 @@ class LeftOut:
     @classmethod
     def of_moments(
         cls,
-        mean: Float[Array, "example output"],
-        covariance: Float[Array, "example output output"],
-        labels: Float[Array, "example output"],
+        mean: Float[Array, " output"],
+        covariance: Float[Array, "output output"],
+        labels: Float[Array, " output"],
         temperature: Float[Array, ""] | float,
     ) -> "LeftOut":
-        """From mean m_i and covariance v_i of f given the labels of all examples.
+        """From mean m_i and covariance v_i of f given the labels of all, of one example.
 
         α_i = (y_i − m_i)/𝒯 and c_i = (1 − v_i/𝒯)/𝒯, where rows stand for the examples. Digits are
-        lost where an example determines its own prediction, v_i ≈ 𝒯.
+        lost where an example determines its own prediction, v_i ≈ 𝒯: 1 − v_i/𝒯 is positive, and
+        what rounding leaves below its own size is raised to it, so that densities stay finite.
         """
-        identity = jnp.eye(labels.shape[1], dtype=mean.dtype)[None]
-        precision = (identity - covariance / temperature) / temperature
-        return cls((labels - mean) / temperature, precision)
+        precision = jnp.eye(len(labels), dtype=mean.dtype) - covariance / temperature
+        smallest = len(labels) * jnp.finfo(mean.dtype).eps
+        if len(labels) == 1:
+            precision = jnp.maximum(precision, smallest)
+        else:
+            eigenvalues, vectors = jnp.linalg.eigh(precision)
+            precision = (vectors * jnp.maximum(eigenvalues, smallest)) @ vectors.T
+        return cls((labels - mean) / temperature, precision / temperature)
 
     @property
-    def covariance(self) -> Float[Array, "example output output"]:
+    def covariance(self) -> Float[Array, "*example output output"]:
         """Covariance c_i⁻¹ of the labels of each example given those of all others."""
-        if self.precision.shape[1] == 1:
+        if self.precision.shape[-1] == 1:
             return 1.0 / self.precision
         return jnp.linalg.inv(self.precision)
 
     @property
-    def residual(self) -> Float[Array, "example output"]:
+    def residual(self) -> Float[Array, "*example output"]:
         """Labels minus their means given all others, c_i⁻¹ α_i."""
-        return jnp.einsum("xcd,xd->xc", self.covariance, self.alpha)
+        return jnp.einsum("...cd,...d->...c", self.covariance, self.alpha)
 
     @property
-    def log_density(self) -> Float[Array, " example"]:
+    def log_density(self) -> Float[Array, "*example"]:
         """Log density ln p(y_i | y_{−i}, U_1), of all outputs of an example together."""
-        outputs = self.alpha.shape[1]
-        quadratic = jnp.sum(self.alpha * self.residual, axis=1)
+        outputs = self.alpha.shape[-1]
+        quadratic = jnp.sum(self.alpha * self.residual, axis=-1)
         if outputs == 1:
-            log_determinant = jnp.log(self.precision[:, 0, 0])
+            log_determinant = jnp.log(self.precision[..., 0, 0])
         else:
             log_determinant = jnp.linalg.slogdet(self.precision)[1]
         return 0.5 * (log_determinant - quadratic - outputs * math.log(2.0 * math.pi))
@@ -112,33 +117,20 @@ def left_out_by_rows(
     rows       φ^π of the rows, features φ^π of the examples themselves
     whitening  L⁻¹ with L Lᵀ = K + 𝒯 1 of the rows
     """
-    examples, paths, channels = features.shape
-    outputs = labels.shape[1]
-    seen = renormalised_features(rows, factor)
     # Of any features: mean and standardised deviations are linear in them.
-    whitened = whitening @ seen
+    whitened = whitening @ renormalise(rows, factor)
     towards_mean = (whitening @ energy.flat_labels) @ whitened
 
-    def of_part(part):
-        features, labels = part
-        own = renormalised_features(features, factor)
-        mean = (own @ towards_mean).reshape(labels.shape)
-        own, explained = (x.reshape(len(labels), outputs, -1) for x in (own, own @ whitened.T))
-        covariance = jnp.einsum("xci,xdi->xcd", own, own)
-        covariance -= jnp.einsum("xci,xdi->xcd", explained, explained)
-        left_out = LeftOut.of_moments(mean, covariance, labels, energy.temperature)
-        return left_out.alpha, left_out.precision
+    def of_example(example):
+        columns = renormalise(example[0][None], factor)
+        explained = columns @ whitened.T
+        covariance = columns @ columns.T - explained @ explained.T
+        mean = columns @ towards_mean
+        return LeftOut.of_moments(mean, covariance, example[1], energy.temperature)
 
-    numbers = outputs * (2 * factor.shape[1] * channels + 2 * energy.labels.size)
-    chunk = max(1, CHUNK_BYTES // (factor.dtype.itemsize * numbers))
-    if examples <= chunk:
-        return LeftOut(*of_part((features, labels)))
-    count = -(-examples // chunk)
-    missing = ((0, count * chunk - examples),)
-    features = jnp.pad(features, (*missing, (0, 0), (0, 0))).reshape(count, chunk, paths, channels)
-    labels = jnp.pad(labels, (*missing, (0, 0))).reshape(count, chunk, outputs)
-    found = jax.lax.map(of_part, (features, labels))
-    return LeftOut(*(v.reshape(-1, *v.shape[2:])[:examples] for v in found))
+    numbers = labels.shape[1] * (2 * whitened.shape[1] + 2 * energy.labels.size)
+    at_a_time = examples_at_a_time(len(labels), numbers * factor.dtype.itemsize)
+    return jax.lax.map(of_example, (features, labels), batch_size=at_a_time)
 
 
 def left_out_log_density(
@@ -159,6 +151,17 @@ def left_out_log_density(
         raise ValueError("rows stand for the examples: attended inputs and labels must be given")
     features = path_features(attended, problem.architecture.variances[0])
     return _of_examples(problem.energy, problem.features, factor, features, labels)
+
+
+@jax.jit
+def _of_rows(energy, factor):
+    return LeftOut.of_rows(energy.noisy_kernel(factor).whitening, energy.labels).log_density
+
+
+@jax.jit
+def _of_examples(energy, rows, factor, features, labels):
+    whitening = energy.noisy_kernel(factor).whitening
+    return left_out_by_rows(energy, rows, factor, whitening, features, labels).log_density
 
 
 @dataclass(frozen=True)
@@ -199,9 +202,9 @@ class LeftOutAtSaddle:
         if problem.compressed is not None:
             features = path_features(attended, problem.architecture.variances[0])
         arguments = problem.energy, problem.features, self.factor, features, labels
-        known, slope = map(np.asarray, _with_slope(*arguments))
+        at_saddle, slope = map(np.asarray, _with_slope(*arguments))
         along = np.einsum("xab,kab->xk", slope, self.coordinates, optimize=True)
-        return known - 2.0 * np.einsum("xk,kl,xl->x", along, self.inverse, along, optimize=True)
+        return at_saddle - 2.0 * np.einsum("xk,kl,xl->x", along, self.inverse, along, optimize=True)
 
 
 @jax.jit
@@ -217,36 +220,31 @@ def _with_slope(energy, rows, factor, features, labels):
     size, count, channels = columns.shape
     solved = noisy.solve(columns.reshape(size, count * channels))
     projected = (energy.flat_labels @ solved).reshape(count, channels)
-    whitening = inverse_of_lower(noisy.cholesky)
+
+    def slope_of(left_out: LeftOut, solved: Float[Array, "output row_channel"]):
+        solved = solved.reshape(outputs, count, channels)
+        residual = left_out.residual
+        spread = left_out.covariance + jnp.outer(residual, residual)
+        turned = jnp.einsum("cd,dbi->cbi", spread, solved)
+        slope = -0.5 * jnp.einsum("cai,cbi->ab", solved, turned)
+        slope += jnp.einsum("c,cai,bi->ab", residual, solved, projected)
+        return left_out.log_density, 0.5 * (slope + slope.T)
+
     if features is None:
-        left_out = LeftOut.of_rows(whitening, energy.labels)
-    else:
-        seen, own = (renormalised_features(one, factor) for one in (rows, features))
+        left_out = LeftOut.of_rows(noisy.whitening, energy.labels)
+        return jax.vmap(slope_of)(left_out, solved.reshape(-1, outputs, count * channels))
+    seen = renormalise(rows, factor)
+    whitening, alpha = noisy.whitening, noisy.solve(energy.flat_labels)
+
+    def of_example(example):
+        own = renormalise(example[0][None], factor)
         across = own @ seen.T
-        explained = (across @ whitening.T).reshape(len(labels), outputs, -1)
-        own = own.reshape(len(labels), outputs, -1)
-        covariance = jnp.einsum("xci,xdi->xcd", own, own)
-        covariance -= jnp.einsum("xci,xdi->xcd", explained, explained)
-        mean = (across @ noisy.solve(energy.flat_labels)).reshape(labels.shape)
-        left_out = LeftOut.of_moments(mean, covariance, labels, energy.temperature)
-        columns = feature_columns(features, outputs).reshape(-1, count * channels)
-        solved = (columns - across @ solved) / energy.temperature
-    solved = solved.reshape(-1, outputs, count, channels)
-    residual = left_out.residual
-    spread = left_out.covariance + residual[:, :, None] * residual[:, None, :]
-    turned = jnp.einsum("xcd,xdbi->xcbi", spread, solved)
-    slope = -0.5 * jnp.einsum("xcai,xcbi->xab", solved, turned)
-    slope += jnp.einsum("xc,xcai,bi->xab", residual, solved, projected)
-    return left_out.log_density, 0.5 * (slope + slope.swapaxes(1, 2))
+        explained = across @ whitening.T
+        covariance = own @ own.T - explained @ explained.T
+        left_out = LeftOut.of_moments(across @ alpha, covariance, example[1], energy.temperature)
+        own_columns = feature_columns(example[0][None], outputs).reshape(outputs, -1)
+        return slope_of(left_out, (own_columns - across @ solved) / energy.temperature)
 
-
-@jax.jit
-def _of_rows(energy, factor):
-    whitening = inverse_of_lower(energy.noisy_kernel(factor).cholesky)
-    return LeftOut.of_rows(whitening, energy.labels).log_density
-
-
-@jax.jit
-def _of_examples(energy, rows, factor, features, labels):
-    whitening = inverse_of_lower(energy.noisy_kernel(factor).cholesky)
-    return left_out_by_rows(energy, rows, factor, whitening, features, labels).log_density
+    numbers = outputs * (2 * count * channels + 3 * energy.labels.size) + count**2
+    at_a_time = examples_at_a_time(len(labels), numbers * factor.dtype.itemsize)
+    return jax.lax.map(of_example, (features, labels), batch_size=at_a_time)

@@ -1,7 +1,7 @@
 """The theory at next order in 1/N: posterior means, predictors and log evidence.
 
-Averages over the fluctuations of the exact posterior around its mode (`theory.fluctuations`) give
-the posterior means of U_1 … U_L, U_a. With s, S, q, V, N of `theory.energy_expansion` and the
+Averages over the fluctuations of the exact posterior around its mode (`theory.laplace`) give
+the posterior means of U_1 … U_L, U_a. With s, S, q, V, N of `theory.energy_derivatives` and the
 residual features ψ_a = φ_a − Φ_aᵀ (K + 𝒯)⁻¹ k(x) of an example x, all at the mode, its predictor is
 
     E[m]          = m̂ + Σ_a ψ_a·(Σ_b ΔU_ab s_b − q_a)
@@ -19,10 +19,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture, has_next_order
-from theory.energy import LearningProblem, feature_columns
-from theory.energy_expansion import as_matrix
+from theory.energy_derivatives import as_matrix, feature_columns
 from theory.evidence import log_evidence_at_next_order
-from theory.fluctuations import Fluctuations, LogPosterior
+from theory.laplace import Fluctuations, LogPosterior
+from theory.learning_problem import LearningProblem
 from theory.path_kernels import path_features
 from theory.saddle_point import SaddlePoint, SaddlePointStatus
 

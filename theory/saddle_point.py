@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse.linalg
 
-from theory.action import ActionByProducts, DenseAction
+from theory.action_functional import ActionByProducts, DenseAction
 from theory.architecture import DENSE_COORDINATES, Architecture, is_dense
-from theory.energy import LearningProblem
+from theory.learning_problem import LearningProblem
 from theory.order_parameters import (
     OrderParameters,
     coordinate_scales,

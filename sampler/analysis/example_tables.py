@@ -19,8 +19,8 @@ from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.recipes.sections import paired
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task
-from theory import FeatureForm, OrderParameters, centred_kernel
-from theory.path_kernels import assembled_kernel, path_features
+from theory import Features, OrderParameters, centred_kernel
+from theory.path_kernels import assemble_kernel, path_features
 
 # What is kept at most of the attention to an example.
 MOST_TOKENS, MOST_LAYERS, MOST_HEADS = 64, 4, 6
@@ -203,7 +203,7 @@ def alignment_columns(
     labels, apart = np.asarray(learning.labels).reshape(-1), learning.residual_squares
     length = np.sqrt(labels @ labels + apart)
     factor = jnp.asarray(square_roots(mean_over_batches(batches, weights)))
-    kernel = np.asarray(assembled_kernel(FeatureForm(learning.features, None), factor))
+    kernel = np.asarray(assemble_kernel(Features(learning.features, None), factor))
     first = len(kernel) - min(len(kernel), FOLLOWED)
     eigenvalues, vectors = eigh(kernel, subset_by_index=[first, len(kernel) - 1])
     kernels = np.stack([kernel_between(problem, vectors, batch) for batch in batches])

@@ -13,12 +13,7 @@ from sampler.analysis.labels import predictor_dimensions, squeeze_output
 from sampler.analysis.text import Number
 from sampler.analysis.validation import example_scores, moments_at, validation_columns
 from sampler.problem import Problem
-from theory import (
-    InfiniteWidth,
-    LearningProblem,
-    OrderParameters,
-    best_temperature,
-)
+from theory import InfiniteWidth, LearningProblem, OrderParameters, best_temperature
 from theory.observables import accuracy
 
 BY_VALIDATION, BY_EVIDENCE = "log_predictive_density", "log_evidence"

@@ -41,10 +41,10 @@ from theory import (
     sub_network,
 )
 from theory.architecture import is_dense, is_regular
-from theory.energy import energy_value
 from theory.evidence import log_evidence_at_saddle
+from theory.learning_problem import energy_value
 from theory.observables import accuracy
-from theory.path_kernels import assembled_kernel
+from theory.path_kernels import assemble_kernel
 
 
 def trained_columns(problem: Problem) -> dict:
@@ -274,6 +274,6 @@ def name_subnetwork(problem: Problem, kept) -> str:
 def alignment(problem: Problem, factor: Float[Array, "row _rank"]) -> np.ndarray:
     """Kernel–task alignment of every component at U_1 = F Fᵀ, largest eigenvalue first."""
     energy = problem.learning.energy
-    kernel = assembled_kernel(energy.kernels, factor)
+    kernel = assemble_kernel(energy.kernels, factor)
     labels = jnp.asarray(np.asarray(energy.labels).reshape(-1))
     return np.asarray(kernel_alignment(kernel, labels, problem.learning.residual_squares))

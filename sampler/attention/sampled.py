@@ -25,7 +25,7 @@ from sampler.attention.learned import (
     queries_and_keys,
 )
 from sampler.attention.variants import AttentionVariant
-from theory.path_kernels import pair_matrices
+from theory.attended import pair_matrices
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "fixed"], meta_fields=[])

@@ -19,11 +19,12 @@ from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, 
 from sampler.tasks.task import Task
 from theory.architecture import (
     HESSIAN_COORDINATES,
+    STORED_TRAINING_BYTES,
     Architecture,
     bartlett_coordinate_count,
     has_next_order,
+    stored_bytes,
 )
-from theory.kernel_sizes import SYMMETRIC_FORM_BYTES, stored_bytes
 
 # Examples that the stiffness of all of them is estimated from.
 MOST_EXAMPLES = 400
@@ -103,7 +104,7 @@ class Sizes:
     @property
     def stores_kernels(self) -> bool:
         """Whether path kernels are few enough to be stored; else K is assembled from features."""
-        return stored_bytes(self.examples, self.architecture) <= SYMMETRIC_FORM_BYTES
+        return stored_bytes(self.examples, self.architecture) <= STORED_TRAINING_BYTES
 
     @property
     def kernel_operations(self) -> int:

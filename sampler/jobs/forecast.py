@@ -23,8 +23,7 @@ from sampler.recipes.limits import OF_ANY_NETWORK
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
-from theory.architecture import is_dense
-from theory.kernel_sizes import kernel_form_pays, stored_bytes
+from theory.architecture import is_dense, stored_bytes, storing_pays
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
@@ -95,7 +94,7 @@ def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
     ]
     if task.learned is not None:  # features differ in every draw: nothing can be stored of them
         return found
-    if kernel_form_pays(sizes.examples, None, sizes.architecture):
+    if storing_pays(sizes.examples, None, sizes.architecture):
         stored = float(stored_bytes(sizes.examples, sizes.architecture))
         found.append(Part("path kernels", stored, fewer))
     if is_dense(sizes.architecture) or sizes.has_next_order:

@@ -18,7 +18,7 @@ from numpyro import distributions as dist
 from numpyro.infer.util import compute_log_probs, log_density
 
 from theory.architecture import HESSIAN_COORDINATES, HyperPriors
-from theory.energy import LabelEnergy
+from theory.learning_problem import LabelEnergy
 
 Position = Mapping[str, Array]
 

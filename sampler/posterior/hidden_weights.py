@@ -37,9 +37,9 @@ from sampler.posterior.labels import IndependentLabels, Labels, site_of_labels
 from sampler.posterior.pointwise import LabelledExamples, given_others
 from sampler.posterior.weights import weight_priors
 from theory.architecture import KNOWN, HyperPriors
-from theory.energy import ResidualLabels, inverse_of_lower
+from theory.energy import NoisyKernel, inverse_of_lower
+from theory.learning_problem import ResidualLabels
 from theory.leave_one_out import LeftOut
-from theory.path_kernels import NoisyKernel
 
 # The forward pass: weights and inputs, of whatever form, to f(x) [example, output].
 Forward = Callable[[Position, Any], Float[Array, "example output"]]

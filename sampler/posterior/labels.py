@@ -17,8 +17,9 @@ import numpyro
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from theory.energy import LabelEnergy, energy_of_columns
-from theory.path_kernels import FeatureForm
+from theory.energy import energy_of_columns
+from theory.learning_problem import LabelEnergy
+from theory.path_kernels import Features
 from theory.predictor import Predictor
 
 # Labels [example, output], or [example] where there is one output.
@@ -186,12 +187,12 @@ class NewLabels(OfLabels):
         new = jnp.reshape(value, (-1, energy.labels.shape[1]))
         features = jnp.concatenate([self.features_train, self.features_new])
         labels = jnp.concatenate([energy.labels, new])
-        joint = replace(energy, kernels=FeatureForm(features, None), labels=labels)
+        joint = replace(energy, kernels=Features(features, None), labels=labels)
         return label_log_likelihood(joint, self.factor) - label_log_likelihood(energy, self.factor)
 
     def draw(self, key):
         function_key, noise_key = jax.random.split(key)
-        cross = FeatureForm(self.features_new, self.features_train)
+        cross = Features(self.features_new, self.features_train)
         predictor = Predictor(self.energy, cross, None)
         arrays = self.factor, self.features_train, self.features_new
         function = predictor.with_sample(function_key, *arrays)[2]

@@ -45,15 +45,10 @@ from sampler.posterior.spaces import (
 )
 from sampler.posterior.weights import weight_model, weight_priors
 from theory.architecture import KNOWN, Architecture, HyperPriors
-from theory.bartlett import WishartChain
-from theory.energy import LabelEnergy
-from theory.path_kernels import (
-    FeatureForm,
-    SampledFeatures,
-    path_features,
-    summed_over_paths,
-)
+from theory.learning_problem import LabelEnergy
+from theory.path_kernels import Features, path_features, sum_over_paths
 from theory.predictor import Predictor
+from theory.wishart_chain import WishartChain
 
 # Eigenvalues of U_1, U_2 … U_a, which an exchange of heads leaves as they are.
 SPECTRUM = "overlap_eigenvalues_"
@@ -93,7 +88,7 @@ class AttendingExamples:
 
     def energy(self, attended: Float[Array, "example path channel"]) -> LabelEnergy:
         """E(U_1) of the labels, which is differentiated in the attended inputs, too."""
-        kernels = SampledFeatures(self.features(attended), None)
+        kernels = Features(self.features(attended), None)
         return LabelEnergy(kernels, self.labels, self.temperature)
 
     def given(self, position: Position) -> tuple[LabelEnergy, Float[Array, "example path channel"]]:
@@ -220,8 +215,8 @@ def predictor_at(
 ) -> Predictor:
     """The predictor of other examples at the attention of a draw."""
     features = examples.features(attended)
-    energy = LabelEnergy(FeatureForm(features, None), examples.labels, examples.temperature)
-    cross = FeatureForm(examples.features(others), features)
+    energy = LabelEnergy(Features(features, None), examples.labels, examples.temperature)
+    cross = Features(examples.features(others), features)
     return at_temperature_of(Predictor(energy, cross, None), seen)
 
 
@@ -248,11 +243,11 @@ def drawn_outputs(
     attended = examples.attended(seen)
     _, paths, channels = attended.shape
     if EFFECTIVE in seen:
-        return summed_over_paths(attended, seen[EFFECTIVE].reshape(paths, -1, channels))
+        return sum_over_paths(attended, seen[EFFECTIVE].reshape(paths, -1, channels))
     factor = seen[FACTOR]
     normal = jax.random.normal(key, (factor.shape[1], channels), factor.dtype)
     weights = (factor @ normal).reshape(paths, -1, channels)
-    return summed_over_paths(examples.features(attended), weights)
+    return sum_over_paths(examples.features(attended), weights)
 
 
 # --- the spaces

@@ -52,10 +52,10 @@ from sampler.posterior.order_parameters import (
 from sampler.posterior.spaces import linear_outputs
 from sampler.posterior.weights import weight_model
 from theory.architecture import Architecture, HyperPriors
-from theory.bartlett import WishartChain
-from theory.energy import LabelEnergy, LearningProblem
-from theory.path_kernels import FeatureForm, path_features
+from theory.learning_problem import LabelEnergy, LearningProblem
+from theory.path_kernels import Features, path_features
 from theory.predictor import Predictor
+from theory.wishart_chain import WishartChain
 
 # Sites on request, by whether weights V_0 are among the sites.
 SITES_OF_WEIGHTS = ("predictor",)
@@ -262,7 +262,7 @@ def collapsed_model(
     rows = by_output if examples.projection is None else examples.projection.T @ by_output
     energy = replace(energy, labels=rows)
     if sites:
-        cross = FeatureForm(examples.features_of(inputs_test), examples.features)
+        cross = Features(examples.features_of(inputs_test), examples.features)
         moments = dict(zip(SITES_GIVEN_KERNEL, Predictor(energy, cross, None)(factor), strict=True))
         make_deterministic({name: site_of_labels(moments[name]) for name in sites})
     if inputs_new is not None:

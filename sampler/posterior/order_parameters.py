@@ -1,6 +1,6 @@
 """The posterior of order parameters in Bartlett coordinates.
 
-With every weight integrated out, p(U_a, U_L … U_1, y) is the Wishart chain of `theory.bartlett`
+With every weight integrated out, p(U_a, U_L … U_1, y) is the chain of `theory.wishart_chain`
 times the Gaussian N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens
 or examples.
 Nothing here is derived from the action of the theory, which it is compared with.
@@ -34,13 +34,13 @@ from sampler.posterior.density import (
     sample_sites,
 )
 from sampler.posterior.labels import CollapsedLabels, label_log_likelihood, site_of_labels
-from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors
-from theory.bartlett import WishartChain, bartlett_matrix, chain_factors
-from theory.energy import LabelEnergy, LearningProblem, hessian_with_energy
-from theory.fluctuations import LogPosterior
-from theory.kernel_sizes import stored_numbers
-from theory.path_kernels import FeatureForm, store_path_kernels
+from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors, stored_numbers
+from theory.energy_derivatives import hessian_with_energy
+from theory.laplace import LogPosterior
+from theory.learning_problem import LabelEnergy, LearningProblem
+from theory.path_kernels import Features, store_path_kernels
 from theory.saddle_point import dense_direction, descend, truncated_direction
+from theory.wishart_chain import WishartChain, bartlett_matrix, chain_factors
 
 # The Hessian is formed by its formula where that holds no more numbers than this at a time, else
 # column by column.
@@ -301,7 +301,7 @@ class OrderParameterPosterior:
         size = self.energy.labels.size
         numbers = 2 * size**2
         limit = batch_bytes()
-        if isinstance(self.energy.kernels, FeatureForm):
+        if isinstance(self.energy.kernels, Features):
             numbers += size * self.rows * self.features.shape[2]
         else:
             limit = max(limit, self.energy.kernels.nbytes)
@@ -314,7 +314,7 @@ class OrderParameterPosterior:
         One kernel at a time reads all stored numbers for few products, a batch of them does not.
         """
         form = self.energy.kernels
-        if not isinstance(form, FeatureForm):
+        if not isinstance(form, Features):
             return self
         examples, outputs = self.energy.labels.shape
         _, paths, channels = self.features.shape

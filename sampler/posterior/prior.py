@@ -6,9 +6,9 @@ from jaxtyping import Array
 
 from sampler.network import named_order_parameters
 from sampler.posterior.pointwise import LabelledExamples
-from theory.bartlett import bartlett_shapes, link_scales
-from theory.energy import LearningProblem
+from theory.learning_problem import LearningProblem
 from theory.path_kernels import path_features
+from theory.wishart_chain import bartlett_shapes, link_scales
 
 PRIOR_STREAM = 3
 

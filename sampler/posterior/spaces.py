@@ -41,11 +41,11 @@ from sampler.posterior.weights import (
     weight_model,
     weight_priors,
 )
-from theory.architecture import Architecture
-from theory.bartlett import WishartChain
-from theory.energy import LearningProblem
-from theory.path_kernels import FeatureForm, path_features, summed_over_paths
-from theory.predictor import CHUNK_BYTES, Predictor
+from theory.architecture import CHUNK_BYTES, Architecture
+from theory.learning_problem import LearningProblem
+from theory.path_kernels import Features, path_features, sum_over_paths
+from theory.predictor import Predictor
+from theory.wishart_chain import WishartChain
 
 # What is read off a draw for its predictions alone: F with K(F Fᵀ) the kernel of the labels, and
 # the weights of attended inputs, which are kept where training examples are too many.
@@ -129,7 +129,7 @@ def draws_together(predictor: Predictor, problem: LearningProblem) -> int | None
     """Return the number of draws completed side by side, None for one after the other."""
     examples, outputs = problem.labels.shape
     numbers = 3 * predictor.cross.examples * examples * outputs**2
-    if isinstance(predictor.cross, FeatureForm):
+    if isinstance(predictor.cross, Features):
         numbers = 3 * CHUNK_BYTES // 8
     return side_by_side(int(max(1, min(MOST_TOGETHER, BATCH_BYTES // (8 * numbers)))))
 
@@ -205,11 +205,11 @@ def predict_of_order_parameters(
     whitening = predictor.whitening(factor)
     mean, variance = predictor.moments(whitening, factor)
     weights = predictor.drawn_weights(key, whitening, factor, features_train)
-    sample = summed_over_paths(features_test, weights)
+    sample = sum_over_paths(features_test, weights)
     found = {"predictor": sample, "predictor_mean": mean, "predictor_variance": variance}
     if training is None:
         return found
-    outputs = summed_over_paths(path_features(training.inputs, input_variance), weights)
+    outputs = sum_over_paths(path_features(training.inputs, input_variance), weights)
     known = predictor, features_train, factor, whitening
     return found | given_order_parameter(key, *known, outputs, training, input_variance)
 

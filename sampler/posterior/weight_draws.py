@@ -25,8 +25,8 @@ from sampler.posterior.density import (
 from sampler.posterior.order_parameters import OrderParameterPosterior, bartlett_matrices_at
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows, standard_normals
 from theory.architecture import Architecture
-from theory.bartlett import WishartChain, chain_factors, link_scales
-from theory.energy import LabelEnergy, LearningProblem
+from theory.learning_problem import LabelEnergy, LearningProblem
+from theory.wishart_chain import WishartChain, chain_factors, link_scales
 
 MEMORY_LIMIT = 2 * 2**30
 # Draws are made side by side while their arrays fit into this many bytes.

@@ -24,8 +24,8 @@ from sampler.posterior.labels import (
     sample_labels_of_examples,
 )
 from theory.architecture import KNOWN, HyperPriors
-from theory.energy import LabelEnergy, ResidualLabels
-from theory.path_kernels import summed_over_paths
+from theory.learning_problem import LabelEnergy, ResidualLabels
+from theory.path_kernels import sum_over_paths
 
 
 def standard_normals(key: Array, shapes: Mapping[str, tuple[int, ...]], dtype) -> dict[str, Array]:
@@ -138,7 +138,7 @@ def draw_input_weights(
     shapes = {"V_0": (width, channels), "noise": energy.labels.shape}
     normal = standard_normals(key, shapes, lowest.dtype)
     by_path = (lowest @ normal["V_0"] / width**0.5).reshape(paths, -1, channels)
-    noisy_prior = summed_over_paths(features, by_path)
+    noisy_prior = sum_over_paths(features, by_path)
     noisy_prior += jnp.sqrt(energy.temperature) * normal["noise"]
     alpha = energy.noisy_kernel(factor).solve((energy.labels - noisy_prior).reshape(-1))
     pulled_back = jnp.einsum("xpi,xc->pci", features, alpha.reshape(energy.labels.shape))

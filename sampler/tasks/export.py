@@ -33,7 +33,7 @@ from sampler.transformer.recording import (
     taken,
 )
 from sampler.transformer.single_paths import SinglePaths, find_paths, recorded_paths
-from theory.path_kernels import Readout, attended_inputs
+from theory.attended import Readout, attended_inputs
 
 # Inputs, labels or None, and, where it is not the same for all, the token that is read for each.
 Examples = tuple[Any, Any] | tuple[Any, Any, Any]

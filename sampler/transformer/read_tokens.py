@@ -10,7 +10,7 @@ from sampler.attention.padding import Real, read_weights, tokens_in_order
 from sampler.errors import InputError
 from sampler.transformer.forward_pass import torch_module
 from sampler.transformer.recording import RecordedAttention
-from theory.path_kernels import Readout
+from theory.attended import Readout
 
 NONE = -1
 

@@ -32,7 +32,7 @@ from tests.pictures import write_labelled
 from tests.problems import problem_of_many_paths
 from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 HEADS = {4: (2, 2), 16: (4, 4)}
 WARMUP = {"order_parameters": 60, "weights": 10}

@@ -29,9 +29,9 @@ from theory import (
     predict,
     solve_saddle_point,
 )
-from theory.action import action
-from theory.bartlett import WishartChain
+from theory.action_functional import action
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
+from theory.wishart_chain import WishartChain
 
 EXAMPLES, HEADS, WIDTH = 300, (4, 4), 100
 SECONDS_PER_MEASUREMENT = 0.4

@@ -9,7 +9,7 @@ import optax
 
 from tests.reference_data import load_reference, reference_problem
 from theory import Architecture, LearningProblem, OrderParameters, solve_saddle_point
-from theory.action import action, entropy_terms
+from theory.action_functional import action, entropy_terms
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
 
 ADAM_STEPS = 1886

@@ -20,9 +20,9 @@ from sampler.problem import build_problem
 from sampler.teacher import make_labelled_task
 from tests.learned import learned_recipe
 from tests.nishimori import overlap_scores
-from theory.bartlett import WishartChain
-from theory.path_kernels import FeatureForm
+from theory.path_kernels import Features
 from theory.predictor import Predictor
+from theory.wishart_chain import WishartChain
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,7 +66,7 @@ def drawn(key, position, examples, test, chain):
     attended = examples.attended(position)
     train = examples.features(attended)
     every = jnp.concatenate([train, examples.features(examples.attended(position, test))])
-    predictor = Predictor(examples.energy(attended), FeatureForm(every, train), None)
+    predictor = Predictor(examples.energy(attended), Features(every, train), None)
     outputs = predictor.with_sample(key, factor, train, every)[2][:, 0]
     return examples.attention.matrices(position, test)[0][..., 0], factor @ factor.T, outputs
 

@@ -25,8 +25,7 @@ from theory import (
     predict,
     solve_saddle_point,
 )
-from theory.activations import first_moment, mean_slope, pair_moment
-from theory.nonlinear_kernels import kernels_at
+from theory.nonlinear_kernels import first_moment, kernels_at, mean_slope, pair_moment
 
 TWO = Architecture((2, 3), (13, 9, 11), (0.9, 1.5, 0.6, 1.3), 4)
 OUTPUTS = Architecture((3, 2), (23, 9, 7), (0.9, 1.5, 0.6, 1.3), 4, 2)

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import erf, ndtr
 
 from tests.assertions import assert_equal_to_rounding
-from theory.activations import ERF, GELU, activation, first_moment, mean_slope, pair_moment
+from theory.nonlinear_kernels import ERF, GELU, activation, first_moment, mean_slope, pair_moment
 
 POINTS, WEIGHTS = np.polynomial.hermite_e.hermegauss(100)
 WEIGHTS = WEIGHTS / np.sqrt(2.0 * np.pi)

@@ -19,17 +19,9 @@ from tests.problems import (
     random_weights,
 )
 from theory import LabelEnergy, LearningProblem, sub_network
-from theory.energy import (
-    energy_and_gradients,
-    energy_hessian,
-    energy_of_columns,
-)
-from theory.path_kernels import (
-    FeatureForm,
-    KernelForm,
-    SymmetricKernelForm,
-    store_path_kernels,
-)
+from theory.energy import energy_of_columns, energy_of_kernel
+from theory.energy_derivatives import energy_hessian
+from theory.path_kernels import Features, path_features, store_path_kernels
 
 
 def problem_and_factor(name, rng):
@@ -41,9 +33,8 @@ def problem_and_factor(name, rng):
 def both_forms(problem):
     """The energy with path kernels kept as features and stored as kernels."""
     energy = problem.energy
-    assert isinstance(energy.kernels, FeatureForm), "tiny problems take the feature form"
+    assert isinstance(energy.kernels, Features), "tiny problems take the feature form"
     stored = store_path_kernels(energy.kernels, problem.architecture.outputs)
-    assert isinstance(stored, KernelForm | SymmetricKernelForm)
     return energy, LabelEnergy(stored, energy.labels, energy.temperature)
 
 
@@ -88,14 +79,12 @@ def test_gradient_is_that_of_autodiff_through_cholesky(name, rng):
     plain = jax.jit(jax.value_and_grad(lambda f: plain_energy(problem, f @ f.T)))
     expected_value, expected = plain(factor)
     for energy in both_forms(problem):
-        value, gradient, *_ = jax.jit(energy_and_gradients)(energy, factor)
-        by_jax = jax.jit(jax.grad(energy))(factor)
+        value, gradient = jax.jit(jax.value_and_grad(energy))(factor)
         rounding = rounding_of(problem, factor)
         assert_equal_to_rounding(value, expected_value, **rounding)
         # the gradient solves twice with K + 𝒯 1
         rounding["condition"] **= 2
         assert_equal_to_rounding(gradient, expected, **rounding)
-        assert_equal_to_rounding(by_jax, expected, **rounding)
 
 
 @pytest.mark.heavy
@@ -116,7 +105,6 @@ def test_slope_in_the_temperature_is_that_of_autodiff_through_cholesky(name, rng
     for energy in both_forms(problem):
         slope = jax.jit(jax.grad(lambda t, e: replace(e, temperature=t)(factor)))
         assert_equal_to_rounding(slope(problem.temperature, energy), expected, **rounding)
-        assert_equal_to_rounding(energy_and_gradients(energy, factor)[2], expected, **rounding)
 
 
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
@@ -130,6 +118,55 @@ def test_slope_in_the_labels_is_twice_the_solution(name, rng):
         slope = jax.jit(jax.grad(lambda y, e: replace(e, labels=y)(factor)))
         received = slope(problem.labels, energy).reshape(-1)
         assert_equal_to_rounding(received, expected, **rounding)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
+def test_no_argument_is_left_out_of_the_derivatives_of_path_kernels(name, rng):
+    problem, factor = problem_and_factor(name, rng)
+    expected = jax.jit(jax.grad(lambda x: plain_energy(replace(problem, attended=x), factor)))(
+        problem.attended
+    )
+
+    def of_features(attended):
+        features = path_features(attended, problem.architecture.variances[0])
+        return replace(problem.energy, kernels=Features(features))(factor)
+
+    def of_stored(attended):
+        features = path_features(attended, problem.architecture.variances[0])
+        stored = store_path_kernels(Features(features), problem.architecture.outputs)
+        return replace(problem.energy, kernels=stored)(factor)
+
+    rounding = rounding_of(problem, factor)
+    rounding["condition"] **= 2
+    for function in (of_features, of_stored):
+        received = jax.jit(jax.grad(function))(problem.attended)
+        assert_equal_to_rounding(received, expected, **rounding)
+
+
+@pytest.mark.parametrize("energy", [energy_of_kernel, energy_of_columns])
+def test_both_energies_are_differentiable_twice_in_every_argument(energy, rng):
+    columns = jnp.asarray(rng.standard_normal((5, 3)))
+    first = columns @ columns.T if energy is energy_of_kernel else columns
+    arguments = first, jnp.asarray(rng.standard_normal((5, 2))), jnp.asarray(0.3)
+
+    def plain(matrix, labels, temperature):
+        kernel = matrix if energy is energy_of_kernel else matrix @ matrix.T
+        noisy = 0.5 * (kernel + kernel.T) + temperature * jnp.eye(5)
+        quadratic = jnp.sum(labels * jnp.linalg.solve(noisy, labels))
+        return 2 * jnp.linalg.slogdet(noisy)[1] + quadratic
+
+    moved = tuple(jnp.asarray(rng.standard_normal(each.shape)) for each in arguments)
+    if energy is energy_of_kernel:  # symmetric kernels are all there are
+        moved = (moved[0] + moved[0].T, *moved[1:])
+    gradient = jax.grad(energy, argnums=(0, 1, 2))
+    expected = jax.grad(plain, argnums=(0, 1, 2))
+    condition = float(np.linalg.cond(np.asarray(columns @ columns.T) + 0.3 * np.eye(5)))
+    for received, wanted in zip(
+        jax.jvp(gradient, arguments, moved), jax.jvp(expected, arguments, moved), strict=True
+    ):
+        for one, other in zip(received, wanted, strict=True):
+            assert_equal_to_rounding(one, other, operations=125, condition=condition**3)
 
 
 @pytest.mark.parametrize("name", ["one head", "one layer, two outputs", "two layers"])

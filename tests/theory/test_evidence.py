@@ -16,7 +16,7 @@ from tests.problems import (
     scalar_problem,
 )
 from theory import OrderParameters, solve_saddle_point
-from theory.action import entropy_terms
+from theory.action_functional import entropy_terms
 from theory.architecture import is_regular
 from theory.evidence import action_without_data, log_evidence_at_saddle
 

@@ -17,7 +17,7 @@ from tests.problems import (
 )
 from theory import (
     Architecture,
-    FeatureForm,
+    Features,
     LeftOutAtSaddle,
     Predictor,
     compress,
@@ -30,7 +30,7 @@ from theory import (
 def refitted(problem, overlap):
     """ln p(y_i | y_{−i}, U_1) of each example: the kernel machine is fitted without it."""
     outputs = problem.architecture.outputs
-    form = FeatureForm(problem.features, None)
+    form = Features(problem.features, None)
     kernel = np.asarray(form.kernel(jnp.asarray(np.linalg.cholesky(overlap))))
     noisy = kernel + problem.temperature * np.eye(len(kernel))
     labels, found = np.asarray(problem.labels), []

@@ -31,14 +31,10 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
-from theory.bartlett import WishartChain
-from theory.energy import feature_columns
-from theory.next_order import (
-    LARGEST_SHIFT,
-    LARGEST_SPREAD,
-    Responses,
-)
+from theory.energy_derivatives import feature_columns
+from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, Responses
 from theory.path_kernels import path_features
+from theory.wishart_chain import WishartChain
 
 
 def orthogonal_examples(width, examples, label, temperature):

@@ -19,7 +19,7 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import random_weights
 from tests.theory.nonlinear import NONLINEAR, last_hidden, nonlinear_problem, read
 from theory import Architecture, OrderParameters, Predictor, predict
-from theory.energy import LearningProblem
+from theory.learning_problem import LearningProblem
 from theory.nonlinear_kernels import kernel_of_pairs, kernels_at, own_variances
 
 TWO = Architecture((2, 3), (7, 5, 6), (0.9, 1.5, 0.6, 1.3), 4)

@@ -15,9 +15,8 @@ from tests.problems import (
     random_order_parameters,
     random_problem,
 )
-from theory import Architecture, FeatureForm, Predictor, path_features, predict
-from theory.path_kernels import KernelForm, SymmetricKernelForm, store_path_kernels
-from theory.predictor import examples_at_a_time
+from theory import Architecture, Features, Predictor, path_features, predict
+from theory.path_kernels import StoredKernels, store_path_kernels
 
 
 def kernel_of(left, right, overlap, arch):
@@ -86,7 +85,9 @@ def test_prior_variance_is_the_kernel_of_each_example_with_itself(rng):
     arch = problem.architecture
     test = random_network_data(arch, rng, examples=3).attended
     overlap = random_order_parameters(arch, rng)[0]
-    predictor = Predictor.for_examples(problem, test)
+    cross, gram = Features(test, problem.attended), jnp.einsum("xpi,xqi->xpq", test, test)
+    gram = gram * arch.variances[0] / (arch.channels * arch.path_count)
+    predictor = Predictor(problem.energy, store_path_kernels(cross, arch.outputs), gram)
     received = predictor.prior_variance(jnp.asarray(np.linalg.cholesky(overlap)))
     expected = np.diagonal(kernel_of(test, test, overlap, arch)).reshape(3, arch.outputs)
     assert_equal_to_rounding(received, expected, operations=2 * arch.path_count**2)
@@ -99,15 +100,20 @@ def test_chunks_of_test_examples_change_nothing(name, rng, monkeypatch):
     predictor, stored = both_forms(problem, attended)
     one_by_one = [
         np.concatenate(parts)
-        for parts in zip(*(predictor.part(slice(i, i + 1))(factor) for i in range(11)), strict=True)
+        for parts in zip(*(alone(predictor, i)(factor) for i in range(len(attended))), strict=True)
     ]
     whole = predict(predictor, factor)
     # Room for four examples at a time: two whole chunks and a shorter one.
-    monkeypatch.setattr("theory.predictor.CHUNK_BYTES", 4 * bytes_of_one(predictor, factor))
-    assert examples_at_a_time(predictor, factor) == 4
-    for received in (whole, predict(predictor, factor), predict(stored, factor)):
+    monkeypatch.setattr("theory.predictor.examples_at_a_time", lambda *_: 4)
+    for received in (whole, predictor(factor), predict(stored, factor)):
         for moment, expected in zip(received, one_by_one, strict=True):
             assert_equal_to_rounding(moment, expected, operations=1e4, condition=1e2)
+
+
+def alone(predictor, place):
+    """The predictor of one test example."""
+    cross = Features(predictor.cross.left[place : place + 1], predictor.cross.right)
+    return replace(predictor, cross=cross)
 
 
 def eleven_tests(name, rng):
@@ -124,10 +130,9 @@ def both_forms(problem, attended) -> tuple[Predictor, Predictor]:
     test, train = (
         path_features(one, architecture.variances[0]) for one in (attended, problem.attended)
     )
-    own, cross = FeatureForm(train, None), FeatureForm(test, train)
+    own, cross = Features(train, None), Features(test, train)
     plain = replace(problem.energy, kernels=own)
     stored = replace(problem.energy, kernels=store_path_kernels(own, architecture.outputs))
-    assert isinstance(stored.kernels, KernelForm | SymmetricKernelForm)
     gram = jnp.einsum("xpi,xqi->xpq", test, test)
     return (
         Predictor(plain, cross, None),
@@ -142,18 +147,17 @@ def test_stored_path_kernels_predict_what_features_predict(outputs, rng):
     problem = random_problem(architecture, rng)
     attended = jnp.asarray(rng.standard_normal((4, 2, 150)))
     stored = Predictor.for_examples(problem, attended)
-    assert isinstance(stored.cross, KernelForm)
-    assert isinstance(stored.energy.kernels, SymmetricKernelForm if outputs == 1 else KernelForm)
+    assert isinstance(stored.cross, StoredKernels)
+    assert isinstance(stored.energy.kernels, StoredKernels)
     plain, _ = both_forms(problem, attended)
-    assert isinstance(plain.cross, FeatureForm)
-    assert isinstance(plain.energy.kernels, FeatureForm)
+    assert isinstance(plain.cross, Features)
+    assert isinstance(plain.energy.kernels, Features)
     overlap = random_order_parameters(architecture, rng)[0]
     factor = jnp.asarray(np.linalg.cholesky(overlap))
     expected = np.diagonal(kernel_of(attended, attended, overlap, architecture)).reshape(4, outputs)
     if outputs > 1:
         assert np.ptp(expected, axis=1).min() > 0.01, "outputs must differ"
-    for one in (plain, stored):
-        assert_equal_to_rounding(one.prior_variance(factor), expected, operations=1e4)
+    assert_equal_to_rounding(stored.prior_variance(factor), expected, operations=1e4)
     for received, moment in zip(predict(stored, factor), predict(plain, factor), strict=True):
         assert_equal_to_rounding(received, moment, operations=1e4, condition=1e2)
 
@@ -187,8 +191,3 @@ def test_samples_of_f_have_its_mean_and_covariance(name, rng):
     size = np.outer(deviations**2, deviations**2)
     error = np.sqrt((size + covariance**2) / draws)
     assert_within_mcse(np.cov(flat.T), covariance, error)
-
-
-def bytes_of_one(predictor, factor) -> int:
-    outputs, channels = predictor.energy.labels.shape[1], predictor.cross.left.shape[2]
-    return 8 * outputs * (factor.shape[1] * channels + 3 * predictor.energy.labels.size)

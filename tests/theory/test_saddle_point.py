@@ -25,7 +25,7 @@ from theory import (
     solve_saddle_point,
 )
 from theory import saddle_point as saddle_point_module
-from theory.action import DenseAction
+from theory.action_functional import DenseAction
 from theory.order_parameters import to_log_cholesky
 from theory.saddle_point import descend
 

@@ -11,9 +11,9 @@ tails ρ = (h_{l+1} … h_L) above it. The kernel then is
 
     K = Σ_ππ' U_1^{ππ'} C^μ_ππ' + Σ_{l=1}^L Σ_ρρ' U_{l+1}^{ρρ'} R^l_ρρ'
 
-and all U_l minimise the action of the linear theory (`theory.action`) with this K. Linear values
-leave nothing, R^l = 0, which gives that theory; at infinite width U_l = σ_l² ··· σ_a² 1 gives the
-kernel of `theory.nonlinear_kernels`.
+and all U_l minimise the action of the linear theory (`theory.action_functional`) with this K.
+Linear values leave nothing, R^l = 0, which gives that theory; at infinite width U_l = σ_l² ··· σ_a² 1
+gives the kernel of `theory.nonlinear_kernels`.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.token_problem import TokenProblem
-from theory.action import ActionByProducts
-from theory.activations import mean_slope
+from theory.action_functional import ActionByProducts
 from theory.architecture import Architecture, Values
 from theory.energy import energy_of_kernel
 from theory.nonlinear_kernels import (
@@ -35,12 +34,13 @@ from theory.nonlinear_kernels import (
     NonlinearProblem,
     TokenExamples,
     input_covariance,
+    mean_slope,
     next_covariance,
     of_pairs,
     own_variances,
 )
 from theory.order_parameters import OrderParameters
-from theory.path_kernels import FeatureForm, KernelForm, PathKernels
+from theory.path_kernels import Features, PathKernels, StoredKernels
 from theory.saddle_point import SaddlePoint, lowest_minimum
 
 # Up to this many coordinates the Hessian is formed, from products; above, these alone are used.
@@ -57,7 +57,7 @@ class KernelParts:
     """
 
     paths: PathKernels
-    rests: tuple[KernelForm, ...]
+    rests: tuple[StoredKernels, ...]
 
     def kernel(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, "_row _row"]:
         """K at U_l = F_l F_lᵀ, rows (example, output), output fastest."""
@@ -176,8 +176,8 @@ def _kernel_parts(left, right, *, architecture, values):
     numbers = left.inputs.shape[1] ** 2 + sum(sizes)
     pairs = (left, *of_left), None if right is None else (right, *of_right)
     found = of_pairs(lambda x, other: one(*x, *other), *pairs, numbers)
-    rests = tuple(KernelForm.of(jnp.moveaxis(rest, (2, 3), (0, 1)), outputs) for rest in found)
-    return KernelParts(FeatureForm(features, others), rests)
+    rests = tuple(StoredKernels.of(jnp.moveaxis(rest, (2, 3), (0, 1)), outputs) for rest in found)
+    return KernelParts(Features(features, others), rests)
 
 
 @partial(jax.jit, static_argnames=("architecture", "values"))
@@ -193,8 +193,8 @@ def _prior(test, factors, *, architecture, values):
     outputs = architecture.outputs
 
     def of_example(feature, rest):
-        form = FeatureForm(feature[None], None)
-        parts = KernelParts(form, tuple(KernelForm.of(one, outputs) for one in rest))
+        form = Features(feature[None], None)
+        parts = KernelParts(form, tuple(StoredKernels.of(one, outputs) for one in rest))
         return jnp.diagonal(parts.kernel(factors))
 
     return jax.vmap(of_example)(features, rests).reshape(-1)

@@ -17,7 +17,7 @@ from sampler.analysis.example_tables import (
 from sampler.problem import Problem, ShownExamples, square_roots
 from sampler.tasks.splits import AttendedSplit, PartsOf, StreamedSplit, spread_over_labels
 from tests.small import PATH_NAMES, random_observables, small_problem
-from theory import FeatureForm, kernel_alignment
+from theory import Features, kernel_alignment
 
 
 def showing_all(problem: Problem) -> Problem:
@@ -31,7 +31,7 @@ def showing_all(problem: Problem) -> Problem:
 def whole_kernel(problem: Problem, overlap: np.ndarray) -> np.ndarray:
     """K over (example, output) as samplers have it."""
     factor = jnp.asarray(square_roots(overlap))
-    return np.asarray(FeatureForm(problem.learning.features, None).kernel(factor))
+    return np.asarray(Features(problem.learning.features, None).kernel(factor))
 
 
 def mean_of_outputs(kernel: np.ndarray, outputs: int) -> np.ndarray:

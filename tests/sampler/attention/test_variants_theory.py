@@ -17,7 +17,7 @@ from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests.problems import all_but, order_parameters_of, random_weights, weighted_mean_and_error
 from theory import solve_saddle_point
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
 # attention.form, the heads, and whether they make a hypernetwork: four paths each

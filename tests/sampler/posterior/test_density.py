@@ -10,7 +10,7 @@ from sampler.posterior.order_parameters import OrderParameterPosterior, Standard
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, random_problem
-from theory.bartlett import BartlettShape, bartlett_matrix
+from theory.wishart_chain import BartlettShape, bartlett_matrix
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
 

@@ -14,7 +14,7 @@ from sampler.posterior.spaces import make_density
 from tests.problems import ARCHITECTURES, random_problem
 from theory import Predictor
 from theory.architecture import HyperPriors
-from theory.compression import compress
+from theory.learning_problem import compress
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
 

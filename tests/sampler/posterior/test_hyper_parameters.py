@@ -48,7 +48,7 @@ from tests.problems import (
 from theory import LearningProblem, Predictor
 from theory import predict as predict_labels
 from theory.architecture import HyperPriors
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 SPREADS = HyperPriors(temperature_spread=0.5)
 NAMES = ["one layer", "two layers, three outputs", "narrow"]

@@ -42,9 +42,9 @@ from tests.problems import (
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
 from theory.architecture import bartlett_coordinate_count
-from theory.bartlett import WishartChain
 from theory.evidence import log_evidence_at_saddle
-from theory.path_kernels import FeatureForm, SymmetricKernelForm
+from theory.path_kernels import Features, StoredKernels
+from theory.wishart_chain import WishartChain
 
 
 def overlaps_of(problem, draws):
@@ -295,10 +295,10 @@ def test_stored_path_kernels_give_the_same_density(rng):
     """The kernel form that batches use agrees with the feature form of single evaluations."""
     problem = sixteen_path_problem(rng, 20)
     problem = replace(problem, attended=problem.attended[:9], labels=problem.labels[:9])
-    energy = replace(problem.energy, kernels=FeatureForm(problem.features, None))
+    energy = replace(problem.energy, kernels=Features(problem.features, None))
     posterior = replace(OrderParameterPosterior.of(problem), energy=energy)
     stored = posterior.for_batches
-    assert isinstance(stored.energy.kernels, SymmetricKernelForm)
+    assert isinstance(stored.energy.kernels, StoredKernels)
     points = 0.5 * rng.standard_normal((20, posterior.coordinates.size))
     received, expected = (form.log_densities(points) for form in (stored, posterior))
     assert_equal_to_rounding(

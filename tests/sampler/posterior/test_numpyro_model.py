@@ -27,7 +27,7 @@ from tests.problems import (
 )
 from theory import Architecture, Predictor
 from theory.architecture import KNOWN, HyperPriors
-from theory.compression import compress
+from theory.learning_problem import compress
 
 SPACES = ("weights", "order_parameters")
 SPREADS = HyperPriors(temperature_spread=0.5)

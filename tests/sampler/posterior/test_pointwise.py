@@ -13,7 +13,7 @@ from sampler.posterior.prior import prior_draws
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem
-from theory import FeatureForm, Predictor, compress, path_features
+from theory import Features, Predictor, compress, path_features
 from theory.architecture import HyperPriors
 
 DRAWS = 20_000
@@ -61,7 +61,7 @@ def test_labels_given_the_others_have_the_law_of_a_refit(name, compressed, rng):
     keys = jax.random.split(jax.random.key(1), DRAWS)
     drawn = jax.jit(jax.vmap(lambda key: density.completed(key, seen)["leave_one_out_predictive"]))
     received = np.asarray(drawn(keys)[:, 0], float)
-    kernel = FeatureForm(problem.features, None).kernel(seen["kernel_factor"])
+    kernel = Features(problem.features, None).kernel(seen["kernel_factor"])
     noisy, first = np.asarray(kernel) + 0.5 * np.eye(len(kernel)), arch.outputs
     weights = np.linalg.solve(noisy[first:, first:], noisy[first:, :first])
     mean = np.asarray(problem.labels)[1:].ravel() @ weights
@@ -116,7 +116,7 @@ def test_draws_without_data_have_the_law_of_the_prior(rng):
         assert_within_mcse(values.mean(axis=0), variance * np.eye(values.shape[1]), error)
     features = path_features(problem.attended, arch.variances[0])
     limit = jnp.sqrt(variances[0]) * jnp.eye(arch.path_count)
-    expected = np.diagonal(FeatureForm(features, None).kernel(limit)) + problem.temperature
+    expected = np.diagonal(Features(features, None).kernel(limit)) + problem.temperature
     squares = np.asarray(drawn["posterior_predictive"], float)[..., 0] ** 2
     error = squares.std(axis=0) / np.sqrt(len(squares))
     assert_within_mcse(squares.mean(axis=0), expected, error)

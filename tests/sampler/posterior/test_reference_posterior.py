@@ -29,7 +29,7 @@ from tests.reference_data import (
     reference_problem,
 )
 from theory import Architecture, LearningProblem, solve_saddle_point
-from theory.bartlett import WishartChain
+from theory.wishart_chain import WishartChain
 
 pytestmark = pytest.mark.slow
 

@@ -24,8 +24,8 @@ from tests.problems import (
     random_weights,
 )
 from theory import Architecture
-from theory.bartlett import WishartChain, bartlett_shapes
 from theory.predictor import Predictor
+from theory.wishart_chain import WishartChain, bartlett_shapes
 
 # Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.
 SMALL = {

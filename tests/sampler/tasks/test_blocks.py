@@ -190,7 +190,7 @@ class Asked(Interruption):
 
 
 def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, monkeypatch):
-    monkeypatch.setattr("theory.compression.ROWS_PER_COLUMN", 1)  # folded in after every block
+    monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)  # folded in after every block
     recipe = written(tmp_path, attended_arrays(rng))
     task = build_task(recipe)
     expected = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
@@ -223,7 +223,7 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
 def test_a_pass_that_was_stopped_at_its_last_block_is_stored_as_whole(
     rng, tmp_path, small_blocks, monkeypatch
 ):
-    monkeypatch.setattr("theory.compression.ROWS_PER_COLUMN", 1)
+    monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)
     recipe = written(tmp_path, attended_arrays(rng))
     task, key = build_task(recipe), stages.fingerprint_of_rows(recipe, build_task(recipe))
     folded = list(fold_training(recipe, task))
@@ -240,7 +240,7 @@ def test_a_pass_that_was_stopped_at_its_last_block_is_stored_as_whole(
 def test_a_pass_that_is_killed_goes_on_from_what_was_saved_in_time(
     rng, tmp_path, small_blocks, monkeypatch
 ):
-    monkeypatch.setattr("theory.compression.ROWS_PER_COLUMN", 1)
+    monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)
     recipe = written(tmp_path, attended_arrays(rng))
     task, key = build_task(recipe), stages.fingerprint_of_rows(recipe, build_task(recipe))
     folded = list(fold_training(recipe, task))

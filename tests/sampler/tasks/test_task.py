@@ -11,7 +11,7 @@ from sampler.tasks.make import build_task
 from sampler.tasks.splits import Split
 from sampler.tasks.task import HeadDistances
 from tests.assertions import assert_equal_to_rounding
-from theory.path_kernels import token_readout
+from theory.attended import token_readout
 
 
 def random_split(rng, heads, examples=5, tokens=4, channels=3):

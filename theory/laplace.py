@@ -1,6 +1,6 @@
 """The exact posterior around its mode: averages over its fluctuations to next order in 1/N.
 
-In the Bartlett coordinates x of `theory.bartlett` the exact posterior is exp(−Φ(x)) with
+In the Bartlett coordinates x of `theory.wishart_chain` the exact posterior is exp(−Φ(x)) with
 
     Φ(x) = ½ E(U_1(x)) + π(x) + const,
 
@@ -14,7 +14,7 @@ grown together Φ is of order N. Around its minimum x̂, with S the inverse of i
 
     ΔU_l = −½ ∂U_l·S t + ½ W_l,    W_l = tr(S ∇²U_l),    T = ∂U_1 S ∂U_1ᵀ.
 
-Derivatives of E are those of `theory.energy_expansion`, derivatives of U are Taylor coefficients.
+Derivatives of E are those of `theory.energy_derivatives`, derivatives of U are Taylor coefficients.
 """
 
 import math
@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Float
 
 from theory.architecture import is_regular
-from theory.bartlett import BartlettCoordinates, FactorSeries
-from theory.energy import LearningProblem
-from theory.energy_expansion import DenseEnergy, EnergyAt, EnergyAverages
+from theory.energy_derivatives import DenseEnergy, EnergyAt, EnergyAverages
+from theory.learning_problem import LearningProblem
 from theory.saddle_point import Descent, SaddlePoint, dense_direction, descend
+from theory.wishart_chain import BartlettCoordinates, FactorSeries
 
 TOLERANCE = 1e-8  # of |∇Φ|, in coordinates of order one
 MAX_STEPS = 100

@@ -20,8 +20,8 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture, order_parameter_sizes
-from theory.energy import LearningProblem, ResidualLabels
-from theory.energy_expansion import DenseEnergy
+from theory.energy_derivatives import DenseEnergy
+from theory.learning_problem import LearningProblem, ResidualLabels
 from theory.order_parameters import (
     OrderParameters,
     cholesky_factors,

@@ -8,7 +8,7 @@ import pytest
 from tests.plain_posterior import plain_energy
 from tests.problems import ARCHITECTURES, all_but, random_order_parameters, random_problem
 from theory import DenseEnergy
-from theory.energy_expansion import EnergyAverages, as_matrix
+from theory.energy_derivatives import EnergyAverages, as_matrix
 from theory.evidence import third_of_energy
 
 NAMES = ("one head", "one layer", "one layer, two outputs", "two layers")

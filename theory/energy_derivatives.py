@@ -12,24 +12,108 @@ deviations of U_1 with covariance T_{ab,cd} need two more,
 each of the size of S: nothing with an axis for the examples is formed twice.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
-from theory.energy import (
-    LearningProblem,
-    energy_curvature,
-    feature_columns,
-    whitened_products,
-)
-from theory.path_kernels import with_noise
+from theory.energy import with_noise
+from theory.learning_problem import LabelEnergy, LearningProblem
 
 CHUNK_NUMBERS = 2**24
 
 Blocks = Float[np.ndarray, "row row channel channel"]
+
+
+def feature_columns(
+    features: Float[Array | np.ndarray, "example path channel"], outputs: int
+) -> Float[Array | np.ndarray, "_example_output _row channel"]:
+    """Φ_a = φ^π δ_c, one block of channels for every row a = (π, c) of U_1: K = Σ U_ab Φ_a Φ_bᵀ."""
+    numbers = features.__array_namespace__()
+    examples, paths, channels = features.shape
+    identity = numbers.eye(outputs, dtype=features.dtype)
+    spread = numbers.einsum("xpi,cd->xcpdi", features, identity)
+    return spread.reshape(examples * outputs, paths * outputs, channels)
+
+
+def whitened_products(
+    whitened: Float[Array | np.ndarray, "example_output row_channel"], rows: int
+) -> Float[Array | np.ndarray, "row row channel channel"]:
+    """S_ab = Φ_aᵀ (K + 𝒯)⁻¹ Φ_b from L⁻¹ Φ, L Lᵀ = K + 𝒯."""
+    channels = whitened.shape[1] // rows
+    products = (whitened.T @ whitened).reshape(rows, channels, rows, channels)
+    return products.swapaxes(1, 2)
+
+
+def energy_curvature(
+    products: Float[Array | np.ndarray, "row row channel channel"],
+    projected: Float[Array | np.ndarray, "row channel"],
+) -> Float[Array | np.ndarray, "row row row row"]:
+    """∂²E/∂U_ab ∂U_cd = −tr(S_da S_bc) + s_a·S_bc s_d + s_c·S_da s_b, all entries of U_1 free.
+
+    products   S_ab = Φ_aᵀ (K + 𝒯)⁻¹ Φ_b
+    projected  s_a = Φ_aᵀ α, α = (K + 𝒯)⁻¹ y
+
+    The only second derivative of the energy here: of NumPy arrays for the saddle point and its
+    evidence, of JAX arrays inside compiled functions.
+    """
+    numbers = projected.__array_namespace__()
+    rows, channels = projected.shape
+    # S_bcᵀ = S_cb gives both factors of the trace one layout: a single copy of the blocks.
+    flat = products.reshape(rows**2, channels**2)
+    trace = (flat @ flat.T).reshape(rows, rows, rows, rows).transpose(1, 3, 2, 0)
+    products = flat.reshape(products.shape)
+    applied = numbers.einsum("bcik,dk->bcdi", products, projected, optimize=True)  # S_bc s_d
+    bilinear = numbers.einsum("ai,bcdi->abcd", projected, applied, optimize=True)
+    return -trace + bilinear + bilinear.transpose(2, 3, 0, 1)
+
+
+def energy_hessian(
+    energy: LabelEnergy, features: Float[Array, "example path channel"], factor
+) -> tuple[Float[Array, "row row"], Float[Array, "row row row row"]]:
+    """Gradient M_ab = ∂E/∂U_ab = tr S_ab − s_a·s_b and `energy_curvature`.
+
+    `features` are the φ^π of the training examples. Costs one triangular solve and products of
+    [a, channel] blocks: no derivative is taken numerically or by repeated differentiation.
+    """
+    columns = feature_columns(features, energy.labels.shape[1])
+    size, rows, channels = columns.shape
+    noisy = energy.noisy_kernel(factor)
+    whitened = noisy.whiten(columns.reshape(size, rows * channels))
+    projected = (noisy.whiten(energy.flat_labels) @ whitened).reshape(rows, channels)
+    products = whitened_products(whitened, rows)
+    gradient = jnp.einsum("abii->ab", products) - projected @ projected.T
+    return gradient, energy_curvature(products, projected)
+
+
+def hessian_with_energy(
+    point: Float[Array, " coordinate"],
+    energy: LabelEnergy,
+    features: Float[Array, "example path channel"],
+    scale,
+    factor_at: Callable[[Array], Array],
+    rest: Callable[[Array], Array],
+) -> Float[Array, "coordinate coordinate"]:
+    """Second derivatives of rest(x) + scale · E(F(x) F(x)ᵀ) in any coordinates x of U_1.
+
+    Jᵀ (∂²E/∂U_1²) J + Σ (∂E/∂U_1) ∂²U_1 + ∂²rest, J = ∂U_1/∂x: E itself is differentiated by its
+    formula, everything else is cheap.
+    """
+
+    def overlap(x):
+        factor = factor_at(x)
+        return factor @ factor.T
+
+    slope, second = energy_hessian(energy, features, factor_at(point))
+    size = slope.size
+    jacobian = jax.jacfwd(overlap)(point).reshape(size, -1)
+    curvature = scale * jacobian.T @ second.reshape(size, size) @ jacobian
+    return curvature + jax.hessian(lambda x: rest(x) + scale * jnp.vdot(slope, overlap(x)))(point)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from theory import (
     solve_saddle_point,
     sub_network,
 )
-from theory.energy import energy_and_gradients, hessian_with_energy
+from theory.energy_derivatives import hessian_with_energy
 
 WIDE = [name for name in ARCHITECTURES if name != "narrow"]
 # What is asked of everything, relative to its largest entry.
@@ -78,7 +78,9 @@ def test_energy_and_its_derivatives(name, more, rng):
     values = []
     for one, is_whole in ((problem, True), (small, False)):
         energy = one.energy
-        value, slope, by_temperature, _ = jax.jit(energy_and_gradients)(energy, factor)
+        value, (slope, by_temperature) = jax.jit(
+            jax.value_and_grad(lambda f, t, e: replace(e, temperature=t)(f), argnums=(0, 1))
+        )(factor, energy.temperature, energy)
         unit = size[is_whole] * np.log(2.0 * np.pi)
         likelihood = -0.5 * (float(value) + unit) + one.residual_log_likelihood
         of_likelihood = jax.jit(

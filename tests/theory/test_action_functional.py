@@ -16,7 +16,7 @@ from tests.problems import (
     random_problem,
 )
 from theory import OrderParameters
-from theory.action import DenseAction, action, entropy_terms
+from theory.action_functional import DenseAction, action, entropy_terms
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
 
 WIDE = [name for name in ARCHITECTURES if name != "narrow"]

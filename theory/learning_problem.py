@@ -1,0 +1,399 @@
+"""One network with its training data, and the few rows that can stand for many examples.
+
+Rows for examples: with the attended inputs of all examples as X = [example, path · channel] and
+X = Q R, every network of the theory predicts f(X) = Q f(R), because it is linear in ξ. So for
+labels y_∥ = Qᵀ y
+    |f(X) − y|² = |f(R) − y_∥|² + y_⊥²,      y_⊥² = |y|² − |y_∥|²,
+    E(U_1) = ln det(K_R + 𝒯) + y_∥ᵀ (K_R + 𝒯)⁻¹ y_∥ + (P − r) O ln 𝒯 + y_⊥²/𝒯:
+the r rows of R, y_∥, y_⊥² and P are all that theory and posterior see. Nothing is left out or
+rounded away; other than the Gram matrix, R has the condition number of X.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from theory.architecture import KNOWN, Architecture, AttentionPaths, HyperPriors
+from theory.energy import NoisyKernel
+from theory.path_kernels import PathKernels, make_path_kernels, path_features
+
+# Rows of a block that is folded in at a time, relative to its columns.
+ROWS_PER_COLUMN = 8
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["count", "squares", "temperature"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class ResidualLabels:
+    """The labels y_⊥ that no row stands for: no network can fit them.
+
+    Their likelihood depends on no order parameter. So that large constants never meet the rest,
+    only its change with a sampled temperature is part of the energy.
+
+    count        (P − r) O, their number
+    squares      y_⊥², their sum of squares
+    temperature  𝒯_0, that of the problem
+    """
+
+    count: Float[Array, ""] | float
+    squares: Float[Array, ""] | float
+    temperature: Float[Array, ""] | float
+
+    def __call__(self, temperature: Float[Array, ""] | float) -> Float[Array, ""]:
+        """Energy beside that at 𝒯_0, n ln(𝒯/𝒯_0) + y_⊥² (1/𝒯 − 1/𝒯_0)."""
+        inverse = 1.0 / temperature - 1.0 / self.temperature
+        return self.count * jnp.log(temperature / self.temperature) + self.squares * inverse
+
+    @property
+    def constant(self) -> float:
+        """Energy n ln 𝒯_0 + y_⊥²/𝒯_0 at 𝒯_0, which a call leaves out."""
+        return self.count * math.log(self.temperature) + self.squares / self.temperature
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log likelihood ln N(y_⊥; 0, 𝒯_0) = −½ (n ln 2π𝒯_0 + y_⊥²/𝒯_0)."""
+        return -0.5 * (self.count * math.log(2.0 * math.pi) + self.constant)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["kernels", "labels", "temperature", "residual"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class LabelEnergy:
+    """E(U_1) = ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y, so that ln p(y | U_1) = −E/2 − (P O/2) ln 2π.
+
+    kernels      path kernels of the training examples with themselves
+    labels       y [example, output]
+    temperature  𝒯, the likelihood variance
+    residual     labels that no row stands for, if there are any
+    """
+
+    kernels: PathKernels
+    labels: Float[Array, "example output"]
+    temperature: Float[Array, ""] | float
+    residual: ResidualLabels | None = None
+
+    @property
+    def flat_labels(self) -> Float[Array, " example_output"]:
+        """Labels y as a vector, output fastest."""
+        return self.labels.reshape(-1)
+
+    def noisy_kernel(self, factor: Float[Array, "_row _rank"]) -> NoisyKernel:
+        """K(U_1) + 𝒯 1 for U_1 = F Fᵀ."""
+        return NoisyKernel.factorise(self.kernels.kernel(factor), self.temperature)
+
+    def __call__(self, factor: Float[Array, "_row _rank"]) -> Float[Array, ""]:
+        """E(F Fᵀ), differentiable in F, kernels, labels and temperature."""
+        value = self.kernels.energy(factor, self.flat_labels[:, None], self.temperature)
+        return value if self.residual is None else value + self.residual(self.temperature)
+
+    def of_layers(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, ""]:
+        """E at factors of all order parameters, of which it depends on that of U_1."""
+        return self(factors[0])
+
+
+@jax.jit
+def energy_value(energy: LabelEnergy, factor: Float[Array, "row rank"]) -> Float[Array, ""]:
+    """E(F Fᵀ), compiled."""
+    return energy(factor)
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """Numbers of P examples beside the rows that stand for them.
+
+    examples  P
+    squares   y_⊥², the sum of squares of labels that no network can fit
+    """
+
+    examples: int
+    squares: float
+
+
+@dataclass(frozen=True)
+class LearningProblem:
+    """One architecture with its training data, the common ground of theory and samplers.
+
+    attended      ξ^π(x_μ) [example, path, channel]
+    labels        y [example, output]
+    temperature   𝒯, the variance of the likelihood
+    hyper_priors  how far the temperature is known
+    compressed    where rows stand for the examples, what else is known of these
+
+    Raises ValueError when shapes disagree with the architecture, a number is not finite, or the
+    temperature is not positive.
+    """
+
+    architecture: Architecture
+    attended: Float[Array, "example path channel"]
+    labels: Float[Array, "example output"]
+    temperature: float
+    hyper_priors: HyperPriors = KNOWN
+    compressed: Compressed | None = None
+
+    def __post_init__(self) -> None:
+        arch = self.architecture
+        if self.labels.ndim != 2 or self.labels.shape[0] == 0:
+            raise ValueError(
+                f"labels have shape {self.labels.shape}: need [example, output] with at least one "
+                "example (labels[:, None] for one output)"
+            )
+        examples = self.labels.shape[0]
+        expected = (examples, arch.path_count, arch.channels)
+        if self.attended.shape != expected:
+            raise ValueError(
+                f"attended inputs have shape {self.attended.shape}: the architecture and labels "
+                f"need [example, path, channel] = {expected}"
+            )
+        if self.labels.shape[1] != arch.outputs:
+            raise ValueError(
+                f"labels have shape {self.labels.shape}: need {arch.outputs} outputs per example"
+            )
+        for name, values in (("attended inputs", self.attended), ("labels", self.labels)):
+            traced = isinstance(values, jax.core.Tracer)  # of which only the shape is known
+            if not traced and not np.all(np.isfinite(values)):
+                raise ValueError(f"{name} contain values that are not finite; remove them")
+        if not (math.isfinite(self.temperature) and self.temperature > 0):
+            raise ValueError(f"temperature = {self.temperature!r}: must be positive and finite")
+        # Derivatives in it are taken: a whole number has none.
+        object.__setattr__(self, "temperature", float(self.temperature))
+
+    @property
+    def examples(self) -> int:
+        """Number P of all examples, whether rows stand for them or not."""
+        return len(self.labels) if self.compressed is None else self.compressed.examples
+
+    @property
+    def residual_squares(self) -> float:
+        """Sum of squares y_⊥² of the labels that no row stands for."""
+        return 0.0 if self.compressed is None else self.compressed.squares
+
+    @property
+    def residual(self) -> ResidualLabels | None:
+        """The labels that no row stands for."""
+        if self.compressed is None:
+            return None
+        count = self.examples * self.architecture.outputs - self.labels.size
+        return ResidualLabels(float(count), self.residual_squares, self.temperature)
+
+    @property
+    def residual_energy(self) -> float:
+        """Energy of the labels that no row stands for: a constant of the action."""
+        return 0.0 if self.residual is None else self.residual.constant
+
+    @property
+    def residual_log_likelihood(self) -> float:
+        """Log likelihood of the labels that no row stands for: a constant of the log evidence."""
+        return 0.0 if self.residual is None else self.residual.log_likelihood
+
+    @property
+    def features(self) -> Float[Array, "example path channel"]:
+        """Features φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
+        return path_features(self.attended, self.architecture.variances[0])
+
+    @cached_property
+    def energy(self) -> LabelEnergy:
+        """E(U_1) of these labels at this temperature; its path kernels are computed once."""
+        # Outside of any trace: what is kept must not belong to a function that is being compiled,
+        # unless the problem itself does.
+        traced = isinstance(self.attended, jax.core.Tracer)
+        with nullcontext() if traced else jax.ensure_compile_time_eval():
+            kernels = make_path_kernels(self.attended, None, self.architecture)
+        return LabelEnergy(kernels, self.labels, self.temperature, self.residual)
+
+    def at(self, temperature: float) -> "LearningProblem":
+        """Return the problem at another temperature; path kernels are not computed again."""
+        found, energy = replace(self, temperature=temperature), self.energy
+        there = replace(energy, temperature=found.temperature, residual=found.residual)
+        vars(found)["energy"] = there  # where a cached property keeps what it has computed
+        return found
+
+    def astype(self, dtype: str | type | np.dtype) -> "LearningProblem":
+        """Return the problem in another floating-point precision."""
+        return replace(
+            self,
+            attended=jnp.asarray(self.attended, dtype),
+            labels=jnp.asarray(self.labels, dtype),
+        )
+
+
+@dataclass(frozen=True)
+class Triangle:
+    """The triangle R of all examples so far, of the columns [X | y].
+
+    matrix    R [row, column], upper triangular with no negative number on its diagonal, with as
+              many rows as columns (zeros while examples are fewer)
+    examples  P, how many were folded in
+    paths, channels, outputs  sizes of the columns
+    """
+
+    matrix: Float[np.ndarray, "column column"]
+    examples: int
+    paths: int
+    channels: int
+    outputs: int
+
+    @classmethod
+    def empty(cls, paths: int, channels: int, outputs: int) -> "Triangle":
+        """A triangle of no examples."""
+        size = paths * channels + outputs
+        return cls(np.zeros((size, size)), 0, paths, channels, outputs)
+
+    @property
+    def features(self) -> int:
+        """Number of columns of X, Π D."""
+        return self.paths * self.channels
+
+    @property
+    def patience(self) -> int:
+        """Examples that are best folded in together: many more than rows are left of them."""
+        return ROWS_PER_COLUMN * len(self.matrix)
+
+    def fold(
+        self,
+        attended: Float[np.ndarray, "example path channel"],
+        labels: Float[np.ndarray, "example output"],
+    ) -> "Triangle":
+        """Return the triangle with further examples: R of [R; X | y], some rows at a time."""
+        examples = len(labels)
+        columns = [np.reshape(attended, (examples, self.features)), labels]
+        block = np.concatenate(columns, axis=1, dtype=float)
+        matrix = self.matrix
+        for start in range(0, examples, self.patience):
+            part = block[start : start + self.patience]
+            matrix = np.linalg.qr(np.concatenate([matrix, part]), mode="r")
+        # A triangle is unique but for the signs of its rows.
+        signs = np.where(np.diagonal(matrix) < 0, -1.0, 1.0)
+        return replace(self, matrix=signs[:, None] * matrix, examples=self.examples + examples)
+
+    def fold_all(
+        self,
+        blocks: Iterable[
+            tuple[Float[np.ndarray, "_example path channel"], Float[np.ndarray, "_example output"]]
+        ],
+    ) -> Iterator["Triangle"]:
+        """The triangle after every so many examples of all blocks, the last one of all of them."""
+        triangle, waiting, count = self, [], 0
+        for attended, labels in blocks:
+            waiting.append((np.asarray(attended), np.asarray(labels)))
+            count += len(labels)
+            if count >= self.patience:
+                triangle = triangle.fold(*map(np.concatenate, zip(*waiting, strict=True)))
+                waiting, count = [], 0
+                yield triangle
+        if waiting:
+            yield triangle.fold(*map(np.concatenate, zip(*waiting, strict=True)))
+
+    @property
+    def rows(self) -> Float[np.ndarray, "row path channel"]:
+        """Rows of R as attended inputs."""
+        size = self.features
+        return self.matrix[:size, :size].reshape(size, self.paths, self.channels)
+
+    @property
+    def labels(self) -> Float[np.ndarray, "row output"]:
+        """Labels of the rows, y_∥ = Qᵀ y."""
+        size = self.features
+        return self.matrix[:size, size : size + self.outputs]
+
+    @property
+    def squares(self) -> float:
+        """Sum of squares y_⊥² of the labels below the rows, without cancellation."""
+        size = self.features
+        return float(np.sum(self.matrix[size:, size : size + self.outputs] ** 2))
+
+    def learning_problem(
+        self,
+        architecture: Architecture,
+        temperature: float,
+        hyper_priors: HyperPriors = KNOWN,
+    ) -> LearningProblem:
+        """The problem of learning all examples, by the rows that stand for them."""
+        return LearningProblem(
+            architecture,
+            jnp.asarray(self.rows),
+            jnp.asarray(self.labels),
+            temperature,
+            hyper_priors,
+            Compressed(self.examples, self.squares),
+        )
+
+
+def compress(problem: LearningProblem) -> LearningProblem:
+    """Return the problem with the rows of its triangle as examples, where there are fewer of them.
+
+    A problem whose examples are rows already, such as that of a sub-network, is compressed further.
+    """
+    attended, labels = np.asarray(problem.attended, float), np.asarray(problem.labels, float)
+    examples, paths, channels = attended.shape
+    if problem.architecture.rows_of(examples) == examples:
+        return problem
+    triangle = Triangle.empty(paths, channels, labels.shape[1])
+    triangle = triangle.fold(attended, labels)
+    dtype = problem.attended.dtype
+    return replace(
+        problem,
+        attended=jnp.asarray(triangle.rows, dtype),
+        labels=jnp.asarray(triangle.labels, dtype),
+        compressed=Compressed(problem.examples, problem.residual_squares + triangle.squares),
+    )
+
+
+def sub_network(
+    problem: LearningProblem,
+    kept: Sequence[Sequence[int]],
+    attended: Float[Array, "test path channel"],
+) -> tuple[LearningProblem, Float[Array, "test kept_path channel"]]:
+    """Return the data as a network sees them that has only the `kept` heads of each layer.
+
+    Its H_l and Π are its own, and so are the rows of its examples. Raises IndexError for a head
+    that does not exist.
+    """
+    arch = problem.architecture
+    chosen = AttentionPaths(arch.heads).subset(kept)
+    smaller = replace(arch, heads=tuple(len(heads) for heads in kept))
+    part = replace(
+        problem,
+        architecture=smaller,
+        attended=jnp.asarray(np.asarray(problem.attended)[:, chosen]),
+        hyper_priors=KNOWN,
+    )
+    return compress(part), jnp.asarray(np.asarray(attended)[:, chosen])
+
+
+def heads_closed(
+    problem: LearningProblem,
+    removed: Collection[tuple[int, int]],
+    attended: Float[Array, "test path channel"],
+) -> tuple[LearningProblem, Float[Array, "test path channel"]]:
+    """Return the data as a network sees them whose heads (layer, head) send nothing.
+
+    ξ^π → ξ^π Π_l g_l with g_l = 0 for a head removed and √(H_l/k_l) for the k_l heads that are
+    left: the network of `sub_network`, its predictor, evidence and order parameters of the paths
+    left, in the shape of the whole one. What is compiled and found for that one serves again.
+    Raises ValueError where a layer has no head left.
+    """
+    heads = problem.architecture.heads
+    gone = [{head for at, head in removed if at == layer} for layer in range(len(heads))]
+    left = [count - len(some) for count, some in zip(heads, gone, strict=True)]
+    if not all(left):
+        raise ValueError(f"heads left by layer: {left}: a layer without any sends nothing on")
+    gates = np.ones(1)
+    for count, some, kept in zip(heads, gone, left, strict=True):
+        opened = [0.0 if head in some else math.sqrt(count / kept) for head in range(count)]
+        gates = np.multiply.outer(gates, opened).reshape(-1)
+    by_path = jnp.asarray(gates)[None, :, None]
+    part = replace(problem, attended=problem.attended * by_path, hyper_priors=KNOWN)
+    return part, jnp.asarray(attended) * by_path
