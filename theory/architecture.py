@@ -329,5 +329,5 @@ CHUNK_BYTES = 256 * 2**20
 
 
 def examples_at_a_time(examples: int, bytes_of_each: int) -> int:
-    """Examples whose numbers fit into `CHUNK_BYTES` together; at least one, at most all."""
+    """How many examples (or other parts) fit into `CHUNK_BYTES` together; at least one."""
     return max(1, min(examples, CHUNK_BYTES // bytes_of_each))

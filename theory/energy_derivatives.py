@@ -22,10 +22,9 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
+from theory.architecture import examples_at_a_time
 from theory.energy import with_noise
 from theory.learning_problem import LabelEnergy, LearningProblem
-
-CHUNK_NUMBERS = 2**24
 
 Blocks = Float[np.ndarray, "row row channel channel"]
 
@@ -270,7 +269,7 @@ class EnergyAverages:
         outer = self.covariance.reshape(square, square)
         crossed = self.covariance.transpose(1, 2, 0, 3).reshape(square, square)
         by_channel = self.energy.products.transpose(2, 0, 1, 3)  # [i, b, e, j]
-        chunk, total = max(1, CHUNK_NUMBERS // (square**2 * channels)), 0.0
+        chunk, total = examples_at_a_time(channels, 8 * square**2 * channels), 0.0
         for start in range(0, channels, chunk):
             some, others = by_channel[start : start + chunk], channels - start
             right = by_channel[..., start:].reshape(channels, -1)
