@@ -24,7 +24,7 @@ from sampler.posterior.weight_draws import WeightDraws, weights_of_draws
 from sampler.tasks.known_heads import KnownHeads, known_heads, measured_examples
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
-from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.architecture import Architecture
 from theory.wishart_chain import WishartChain
 
 
@@ -47,7 +47,7 @@ class LearnedProblem:
     exchangeable: bool
     validation: Tokens | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
-    hyper_priors: HyperPriors = KNOWN
+    temperature_spread: float = 0.0
     known: tuple[KnownHeads, ...] = ()
     layer_numbers: tuple[int, ...] = ()
 
@@ -90,7 +90,7 @@ class LearnedProblem:
             self.test.astype(precision),
             None if validation is None else validation.astype(precision),
             self.architecture,
-            self.hyper_priors,
+            self.temperature_spread,
             with_weights,
         )
 
@@ -116,7 +116,7 @@ class LearnedProblem:
 
     def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
         """The posterior in a space as a NumPyro model; new inputs are `Tokens`."""
-        laws = self.architecture, self.hyper_priors
+        laws = self.architecture, self.temperature_spread
         return make_model_with_attention(space, self.examples, *laws, self.test, sites)
 
     def flat_density(self, space: str) -> FlatDensity:
@@ -140,7 +140,7 @@ def _drawn_prior(keys, density: Density):
     return jax.lax.map(one, keys)
 
 
-def make_learned_problem(recipe, task: Task, architecture: Architecture, hyper_priors: HyperPriors):
+def make_learned_problem(recipe, task: Task, architecture: Architecture):
     """Join the tokens of a task with the recipe's network, in float64."""
     readout = recipe.network.readout
     shape = task.train.tokens, task.channels
@@ -169,7 +169,7 @@ def make_learned_problem(recipe, task: Task, architecture: Architecture, hyper_p
         task.learned.exchangeable,
         None if validation is None else tokens_of(validation),
         None if validation is None else validation.labels,
-        hyper_priors,
+        recipe.posterior.temperature_spread,
         known_heads(recipe, task),
         task.numbers,
     )

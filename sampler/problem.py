@@ -24,12 +24,7 @@ from sampler.tasks.task import HeadDistances, Task
 from sampler.token_problem import TokenProblem, make_token_problem
 from sampler.transformer.model import FrozenNetwork
 from theory import LearningProblem, Predictor, Triangle, attended_inputs, pair_matrices, predict
-from theory.architecture import Architecture, HyperPriors
-
-
-def hyper_priors_of(recipe: Recipe) -> HyperPriors:
-    return HyperPriors(recipe.posterior.temperature_spread)
-
+from theory.architecture import Architecture
 
 # Training examples that kernels are shown of.
 MOST_SHOWN = 40
@@ -100,7 +95,7 @@ class Problem:
         learning = self.learning
         if learning.examples >= MOST_POINTWISE:
             return None
-        if learning.compressed is None:
+        if learning.residual is None:
             return LabelledExamples(learning.attended, learning.labels)
         if self.whole is None:
             return None
@@ -112,7 +107,7 @@ class Problem:
         self,
     ) -> Iterator[tuple[Float[Array, "example path channel"], Float[Array, "example output"]]]:
         """Attended inputs and labels of all training examples; nothing where they are not known."""
-        if self.learning.compressed is None:
+        if self.learning.residual is None:
             yield self.learning.attended, self.learning.labels
         elif self.whole is not None:
             yield from self.whole.blocks()
@@ -204,19 +199,19 @@ def build_problem(
     if architecture is None:
         architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
     if not recipe.fits_theory:
-        return make_token_problem(recipe, task, architecture, hyper_priors_of(recipe))
+        return make_token_problem(recipe, task, architecture)
     if task.learned is not None:
-        return make_learned_problem(recipe, task, architecture, hyper_priors_of(recipe))
-    readout, temperature = recipe.network.readout, recipe.posterior.temperature
-    hyper_priors = hyper_priors_of(recipe)
+        return make_learned_problem(recipe, task, architecture)
+    readout = recipe.network.readout
+    law = recipe.posterior.temperature, recipe.posterior.temperature_spread
     if is_folded(recipe, task):
         if triangle is None:
             *_, triangle = fold_training(recipe, task)
-        learning = triangle.learning_problem(architecture, temperature, hyper_priors)
+        learning = triangle.learning_problem(architecture, *law)
     else:
         attended = attend_split(task.train, readout, task.pairs)
         labels = jnp.asarray(task.train.labels)
-        learning = LearningProblem(architecture, attended, labels, temperature, hyper_priors)
+        learning = LearningProblem(architecture, attended, labels, *law)
     validation = task.validation
     return Problem(
         learning,

@@ -33,7 +33,7 @@ from sampler.token_network import (
     observe_tokens,
     predict_split,
 )
-from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.architecture import Architecture
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class TokenProblem:
     head_names: tuple[tuple[str, ...], ...]
     validation: TokenSplit | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
-    hyper_priors: HyperPriors = KNOWN
+    temperature_spread: float = 0.0
     layer_numbers: tuple[int, ...] = ()
 
     @property
@@ -73,7 +73,7 @@ class TokenProblem:
         """
         refuse_space(space)
         problem = self.astype(precision)
-        labels, hyper_priors = problem.labels, problem.hyper_priors
+        labels, temperature_spread = problem.labels, problem.temperature_spread
         network = problem.network.sizes
         if space == "hidden_weights":
             validation = problem.validation
@@ -85,7 +85,7 @@ class TokenProblem:
                 problem.network,
                 specialised(predict_split, network=network),
                 problem.test.arrays,
-                hyper_priors=hyper_priors,
+                temperature_spread=temperature_spread,
                 validation=None if validation is None else validation.arrays,
                 training=problem.training_examples,
                 kept=tuple(network.weight_shapes) if with_weights else logits,
@@ -97,11 +97,11 @@ class TokenProblem:
             model=specialised(
                 weight_model,
                 architecture=network,
-                hyper_priors=hyper_priors,
+                temperature_spread=temperature_spread,
                 predict=specialised(predict_split, network=network),
             ),
             arguments=(problem.train.arrays, labels, temperature, variances),
-            priors=weight_priors(network, variances, hyper_priors),
+            priors=weight_priors(network, variances, temperature_spread),
             observe=specialised(observe_tokens, network=network, with_weights=with_weights),
             observed=(
                 temperature,
@@ -142,7 +142,7 @@ class TokenProblem:
             sites,
             temperature=self.temperature,
             architecture=self.network,
-            hyper_priors=self.hyper_priors,
+            temperature_spread=self.temperature_spread,
             predict=specialised(predict_split, network=self.network.sizes),
             hidden=space == "hidden_weights",
         )
@@ -197,9 +197,7 @@ def network_and_heads(
     return replace(network, logits=heads.sites, stream=task.learned.stream), heads
 
 
-def make_token_problem(
-    recipe: Recipe, task: Task, architecture: Architecture, hyper_priors: HyperPriors
-) -> TokenProblem:
+def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -> TokenProblem:
     """Join the tokens of a task with the recipe's network, in float64."""
     settings, validation = recipe.network, task.validation
     for name, split in (("train", task.train), ("test", task.test), ("validation", validation)):
@@ -234,6 +232,6 @@ def make_token_problem(
         task.head_names,
         None if validation is None else tokens_of(validation),
         None if validation is None else validation.labels,
-        hyper_priors,
+        recipe.posterior.temperature_spread,
         task.numbers,
     )

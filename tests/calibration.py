@@ -22,7 +22,7 @@ from sampler.posterior.density import (
     TEMPERATURE,
     Density,
     energy_at,
-    hyper_prior_sites,
+    temperature_prior,
     temperature_ratio,
     weights_at,
 )
@@ -35,7 +35,6 @@ from sampler.posterior.order_parameters import (
 )
 from sampler.posterior.weights import weight_model, weight_priors
 from theory import Architecture, LabelEnergy, Predictor, make_path_kernels, path_features
-from theory.architecture import KNOWN, HyperPriors
 from theory.wishart_chain import WishartChain
 
 WARMUP, KEPT, THINNING, BINS = 200, 63, 5, 16
@@ -51,8 +50,8 @@ class CalibrationProblem:
     temperature: float
     believed_architecture: Architecture
     believed_temperature: float
-    hyper_priors: HyperPriors = KNOWN
-    believed_hyper_priors: HyperPriors = KNOWN
+    temperature_spread: float = 0.0
+    believed_spread: float = 0.0
 
     @classmethod
     def small(cls, seed: int = 0) -> "CalibrationProblem":
@@ -66,13 +65,15 @@ class CalibrationProblem:
     def misjudging_temperature(self, factor: float) -> "CalibrationProblem":
         return replace(self, believed_temperature=self.temperature * factor)
 
-    def with_hyper_priors(self, hyper_priors: HyperPriors) -> "CalibrationProblem":
-        return replace(self, hyper_priors=hyper_priors, believed_hyper_priors=hyper_priors)
+    def with_spread(self, temperature_spread: float) -> "CalibrationProblem":
+        return replace(
+            self, temperature_spread=temperature_spread, believed_spread=temperature_spread
+        )
 
     def misjudging_spreads(self, factor: float) -> "CalibrationProblem":
         """The sampler takes the temperature to be better, or less well, known."""
-        believed = HyperPriors(factor * self.hyper_priors.temperature_spread)
-        return replace(self, believed_hyper_priors=believed)
+        believed = factor * self.temperature_spread
+        return replace(self, believed_spread=believed)
 
     def misjudging_degrees(self, more: int) -> "CalibrationProblem":
         """The sampler takes every layer to be wider than it is, at the same mean overlap."""
@@ -88,7 +89,7 @@ def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:
         name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
         for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=False)
     }
-    position |= draw_sites(keys[-2], hyper_prior_sites(problem.hyper_priors, jnp.float64))
+    position |= draw_sites(keys[-2], temperature_prior(problem.temperature_spread, jnp.float64))
     clean = network_outputs(weights_at(position, arch), jnp.asarray(problem.attended), arch)
     noise = jax.random.normal(keys[-1], clean.shape)
     temperature = problem.temperature * temperature_ratio(position)
@@ -118,7 +119,7 @@ class SpaceCalibration:
     @property
     def weights_known(self) -> dict:
         """What models of weights are given besides arrays."""
-        return {"architecture": self.believed, "hyper_priors": self.problem.believed_hyper_priors}
+        return {"architecture": self.believed, "temperature_spread": self.problem.believed_spread}
 
     def density_of(self, model, arguments) -> Density:
         priors = self.priors()
@@ -132,9 +133,7 @@ class SpaceCalibration:
         )
 
     def priors(self) -> dict:
-        return weight_priors(
-            self.believed, self.believed_variances, self.problem.believed_hyper_priors
-        )
+        return weight_priors(self.believed, self.believed_variances, self.problem.believed_spread)
 
 
 class WeightCalibration(SpaceCalibration):
@@ -210,7 +209,7 @@ class OrderParameterCalibration(IntegratedCalibration):
         return draw_sites(key, self.priors())
 
     def density(self, labels) -> Density:
-        model = partial(order_parameter_model, hyper_priors=self.problem.believed_hyper_priors)
+        model = partial(order_parameter_model, temperature_spread=self.problem.believed_spread)
         return self.density_of(model, (self.energy(labels), self.chain))
 
     @property
@@ -218,7 +217,7 @@ class OrderParameterCalibration(IntegratedCalibration):
         return WishartChain.of(self.believed)
 
     def priors(self) -> dict:
-        return site_priors(self.chain, self.problem.believed_hyper_priors)
+        return site_priors(self.chain, self.problem.believed_spread)
 
     def drawn(self, key, position, labels):
         matrices = tuple(f @ f.T for f in factors_at(position, self.chain))
@@ -235,7 +234,7 @@ def draw_prior_weights(key, problem: CalibrationProblem, names: tuple[str, ...])
         * jax.random.normal(k, architecture.weight_shapes[name])
         for k, name in zip(keys, names, strict=False)
     }
-    priors = hyper_prior_sites(problem.believed_hyper_priors, jnp.float64)
+    priors = temperature_prior(problem.believed_spread, jnp.float64)
     return weights | draw_sites(keys[-1], priors)
 
 

@@ -15,7 +15,6 @@ from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.token_problem import TokenProblem
 from tests.problems import NetworkData
 from theory import Architecture
-from theory.architecture import KNOWN, HyperPriors
 from theory.nonlinear_kernels import ERF, GELU
 
 # A hypernetwork between two layers of other head counts, and one alone; all sizes differ.
@@ -200,7 +199,7 @@ def random_token_problem(
     *,
     examples: int = 4,
     temperature: float = 0.3,
-    hyper_priors: HyperPriors = KNOWN,
+    temperature_spread: float = 0.0,
 ) -> TokenProblem:
     """A network of a kind with random tokens, attention and labels, and three test examples."""
     network, learned = KINDS[kind]
@@ -212,5 +211,13 @@ def random_token_problem(
     labels = jnp.asarray(rng.standard_normal((examples, network.outputs)))
     names = tuple(tuple(map(str, range(count))) for count in network.architecture.heads)
     return TokenProblem(
-        network, train, labels, temperature, test, None, ("0",), names, hyper_priors=hyper_priors
+        network,
+        train,
+        labels,
+        temperature,
+        test,
+        None,
+        ("0",),
+        names,
+        temperature_spread=temperature_spread,
     )

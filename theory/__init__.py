@@ -33,7 +33,7 @@ Source of the theory: Tiberi, Mignacco, Irie, Sompolinsky, arXiv 2405.15926.
 from importlib import import_module
 
 CONTENTS = {
-    "architecture": "Architecture AttentionPaths HyperPriors",
+    "architecture": "Architecture AttentionPaths",
     "attended": "attended_inputs pair_matrices token_readout",
     "energy": "energy_of_kernel energy_of_columns NoisyKernel regress",
     "path_kernels": "Features StoredKernels make_path_kernels path_features",

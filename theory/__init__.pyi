@@ -1,42 +1,49 @@
 # Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
 
 from theory.architecture import Architecture as Architecture, AttentionPaths as AttentionPaths
-from theory.activations import (
-    activation as activation, pair_moment as pair_moment, first_moment as first_moment,
-    mean_slope as mean_slope,
+from theory.attended import (
+    attended_inputs as attended_inputs, pair_matrices as pair_matrices,
+    token_readout as token_readout,
+)
+from theory.energy import (
+    energy_of_kernel as energy_of_kernel, energy_of_columns as energy_of_columns,
+    NoisyKernel as NoisyKernel, regress as regress,
 )
 from theory.path_kernels import (
-    attended_inputs as attended_inputs, pair_matrices as pair_matrices,
-    path_features as path_features, path_kernels as path_kernels, FeatureForm as FeatureForm,
-    KernelForm as KernelForm, SymmetricKernelForm as SymmetricKernelForm,
-    NoisyKernel as NoisyKernel,
+    Features as Features, StoredKernels as StoredKernels, make_path_kernels as make_path_kernels,
+    path_features as path_features,
 )
-from theory.energy import LabelEnergy as LabelEnergy, LearningProblem as LearningProblem
-from theory.compression import (
-    compress as compress, Triangle as Triangle, heads_closed as heads_closed,
-    sub_network as sub_network,
+from theory.learning_problem import (
+    LearningProblem as LearningProblem, LabelEnergy as LabelEnergy, Triangle as Triangle,
+    compress as compress, sub_network as sub_network, heads_closed as heads_closed,
 )
 from theory.order_parameters import OrderParameters as OrderParameters
-from theory.action import action as action, entropy_terms as entropy_terms
+from theory.action_functional import action as action, entropy_terms as entropy_terms
 from theory.saddle_point import (
     solve_saddle_point as solve_saddle_point, SaddlePoint as SaddlePoint,
     SaddlePointStatus as SaddlePointStatus,
+)
+from theory.wishart_chain import (
+    WishartChain as WishartChain, BartlettCoordinates as BartlettCoordinates,
+)
+from theory.energy_derivatives import DenseEnergy as DenseEnergy
+from theory.laplace import LogPosterior as LogPosterior, Fluctuations as Fluctuations
+from theory.next_order import (
+    solve_next_order as solve_next_order, NextOrder as NextOrder,
+    NextOrderStatus as NextOrderStatus,
 )
 from theory.evidence import (
     log_evidence_at_leading_order as log_evidence_at_leading_order,
     log_evidence_at_saddle as log_evidence_at_saddle,
     log_evidence_at_next_order as log_evidence_at_next_order,
 )
-from theory.bartlett import BartlettCoordinates as BartlettCoordinates
-from theory.energy_expansion import DenseEnergy as DenseEnergy
-from theory.fluctuations import LogPosterior as LogPosterior, Fluctuations as Fluctuations
-from theory.next_order import (
-    solve_next_order as solve_next_order, NextOrder as NextOrder,
-    NextOrderStatus as NextOrderStatus,
-)
 from theory.predictor import (
     Predictor as Predictor, predict as predict, path_contributions as path_contributions,
     mean_without as mean_without,
+)
+from theory.leave_one_out import (
+    LeftOut as LeftOut, LeftOutAtSaddle as LeftOutAtSaddle,
+    left_out_log_density as left_out_log_density,
 )
 from theory.infinite_width import (
     InfiniteWidth as InfiniteWidth, BestTemperature as BestTemperature,
@@ -44,11 +51,8 @@ from theory.infinite_width import (
 )
 from theory.nonlinear_kernels import (
     NonlinearProblem as NonlinearProblem, TokenExamples as TokenExamples, Kernels as Kernels,
-    kernels_at as kernels_at,
-)
-from theory.leave_one_out import (
-    LeftOut as LeftOut, LeftOutAtSaddle as LeftOutAtSaddle,
-    left_out_log_density as left_out_log_density,
+    kernels_at as kernels_at, activation as activation, pair_moment as pair_moment,
+    first_moment as first_moment, mean_slope as mean_slope,
 )
 from theory.observables import (
     head_scores as head_scores, kernel_alignment as kernel_alignment,

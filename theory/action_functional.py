@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Num
 
-from theory.architecture import Architecture, order_parameter_sizes
+from theory.architecture import Architecture
 from theory.energy_derivatives import DenseEnergy
 from theory.learning_problem import LearningProblem, ResidualLabels
 from theory.order_parameters import (
@@ -239,7 +239,7 @@ class ActionByProducts:
     def __init__(self, architecture: Architecture, energy: LayersEnergy) -> None:
         arch = architecture
         scale = float(max(arch.widths))
-        self._shape = {"heads": arch.heads, "outputs": arch.outputs}
+        self._shape = {"heads": arch.heads, "sizes": arch.order_parameter_sizes}
         # Data, widths and variances are arguments: one compilation serves every width.
         self._arrays = (
             jnp.asarray(arch.widths, float) / scale,
@@ -267,21 +267,21 @@ class ActionByProducts:
         return np.stack([product(column) for column in np.eye(point.size)])
 
 
-def _scaled_action(point, widths, variances, energy, scale, *, heads, outputs):
-    order_parameters = from_log_cholesky(point, order_parameter_sizes(heads, outputs))
+def _scaled_action(point, widths, variances, energy, scale, *, heads, sizes):
+    order_parameters = from_log_cholesky(point, sizes)
     entropy = entropy_terms(order_parameters, heads, widths, variances)
     return entropy + scale * energy.of_layers(order_parameters.factors)
 
 
 _value_and_gradient = jax.jit(
-    jax.value_and_grad(_scaled_action), static_argnames=("heads", "outputs")
+    jax.value_and_grad(_scaled_action), static_argnames=("heads", "sizes")
 )
 
 
-@partial(jax.jit, static_argnames=("heads", "outputs"))
-def _linearised_gradient(point, *arrays, heads, outputs):
+@partial(jax.jit, static_argnames=("heads", "sizes"))
+def _linearised_gradient(point, *arrays, heads, sizes):
     """The derivative of the gradient as a linear function, with what it has of the point."""
-    gradient = jax.grad(partial(_scaled_action, heads=heads, outputs=outputs))
+    gradient = jax.grad(partial(_scaled_action, heads=heads, sizes=sizes))
     return jax.linearize(lambda p: gradient(p, *arrays), point)[1]
 
 

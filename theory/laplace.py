@@ -24,7 +24,6 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from theory.architecture import is_regular
 from theory.energy_derivatives import DenseEnergy, EnergyAt, EnergyAverages
 from theory.learning_problem import LearningProblem
 from theory.saddle_point import Descent, SaddlePoint, dense_direction, descend
@@ -87,7 +86,7 @@ class LogPosterior:
     def mode(self, saddle: SaddlePoint) -> Descent:
         """Newton descent to x̂, from the saddle point or, where a layer is narrow, from x = 0."""
         start = np.zeros(self.coordinates.size)
-        if is_regular(self.problem.architecture):
+        if self.problem.architecture.is_regular:
             start = self.coordinates.point_of(
                 list(map(np.asarray, saddle.order_parameters.factors))
             )

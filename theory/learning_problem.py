@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import KNOWN, Architecture, AttentionPaths, HyperPriors
+from theory.architecture import Architecture, AttentionPaths
 from theory.energy import NoisyKernel
 from theory.path_kernels import PathKernels, make_path_kernels, path_features
 
@@ -104,89 +104,71 @@ class LabelEnergy:
         return self(factors[0])
 
 
-@jax.jit
-def energy_value(energy: LabelEnergy, factor: Float[Array, "row rank"]) -> Float[Array, ""]:
-    """E(F Fᵀ), compiled."""
-    return energy(factor)
-
-
-@dataclass(frozen=True)
-class Compressed:
-    """Numbers of P examples beside the rows that stand for them.
-
-    examples  P
-    squares   y_⊥², the sum of squares of labels that no network can fit
-    """
-
-    examples: int
-    squares: float
-
-
 @dataclass(frozen=True)
 class LearningProblem:
     """One architecture with its training data, the common ground of theory and samplers.
 
-    attended      ξ^π(x_μ) [example, path, channel]
-    labels        y [example, output]
-    temperature   𝒯, the variance of the likelihood
-    hyper_priors  how far the temperature is known
-    compressed    where rows stand for the examples, what else is known of these
+    attended            ξ^π(x_μ) [example, path, channel], of the examples or the rows for them
+    labels              y [example, output]
+    temperature         𝒯, the variance of the likelihood
+    temperature_spread  s_𝒯: samplers draw ln 𝒯 ~ N(ln 𝒯_0, s_𝒯²) about the temperature 𝒯_0 given
+                        here, where the theory is solved; 0 fixes it
+    residual_examples   P − r, where r rows stand for P examples
+    residual_squares    y_⊥², the sum of squares of labels that no row stands for
 
-    Raises ValueError when shapes disagree with the architecture, a number is not finite, or the
-    temperature is not positive.
+    Raises ValueError when shapes disagree with the architecture, a number is not finite, the
+    temperature is not positive, or its spread is negative.
     """
 
     architecture: Architecture
     attended: Float[Array, "example path channel"]
     labels: Float[Array, "example output"]
     temperature: float
-    hyper_priors: HyperPriors = KNOWN
-    compressed: Compressed | None = None
+    temperature_spread: float = 0.0
+    residual_examples: int = 0
+    residual_squares: float = 0.0
 
     def __post_init__(self) -> None:
-        arch = self.architecture
-        if self.labels.ndim != 2 or self.labels.shape[0] == 0:
+        arch, labels = self.architecture, self.labels
+        if labels.ndim != 2 or labels.shape[0] == 0:
             raise ValueError(
-                f"labels have shape {self.labels.shape}: need [example, output] with at least one "
+                f"labels have shape {labels.shape}: need [example, output] with at least one "
                 "example (labels[:, None] for one output)"
             )
-        examples = self.labels.shape[0]
-        expected = (examples, arch.path_count, arch.channels)
+        expected = (labels.shape[0], arch.path_count, arch.channels)
         if self.attended.shape != expected:
             raise ValueError(
                 f"attended inputs have shape {self.attended.shape}: the architecture and labels "
                 f"need [example, path, channel] = {expected}"
             )
-        if self.labels.shape[1] != arch.outputs:
+        if labels.shape[1] != arch.outputs:
             raise ValueError(
-                f"labels have shape {self.labels.shape}: need {arch.outputs} outputs per example"
+                f"labels have shape {labels.shape}: need {arch.outputs} outputs per example"
             )
-        for name, values in (("attended inputs", self.attended), ("labels", self.labels)):
+        for name, values in (("attended inputs", self.attended), ("labels", labels)):
             traced = isinstance(values, jax.core.Tracer)  # of which only the shape is known
             if not traced and not np.all(np.isfinite(values)):
                 raise ValueError(f"{name} contain values that are not finite; remove them")
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise ValueError(f"temperature = {self.temperature!r}: must be positive and finite")
+        spread = self.temperature_spread
+        if not (math.isfinite(spread) and spread >= 0):
+            raise ValueError(f"temperature_spread = {spread!r}: must be finite, and 0 or more")
         # Derivatives in it are taken: a whole number has none.
         object.__setattr__(self, "temperature", float(self.temperature))
 
     @property
     def examples(self) -> int:
         """Number P of all examples, whether rows stand for them or not."""
-        return len(self.labels) if self.compressed is None else self.compressed.examples
-
-    @property
-    def residual_squares(self) -> float:
-        """Sum of squares y_⊥² of the labels that no row stands for."""
-        return 0.0 if self.compressed is None else self.compressed.squares
+        return len(self.labels) + self.residual_examples
 
     @property
     def residual(self) -> ResidualLabels | None:
         """The labels that no row stands for."""
-        if self.compressed is None:
+        if self.residual_examples == 0:
             return None
-        count = self.examples * self.architecture.outputs - self.labels.size
-        return ResidualLabels(float(count), self.residual_squares, self.temperature)
+        count = float(self.residual_examples * self.architecture.outputs)
+        return ResidualLabels(count, self.residual_squares, self.temperature)
 
     @property
     def residual_energy(self) -> float:
@@ -206,7 +188,7 @@ class LearningProblem:
     @cached_property
     def energy(self) -> LabelEnergy:
         """E(U_1) of these labels at this temperature; its path kernels are computed once."""
-        # Outside of any trace: what is kept must not belong to a function that is being compiled,
+        # Outside of any trace: what is stored must not belong to a function that is being compiled,
         # unless the problem itself does.
         traced = isinstance(self.attended, jax.core.Tracer)
         with nullcontext() if traced else jax.ensure_compile_time_eval():
@@ -215,23 +197,21 @@ class LearningProblem:
 
     def at(self, temperature: float) -> "LearningProblem":
         """Return the problem at another temperature; path kernels are not computed again."""
-        found, energy = replace(self, temperature=temperature), self.energy
-        there = replace(energy, temperature=found.temperature, residual=found.residual)
-        vars(found)["energy"] = there  # where a cached property keeps what it has computed
-        return found
+        problem = replace(self, temperature=temperature)
+        vars(problem)["energy"] = replace(  # where a cached property stores its value
+            self.energy, temperature=problem.temperature, residual=problem.residual
+        )
+        return problem
 
     def astype(self, dtype: str | type | np.dtype) -> "LearningProblem":
         """Return the problem in another floating-point precision."""
-        return replace(
-            self,
-            attended=jnp.asarray(self.attended, dtype),
-            labels=jnp.asarray(self.labels, dtype),
-        )
+        attended, labels = (jnp.asarray(array, dtype) for array in (self.attended, self.labels))
+        return replace(self, attended=attended, labels=labels)
 
 
 @dataclass(frozen=True)
 class Triangle:
-    """The triangle R of all examples so far, of the columns [X | y].
+    """The triangle R of the columns [X | y] of all examples so far.
 
     matrix    R [row, column], upper triangular with no negative number on its diagonal, with as
               many rows as columns (zeros while examples are fewer)
@@ -252,12 +232,7 @@ class Triangle:
         return cls(np.zeros((size, size)), 0, paths, channels, outputs)
 
     @property
-    def features(self) -> int:
-        """Number of columns of X, Π D."""
-        return self.paths * self.channels
-
-    @property
-    def patience(self) -> int:
+    def block_examples(self) -> int:
         """Examples that are best folded in together: many more than rows are left of them."""
         return ROWS_PER_COLUMN * len(self.matrix)
 
@@ -267,13 +242,12 @@ class Triangle:
         labels: Float[np.ndarray, "example output"],
     ) -> "Triangle":
         """Return the triangle with further examples: R of [R; X | y], some rows at a time."""
-        examples = len(labels)
-        columns = [np.reshape(attended, (examples, self.features)), labels]
-        block = np.concatenate(columns, axis=1, dtype=float)
-        matrix = self.matrix
-        for start in range(0, examples, self.patience):
-            part = block[start : start + self.patience]
-            matrix = np.linalg.qr(np.concatenate([matrix, part]), mode="r")
+        examples, matrix = len(labels), self.matrix
+        flat = np.reshape(attended, (examples, self.paths * self.channels))
+        columns = np.concatenate([flat, labels], axis=1, dtype=float)
+        for start in range(0, examples, self.block_examples):
+            block = columns[start : start + self.block_examples]
+            matrix = np.linalg.qr(np.concatenate([matrix, block]), mode="r")
         # A triangle is unique but for the signs of its rows.
         signs = np.where(np.diagonal(matrix) < 0, -1.0, 1.0)
         return replace(self, matrix=signs[:, None] * matrix, examples=self.examples + examples)
@@ -289,7 +263,7 @@ class Triangle:
         for attended, labels in blocks:
             waiting.append((np.asarray(attended), np.asarray(labels)))
             count += len(labels)
-            if count >= self.patience:
+            if count >= self.block_examples:
                 triangle = triangle.fold(*map(np.concatenate, zip(*waiting, strict=True)))
                 waiting, count = [], 0
                 yield triangle
@@ -299,26 +273,21 @@ class Triangle:
     @property
     def rows(self) -> Float[np.ndarray, "row path channel"]:
         """Rows of R as attended inputs."""
-        size = self.features
+        size = self.paths * self.channels
         return self.matrix[:size, :size].reshape(size, self.paths, self.channels)
 
     @property
     def labels(self) -> Float[np.ndarray, "row output"]:
         """Labels of the rows, y_∥ = Qᵀ y."""
-        size = self.features
-        return self.matrix[:size, size : size + self.outputs]
+        return self.matrix[: -self.outputs, -self.outputs :]
 
     @property
     def squares(self) -> float:
         """Sum of squares y_⊥² of the labels below the rows, without cancellation."""
-        size = self.features
-        return float(np.sum(self.matrix[size:, size : size + self.outputs] ** 2))
+        return float(np.sum(self.matrix[-self.outputs :, -self.outputs :] ** 2))
 
     def learning_problem(
-        self,
-        architecture: Architecture,
-        temperature: float,
-        hyper_priors: HyperPriors = KNOWN,
+        self, architecture: Architecture, temperature: float, temperature_spread: float = 0.0
     ) -> LearningProblem:
         """The problem of learning all examples, by the rows that stand for them."""
         return LearningProblem(
@@ -326,8 +295,9 @@ class Triangle:
             jnp.asarray(self.rows),
             jnp.asarray(self.labels),
             temperature,
-            hyper_priors,
-            Compressed(self.examples, self.squares),
+            temperature_spread,
+            self.examples - len(self.labels),
+            self.squares,
         )
 
 
@@ -336,41 +306,40 @@ def compress(problem: LearningProblem) -> LearningProblem:
 
     A problem whose examples are rows already, such as that of a sub-network, is compressed further.
     """
-    attended, labels = np.asarray(problem.attended, float), np.asarray(problem.labels, float)
-    examples, paths, channels = attended.shape
-    if problem.architecture.rows_of(examples) == examples:
+    arch, rows = problem.architecture, len(problem.labels)
+    if arch.rows_of(rows) == rows:
         return problem
-    triangle = Triangle.empty(paths, channels, labels.shape[1])
-    triangle = triangle.fold(attended, labels)
+    attended, labels = np.asarray(problem.attended, float), np.asarray(problem.labels, float)
+    triangle = Triangle.empty(arch.path_count, arch.channels, arch.outputs).fold(attended, labels)
     dtype = problem.attended.dtype
     return replace(
         problem,
         attended=jnp.asarray(triangle.rows, dtype),
         labels=jnp.asarray(triangle.labels, dtype),
-        compressed=Compressed(problem.examples, problem.residual_squares + triangle.squares),
+        residual_examples=problem.examples - len(triangle.labels),
+        residual_squares=problem.residual_squares + triangle.squares,
     )
 
 
 def sub_network(
     problem: LearningProblem,
-    kept: Sequence[Sequence[int]],
+    heads: Sequence[Sequence[int]],
     attended: Float[Array, "test path channel"],
-) -> tuple[LearningProblem, Float[Array, "test kept_path channel"]]:
-    """Return the data as a network sees them that has only the `kept` heads of each layer.
+) -> tuple[LearningProblem, Float[Array, "test remaining_path channel"]]:
+    """Return the data as a network sees them that has only these heads in each layer.
 
-    Its H_l and Π are its own, and so are the rows of its examples. Raises IndexError for a head
-    that does not exist.
+    It has H_l, Π and rows for its examples by itself. Raises IndexError for a head that does not
+    exist.
     """
     arch = problem.architecture
-    chosen = AttentionPaths(arch.heads).subset(kept)
-    smaller = replace(arch, heads=tuple(len(heads) for heads in kept))
+    paths = AttentionPaths(arch.heads).subset(heads)
     part = replace(
         problem,
-        architecture=smaller,
-        attended=jnp.asarray(np.asarray(problem.attended)[:, chosen]),
-        hyper_priors=KNOWN,
+        architecture=replace(arch, heads=tuple(map(len, heads))),
+        attended=jnp.asarray(np.asarray(problem.attended)[:, paths]),
+        temperature_spread=0.0,
     )
-    return compress(part), jnp.asarray(np.asarray(attended)[:, chosen])
+    return compress(part), jnp.asarray(np.asarray(attended)[:, paths])
 
 
 def heads_closed(
@@ -380,20 +349,21 @@ def heads_closed(
 ) -> tuple[LearningProblem, Float[Array, "test path channel"]]:
     """Return the data as a network sees them whose heads (layer, head) send nothing.
 
-    ξ^π → ξ^π Π_l g_l with g_l = 0 for a head removed and √(H_l/k_l) for the k_l heads that are
-    left: the network of `sub_network`, its predictor, evidence and order parameters of the paths
-    left, in the shape of the whole one. What is compiled and found for that one serves again.
-    Raises ValueError where a layer has no head left.
+    ξ^π → ξ^π Π_l g_l with g_l = 0 for a head removed and √(H_l/k_l) for the k_l heads that remain:
+    the network of `sub_network`, its predictor, evidence and order parameters of the paths that
+    remain, in the shape of the whole one. What was compiled for that one serves again. Raises
+    ValueError where a layer has no head left.
     """
-    heads = problem.architecture.heads
-    gone = [{head for at, head in removed if at == layer} for layer in range(len(heads))]
-    left = [count - len(some) for count, some in zip(heads, gone, strict=True)]
-    if not all(left):
-        raise ValueError(f"heads left by layer: {left}: a layer without any sends nothing on")
-    gates = np.ones(1)
-    for count, some, kept in zip(heads, gone, left, strict=True):
-        opened = [0.0 if head in some else math.sqrt(count / kept) for head in range(count)]
-        gates = np.multiply.outer(gates, opened).reshape(-1)
-    by_path = jnp.asarray(gates)[None, :, None]
-    part = replace(problem, attended=problem.attended * by_path, hyper_priors=KNOWN)
-    return part, jnp.asarray(attended) * by_path
+    open_gates = [
+        np.array([(layer, head) not in removed for head in range(count)], float)
+        for layer, count in enumerate(problem.architecture.heads)
+    ]
+    remaining = [int(gates.sum()) for gates in open_gates]
+    if not all(remaining):
+        raise ValueError(f"heads left by layer: {remaining}: a layer without any sends nothing on")
+    gate_of_path = np.ones(1)
+    for gates, count in zip(open_gates, remaining, strict=True):
+        gate_of_path = np.outer(gate_of_path, gates * math.sqrt(len(gates) / count)).reshape(-1)
+    factor = jnp.asarray(gate_of_path)[None, :, None]
+    part = replace(problem, attended=problem.attended * factor, temperature_spread=0.0)
+    return part, jnp.asarray(attended) * factor

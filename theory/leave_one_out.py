@@ -145,7 +145,7 @@ def left_out_log_density(
 
     Raises ValueError if they are missing there.
     """
-    if problem.compressed is None:
+    if problem.residual is None:
         return _of_rows(problem.energy, factor)
     if attended is None or labels is None:
         raise ValueError("rows stand for the examples: attended inputs and labels must be given")
@@ -199,7 +199,7 @@ class LeftOutAtSaddle:
     ) -> Float[np.ndarray, " example"]:
         """Log density ln p(y_i | y_{−i}) of examples, all of them where rows are examples."""
         problem, features = self.problem, None
-        if problem.compressed is not None:
+        if problem.residual is not None:
             features = path_features(attended, problem.architecture.variances[0])
         arguments = problem.energy, problem.features, self.factor, features, labels
         at_saddle, slope = map(np.asarray, _with_slope(*arguments))

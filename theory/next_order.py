@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture, examples_at_a_time, has_next_order
+from theory.architecture import Architecture, examples_at_a_time
 from theory.energy_derivatives import as_matrix, feature_columns
 from theory.evidence import log_evidence_at_next_order
 from theory.laplace import Fluctuations, LogPosterior
@@ -169,7 +169,7 @@ def solve_next_order(
     if not saddle.converged:
         return NextOrder(NextOrderStatus.NO_SADDLE_POINT)
     posterior = LogPosterior(problem)
-    if not has_next_order(problem.architecture, posterior.coordinates.size):
+    if not problem.architecture.has_next_order:
         return NextOrder(NextOrderStatus.TOO_LARGE)
     ended = posterior.mode(saddle)
     if ended.status is SaddlePointStatus.NOT_FINITE:

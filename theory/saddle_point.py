@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse.linalg
 
 from theory.action_functional import ActionByProducts, DenseAction
-from theory.architecture import DENSE_COORDINATES, Architecture, is_dense
+from theory.architecture import DENSE_COORDINATES, Architecture
 from theory.learning_problem import LearningProblem
 from theory.order_parameters import (
     OrderParameters,
@@ -211,7 +211,7 @@ class SaddlePoint:
 def hessian_of_action(problem: LearningProblem, order_parameters: OrderParameters) -> np.ndarray:
     """Second derivatives of A / max width in log-Cholesky coordinates."""
     arch = problem.architecture
-    dense = is_dense(arch)
+    dense = arch.is_dense
     function = DenseAction(problem) if dense else ActionByProducts(arch, problem.energy)
     return function.hessian(to_log_cholesky(order_parameters))
 
@@ -240,7 +240,7 @@ def solve_saddle_point(
         )
     if starts < 1:
         raise ValueError(f"starts = {starts}: must be at least 1")
-    dense = is_dense(problem.architecture)
+    dense = problem.architecture.is_dense
     return lowest_minimum(
         DenseAction(problem) if dense else ActionByProducts(problem.architecture, problem.energy),
         problem.architecture,

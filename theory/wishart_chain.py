@@ -26,7 +26,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture, is_regular
+from theory.architecture import Architecture
 from theory.order_parameters import places
 
 
@@ -207,7 +207,7 @@ class BartlettCoordinates:
 
         Raises ValueError where a layer is narrower than its order parameter.
         """
-        if not is_regular(self.architecture):
+        if not self.architecture.is_regular:
             raise ValueError("factors of a narrow layer have no Bartlett coordinates of their own")
         scales, pieces = link_scales(self.architecture), []
         for link, (factor, shape) in enumerate(zip(factors, self.shapes, strict=True)):

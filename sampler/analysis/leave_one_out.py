@@ -36,7 +36,6 @@ from theory import (
     SaddlePoint,
     left_out_log_density,
 )
-from theory.architecture import is_dense
 from theory.leave_one_out import left_out_by_rows
 from theory.path_kernels import path_features
 from theory.predictor import Predictor
@@ -255,7 +254,7 @@ def left_out_columns(problem: Problem, saddle: SaddlePoint, gp_own: LearningProb
     limits = {"gp": problem.learning, "gp_own": gp_own}
     found: dict[str, list[np.ndarray]] = {name: [] for name in limits}
     at_saddle = None
-    if saddle.converged and is_dense(problem.architecture):
+    if saddle.converged and problem.architecture.is_dense:
         at_saddle, found["theory"] = LeftOutAtSaddle.of(problem.learning, saddle), []
     checksum = hashlib.sha256()
     for block in examples_left_out(problem, checksum):

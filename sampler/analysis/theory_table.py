@@ -2,6 +2,7 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -40,9 +41,7 @@ from theory import (
     predict,
     sub_network,
 )
-from theory.architecture import is_dense, is_regular
 from theory.evidence import log_evidence_at_saddle
-from theory.learning_problem import energy_value
 from theory.observables import accuracy
 from theory.path_kernels import assemble_kernel
 
@@ -65,6 +64,9 @@ def trained_columns(problem: Problem) -> dict:
     return columns
 
 
+_energy = jax.jit(lambda energy, factor: energy(factor))
+
+
 def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
     """Columns `log_evidence` and `log_evidence_gp` of the table of the theory.
 
@@ -72,11 +74,11 @@ def evidence_columns(problem: Problem, saddle_point: SaddlePoint) -> dict:
     layers narrower than their order parameter, and for a Hessian too large to be factorised.
     """
     learning = problem.learning
-    exists = saddle_point.converged and is_regular(learning.architecture)
-    known = exists and is_dense(learning.architecture)
+    exists = saddle_point.converged and learning.architecture.is_regular
+    known = exists and learning.architecture.is_dense
     laplace = log_evidence_at_saddle(learning, saddle_point) if known else float("nan")
     limit = OrderParameters.gp_limit(learning.architecture)
-    energy = float(energy_value(learning.energy, limit.factors[0]))
+    energy = float(_energy(learning.energy, limit.factors[0]))
     gp = -0.5 * (energy + learning.labels.size * math.log(2.0 * math.pi))
     gp += learning.residual_log_likelihood
     return {"log_evidence": ((), laplace), "log_evidence_gp": ((), gp)}

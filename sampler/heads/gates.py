@@ -18,7 +18,6 @@ from sampler.tasks.splits import Split
 from sampler.token_network import READ
 from sampler.transformer.chosen_layers import EVERY_LAYER, ChosenLayers
 from sampler.transformer.model import FrozenNetwork
-from theory.architecture import all_heads
 
 Head = tuple[int, int]  # layer and head, counted from 0
 # What a closed gate lets through: nothing, or the mean over examples, token by token.
@@ -111,6 +110,11 @@ class Numbering:
         """Numbers of these heads in each layer of the theory, where they come before others."""
         last = max(layer for layer, _ in self.theory)
         return [sum(layer == at for layer, _ in self.theory) for at in range(last + 1)]
+
+
+def all_heads(counts: Sequence[int]) -> list[Head]:
+    """Every head of layers with so many, lowest layer first."""
+    return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
 
 
 def places_of(heads: Sequence[Head], counts: Sequence[int]) -> list[int]:

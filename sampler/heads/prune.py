@@ -8,7 +8,7 @@ import xarray as xr
 from sampler.analysis.results import PRUNING_FILE
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
-from sampler.heads.gates import GatedNetwork, Numbering
+from sampler.heads.gates import GatedNetwork, Numbering, all_heads
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     predictions_of_model,
@@ -34,7 +34,6 @@ from sampler.storage.results import read_table, to_json
 from sampler.storage.run_directory import FIGURE_FOLDER, THEORY_FILE, write_json
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
-from theory.architecture import all_heads
 
 
 def prune(

@@ -119,9 +119,12 @@ def values_in_words(task: Task, run: RunPlan) -> Rows:
 def next_order_in_words(run: RunPlan) -> Rows:
     """Say why there is no theory to next order, where it is asked for and too large."""
     asked = run.recipe.has_theory and run.recipe.theory.next_order
-    if not asked or run.recipe.network.is_infinite or run.sizes.has_next_order:
+    if not asked or run.recipe.network.is_infinite or run.sizes.architecture.has_next_order:
         return []
-    count, paths = run.sizes.bartlett_coordinates, run.sizes.architecture.path_count
+    count, paths = (
+        run.sizes.architecture.bartlett_coordinate_count,
+        run.sizes.architecture.path_count,
+    )
     reason = f"{paths:,} paths of {run.sizes.architecture.channels:,} channels"
     if count > HESSIAN_COORDINATES:
         reason = f"{count:,} coordinates, {HESSIAN_COORDINATES:,} at most"

@@ -21,8 +21,6 @@ from theory.architecture import (
     HESSIAN_COORDINATES,
     STORED_TRAINING_BYTES,
     Architecture,
-    bartlett_coordinate_count,
-    has_next_order,
     stored_bytes,
 )
 
@@ -92,19 +90,10 @@ class Sizes:
         return paths * (paths + 1) // 2 if self.architecture.outputs == 1 else paths**2
 
     @property
-    def bartlett_coordinates(self) -> int:
-        """Coordinates of the exact posterior of all order parameters."""
-        one = self.architecture
-        return bartlett_coordinate_count(one.heads, one.widths, one.outputs)
-
-    @property
-    def has_next_order(self) -> bool:
-        return has_next_order(self.architecture, self.bartlett_coordinates)
-
-    @property
     def stores_kernels(self) -> bool:
         """Whether path kernels are few enough to be stored; else K is assembled from features."""
-        return stored_bytes(self.examples, self.architecture) <= STORED_TRAINING_BYTES
+        paths, outputs = self.architecture.path_count, self.architecture.outputs
+        return stored_bytes(self.examples, None, paths, outputs) <= STORED_TRAINING_BYTES
 
     @property
     def kernel_operations(self) -> int:
@@ -250,9 +239,8 @@ def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:
     In order parameters that is where the Hessian at the mode is known, as masses, and no layer is
     narrower than its order parameter, which would be singular.
     """
-    one = architecture
-    count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)
-    fitted = count <= HESSIAN_COORDINATES and narrowness(one) <= 1.0
+    count = architecture.bartlett_coordinate_count
+    fitted = count <= HESSIAN_COORDINATES and narrowness(architecture) <= 1.0
     if space == "order_parameters" and not fitted:
         return DEFAULT_WARMUP[space]
     return SHORT_WARMUP.get((space, algorithm), DEFAULT_WARMUP[space])

@@ -23,7 +23,7 @@ from sampler.recipes.limits import OF_ANY_NETWORK
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
-from theory.architecture import is_dense, stored_bytes, storing_pays
+from theory.architecture import stored_bytes, storing_pays
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
@@ -95,9 +95,10 @@ def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
     if task.learned is not None:  # features differ in every draw: nothing can be stored of them
         return found
     if storing_pays(sizes.examples, None, sizes.architecture):
-        stored = float(stored_bytes(sizes.examples, sizes.architecture))
+        paths, outputs = sizes.architecture.path_count, sizes.architecture.outputs
+        stored = float(stored_bytes(sizes.examples, None, paths, outputs))
         found.append(Part("path kernels", stored, fewer))
-    if is_dense(sizes.architecture) or sizes.has_next_order:
+    if sizes.architecture.is_dense or sizes.architecture.has_next_order:
         second = FLOAT * max(features**2, sizes.architecture.order_parameter_sizes[0] ** 4)
         found.append(Part("second derivatives", second, "use fewer paths", 4))
     return found

@@ -36,7 +36,6 @@ from sampler.storage.run_directory import (
 from sampler.tasks.make import check_network_fits
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task
-from theory.architecture import bartlett_coordinate_count
 
 
 @dataclass(frozen=True)
@@ -249,8 +248,7 @@ def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
     settings = run.recipe.sampler
     if run.method is None or not run.recipe.has_theory or not shares_data(run.recipe, recipe):
         return
-    one = run.sizes.architecture
-    count = bartlett_coordinate_count(one.heads, one.widths, one.outputs)
+    count = run.sizes.architecture.bartlett_coordinate_count
     if ALGORITHMS[settings.algorithm].needs_hessian:
         refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
     if settings.evidence:

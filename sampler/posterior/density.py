@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 from numpyro.infer.util import compute_log_probs, log_density
 
-from theory.architecture import HESSIAN_COORDINATES, HyperPriors
+from theory.architecture import HESSIAN_COORDINATES
 from theory.learning_problem import LabelEnergy
 
 Position = Mapping[str, Array]
@@ -332,9 +332,8 @@ def in_blocks(
 # --- the temperature as a site
 
 
-def hyper_prior_sites(priors: HyperPriors, dtype) -> dict[str, dist.Distribution]:
+def temperature_prior(spread: float, dtype) -> dict[str, dist.Distribution]:
     """The prior of ln(𝒯/𝒯_0), where it has a spread."""
-    spread = priors.temperature_spread
     if not spread:
         return {}
     normal = dist.Normal(jnp.zeros(1, dtype), jnp.asarray(spread, dtype))

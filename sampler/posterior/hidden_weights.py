@@ -36,7 +36,6 @@ from sampler.posterior.density import (
 from sampler.posterior.labels import IndependentLabels, Labels, site_of_labels
 from sampler.posterior.pointwise import LabelledExamples, given_others
 from sampler.posterior.weights import weight_priors
-from theory.architecture import KNOWN, HyperPriors
 from theory.energy import NoisyKernel, inverse_of_lower
 from theory.learning_problem import ResidualLabels
 from theory.leave_one_out import LeftOut
@@ -46,10 +45,10 @@ Forward = Callable[[Position, Any], Float[Array, "example output"]]
 
 
 def hidden_weight_priors(
-    architecture: Weighted, variances: Float[Array, " layer"], hyper_priors: HyperPriors = KNOWN
+    architecture: Weighted, variances: Float[Array, " layer"], temperature_spread: float = 0.0
 ) -> dict[str, dist.Distribution]:
     """Priors of V_0 … V_L, and of the temperature where it has one."""
-    return weight_priors(architecture, variances, hyper_priors, without="a")
+    return weight_priors(architecture, variances, temperature_spread, without="a")
 
 
 def readout_columns(
@@ -75,14 +74,14 @@ def hidden_weight_model(
     *,
     architecture: Weighted,
     predict: Forward,
-    hyper_priors: HyperPriors = KNOWN,
+    temperature_spread: float = 0.0,
 ) -> tuple[dict[str, Array], Float[Array, "example unit"], Labels]:
     """Gaussian priors of V_0 … V_L, and y_c ~ N(0, G Gᵀ + 𝒯 1): all sites.
 
     Where 𝒯 has a prior it is a site, too. `residual` are the labels that none of
     the rows stands for, where rows stand for the examples. Returns weights, G and labels.
     """
-    position = sample_sites(hidden_weight_priors(architecture, variances, hyper_priors))
+    position = sample_sites(hidden_weight_priors(architecture, variances, temperature_spread))
     columns = readout_columns(
         position, inputs, variances, architecture=architecture, predict=predict
     )
@@ -259,7 +258,7 @@ def hidden_weight_density(
     predict: Forward,
     test: Any,
     *,
-    hyper_priors: HyperPriors = KNOWN,
+    temperature_spread: float = 0.0,
     validation: Any = None,
     training: LabelledExamples | None = None,
     residual: ResidualLabels | None = None,
@@ -276,9 +275,9 @@ def hidden_weight_density(
     network = {"architecture": sizes, "predict": predict}
     return Density(
         name="hidden_weights",
-        model=specialised(hidden_weight_model, hyper_priors=hyper_priors, **network),
+        model=specialised(hidden_weight_model, temperature_spread=temperature_spread, **network),
         arguments=(inputs, labels, *known, *(() if residual is None else (residual,))),
-        priors=hidden_weight_priors(sizes, known[1], hyper_priors),
+        priors=hidden_weight_priors(sizes, known[1], temperature_spread),
         observe=specialised(observe_hidden_weights, fits_theory=fits_theory, kept=kept, **network),
         observed=(inputs, labels, *known, test, validation, training),
     )

@@ -19,10 +19,10 @@ from sampler.attention.sampled import SampledAttention, Tokens
 from sampler.posterior.density import (
     Density,
     Position,
-    hyper_prior_sites,
     observed_temperature,
     sample_sites,
     specialised,
+    temperature_prior,
     temperature_ratio,
 )
 from sampler.posterior.hidden_weights import (
@@ -44,7 +44,7 @@ from sampler.posterior.spaces import (
     predict_of_weights,
 )
 from sampler.posterior.weights import weight_model, weight_priors
-from theory.architecture import KNOWN, Architecture, HyperPriors
+from theory.architecture import Architecture
 from theory.learning_problem import LabelEnergy
 from theory.path_kernels import Features, path_features, sum_over_paths
 from theory.predictor import Predictor
@@ -118,10 +118,10 @@ def attending_model(
 
 
 def infinite_width_model(
-    energy: LabelEnergy, variances: Float[Array, " layer"], hyper_priors: HyperPriors = KNOWN
+    energy: LabelEnergy, variances: Float[Array, " layer"], temperature_spread: float = 0.0
 ) -> None:
     """Labels at infinite width: all weights integrated out, and nothing left of them."""
-    position = sample_sites(hyper_prior_sites(hyper_priors, variances.dtype))
+    position = sample_sites(temperature_prior(temperature_spread, variances.dtype))
     features = energy.kernels.left.reshape(len(energy.labels), -1)
     columns = limit_scale(variances) * features
     temperature = energy.temperature * temperature_ratio(position)
@@ -259,7 +259,7 @@ def attending_density(
     test: Tokens,
     validation: Tokens | None,
     architecture: Architecture,
-    hyper_priors: HyperPriors,
+    temperature_spread: float,
     with_weights: bool,
 ) -> Density:
     """The posterior of attention and weights in the space `name`, as `spaces.make_density`.
@@ -272,14 +272,14 @@ def attending_density(
     sizes, variances = architecture.sizes, examples.variances
     if name == "order_parameters":
         prior: Any = WishartChain.of(architecture, variances.dtype)
-        priors = site_priors(prior, hyper_priors)
-        model = specialised(order_parameter_model, hyper_priors=hyper_priors)
+        priors = site_priors(prior, temperature_spread)
+        model = specialised(order_parameter_model, temperature_spread=temperature_spread)
         observe, predict = observe_order_parameters, predict_by_order_parameters
         passing: tuple[str, ...] = (FACTOR,)
     elif name == "weights":
         prior = variances
-        priors = weight_priors(sizes, variances, hyper_priors)
-        model = specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors)
+        priors = weight_priors(sizes, variances, temperature_spread)
+        model = specialised(weight_model, architecture=sizes, temperature_spread=temperature_spread)
         observe = specialised(observe_by_weights, architecture=sizes, with_weights=with_weights)
         predict = specialised(predict_by_weights, architecture=sizes)
         passing = (EFFECTIVE,)
@@ -287,19 +287,20 @@ def attending_density(
         network = {"architecture": sizes, "predict": linear_outputs(architecture)}
         kept = tuple(sizes.weight_shapes) if with_weights else ()
         observe = specialised(observe_hidden_weights, fits_theory=True, kept=kept, **network)
-        model = specialised(hidden_weight_model, hyper_priors=hyper_priors, **network)
+        model = specialised(hidden_weight_model, temperature_spread=temperature_spread, **network)
         return Density(
             name=name,
             model=specialised(attending_model, model=model, collapsed=False),
             arguments=(examples, variances),
-            priors=examples.attention.priors | hidden_weight_priors(sizes, variances, hyper_priors),
+            priors=examples.attention.priors
+            | hidden_weight_priors(sizes, variances, temperature_spread),
             observe=specialised(observe_hidden_attending, observe=observe),
             observed=(examples, variances, test, validation),
         )
     elif name == "attention":
         prior = variances
-        priors = hyper_prior_sites(hyper_priors, variances.dtype)
-        model = specialised(infinite_width_model, hyper_priors=hyper_priors)
+        priors = temperature_prior(temperature_spread, variances.dtype)
+        model = specialised(infinite_width_model, temperature_spread=temperature_spread)
         rows = architecture.path_count * architecture.outputs
         observe = specialised(observe_infinite_width, rows=rows)
         predict, passing = predict_by_order_parameters, (FACTOR,)

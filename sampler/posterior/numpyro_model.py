@@ -23,10 +23,10 @@ from sampler.posterior.density import (
     Position,
     Weighted,
     energy_at,
-    hyper_prior_sites,
     observed_temperature,
     sample_sites,
     specialised,
+    temperature_prior,
     temperature_ratio,
     weights_at,
 )
@@ -51,7 +51,7 @@ from sampler.posterior.order_parameters import (
 )
 from sampler.posterior.spaces import linear_outputs
 from sampler.posterior.weights import weight_model
-from theory.architecture import Architecture, HyperPriors
+from theory.architecture import Architecture
 from theory.learning_problem import LabelEnergy, LearningProblem
 from theory.path_kernels import Features, path_features
 from theory.predictor import Predictor
@@ -101,7 +101,7 @@ def model_of_weights(
     *,
     predict: Forward,
     architecture: Weighted,
-    hyper_priors: HyperPriors,
+    temperature_spread: float,
     fits_theory: bool,
     sites: tuple[str, ...],
 ) -> None:
@@ -116,7 +116,7 @@ def model_of_weights(
         temperature,
         variances,
         architecture=architecture,
-        hyper_priors=hyper_priors,
+        temperature_spread=temperature_spread,
         predict=predict,
     )
     weights = weights_at(position, architecture)
@@ -138,7 +138,7 @@ def make_model_of_weights(
     *,
     temperature: float,
     architecture: Weighted,
-    hyper_priors: HyperPriors,
+    temperature_spread: float,
     predict: Forward | None = None,
     hidden: bool = False,
 ) -> Model:
@@ -149,7 +149,11 @@ def make_model_of_weights(
     """
     refuse_unknown_sites(sites, SITES_GIVEN_KERNEL if hidden else SITES_OF_WEIGHTS)
     sizes = architecture.sizes
-    common = {"architecture": sizes, "hyper_priors": hyper_priors, "sites": tuple(sites)}
+    common = {
+        "architecture": sizes,
+        "temperature_spread": temperature_spread,
+        "sites": tuple(sites),
+    }
     if hidden:
         forward = predict or linear_outputs(sizes)
         model = specialised(model_of_hidden_weights, predict=forward, **common)
@@ -179,14 +183,14 @@ def model_of_hidden_weights(
     *,
     predict: Forward,
     architecture: Weighted,
-    hyper_priors: HyperPriors,
+    temperature_spread: float,
     sites: tuple[str, ...],
 ) -> None:
     """All weights but the readout, and the labels of all examples given these."""
     require_float64()
     network = {"architecture": architecture, "predict": predict}
     position, columns, labels = hidden_weight_model(
-        inputs, labels, temperature, variances, hyper_priors=hyper_priors, **network
+        inputs, labels, temperature, variances, temperature_spread=temperature_spread, **network
     )
     make_deterministic(observed_temperature(position, temperature))
     here = temperature * temperature_ratio(position)
@@ -285,7 +289,7 @@ def make_collapsed_model(
     """
     refuse_unknown_sites(sites, SITES_GIVEN_KERNEL)
     arch = learning.architecture
-    draw = specialised(sample_order_parameters, hyper_priors=learning.hyper_priors)
+    draw = specialised(sample_order_parameters, temperature_spread=learning.temperature_spread)
     examples = TrainingExamples(
         replace(learning.energy, temperature=jnp.asarray(learning.temperature), residual=None),
         learning.features,
@@ -337,10 +341,10 @@ def model_with_attention(
 
 
 def sample_infinite_width(
-    variances: Float[Array, " layer"], rows: int, hyper_priors: HyperPriors
+    variances: Float[Array, " layer"], rows: int, temperature_spread: float
 ) -> tuple[Position, Float[Array, "row row"]]:
     """Sample what has a prior of its own; and the factor √g 1 of U_1 at infinite width."""
-    position = sample_sites(hyper_prior_sites(hyper_priors, variances.dtype))
+    position = sample_sites(temperature_prior(temperature_spread, variances.dtype))
     return position, limit_scale(variances) * jnp.eye(rows, dtype=variances.dtype)
 
 
@@ -353,7 +357,7 @@ def make_model_with_attention(
     space: str,
     examples: AttendingExamples,
     architecture: Architecture,
-    hyper_priors: HyperPriors,
+    temperature_spread: float,
     inputs_test: Tokens,
     sites: Sequence[str],
 ) -> Model:
@@ -362,17 +366,21 @@ def make_model_with_attention(
     sizes, prior = architecture.sizes, examples.variances
     known = SITES_OF_WEIGHTS if space == "weights" else SITES_GIVEN_KERNEL
     refuse_unknown_sites(sites, known)
-    common = {"architecture": sizes, "hyper_priors": hyper_priors, "sites": tuple(sites)}
+    common = {
+        "architecture": sizes,
+        "temperature_spread": temperature_spread,
+        "sites": tuple(sites),
+    }
     collapsed: dict[str, tuple[Callable, Callable]] = {
         "order_parameters": (
-            specialised(sample_order_parameters, hyper_priors=hyper_priors),
+            specialised(sample_order_parameters, temperature_spread=temperature_spread),
             order_parameters_at,
         ),
         "attention": (
             specialised(
                 sample_infinite_width,
                 rows=architecture.path_count * architecture.outputs,
-                hyper_priors=hyper_priors,
+                temperature_spread=temperature_spread,
             ),
             no_order_parameters,
         ),
@@ -429,7 +437,7 @@ def make_numpyro_model(
             sites,
             temperature=learning.temperature,
             architecture=learning.architecture,
-            hyper_priors=learning.hyper_priors,
+            temperature_spread=learning.temperature_spread,
             hidden=space == "hidden_weights",
         )
     if space != "order_parameters":

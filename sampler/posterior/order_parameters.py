@@ -29,12 +29,12 @@ from sampler.posterior.density import (
     Mode,
     Position,
     energy_at,
-    hyper_prior_sites,
     in_blocks,
     sample_sites,
+    temperature_prior,
 )
 from sampler.posterior.labels import CollapsedLabels, label_log_likelihood, site_of_labels
-from theory.architecture import HESSIAN_COORDINATES, KNOWN, HyperPriors, stored_numbers
+from theory.architecture import HESSIAN_COORDINATES, stored_bytes
 from theory.energy_derivatives import hessian_with_energy
 from theory.laplace import LogPosterior
 from theory.learning_problem import LabelEnergy, LearningProblem
@@ -95,31 +95,31 @@ class StandardisedLogChi(dist.Distribution):
 
 
 def order_parameter_model(
-    energy: LabelEnergy, chain: WishartChain, hyper_priors: HyperPriors = KNOWN
+    energy: LabelEnergy, chain: WishartChain, temperature_spread: float = 0.0
 ) -> None:
     """Wishart chain in standardised Bartlett coordinates, and the likelihood of all labels.
 
     Sites: `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1, and
     the temperature where it has a prior.
     """
-    position, factor = sample_order_parameters(chain, hyper_priors)
+    position, factor = sample_order_parameters(chain, temperature_spread)
     labels = CollapsedLabels(energy_at(energy, position), factor)
     numpyro.sample("y", labels, obs=site_of_labels(energy.labels))
 
 
 def sample_order_parameters(
-    chain: WishartChain, hyper_priors: HyperPriors = KNOWN
+    chain: WishartChain, temperature_spread: float = 0.0
 ) -> tuple[dict[str, Array], Float[Array, "row rank"]]:
     """All sites of a model, and the factor F with K(F Fᵀ) the kernel of the labels there."""
-    position = sample_sites(site_priors(chain, hyper_priors))
+    position = sample_sites(site_priors(chain, temperature_spread))
     return position, likelihood_factor(position, chain)
 
 
 def site_priors(
-    chain: WishartChain, hyper_priors: HyperPriors = KNOWN
+    chain: WishartChain, temperature_spread: float = 0.0
 ) -> dict[str, dist.Distribution]:
     """Prior of every site."""
-    return bartlett_prior(chain) | hyper_prior_sites(hyper_priors, chain.variances.dtype)
+    return bartlett_prior(chain) | temperature_prior(temperature_spread, chain.variances.dtype)
 
 
 def bartlett_prior(chain: WishartChain) -> dict[str, dist.Distribution]:
@@ -140,10 +140,10 @@ def bartlett_prior(chain: WishartChain) -> dict[str, dist.Distribution]:
 
 
 def log_prior(
-    position: Position, chain: WishartChain, hyper_priors: HyperPriors = KNOWN
+    position: Position, chain: WishartChain, temperature_spread: float = 0.0
 ) -> Float[Array, ""]:
     """Logarithm of the prior density of a position."""
-    prior = site_priors(chain, hyper_priors)
+    prior = site_priors(chain, temperature_spread)
     return sum(site.log_prob(position[name]) for name, site in prior.items())
 
 
@@ -184,7 +184,7 @@ def log_likelihood_at(
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["energy", "features", "chain"],
-    meta_fields=["hyper_priors"],
+    meta_fields=["temperature_spread"],
 )
 @dataclass(frozen=True)
 class OrderParameterPosterior:
@@ -193,23 +193,23 @@ class OrderParameterPosterior:
     energy        E(U_1) of the labels at the known temperature
     features      φ^π(x_μ) of the training examples
     chain         the law of U_1 … U_a
-    hyper_priors  how far the temperature is known
+    temperature_spread  prior standard deviation of ln 𝒯; 0 where it is fixed
     """
 
     energy: LabelEnergy
     features: Float[Array, "example path channel"]
     chain: WishartChain
-    hyper_priors: HyperPriors = KNOWN
+    temperature_spread: float = 0.0
 
     @classmethod
     def of(cls, problem: LearningProblem) -> "OrderParameterPosterior":
         chain = WishartChain.of(problem.architecture, problem.labels.dtype)
-        return cls(problem.energy, problem.features, chain, problem.hyper_priors)
+        return cls(problem.energy, problem.features, chain, problem.temperature_spread)
 
     @property
     def priors(self) -> dict[str, dist.Distribution]:
         """Prior of every site."""
-        return site_priors(self.chain, self.hyper_priors)
+        return site_priors(self.chain, self.temperature_spread)
 
     @property
     def coordinates(self) -> Coordinates:
@@ -230,7 +230,7 @@ class OrderParameterPosterior:
         position = self.coordinates.unflatten(point)
         factor = likelihood_factor(position, self.chain)
         label_energy = energy_at(self.energy, position)(factor)
-        return 0.5 * label_energy - log_prior(position, self.chain, self.hyper_priors)
+        return 0.5 * label_energy - log_prior(position, self.chain, self.temperature_spread)
 
     @jax.jit
     def value_and_gradient(self, point):
@@ -258,7 +258,7 @@ class OrderParameterPosterior:
             return likelihood_factor(unflatten(flat), self.chain)
 
         def rest(flat):
-            return -log_prior(unflatten(flat), self.chain, self.hyper_priors)
+            return -log_prior(unflatten(flat), self.chain, self.temperature_spread)
 
         energy_here = energy_at(self.energy, unflatten(point))
         hessian = hessian_with_energy(point, energy_here, self.features, 0.5, factor_at, rest)
@@ -288,7 +288,7 @@ class OrderParameterPosterior:
         def log_density(point):
             position = self.coordinates.unflatten(point)
             likelihood = log_likelihood_at(position, self.energy, self.chain)
-            return likelihood + log_prior(position, self.chain, self.hyper_priors)
+            return likelihood + log_prior(position, self.chain, self.temperature_spread)
 
         return jax.lax.map(log_density, points, batch_size=batch)
 
@@ -318,13 +318,13 @@ class OrderParameterPosterior:
             return self
         examples, outputs = self.energy.labels.shape
         _, paths, channels = self.features.shape
-        numbers = stored_numbers(examples, paths) if outputs == 1 else (paths * examples) ** 2
+        stored = stored_bytes(examples, None, paths, outputs)
         features = self.rows * channels
         assembled = features * examples * (examples * outputs**2 + 2 * self.rows)
-        if 8 * numbers > STORED_BYTES or numbers * outputs**2 > assembled:
+        if stored > STORED_BYTES or stored * outputs**2 > 8 * assembled:
             return self
-        stored = replace(self.energy, kernels=store_path_kernels(form, outputs))
-        return replace(self, energy=stored)
+        energy = replace(self.energy, kernels=store_path_kernels(form, outputs))
+        return replace(self, energy=energy)
 
 
 def find_mode(problem: LearningProblem, posterior: OrderParameterPosterior) -> Mode:
@@ -338,7 +338,7 @@ def find_mode(problem: LearningProblem, posterior: OrderParameterPosterior) -> M
     few = size <= HESSIAN_COORDINATES
     columns = posterior.rows * problem.architecture.channels
     cheap = columns**2 * problem.labels.size <= NUMPY_PRODUCTS
-    if few and cheap and problem.hyper_priors == KNOWN:
+    if few and cheap and problem.temperature_spread == 0.0:
         value_and_gradient, hessian = derivatives_by_numpy(problem, coordinates)
     else:
 
@@ -366,7 +366,7 @@ def find_mode(problem: LearningProblem, posterior: OrderParameterPosterior) -> M
     )
     point, converged = jnp.asarray(ended.point, dtype), ended.converged
     if not few:
-        scale = prior_scales(coordinates, posterior.hyper_priors, dtype)
+        scale = prior_scales(coordinates, posterior.temperature_spread, dtype)
         return Mode(point, scale**2, scale, coordinates, converged)
     whitened = hessian(ended.point)
     eigenvalues, vectors = np.linalg.eigh(0.5 * (whitened + whitened.T))
@@ -405,9 +405,9 @@ def derivatives_by_numpy(problem: LearningProblem, coordinates: Coordinates):
 
 
 def prior_scales(
-    coordinates: Coordinates, hyper_priors: HyperPriors, dtype
+    coordinates: Coordinates, temperature_spread: float, dtype
 ) -> Float[Array, " coordinate"]:
     """Standard deviations without data: about 1, or the spread of the temperature."""
-    spreads = {TEMPERATURE: hyper_priors.temperature_spread}
+    spreads = {TEMPERATURE: temperature_spread}
     sites = zip(coordinates.names, coordinates.sizes, strict=True)
     return jnp.concatenate([jnp.full(size, spreads.get(name, 1.0), dtype) for name, size in sites])

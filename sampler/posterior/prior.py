@@ -27,7 +27,7 @@ def prior_draws(
     training examples, as far as these are known. By NumPy: compiling a generator of χ² takes JAX
     seconds.
     """
-    architecture, priors = problem.architecture, problem.hyper_priors
+    architecture, spread = problem.architecture, problem.temperature_spread
     rng = np.random.default_rng([seed, PRIOR_STREAM])
     matrices = []
     for shape in bartlett_shapes(architecture):
@@ -46,9 +46,9 @@ def prior_draws(
         factor = factor.reshape(count, -1, factor.shape[3])
         factors.insert(0, factor)
     found = named_order_parameters(tuple(f @ f.swapaxes(1, 2) for f in factors))
-    shifts = priors.temperature_spread * rng.standard_normal(count)
+    shifts = spread * rng.standard_normal(count)
     temperatures = problem.temperature * np.exp(shifts)
-    if priors.temperature_spread:
+    if spread:
         found["temperature"] = temperatures
     if training is None:
         return found

@@ -67,13 +67,13 @@ def weight_density(
     dtype = problem.attended.dtype
     temperature = jnp.asarray(problem.temperature, dtype)
     variances = jnp.asarray(problem.architecture.variances, dtype)
-    sizes, hyper_priors = problem.architecture.sizes, problem.hyper_priors
+    sizes, temperature_spread = problem.architecture.sizes, problem.temperature_spread
     residual = () if problem.residual is None else (problem.residual,)
     return Density(
         name="weights",
-        model=specialised(weight_model, architecture=sizes, hyper_priors=hyper_priors),
+        model=specialised(weight_model, architecture=sizes, temperature_spread=temperature_spread),
         arguments=(problem.attended, problem.labels, temperature, variances, *residual),
-        priors=weight_priors(sizes, variances, hyper_priors),
+        priors=weight_priors(sizes, variances, temperature_spread),
         observe=specialised(observe_weights, architecture=sizes, with_weights=with_weights),
         observed=(temperature,),
         complete=specialised(predict_of_weights, architecture=sizes),
@@ -156,7 +156,7 @@ def order_parameter_density(
 
     return Density(
         name="order_parameters",
-        model=specialised(order_parameter_model, hyper_priors=problem.hyper_priors),
+        model=specialised(order_parameter_model, temperature_spread=problem.temperature_spread),
         arguments=(problem.energy, posterior.chain),
         priors=posterior.priors,
         observe=observe_order_parameters,
@@ -238,7 +238,7 @@ def hidden_density(
         problem.architecture,
         linear_outputs(problem.architecture),
         jnp.asarray(attended_test, problem.attended.dtype),
-        hyper_priors=problem.hyper_priors,
+        temperature_spread=problem.temperature_spread,
         training=training,
         residual=problem.residual,
         fits_theory=True,

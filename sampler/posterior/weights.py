@@ -14,8 +14,8 @@ from numpyro import distributions as dist
 from sampler.network import Weights, network_outputs
 from sampler.posterior.density import (
     Weighted,
-    hyper_prior_sites,
     sample_sites,
+    temperature_prior,
     temperature_ratio,
     weights_at,
 )
@@ -23,7 +23,6 @@ from sampler.posterior.labels import (
     Labels,
     sample_labels_of_examples,
 )
-from theory.architecture import KNOWN, HyperPriors
 from theory.learning_problem import LabelEnergy, ResidualLabels
 from theory.path_kernels import sum_over_paths
 
@@ -69,7 +68,7 @@ def weight_model(
     residual: ResidualLabels | None = None,
     *,
     architecture: Weighted,
-    hyper_priors: HyperPriors = KNOWN,
+    temperature_spread: float = 0.0,
     predict: Callable[[Weights, Any], Array] | None = None,
 ) -> dict[str, Array]:
     """Gaussian priors per layer and the tempered likelihood, example by example: all sites.
@@ -80,7 +79,7 @@ def weight_model(
     for, where rows stand for the examples. `predict` is the forward pass of a network outside the
     theory, to whom `attended` is whatever it follows.
     """
-    position = sample_sites(weight_priors(architecture, variances, hyper_priors))
+    position = sample_sites(weight_priors(architecture, variances, temperature_spread))
     weights = weights_at(position, architecture)
     if predict is None:
         outputs = network_outputs(weights, attended, architecture)
@@ -96,7 +95,7 @@ def weight_model(
 def weight_priors(
     network: Weighted,
     variances: Float[Array, " layer"],
-    hyper_priors: HyperPriors = KNOWN,
+    temperature_spread: float = 0.0,
     *,
     without: str = "",
 ) -> dict[str, dist.Distribution]:
@@ -105,7 +104,7 @@ def weight_priors(
     All but one array, where this is named. Of the network only the sizes are read.
     """
     dtype = variances.dtype
-    sites = hyper_prior_sites(hyper_priors, dtype)
+    sites = temperature_prior(temperature_spread, dtype)
     layers, one = network.weight_layers, jnp.ones((), dtype)
     for name, shape in network.weight_shapes.items():
         if name != without:

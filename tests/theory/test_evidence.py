@@ -17,7 +17,6 @@ from tests.problems import (
 )
 from theory import OrderParameters, solve_saddle_point
 from theory.action_functional import entropy_terms
-from theory.architecture import is_regular
 from theory.evidence import action_without_data, log_evidence_at_saddle
 
 REGULAR = {name: a for name, a in ARCHITECTURES.items() if name != "narrow"}
@@ -112,5 +111,5 @@ def test_a_saddle_point_that_is_not_converged_is_refused(rng):
 def test_a_layer_as_wide_as_its_order_parameter_is_wide_enough():
     architecture = ARCHITECTURES["one layer"]
     sizes = architecture.order_parameter_sizes
-    assert is_regular(replace(architecture, widths=sizes))
-    assert not is_regular(replace(architecture, widths=(sizes[0] - 1, *sizes[1:])))
+    assert replace(architecture, widths=sizes).is_regular
+    assert not replace(architecture, widths=(sizes[0] - 1, *sizes[1:])).is_regular

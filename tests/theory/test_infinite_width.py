@@ -54,7 +54,8 @@ def test_another_temperature_is_that_of_a_problem_of_its_own(rng):
         problem.attended,
         problem.labels,
         0.7,
-        compressed=problem.compressed,
+        residual_examples=problem.residual_examples,
+        residual_squares=problem.residual_squares,
     )
     factor = OrderParameters.gp_limit(problem.architecture).factors[0]
     assert received.temperature == 0.7

@@ -17,7 +17,6 @@ from theory import (
     solve_saddle_point,
 )
 from theory import next_order as next_order_module
-from theory.architecture import has_next_order
 from theory.next_order import LARGEST_SHIFT
 
 
@@ -121,4 +120,4 @@ def test_problems_too_large_are_not_begun(rng, monkeypatch):
             found = solve_next_order(problem, saddle)
             assert found.status is NextOrderStatus.TOO_LARGE
             refuses_to_predict(found)
-        assert has_next_order(problem.architecture, coordinates)
+        assert problem.architecture.has_next_order

@@ -13,7 +13,6 @@ from tests.assertions import assert_equal_to_rounding
 from tests.plain_posterior import SMALL, chain
 from tests.problems import ARCHITECTURES, all_but, random_order_parameters
 from theory import BartlettCoordinates, OrderParameters
-from theory.architecture import bartlett_coordinate_count, is_regular
 
 EVERY = ARCHITECTURES | SMALL
 EVERY_CASE = pytest.mark.parametrize("name", EVERY)
@@ -56,9 +55,8 @@ def test_factors(name, rng):
     """By the definition, and by the compiled functions that the sampler uses."""
     architecture = EVERY[name]
     coordinates = BartlettCoordinates(architecture)
-    sizes = architecture.heads, architecture.widths, architecture.outputs
-    assert coordinates.size == bartlett_coordinate_count(*sizes)
-    assert is_regular(coordinates.architecture) is ("narrow" not in name)
+    assert coordinates.size == architecture.bartlett_coordinate_count
+    assert coordinates.architecture.is_regular is ("narrow" not in name)
     point = rng.standard_normal(coordinates.size)
     received = coordinates.factors(point)
     definition = factors_by_definition(architecture, point)
@@ -73,7 +71,7 @@ def test_factors(name, rng):
 def test_coordinates_of_given_factors(name, rng):
     architecture = EVERY[name]
     coordinates = BartlettCoordinates(architecture)
-    if not is_regular(coordinates.architecture):
+    if not coordinates.architecture.is_regular:
         with pytest.raises(ValueError, match="narrow layer"):
             coordinates.point_of(coordinates.factors(np.zeros(coordinates.size)))
         return

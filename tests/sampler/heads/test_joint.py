@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.heads.gates import Numbering, closed_gates
+from sampler.heads.gates import Numbering, all_heads, closed_gates
 from sampler.heads.joint import (
     Candidates,
     RemovableModel,
@@ -18,7 +18,6 @@ from sampler.heads.measures import TheoryWithoutHeads, losses, predictions_of_th
 from sampler.heads.removal import Numbers
 from tests.problems import random_network_data, random_problem
 from theory import Architecture, Predictor, predict, solve_saddle_point
-from theory.architecture import all_heads
 
 COUNTS = (3, 2)
 HEADS = tuple(all_heads(COUNTS))

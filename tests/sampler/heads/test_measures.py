@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from sampler.heads import measures
+from sampler.heads.gates import all_heads
 from sampler.heads.measures import (
     TheoryWithoutHeads,
     losses,
@@ -18,7 +19,6 @@ from sampler.heads.measures import (
 )
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
-from theory.architecture import all_heads
 
 EXAMPLES, HEADS = 7, (1, 2)
 

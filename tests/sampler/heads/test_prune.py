@@ -11,6 +11,7 @@ import pytest
 
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
+from sampler.heads.gates import all_heads
 from sampler.heads.measures import TheoryWithoutHeads
 from sampler.heads.prune import refuse_unprunable
 from sampler.heads.removal import one_left_in_each_layer
@@ -24,7 +25,6 @@ from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing
 from tests.training_recipes import TINY, train_in
 from theory import AttentionPaths, LearningProblem, Predictor, head_scores, predict
-from theory.architecture import all_heads
 from theory.observables import accuracy
 
 ANALYSIS = """

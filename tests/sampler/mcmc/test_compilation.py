@@ -14,7 +14,6 @@ from sampler.mcmc.importance import observed
 from sampler.posterior.spaces import make_density
 from tests.problems import all_but, random_problem
 from theory import Architecture
-from theory.architecture import HyperPriors
 
 SETTINGS = ChainSettings(chains=2, warmup=3, draws=3)
 WIDE, WIDER = (7, 8, 9), (70, 60, 50)
@@ -51,8 +50,7 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
     """What a point of a sweep does with a density: its mode, chains, and values at many points."""
     rng = np.random.default_rng(3)
     problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
-    priors = HyperPriors(spread)
-    problem = replace(problem, temperature=temperature, hyper_priors=priors)
+    problem = replace(problem, temperature=temperature, temperature_spread=spread)
     density = make_density(space, problem, problem.attended[:2], with_weights=False)
     draws = []
 

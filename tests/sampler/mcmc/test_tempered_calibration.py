@@ -18,7 +18,6 @@ from sampler.posterior.modes import StartLaw
 from tests.calibration import CalibrationProblem, OrderParameterCalibration, simulate
 from tests.learned_calibration import LearnedCalibration
 from tests.problems import all_but
-from theory.architecture import HyperPriors
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 # Ranks among so many draws have one more value.
@@ -26,7 +25,7 @@ DATA_SETS, PARTICLES, REPETITIONS = 64, 32, 7
 # Most errors below are seen with fewer, one with more.
 FEWER, MORE = 32, 96
 SMALLEST_P = 1e-3
-SPREAD = HyperPriors(temperature_spread=0.5)
+SPREAD = 0.5
 TOO_FAR = 10.0
 
 
@@ -48,7 +47,7 @@ def fixed(wrong: bool) -> FixedCalibration:
 
 def temperature_sampled(wrong: bool) -> FixedCalibration:
     """The temperature has a prior; wrongly, one about ten times what it is."""
-    problem = CalibrationProblem.small().with_hyper_priors(SPREAD)
+    problem = CalibrationProblem.small().with_spread(SPREAD)
     return FixedCalibration(problem.misjudging_temperature(TOO_FAR if wrong else 1.0))
 
 

@@ -15,7 +15,6 @@ from tests.calibration import (
     uniformity,
 )
 from tests.problems import all_but
-from theory.architecture import HyperPriors
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 SPACES = {
@@ -26,7 +25,7 @@ SPACES = {
 WITH_NUTS = all_but(SPACES, ["order_parameters"], pytest.mark.long)
 SPLIT = SplitChain(chains=1, warmup=WARMUP, target_acceptance=0.9, max_steps=64)
 DATA_SETS = 256
-SPREADS = HyperPriors(temperature_spread=0.5)
+SPREADS = 0.5
 SMALLEST_P = 1e-3
 
 
@@ -42,7 +41,7 @@ def test_ranks_of_the_truth_are_uniform(space):
 @pytest.mark.parametrize("space", WITH_NUTS)
 @pytest.mark.long
 def test_ranks_are_uniform_where_the_temperature_is_sampled(space):
-    problem = CalibrationProblem.small().with_hyper_priors(SPREADS)
+    problem = CalibrationProblem.small().with_spread(SPREADS)
     ranks = calibration_ranks(SPACES[space](problem), DATA_SETS, seed=3)
     received = uniformity(ranks)
     print(space, {name: f"{p:.3g}" for name, p in received.items()})
@@ -52,7 +51,7 @@ def test_ranks_are_uniform_where_the_temperature_is_sampled(space):
 
 @pytest.mark.long
 def test_calibration_finds_wrong_spreads():
-    problem = CalibrationProblem.small().with_hyper_priors(SPREADS).misjudging_spreads(1.5)
+    problem = CalibrationProblem.small().with_spread(SPREADS).misjudging_spreads(1.5)
     ranks = calibration_ranks(OrderParameterCalibration(problem), DATA_SETS, seed=4, chain=SPLIT)
     received = uniformity(ranks)
     print({name: f"{p:.3g}" for name, p in received.items()})

@@ -13,7 +13,6 @@ from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.spaces import make_density
 from tests.problems import ARCHITECTURES, random_problem
 from theory import Predictor
-from theory.architecture import HyperPriors
 from theory.learning_problem import compress
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
@@ -27,9 +26,8 @@ def flat_of(problem, space="weights", test=None) -> FlatDensity:
 
 @pytest.fixture
 def problem(rng):
-    spreads = HyperPriors(temperature_spread=0.5)
     problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng)
-    return replace(problem, hyper_priors=spreads)
+    return replace(problem, temperature_spread=0.5)
 
 
 @pytest.mark.heavy
@@ -46,7 +44,7 @@ def test_the_density_is_prior_times_likelihood(space, problem, rng):
 
 
 def test_the_prior_of_weights_is_normal(problem, rng):
-    flat = flat_of(replace(problem, hyper_priors=HyperPriors()))
+    flat = flat_of(replace(problem, temperature_spread=0.0))
     point = rng.standard_normal(flat.dimension)
     arch = problem.architecture
     sites = flat.sites(point)
@@ -104,7 +102,7 @@ def test_names_and_sites_say_what_a_coordinate_is(space, problem):
 @pytest.mark.heavy
 def test_starts_are_draws_from_the_prior(problem):
     """Under which −2 Σ_i ln p would be chi-square for normal coordinates: here by each."""
-    flat = flat_of(replace(problem, hyper_priors=HyperPriors()))
+    flat = flat_of(replace(problem, temperature_spread=0.0))
     draws = np.asarray(jax.vmap(flat.start)(jax.random.split(jax.random.key(0), 500)))
     deviations = flat.point(
         {

@@ -20,18 +20,17 @@ from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding, 
 from tests.problems import random_problem
 from tests.token_networks import KINDS, random_token_problem
 from theory import Architecture
-from theory.architecture import HyperPriors
 
 DRAWS = 40_000
 LINEAR = Architecture((2,), (4, 3), (0.7, 1.3, 0.6), channels=5, outputs=2)
-SPREADS = HyperPriors(temperature_spread=0.5)
+SPREADS = 0.5
 
 
 def posed(name: str, rng):
     """Densities of hidden and of all weights, the forward pass, examples, labels and 𝒯."""
     if name == "linear":
         arch = LINEAR
-        problem = replace(random_problem(arch, rng, examples=7), hyper_priors=SPREADS)
+        problem = replace(random_problem(arch, rng, examples=7), temperature_spread=SPREADS)
         test = jnp.asarray(rng.standard_normal((3, 2, 5)))
         training = LabelledExamples(problem.attended, problem.labels)
         hidden, whole = (
@@ -178,7 +177,7 @@ def test_new_labels_are_gaussian_given_the_others(rng):
 def test_the_numpyro_model_is_the_density(name, rng):
     sites = ("predictor_mean", "predictor_variance")
     if name == "linear":
-        problem = replace(random_problem(LINEAR, rng, examples=7), hyper_priors=SPREADS)
+        problem = replace(random_problem(LINEAR, rng, examples=7), temperature_spread=SPREADS)
         test = problem.attended[:3]
         density = make_density("hidden_weights", problem, test, False)
         model, known = make_numpyro_model("hidden_weights", problem, test, sites)

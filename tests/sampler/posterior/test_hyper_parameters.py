@@ -47,17 +47,16 @@ from tests.problems import (
 )
 from theory import LearningProblem, Predictor
 from theory import predict as predict_labels
-from theory.architecture import HyperPriors
 from theory.wishart_chain import WishartChain
 
-SPREADS = HyperPriors(temperature_spread=0.5)
+SPREADS = 0.5
 NAMES = ["one layer", "two layers, three outputs", "narrow"]
 ROUNDING = {"operations": 1e4}
 
 
 def problem_of(name, rng, temperature=0.3) -> LearningProblem:
     problem = random_problem(ARCHITECTURES[name], rng, temperature=temperature)
-    return replace(problem, hyper_priors=SPREADS)
+    return replace(problem, temperature_spread=SPREADS)
 
 
 def random_position(problem, rng) -> dict:
@@ -100,7 +99,7 @@ def test_the_model_of_weights_has_the_density_at_this_temperature_and_its_prior(
     data, variances = (problem.attended, problem.labels), jnp.asarray(architecture.variances)
     fixed = {"architecture": architecture}
     received = density_of(
-        weight_model, fixed | {"hyper_priors": SPREADS}, sites | {TEMPERATURE: shift}, *data,
+        weight_model, fixed | {"temperature_spread": SPREADS}, sites | {TEMPERATURE: shift}, *data,
         problem.temperature, variances,
     )  # fmt: skip
     expected = density_of(weight_model, fixed, sites, *data, known.temperature, variances)
@@ -172,7 +171,7 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature(space, name, rng)
 def quadrature(problem: LearningProblem, test, nodes: int = 32):
     """Evidence and E[ln 𝒯/𝒯_0] of a scalar problem by Gauss and Hermite."""
     points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-    shifts = problem.hyper_priors.temperature_spread * points
+    shifts = problem.temperature_spread * points
     logs = np.log(weights / weights.sum())
     for place, shift in enumerate(shifts):
         known = known_problem(problem, {TEMPERATURE: [shift]})
@@ -184,7 +183,7 @@ def quadrature(problem: LearningProblem, test, nodes: int = 32):
 @pytest.mark.heavy
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
-    problem = replace(problem, hyper_priors=SPREADS)
+    problem = replace(problem, temperature_spread=SPREADS)
     evidence, temperature = quadrature(problem, test)
     found = importance_draws(order_parameters_of(problem), 40_000, seed=5)
     assert found.trusted, found.explain()

@@ -41,7 +41,6 @@ from tests.problems import (
 )
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
-from theory.architecture import bartlett_coordinate_count
 from theory.evidence import log_evidence_at_saddle
 from theory.path_kernels import Features, StoredKernels
 from theory.wishart_chain import WishartChain
@@ -359,5 +358,4 @@ def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_coordinates_are_counted_without_the_model(name):
     arch = ARCHITECTURES[name]
-    counted = bartlett_coordinate_count(arch.heads, arch.widths, arch.outputs)
-    assert counted == Coordinates.of(site_priors(WishartChain.of(arch))).size
+    assert arch.bartlett_coordinate_count == Coordinates.of(site_priors(WishartChain.of(arch))).size

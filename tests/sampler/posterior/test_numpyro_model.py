@@ -26,11 +26,10 @@ from tests.problems import (
     scalar_problem,
 )
 from theory import Architecture, Predictor
-from theory.architecture import KNOWN, HyperPriors
 from theory.learning_problem import compress
 
 SPACES = ("weights", "order_parameters")
-SPREADS = HyperPriors(temperature_spread=0.5)
+SPREADS = 0.5
 COLLAPSED = SPACES[1:]
 
 
@@ -62,11 +61,11 @@ def label_covariance(problem, overlap, position) -> np.ndarray:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("spreads", [KNOWN, SPREADS], ids=["known", "hyper-priors"])
+@pytest.mark.parametrize("spreads", [0.0, SPREADS], ids=["known", "hyper-priors"])
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 def test_the_joint_density_is_that_of_our_chains_and_of_the_definition(name, space, spreads, rng):
-    problem = replace(random_problem(ARCHITECTURES[name], rng), hyper_priors=spreads)
+    problem = replace(random_problem(ARCHITECTURES[name], rng), temperature_spread=spreads)
     ours = density_in(space, problem)
     model, kwargs = make_numpyro_model(space, problem, problem.attended[:1])
     position = drawn(ours, rng)
@@ -95,7 +94,7 @@ def test_the_joint_density_is_that_of_our_chains_and_of_the_definition(name, spa
 @pytest.mark.parametrize("space", SPACES)
 def test_order_parameters_are_always_sites(space, rng):
     problem = replace(
-        random_problem(ARCHITECTURES["three layers, two outputs"], rng), hyper_priors=SPREADS
+        random_problem(ARCHITECTURES["three layers, two outputs"], rng), temperature_spread=SPREADS
     )
     ours = density_in(space, problem)
     sites = traced(*make_numpyro_model(space, problem, problem.attended[:1]), drawn(ours, rng))
@@ -122,7 +121,7 @@ def test_order_parameters_are_always_sites(space, rng):
 def many_examples(rng, outputs: int):
     """More examples than paths times channels: whole, and by the rows that stand for them."""
     arch = Architecture((2,), (5, 4), (1.4, 0.8, 1.2), 3, outputs)
-    whole = replace(random_problem(arch, rng, examples=17), hyper_priors=SPREADS)
+    whole = replace(random_problem(arch, rng, examples=17), temperature_spread=SPREADS)
     return whole, compress(whole)
 
 

@@ -14,7 +14,6 @@ from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem
 from theory import Features, Predictor, compress, path_features
-from theory.architecture import HyperPriors
 
 DRAWS = 20_000
 SPACES = ("order_parameters", "hidden_weights", "weights")
@@ -127,7 +126,7 @@ def test_draws_without_data_have_the_law_of_networks_drawn_from_the_prior(rng):
     """Labels of the Wishart chain against those of weights, the temperature having a prior, too."""
     problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=0.7)
     arch = problem.architecture
-    problem = replace(problem, hyper_priors=HyperPriors(0.3))
+    problem = replace(problem, temperature_spread=0.3)
     received = prior_draws(problem, training_of(problem), 4000, 1)
     expected = {"temperature": [], "posterior_predictive": []}
     outputs_of = jax.jit(lambda weights: network_outputs(weights, problem.attended, arch))
