@@ -4,28 +4,29 @@
 steps and the evidence of a small problem use `DenseAction`, which has the derivatives written out
 in NumPy: a cold solve of the four-path reference problem takes 0.8 s with it and 10.4 s with
 compiled derivatives of `action`, on two busy cores (5.6 s more of processor time, nearly all of it
-compilation). The second derivative of the energy and the coordinates are the same code in both;
-tests compare the rest with automatic differentiation.
+compilation). The entropy terms, the coordinates and the second derivative of the energy are the
+same code in both; tests compare the rest with automatic differentiation.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
+import scipy.linalg
 from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture
-from theory.energy_derivatives import DenseEnergy
+from theory.energy_derivatives import DenseEnergy, EnergyAt
 from theory.learning_problem import LearningProblem, ResidualLabels
 from theory.order_parameters import (
     OrderParameters,
     cholesky_factors,
     from_log_cholesky,
+    log_determinant,
     overlap_curvature,
     overlap_jacobian,
 )
@@ -36,7 +37,7 @@ def entropy_terms(
     heads: Sequence[int],
     widths: Sequence | Num[Array, " above"],
     variances: Sequence | Num[Array, " above"],
-) -> Float[Array, ""]:
+) -> Float[Array, ""] | float:
     """The part of the action that does not depend on the data.
 
     N_a (tr U_a/σ_a² − ln det U_a)
@@ -44,27 +45,25 @@ def entropy_terms(
 
     heads [layer], widths N_1 … N_L, N_a and variances σ_1² … σ_L², σ_a² [layer + 1]; widths and
     variances may be traced, so one compilation serves every width. With U_l = F_l F_lᵀ the partial
-    trace is Σ_h |F_{l+1}⁻¹ F_l[h]|², F_l[h] the rows of head h: nothing is inverted.
+    trace is Σ_h |F_{l+1}⁻¹ F_l[h]|², F_l[h] the rows of head h: nothing is inverted. Of factors in
+    JAX or in NumPy.
     Source: arXiv 2405.15926, action.
     """
     *factors, above = order_parameters.factors
-    total = widths[-1] * (jnp.sum(above**2) / variances[-1] - log_determinant(above))
+    numbers = above.__array_namespace__()
+    linalg = scipy.linalg if numbers is np else jax.scipy.linalg
+    total = widths[-1] * (numbers.sum(above**2) / variances[-1] - log_determinant(above))
     for layer in reversed(range(len(heads))):
-        factor, head_count, rows = factors[layer], heads[layer], above.shape[0]
-        by_head = factor.reshape(head_count, rows, head_count * rows)
-        whitened = solve_triangular(above, by_head.transpose(1, 0, 2).reshape(rows, -1), lower=True)
+        factor, count, rows = factors[layer], heads[layer], above.shape[0]
+        by_head = factor.reshape(count, rows, count * rows).transpose(1, 0, 2)
+        whitened = linalg.solve_triangular(above, by_head.reshape(rows, -1), lower=True)
         total += widths[layer] * (
-            jnp.sum(whitened**2) / variances[layer]
+            numbers.sum(whitened**2) / variances[layer]
             - log_determinant(factor)
-            + head_count * log_determinant(above)
+            + count * log_determinant(above)
         )
         above = factor
     return total
-
-
-def log_determinant(factor: Float[Array, "n n"]) -> Float[Array, ""]:
-    """ln det(F Fᵀ) of a Cholesky factor."""
-    return 2.0 * jnp.sum(jnp.log(jnp.diagonal(factor)))
 
 
 @runtime_checkable
@@ -93,26 +92,14 @@ def action(
     total = entropy + energy.of_layers(order_parameters.factors)
     if energy.residual is None:
         return total
-    # A value of the energy leaves this constant out; here it belongs to what is known.
-    known = energy.residual.temperature
-    return total + energy.residual.count * jnp.log(known) + energy.residual.squares / known
-
-
-@dataclass(frozen=True)
-class Derivatives:
-    """Value, gradient and Hessian of a function of U_1 … U_{L+1}, all entries free.
-
-    gradients  ∂/∂U_l [p_l, p_l], one per layer
-    hessians   (l, l') → ∂²/∂U_l ∂U_l' [p_l, p_l, p_l', p_l'], l ≤ l', zero where absent
-    """
-
-    value: float
-    gradients: list[np.ndarray]
-    hessians: dict[tuple[int, int], np.ndarray]
+    # The energy leaves this constant out. Here it belongs to the value, also of traced numbers.
+    residual = energy.residual
+    constant = residual.count * jnp.log(residual.temperature)
+    return total + constant + residual.squares / residual.temperature
 
 
 class DenseAction:
-    """A / max width of one learning problem, at points in log-Cholesky coordinates.
+    """A / max width of one learning problem, at points in log-Cholesky coordinates, in NumPy.
 
     Without `LearningProblem.residual_energy`: large constants would cost digits on the way.
     """
@@ -124,105 +111,126 @@ class DenseAction:
 
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """A / max width and its gradient; infinite where K + 𝒯 or a U_l is not positive."""
-        factors = self._factors(point)
-        derivatives = self._derivatives(factors, second=False)
-        if derivatives is None:
+        try:
+            with np.errstate(all="ignore"):
+                factors, entropy, energy = self._expand(point)
+                slopes = entropy.slopes
+        except np.linalg.LinAlgError:  # a step too far
             return float("inf"), np.full_like(point, np.nan)
-        slopes = [
-            np.einsum("kab,ab->k", overlap_jacobian(factor), gradient)
-            for factor, gradient in zip(factors, derivatives.gradients, strict=True)
+        slopes[0] += energy.slope
+        gradient = [
+            np.einsum("kab,ab->k", overlap_jacobian(factor), slope)
+            for factor, slope in zip(factors, slopes, strict=True)
         ]
-        return derivatives.value / self._scale, np.concatenate(slopes) / self._scale
+        value = float(entropy.value + energy.value)
+        return value / self._scale, np.concatenate(gradient) / self._scale
 
     def hessian(self, point: np.ndarray) -> np.ndarray:
-        """Second derivatives of A / max width.
+        """Second derivatives of A / max width; NaN where K + 𝒯 or a U_l is not positive.
 
         Σ_ll' J_lᵀ (∂²A/∂U_l ∂U_l') J_l' + Σ_l (∂A/∂U_l) ∂²U_l with J_l = ∂U_l/∂x.
         """
-        factors = self._factors(point)
-        derivatives = self._derivatives(factors, second=True)
-        if derivatives is None:
+        try:
+            with np.errstate(all="ignore"):
+                factors, entropy, energy = self._expand(point)
+                slopes, curvatures = entropy.slopes, entropy.curvatures
+        except np.linalg.LinAlgError:
             return np.full((point.size, point.size), np.nan)
+        slopes[0] += energy.slope
+        curvatures[0, 0] += energy.curvature
         jacobians = [overlap_jacobian(factor) for factor in factors]
         jacobians = [jacobian.reshape(len(jacobian), -1) for jacobian in jacobians]
-        ends = np.cumsum([len(jacobian) for jacobian in jacobians])
-        layers = [slice(end - len(j), end) for end, j in zip(ends, jacobians, strict=True)]
-        hessian = np.zeros((point.size, point.size))
-        for (left, right), second in derivatives.hessians.items():
-            matrix = second.reshape(jacobians[left].shape[1], -1)
-            block = jacobians[left] @ matrix @ jacobians[right].T
-            hessian[layers[left], layers[right]] += block
-            if left != right:
-                hessian[layers[right], layers[left]] += block.T
-        for layer, factor, gradient in zip(layers, factors, derivatives.gradients, strict=True):
-            hessian[layer, layer] += overlap_curvature(factor, gradient)
-        return hessian / self._scale
+        blocks = [[np.zeros((len(row), len(other))) for other in jacobians] for row in jacobians]
+        for (lower, upper), curvature in curvatures.items():
+            matrix = curvature.reshape(jacobians[lower].shape[1], -1)
+            block = jacobians[lower] @ matrix @ jacobians[upper].T
+            blocks[lower][upper], blocks[upper][lower] = block, block.T
+        for layer, (factor, slope) in enumerate(zip(factors, slopes, strict=True)):
+            blocks[layer][layer] = blocks[layer][layer] + overlap_curvature(factor, slope)
+        return np.block(blocks) / self._scale
 
-    def _factors(self, point: np.ndarray) -> list[np.ndarray]:
-        with np.errstate(over="ignore"):  # an infinite factor is noticed in `_derivatives`
-            return cholesky_factors(point, self._architecture.order_parameter_sizes)
+    def _expand(self, point: np.ndarray) -> tuple[list[np.ndarray], "EntropyAt", EnergyAt]:
+        """Factors of all U_l, and the two parts of the action around them.
 
-    def _derivatives(self, factors: list[np.ndarray], second: bool) -> Derivatives | None:
-        with np.errstate(all="ignore"):
-            if not all(np.all(np.isfinite(factor)) for factor in factors):
-                return None
-            try:
-                entropy = entropy_derivatives(
-                    factors,
-                    self._architecture.heads,
-                    self._architecture.widths,
-                    self._architecture.order_parameter_variances,
-                )
-                energy = self._energy.at(factors[0])
-            except np.linalg.LinAlgError:  # a step too far
-                return None
-            gradients = [entropy.gradients[0] + energy.slope, *entropy.gradients[1:]]
-            hessians = dict(entropy.hessians)
-            if second:
-                hessians[0, 0] = hessians[0, 0] + energy.curvature
-            value = entropy.value + energy.value
-        return Derivatives(value, gradients, hessians)
+        Raises numpy.linalg.LinAlgError where K + 𝒯 or a U_l is not finite or not positive.
+        """
+        architecture = self._architecture
+        factors = cholesky_factors(point, architecture.order_parameter_sizes)
+        if not all(np.all(np.isfinite(factor)) for factor in factors):
+            raise np.linalg.LinAlgError("an order parameter is not finite")
+        variances = architecture.order_parameter_variances
+        entropy = EntropyAt(factors, architecture.heads, architecture.widths, variances)
+        return factors, entropy, self._energy.at(factors[0])
 
 
-def entropy_derivatives(
-    factors: list[Float[np.ndarray, "_size _size"]], heads, widths, variances
-) -> Derivatives:
-    """Value and derivatives of `entropy_terms`.
+@dataclass(frozen=True)
+class EntropyAt:
+    """`entropy_terms` and their derivatives at U_l = F_l F_lᵀ, all entries free, in NumPy.
 
-    With V = U_{l+1}, W = V⁻¹, S = Tr_h U_l, layer l adds
+    With V = U_{l+1}, W = V⁻¹, S = Tr_h U_l layer l adds
+
         N_l ( tr[W S]/σ_l² − ln det U_l + H_l ln det V ),
-    and the readout N_a (tr U_a/σ_a² − ln det U_a).
+
+    and so does the readout, with one head and V = 1. What needs an inverse raises
+    numpy.linalg.LinAlgError where a factor has none.
     """
-    inverses = [np.linalg.inv(factor) for factor in factors]
-    inverses = [inverse.T @ inverse for inverse in inverses]
-    logs = [2.0 * np.sum(np.log(np.diagonal(factor))) for factor in factors]
-    overlaps = [factor @ factor.T for factor in factors]
-    top = len(factors) - 1
-    value = widths[top] * (np.trace(overlaps[top]) / variances[top] - logs[top])
-    gradients = [-n * inverse for n, inverse in zip(widths, inverses, strict=True)]
-    gradients[top] = gradients[top] + widths[top] / variances[top] * np.eye(len(factors[top]))
-    hessians = {
-        (layer, layer): n * both_sides(inverse, inverse)
-        for layer, (n, inverse) in enumerate(zip(widths, inverses, strict=True))
-    }
-    for layer, count in enumerate(heads):
-        width, ratio, inverse = widths[layer], widths[layer] / variances[layer], inverses[layer + 1]
-        rows = len(inverse)
-        by_head = overlaps[layer].reshape(count, rows, count, rows)
-        reduced = np.einsum("hahb->ab", by_head)
-        value += ratio * np.sum(inverse * reduced) + width * (count * logs[layer + 1] - logs[layer])
-        gradients[layer] = gradients[layer] + ratio * np.kron(np.eye(count), inverse)
-        carried = inverse @ reduced @ inverse  # W S W
-        gradients[layer + 1] = gradients[layer + 1] + width * count * inverse - ratio * carried
-        hessians[layer + 1, layer + 1] = (
-            hessians[layer + 1, layer + 1]
-            - width * count * both_sides(inverse, inverse)
-            + ratio * (both_sides(inverse, carried) + both_sides(carried, inverse))
-        )
-        cross = -ratio * both_sides(inverse, inverse)
-        wide = np.einsum("gh,abcd->gahbcd", np.eye(count), cross)
-        hessians[layer, layer + 1] = wide.reshape(count * rows, count * rows, rows, rows)
-    return Derivatives(float(value), gradients, hessians)
+
+    factors: Sequence[Float[np.ndarray, "_size _size"]]
+    heads: Sequence[int]
+    widths: Sequence[int]
+    variances: Sequence[float]
+
+    @property
+    def value(self) -> float:
+        """All terms together."""
+        order_parameters = OrderParameters(tuple(self.factors))
+        return float(entropy_terms(order_parameters, self.heads, self.widths, self.variances))
+
+    @cached_property
+    def _inverses(self) -> list[np.ndarray]:
+        """U_1⁻¹ … U_{L+1}⁻¹, and 1 above them."""
+        inverses = [np.linalg.inv(factor) for factor in self.factors]
+        return [*(inverse.T @ inverse for inverse in inverses), np.eye(len(inverses[-1]))]
+
+    @cached_property
+    def _layers(self) -> list[tuple]:
+        """H_l, N_l, N_l/σ_l², W and W S W of every layer, the readout last."""
+        layers = []
+        for layer, count in enumerate((*self.heads, 1)):
+            width, inverse = self.widths[layer], self._inverses[layer + 1]
+            by_head = self.factors[layer].reshape(count, len(inverse), -1)
+            reduced = np.sum(by_head @ by_head.swapaxes(1, 2), axis=0)
+            carried = inverse @ reduced @ inverse
+            layers.append((count, width, width / self.variances[layer], inverse, carried))
+        return layers
+
+    @property
+    def slopes(self) -> list[Float[np.ndarray, "_size _size"]]:
+        """∂/∂U_l, one per layer."""
+        layers = zip(self.widths, self._inverses, strict=False)
+        slopes = [-width * inverse for width, inverse in layers]
+        slopes.append(np.zeros_like(slopes[-1]))  # of V = 1 above the readout
+        for layer, (count, width, ratio, inverse, carried) in enumerate(self._layers):
+            slopes[layer] += ratio * np.kron(np.eye(count), inverse)
+            slopes[layer + 1] += width * count * inverse - ratio * carried
+        return slopes[:-1]
+
+    @property
+    def curvatures(self) -> dict[tuple[int, int], Float[np.ndarray, "_size _size _other _other"]]:
+        """(l, l') → ∂²/∂U_l ∂U_l', l ≤ l' counted from 0, where it is not zero."""
+        layers = enumerate(zip(self.widths, self._inverses, strict=False))
+        curvatures = {
+            (layer, layer): width * both_sides(inverse, inverse)
+            for layer, (width, inverse) in layers
+        }
+        for layer, (count, width, ratio, inverse, carried) in enumerate(self._layers[:-1]):
+            square, above, size = both_sides(inverse, inverse), layer + 1, count * len(inverse)
+            curvatures[above, above] -= width * count * square
+            curvatures[above, above] += ratio * both_sides(inverse, carried)
+            curvatures[above, above] += ratio * both_sides(carried, inverse)
+            across = np.einsum("gh,abcd->gahbcd", np.eye(count), -ratio * square)
+            curvatures[layer, above] = across.reshape(size, size, *inverse.shape)
+        return curvatures
 
 
 def both_sides(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, "a a a a"]:
@@ -237,13 +245,12 @@ class ActionByProducts:
     """
 
     def __init__(self, architecture: Architecture, energy: LayersEnergy) -> None:
-        arch = architecture
-        scale = float(max(arch.widths))
-        self._shape = {"heads": arch.heads, "sizes": arch.order_parameter_sizes}
+        scale = float(max(architecture.widths))
+        self._shape = {"heads": architecture.heads, "sizes": architecture.order_parameter_sizes}
         # Data, widths and variances are arguments: one compilation serves every width.
         self._arrays = (
-            jnp.asarray(arch.widths, float) / scale,
-            jnp.asarray(arch.order_parameter_variances, float),
+            jnp.asarray(architecture.widths, float) / scale,
+            jnp.asarray(architecture.order_parameter_variances, float),
             energy,
             1.0 / scale,
         )

@@ -1,4 +1,4 @@
-"""The energy of the labels around one order parameter, to fourth order in U_1, in NumPy.
+"""The energy of the labels around one order parameter, to fourth order in U_1.
 
 With A = K + 𝒯 1, R = A⁻¹ and α = R y everything is a contraction of two blocks,
 
@@ -25,8 +25,9 @@ from scipy.linalg import solve_triangular
 from theory.architecture import examples_at_a_time
 from theory.energy import with_noise
 from theory.learning_problem import LabelEnergy, LearningProblem
+from theory.order_parameters import log_determinant
 
-Blocks = Float[np.ndarray, "row row channel channel"]
+Blocks = Float[Array | np.ndarray, "row row channel channel"]
 
 
 def feature_columns(
@@ -40,124 +41,59 @@ def feature_columns(
     return spread.reshape(examples * outputs, paths * outputs, channels)
 
 
-def whitened_products(
-    whitened: Float[Array | np.ndarray, "example_output row_channel"], rows: int
-) -> Float[Array | np.ndarray, "row row channel channel"]:
-    """S_ab = Φ_aᵀ (K + 𝒯)⁻¹ Φ_b from L⁻¹ Φ, L Lᵀ = K + 𝒯."""
-    channels = whitened.shape[1] // rows
-    products = (whitened.T @ whitened).reshape(rows, channels, rows, channels)
-    return products.swapaxes(1, 2)
-
-
-def energy_curvature(
-    products: Float[Array | np.ndarray, "row row channel channel"],
-    projected: Float[Array | np.ndarray, "row channel"],
-) -> Float[Array | np.ndarray, "row row row row"]:
-    """∂²E/∂U_ab ∂U_cd = −tr(S_da S_bc) + s_a·S_bc s_d + s_c·S_da s_b, all entries of U_1 free.
-
-    products   S_ab = Φ_aᵀ (K + 𝒯)⁻¹ Φ_b
-    projected  s_a = Φ_aᵀ α, α = (K + 𝒯)⁻¹ y
-
-    The only second derivative of the energy here: of NumPy arrays for the saddle point and its
-    evidence, of JAX arrays inside compiled functions.
-    """
-    numbers = projected.__array_namespace__()
-    rows, channels = projected.shape
-    # S_bcᵀ = S_cb gives both factors of the trace one layout: a single copy of the blocks.
-    flat = products.reshape(rows**2, channels**2)
-    trace = (flat @ flat.T).reshape(rows, rows, rows, rows).transpose(1, 3, 2, 0)
-    products = flat.reshape(products.shape)
-    applied = numbers.einsum("bcik,dk->bcdi", products, projected, optimize=True)  # S_bc s_d
-    bilinear = numbers.einsum("ai,bcdi->abcd", projected, applied, optimize=True)
-    return -trace + bilinear + bilinear.transpose(2, 3, 0, 1)
-
-
-def energy_hessian(
-    energy: LabelEnergy, features: Float[Array, "example path channel"], factor
-) -> tuple[Float[Array, "row row"], Float[Array, "row row row row"]]:
-    """Gradient M_ab = ∂E/∂U_ab = tr S_ab − s_a·s_b and `energy_curvature`.
-
-    `features` are the φ^π of the training examples. Costs one triangular solve and products of
-    [a, channel] blocks: no derivative is taken numerically or by repeated differentiation.
-    """
-    columns = feature_columns(features, energy.labels.shape[1])
-    size, rows, channels = columns.shape
-    noisy = energy.noisy_kernel(factor)
-    whitened = noisy.whiten(columns.reshape(size, rows * channels))
-    projected = (noisy.whiten(energy.flat_labels) @ whitened).reshape(rows, channels)
-    products = whitened_products(whitened, rows)
-    gradient = jnp.einsum("abii->ab", products) - projected @ projected.T
-    return gradient, energy_curvature(products, projected)
-
-
-def hessian_with_energy(
-    point: Float[Array, " coordinate"],
-    energy: LabelEnergy,
-    features: Float[Array, "example path channel"],
-    scale,
-    factor_at: Callable[[Array], Array],
-    rest: Callable[[Array], Array],
-) -> Float[Array, "coordinate coordinate"]:
-    """Second derivatives of rest(x) + scale · E(F(x) F(x)ᵀ) in any coordinates x of U_1.
-
-    Jᵀ (∂²E/∂U_1²) J + Σ (∂E/∂U_1) ∂²U_1 + ∂²rest, J = ∂U_1/∂x: E itself is differentiated by its
-    formula, everything else is cheap.
-    """
-
-    def overlap(x):
-        factor = factor_at(x)
-        return factor @ factor.T
-
-    slope, second = energy_hessian(energy, features, factor_at(point))
-    size = slope.size
-    jacobian = jax.jacfwd(overlap)(point).reshape(size, -1)
-    curvature = scale * jacobian.T @ second.reshape(size, size) @ jacobian
-    return curvature + jax.hessian(lambda x: rest(x) + scale * jnp.vdot(slope, overlap(x)))(point)
-
-
 @dataclass(frozen=True)
 class EnergyAt:
-    """E(U_1) and its derivatives at one U_1 = F Fᵀ, all entries of U_1 free.
+    """E(U_1) and its derivatives at one U_1, all entries of U_1 free, as JAX or NumPy arrays.
 
     lower     L with L Lᵀ = K + 𝒯 1
     whitened  L⁻¹ Φ [example_output, row, channel]
     labels    L⁻¹ y
     """
 
-    lower: Float[np.ndarray, "example_output example_output"]
-    whitened: Float[np.ndarray, "example_output row channel"]
-    labels: Float[np.ndarray, " example_output"]
+    lower: Float[Array | np.ndarray, "example_output example_output"]
+    whitened: Float[Array | np.ndarray, "example_output row channel"]
+    labels: Float[Array | np.ndarray, " example_output"]
 
     @property
-    def value(self) -> float:
+    def value(self):
         """E = ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y."""
-        return float(2.0 * np.sum(np.log(np.diagonal(self.lower))) + self.labels @ self.labels)
+        return log_determinant(self.lower) + self.labels @ self.labels
 
     @cached_property
-    def projected(self) -> Float[np.ndarray, "row channel"]:
+    def projected(self) -> Float[Array | np.ndarray, "row channel"]:
         """s_a = Φ_aᵀ (K + 𝒯)⁻¹ y."""
         flat = self.whitened.reshape(len(self.labels), -1)
         return (self.labels @ flat).reshape(self.whitened.shape[1:])
 
     @cached_property
-    def slope(self) -> Float[np.ndarray, "row row"]:
-        """M_ab = ∂E/∂U_ab = tr S_ab − s_a·s_b."""
+    def slope(self) -> Float[Array | np.ndarray, "row row"]:
+        """M_ab = ∂E/∂U_ab = tr S_ab − s_a·s_b, without S."""
         flat = self.whitened.transpose(1, 0, 2).reshape(self.whitened.shape[1], -1)
         return flat @ flat.T - self.projected @ self.projected.T
 
     @cached_property
     def products(self) -> Blocks:
         """S_ab = Φ_aᵀ (K + 𝒯)⁻¹ Φ_b."""
-        return whitened_products(self.whitened.reshape(len(self.lower), -1), len(self.projected))
+        _, rows, channels = self.whitened.shape
+        flat = self.whitened.reshape(-1, rows * channels)
+        return (flat.T @ flat).reshape(rows, channels, rows, channels).swapaxes(1, 2)
 
     @cached_property
-    def curvature(self) -> Float[np.ndarray, "row row row row"]:
-        """∂²E/∂U_ab ∂U_cd."""
-        return energy_curvature(self.products, self.projected)
+    def curvature(self) -> Float[Array | np.ndarray, "row row row row"]:
+        """∂²E/∂U_ab ∂U_cd = −tr(S_da S_bc) + s_a·S_bc s_d + s_c·S_da s_b."""
+        numbers, s = self.projected.__array_namespace__(), self.projected
+        rows, channels = s.shape
+        # S_bcᵀ = S_cb gives both factors of the trace one layout: a single copy of the blocks.
+        flat = self.products.reshape(rows**2, channels**2)
+        trace = (flat @ flat.T).reshape(rows, rows, rows, rows).transpose(1, 3, 2, 0)
+        blocks = flat.reshape(rows, rows, channels, channels)
+        applied = numbers.einsum("bcik,dk->bcdi", blocks, s, optimize=True)  # S_bc s_d
+        bilinear = numbers.einsum("ai,bcdi->abcd", s, applied, optimize=True)
+        return -trace + bilinear + bilinear.transpose(2, 3, 0, 1)
 
 
 class DenseEnergy:
-    """E of one learning problem as a function of a factor of U_1."""
+    """E of one learning problem as a function of a factor of U_1, in NumPy."""
 
     def __init__(self, problem: LearningProblem) -> None:
         self._labels = np.asarray(problem.labels, float).reshape(-1)
@@ -181,6 +117,51 @@ class DenseEnergy:
         whitened = solve_triangular(lower, columns, lower=True, check_finite=False)
         labels = solve_triangular(lower, self._labels, lower=True, check_finite=False)
         return EnergyAt(lower, whitened.reshape(self._columns.shape), labels)
+
+
+def expand_energy(
+    energy: LabelEnergy,
+    features: Float[Array, "example path channel"],
+    factor: Float[Array, "row rank"],
+) -> EnergyAt:
+    """The energy around U_1 = F Fᵀ in JAX, given the φ^π of the training examples.
+
+    For compiled functions: its derivatives cost one triangular solve and products of blocks of
+    channels, where repeated differentiation of E would cost as many passes as coordinates.
+    """
+    columns = feature_columns(features, energy.labels.shape[1])
+    noisy = energy.noisy_kernel(factor)
+    whitened = noisy.whiten(columns.reshape(len(columns), -1)).reshape(columns.shape)
+    return EnergyAt(noisy.cholesky, whitened, noisy.whiten(energy.flat_labels))
+
+
+def hessian_with_energy(
+    point: Float[Array, " coordinate"],
+    energy: LabelEnergy,
+    features: Float[Array, "example path channel"],
+    factor_at: Callable[[Array], Array],
+    rest: Callable[[Array], Array],
+) -> Float[Array, "coordinate coordinate"]:
+    """Second derivatives of rest(x) + ½ E(F(x) F(x)ᵀ) in any coordinates x of U_1.
+
+    ½ Jᵀ (∂²E/∂U_1²) J + ½ Σ (∂E/∂U_1) ∂²U_1 + ∂²rest,   J = ∂U_1/∂x
+
+    E itself is differentiated by its formula, everything else is cheap.
+    """
+
+    def overlap(x):
+        factor = factor_at(x)
+        return factor @ factor.T
+
+    around = expand_energy(energy, features, factor_at(point))
+    square = around.slope.size
+    jacobian = jax.jacfwd(overlap)(point).reshape(square, -1)
+    curvature = 0.5 * jacobian.T @ around.curvature.reshape(square, square) @ jacobian
+
+    def remaining(x):
+        return rest(x) + 0.5 * jnp.vdot(around.slope, overlap(x))
+
+    return curvature + jax.hessian(remaining)(point)
 
 
 @dataclass(frozen=True)
@@ -220,9 +201,9 @@ class EnergyAverages:
 
         r = S q; the trace is over channels.
         """
+        rows, channels = self.response.shape
         products = as_matrix(self.energy.products)
         inner = products @ as_matrix(self.kernel_part - self.label_part)
-        rows, channels = self.response.shape
         # Traces of the blocks of inner @ products, without the blocks.
         left = inner.reshape(rows, -1)
         right = products.reshape(rows * channels, rows, channels).transpose(1, 2, 0)
@@ -271,14 +252,15 @@ class EnergyAverages:
         by_channel = self.energy.products.transpose(2, 0, 1, 3)  # [i, b, e, j]
         chunk, total = examples_at_a_time(channels, 8 * square**2 * channels), 0.0
         for start in range(0, channels, chunk):
-            some, others = by_channel[start : start + chunk], channels - start
-            right = by_channel[..., start:].reshape(channels, -1)
-            chain = some.reshape(-1, channels) @ right
-            chain = chain.reshape(len(some), *(rows,) * 4, others)  # [i, b, e, f, c, k]
+            left, right = by_channel[start : start + chunk], by_channel[..., start:]
+            count, others = len(left), channels - start
+            chain = left.reshape(-1, channels) @ right.reshape(channels, -1)
+            chain = chain.reshape(count, *(rows,) * 4, others)  # [i, b, e, f, c, k]
             chain = chain.transpose(1, 4, 0, 5, 2, 3).reshape(square, -1)
             carried = (crossed.T @ chain).reshape(-1, square) @ outer
-            parts = np.einsum("xn,xn->x", carried, chain.reshape(-1, square)).reshape(-1, others)
-            total += parts.sum() + parts[:, len(some) :].sum()
+            traces = np.einsum("xn,xn->x", carried, chain.reshape(-1, square))
+            traces = traces.reshape(-1, others)
+            total += traces.sum() + traces[:, count:].sum()  # ki of later channels
         return float(total)
 
 

@@ -21,22 +21,23 @@ from theory.architecture import Architecture
 @partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=[])
 @dataclass(frozen=True)
 class OrderParameters:
-    """The overlaps of all layers, kept as factors: U_l = F_l F_lᵀ for l = 1 … L+1, U_{L+1} = U_a.
+    """The overlaps of all layers, as factors: U_l = F_l F_lᵀ for l = 1 … L+1, U_{L+1} = U_a.
 
     `factors[l - 1]` is [p_l, r_l]; the Cholesky factor of U_l wherever U_l is regular. Indices of
     U_l are (h_l … h_L, output), h_l slowest, output fastest.
     """
 
-    factors: tuple[Float[Array, "_rows _rank"], ...]
+    factors: tuple[Float[Array | np.ndarray, "_rows _rank"], ...]
 
     @property
+    @jax.jit
     def matrices(self) -> tuple[Float[Array, "_rows _rows"], ...]:
         """U_1 … U_L, U_a."""
-        return _overlaps(self.factors)
+        return tuple(factor @ factor.T for factor in self.factors)
 
     @classmethod
     def from_matrices(cls, matrices: Iterable[Num[Array | np.ndarray, "..."]]) -> "OrderParameters":
-        """Order parameters from symmetric positive definite matrices U_1 … U_L, U_a.
+        """Order parameters of symmetric positive definite matrices U_1 … U_L, U_a.
 
         Raises ValueError when a matrix is not symmetric positive definite.
         """
@@ -73,7 +74,10 @@ class OrderParameters:
         return cls(tuple(jnp.asarray(deviation * np.eye(size)) for deviation, size in pairs))
 
 
-_overlaps = jax.jit(lambda factors: tuple(factor @ factor.T for factor in factors))
+def log_determinant(factor: Float[Array | np.ndarray, "n n"]):
+    """Logarithm of the determinant, ln det(F Fᵀ), of a Cholesky factor in JAX or NumPy."""
+    numbers = factor.__array_namespace__()
+    return 2.0 * numbers.sum(numbers.log(numbers.diagonal(factor)))
 
 
 def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -90,13 +94,13 @@ def to_log_cholesky(order_parameters: OrderParameters) -> Float[np.ndarray, " co
     """Log-Cholesky coordinates: log diagonals, then entries below the diagonal, layer by layer."""
     pieces = []
     for factor in map(np.asarray, order_parameters.factors):
-        pieces.append(np.log(np.diagonal(factor)))
-        pieces.append(factor[np.tril_indices(len(factor), -1)])
+        diagonal, below = np.split(factor[places(len(factor))], [len(factor)])
+        pieces += [np.log(diagonal), below]
     return np.concatenate(pieces)
 
 
 def from_log_cholesky(
-    coordinates: Float[Array | np.ndarray, " coordinate"], sizes: tuple[int, ...]
+    coordinates: Float[Array | np.ndarray, " coordinate"], sizes: Sequence[int]
 ) -> OrderParameters:
     """Order parameters of sizes p_1 … p_{L+1} in log-Cholesky coordinates; any vector is valid."""
     return OrderParameters(tuple(map(jnp.asarray, cholesky_factors(coordinates, sizes))))
@@ -128,7 +132,8 @@ def overlap_jacobian(
 
     f_j is column j of F, and ∂F_ij/∂x is F_ii on the diagonal, 1 below it.
     """
-    rows, columns, slopes = _entry_slopes(factor)
+    rows, columns = places(len(factor))
+    slopes = np.where(rows == columns, np.diagonal(factor)[rows], 1.0)
     jacobian = np.zeros((len(rows), *factor.shape))
     jacobian[np.arange(len(rows)), rows] = slopes[:, None] * factor[:, columns].T
     return jacobian + jacobian.swapaxes(1, 2)
@@ -137,21 +142,18 @@ def overlap_jacobian(
 def overlap_curvature(
     factor: Float[np.ndarray, "row row"], gradient: Float[np.ndarray, "row row"]
 ) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Σ_ab G_ab ∂²U_ab/∂x_k ∂x_k' of one U = F Fᵀ for a symmetric G."""
-    rows, columns, slopes = _entry_slopes(factor)
-    same = columns[:, None] == columns[None, :]
-    second = 2.0 * np.outer(slopes, slopes) * gradient[np.ix_(rows, rows)] * same
-    # exp has its own second derivative, equal to its first
-    diagonal = np.arange(len(factor))
-    own = 2.0 * np.einsum("i,ia,ai->i", np.diagonal(factor), gradient, factor)
-    second[diagonal, diagonal] += own
-    return second
+    """Σ_ab G_ab ∂²U_ab/∂x_k ∂x_k' of one U = F Fᵀ for a symmetric G.
 
-
-def _entry_slopes(factor: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, column and ∂F/∂x of the entry that each coordinate moves."""
+    2 ∂F_ij/∂x ∂F_i'j/∂x' G_ii' for entries of one column j, and 2 F_ii (G F)_ii of an exponential's
+    second derivative on the diagonal.
+    """
     rows, columns = places(len(factor))
-    return rows, columns, np.where(rows == columns, np.diagonal(factor)[rows], 1.0)
+    slopes = np.where(rows == columns, np.diagonal(factor)[rows], 1.0)
+    same_column = columns[:, None] == columns[None, :]
+    curvature = 2.0 * np.outer(slopes, slopes) * gradient[np.ix_(rows, rows)] * same_column
+    diagonal = np.arange(len(factor))
+    curvature[diagonal, diagonal] += 2.0 * np.diagonal(factor) * np.diagonal(gradient @ factor)
+    return curvature
 
 
 def coordinate_scales(
@@ -161,15 +163,11 @@ def coordinate_scales(
 
     The natural unit of each log-Cholesky coordinate, whatever the scale of the labels.
     """
-    scales, start = np.ones_like(coordinates), 0
-    for size in sizes:
-        below = slice(start + size, start + size * (size + 1) // 2)
-        rows = np.tril_indices(size, -1)[0]
-        square = np.exp(2.0 * coordinates[start : start + size])
-        np.add.at(square, rows, coordinates[below] ** 2)
-        scales[below] = np.sqrt(square)[rows]
-        start = below.stop
-    return scales
+    pieces = []
+    for factor in cholesky_factors(coordinates, sizes):
+        below = np.tril_indices(len(factor), -1)[0]
+        pieces += [np.ones(len(factor)), np.linalg.norm(factor, axis=1)[below]]
+    return np.concatenate(pieces)
 
 
 def log_invariant_volume(order_parameters: OrderParameters) -> float:
@@ -177,9 +175,8 @@ def log_invariant_volume(order_parameters: OrderParameters) -> float:
 
     Σ_l [ p_l ln 2 − Σ_i i ln (F_l)_ii ],   i counted from 0
     """
-    return float(
-        sum(
-            math.log(2.0) * len(factor) - np.arange(len(factor)) @ np.log(np.diagonal(factor))
-            for factor in map(np.asarray, order_parameters.factors)
-        )
-    )
+    volume = 0.0
+    for factor in map(np.asarray, order_parameters.factors):
+        size = len(factor)
+        volume += size * math.log(2.0) - np.arange(size) @ np.log(np.diagonal(factor))
+    return float(volume)

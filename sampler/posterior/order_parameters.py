@@ -261,7 +261,7 @@ class OrderParameterPosterior:
             return -log_prior(unflatten(flat), self.chain, self.temperature_spread)
 
         energy_here = energy_at(self.energy, unflatten(point))
-        hessian = hessian_with_energy(point, energy_here, self.features, 0.5, factor_at, rest)
+        hessian = hessian_with_energy(point, energy_here, self.features, factor_at, rest)
         if TEMPERATURE not in self.coordinates.names:
             return hessian
         # The formula holds the temperature fixed: its row is one product of Hessian and vector.

@@ -85,7 +85,7 @@ def test_energy_and_its_derivatives(name, more, rng):
         likelihood = -0.5 * (float(value) + unit) + one.residual_log_likelihood
         of_likelihood = jax.jit(
             lambda point, *data: hessian_with_energy(
-                point, *data, 0.5, lambda x: x.reshape(factor.shape), lambda x: 0.0 * x.sum()
+                point, *data, lambda x: x.reshape(factor.shape), lambda x: 0.0 * x.sum()
             )
         )
         hessian = of_likelihood(factor.reshape(-1), energy, one.features)
