@@ -197,7 +197,7 @@ class IntegratedCalibration(SpaceCalibration):
         )
         gram = jnp.einsum("xpi,xqi->xpq", self.test, self.test)
         predictor = Predictor(energy, cross, gram)
-        sample = predictor.with_sample(key, factor, self.train, self.test)[2]
+        sample = predictor.draw(key, factor, self.train, self.test)
         likelihood = label_log_likelihood(energy, factor)
         return stacked(matrices, sample[0, 0], likelihood, position)
 

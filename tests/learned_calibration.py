@@ -86,7 +86,7 @@ class LearnedCalibration:
         train = examples.features(attended)
         test = examples.features(examples.attended(position, self.believed.test))
         predictor = Predictor(examples.energy(attended), Features(test, train), None)
-        prediction = predictor.with_sample(key, factors[0], train, test)[2][0, 0]
+        prediction = predictor.draw(key, factors[0], train, test)[0, 0]
         matrices = tuple(factor @ factor.T for factor in factors)
         return self.stacked(position, examples, matrices, factors[0], prediction, labels)
 

@@ -54,8 +54,7 @@ CONTENTS = {
     "observables": "head_scores kernel_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
     "attention_regression": "attention_matrix attention_kernel SupportVectorAttention "
-    "support_vector_attention regression_of_attention HeadPoints scaled_down_points "
-    "standardised_points",
+    "support_vector_attention regression_of_attention HeadPoints",
 }
 _MODULES = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULES)

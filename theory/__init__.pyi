@@ -65,5 +65,4 @@ from theory.attention_regression import (
     SupportVectorAttention as SupportVectorAttention,
     support_vector_attention as support_vector_attention,
     regression_of_attention as regression_of_attention, HeadPoints as HeadPoints,
-    scaled_down_points as scaled_down_points, standardised_points as standardised_points,
 )

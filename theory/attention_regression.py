@@ -15,33 +15,19 @@ labels. β minimises ½βᵀGβ − yᵀβ + ε|β|₁ over |β_i| ≤ C; with r
     |β_i| = C          r_i sign β_i ≥ ε      outside or on the edge
 
 A key whose labels lie strictly inside the tube in every channel has value 0 and can be removed from
-the sum over values, though not from h; the keys with any β ≠ 0 are the support vectors.
+the sum over values, though not from h; the keys with any β ≠ 0 are the support vectors. Conversely,
+any values V of distinct keys solve a regression: that of the labels y = Gβ + ε sign β with β = V h
+and any C ≥ max|β|.
 
-Conversely, any values V of distinct keys are the solution of a regression: of the labels
-y = Gβ + ε sign β with β = V h and any C > max|β|.
+Attention-SH and Attention-BN are the same regression over the points that a head of theirs sees
+(`HeadPoints`): pooled keys P k, and points less β times their mean, over their deviation. Any
+values V of the tokens with P V = v give the same outputs through the variant's matrix Ω = Pᵀ S,
+since Ωᵀ V = Sᵀ P V. Without scaling, exp((q − βμ)·(k_j − βμ)/√D) is, up to a factor of the query
+alone, exp(−βμ·k_j/√D) exp(q·k_j/√D): softmax attention in which a key counts less the further it
+lies along the mean.
 
-Source: arXiv 2406.13781; there with a bias b, which adds b to every value, since rows of A sum
-to 1.
-
-**Variants.** Attention-SH and Attention-BN are the same regression over other points than those
-that the head was given:
-
-    Attention-SH    over the pooled keys P k, as many labels as there are groups of keys
-    Attention-BN    with features of standardised points, x → (x − βμ)/σ for queries and keys
-    BN+SH           both: pooled keys, then μ and σ over the pooled keys
-
-With x̂ and k̂_g for the points as the head sees them, the solution is
-
-    f(x) = Σ_g β_g s(x̂, k̂_g)/(h(x̂) h(k̂_g)) = Σ_g A(x̂, k̂_g) v_g,    v_g = β_g/h(k̂_g),
-
-softmax attention over the points seen. Any values V of the tokens with P V = v give the same
-outputs through the variant's matrix Ω = Pᵀ S, since Ωᵀ V = Sᵀ P V; Pᵀ (P Pᵀ)⁻¹ v is the smallest
-of them. Conversely, any V gives values P V of the groups, and they solve a regression.
-
-What the standardisation changes: without scaling, exp((q − βμ)·(k_j − βμ)/√G) is, up to a factor
-of the query alone, a_j exp(q·k_j/√G) with a_j = exp(−βμ·k_j/√G). Attention-BN without scaling is
-softmax attention in which key j counts a_j times, less the further it lies along the mean.
-(arXiv 2406.13781; pooling and weight of the mean as reconstructed from its algebra.)
+Source: arXiv 2406.13781; there with a bias b, which adds b to every value, since rows of A sum to
+1. Pooling and weight of the mean are reconstructed from its algebra.
 """
 
 import warnings
@@ -93,7 +79,9 @@ def attention_kernel(
 class SupportVectorAttention:
     """Attention whose values solve a regression.
 
-    residual  the largest violation of the optimality conditions, in units of the labels
+    coefficients  β
+    tube          ε
+    residual      the largest violation of the optimality conditions, in units of the labels
     """
 
     keys: Float[np.ndarray, "key channel"]
@@ -141,27 +129,25 @@ def support_vector_attention(
     if not 0 < bound < np.inf:
         raise ValueError(f"bound = {bound!r}: must be positive and finite")
     kernel = attention_kernel(keys, keys)
-    channels = [_solve(kernel, column, tube, bound) for column in labels.T]
-    residual = max(
-        violation(kernel, column, tube, bound, coefficients)
-        for column, coefficients in zip(labels.T, channels, strict=True)
+    channels, residuals = zip(
+        *(_solve(kernel, column, tube, bound) for column in labels.T), strict=True
     )
-    return SupportVectorAttention(keys, labels, np.stack(channels, axis=1), tube, residual)
+    return SupportVectorAttention(keys, labels, np.stack(channels, axis=1), tube, max(residuals))
 
 
 def _solve(
     kernel: np.ndarray, labels: np.ndarray, tube: float, bound: float
-) -> Float[np.ndarray, " key"]:
-    """β by scikit-learn's linear regressor on features F with F Fᵀ = G, then to rounding.
+) -> tuple[Float[np.ndarray, " key"], float]:
+    """β and its violation, by scikit-learn's linear regressor on features F with F Fᵀ = G.
 
     The regressor has w = Fᵀβ to nine digits or so, which shows where every key lies. Of the keys on
-    the edge of the tube β solves linear equations; of the others it is 0 or ±C.
+    the edge of the tube β then solves linear equations; of the others it is 0 or ±C.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.svm import LinearSVR
 
-    values, vectors = np.linalg.eigh(kernel)
-    features = vectors * np.sqrt(np.maximum(values, 0.0))
+    eigenvalues, vectors = np.linalg.eigh(kernel)
+    features = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
     regressor = LinearSVR(
         epsilon=tube, C=bound, fit_intercept=False, tol=1e-10, max_iter=100_000, random_state=0
     )
@@ -169,19 +155,20 @@ def _solve(
         # What is not converged violates the conditions, which are looked at below.
         warnings.simplefilter("ignore", ConvergenceWarning)
         errors = labels - features @ regressor.fit(features, labels).coef_
-    residual = np.inf
+    beyond = (np.abs(errors) - tube) / max(np.abs(labels).max(), tube)
+    smallest = np.inf
     for margin in MARGINS:
-        beyond = (np.abs(errors) - tube) / max(np.abs(labels).max(), tube)
         coefficients = np.where(beyond > margin, bound * np.sign(errors), 0.0)
         edge = np.abs(beyond) <= margin
-        wanted = (labels - kernel @ coefficients - tube * np.sign(errors))[edge]
+        target = (labels - kernel @ coefficients - tube * np.sign(errors))[edge]
         # Least squares: equal keys make the matrix singular and leave the sum of their β only.
-        coefficients[edge] = np.linalg.lstsq(kernel[np.ix_(edge, edge)], wanted, rcond=None)[0]
-        residual = min(residual, violation(kernel, labels, tube, bound, coefficients))
+        coefficients[edge] = np.linalg.lstsq(kernel[np.ix_(edge, edge)], target, rcond=None)[0]
+        residual = violation(kernel, labels, tube, bound, coefficients)
         if residual <= rounding_of_fit(kernel, labels, tube, coefficients):
-            return coefficients
+            return coefficients, residual
+        smallest = min(smallest, residual)
     raise RuntimeError(
-        f"residual = {residual:.3g}: the optimality conditions are not met to rounding; lower the "
+        f"residual = {smallest:.3g}: the optimality conditions are not met to rounding; lower the "
         "bound, widen the tube, or move keys apart that are nearly equal"
     )
 
@@ -201,9 +188,10 @@ def violation(
         return float("inf")
     errors = labels - kernel @ coefficients
     outwards = errors * np.sign(coefficients) - tube
-    wrong = np.where(np.abs(coefficients) == bound, np.maximum(-outwards, 0.0), np.abs(outwards))
-    wrong = np.where(coefficients == 0.0, np.maximum(np.abs(errors) - tube, 0.0), wrong)
-    return float(wrong.max())
+    inside, at_bound = coefficients == 0.0, np.abs(coefficients) == bound
+    too_far, too_near = np.maximum(np.abs(errors) - tube, 0.0), np.maximum(-outwards, 0.0)
+    violations = np.select([inside, at_bound], [too_far, too_near], np.abs(outwards))
+    return float(violations.max())
 
 
 def rounding_of_fit(
@@ -235,6 +223,8 @@ def regression_of_attention(
 class HeadPoints:
     """Points as a head of a variant sees them: keys k̂ = (P k − βμ)/σ, and queries (q − βμ)/σ.
 
+    With them the solution is f(x) = Σ_g β_g s(x̂, k̂_g)/(h(x̂) h(k̂_g)) = Σ_g A(x̂, k̂_g) v_g.
+
     keys     k̂
     centre   βμ, 0 where the mean is not taken off
     scale    σ, 1 where it is not divided by
@@ -245,6 +235,26 @@ class HeadPoints:
     centre: Float[np.ndarray, " channel"]
     scale: Float[np.ndarray, " channel"]
     pooling: Float[np.ndarray, "pooled key"]
+
+    @classmethod
+    def of(
+        cls,
+        keys: Float[np.ndarray, "key channel"],
+        pooling: Float[np.ndarray, "pooled key"] | None = None,
+        share_of_mean: float = 0.0,
+        scaling: bool = False,
+        epsilon: float = 0.0,
+    ) -> "HeadPoints":
+        """Points of Attention-SH (with a pooling P), of Attention-BN, or of both, BN+SH.
+
+        μ and variance are those of the (pooled) keys, channel by channel; β is `share_of_mean`, and
+        σ = √(variance + ε) with scaling, 1 without.
+        """
+        pooling = np.eye(len(keys)) if pooling is None else pooling
+        pooled = pooling @ keys
+        centre = share_of_mean * pooled.mean(axis=0)
+        scale = np.sqrt(pooled.var(axis=0) + epsilon) if scaling else np.ones_like(centre)
+        return cls((pooled - centre) / scale, centre, scale, pooling)
 
     def queries(
         self, queries: Float[np.ndarray, "query channel"]
@@ -257,30 +267,3 @@ class HeadPoints:
     ) -> Float[np.ndarray, "key value_channel"]:
         """The smallest V of all tokens with P V = v, V = Pᵀ (P Pᵀ)⁻¹ v."""
         return self.pooling.T @ np.linalg.solve(self.pooling @ self.pooling.T, values)
-
-
-def scaled_down_points(
-    keys: Float[np.ndarray, "key channel"], pooling: Float[np.ndarray, "pooled key"]
-) -> HeadPoints:
-    """The points of Attention-SH: keys P k, queries as they are."""
-    channels = keys.shape[1]
-    return HeadPoints(pooling @ keys, np.zeros(channels), np.ones(channels), pooling)
-
-
-def standardised_points(
-    keys: Float[np.ndarray, "key channel"],
-    share_of_mean: float,
-    scaling: bool,
-    epsilon: float,
-    pooling: Float[np.ndarray, "pooled key"] | None = None,
-) -> HeadPoints:
-    """The points of Attention-BN, or with a pooling P those of BN+SH.
-
-    μ and variance are those of the (pooled) keys, channel by channel; β is `share_of_mean`, and
-    σ = √(variance + ε) with scaling, 1 without.
-    """
-    pooling = np.eye(len(keys)) if pooling is None else pooling
-    seen = pooling @ keys
-    centre = share_of_mean * seen.mean(axis=0)
-    scale = np.sqrt(seen.var(axis=0) + epsilon) if scaling else np.ones(keys.shape[1])
-    return HeadPoints((seen - centre) / scale, centre, scale, pooling)

@@ -7,13 +7,12 @@ vector,
     ln p(y) = −½ Σ_ic ( ln 2π(λ_i + 𝒯) + ỹ_ic²/(λ_i + 𝒯) ) + ln N(y_⊥; 0, 𝒯)
     m(x) = Σ_i k̃_i ỹ_i/(λ_i + 𝒯),   v(x) = K(x, x) − Σ_i k̃_i²/(λ_i + 𝒯),   k̃ = Eᵀ k(x)
 
-so that this network can be held against others at the temperature that is best for itself.
+so that this network can be compared with others at the temperature that is best for itself.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -25,37 +24,7 @@ LOWEST_DECADE, HIGHEST_DECADE = -6, 3
 # Of ln 𝒯.
 TOLERANCE = 1e-6
 
-
-@dataclass(frozen=True)
-class PredictorInEigenbasis:
-    """Mean and variance of f at infinite width on some inputs, at every temperature.
-
-    cross        k̃ [input, row]
-    prior        K(x, x) [input]
-    eigenvalues  of the training kernel of one output
-    labels       ỹ [row, output]
-    """
-
-    cross: Float[np.ndarray, "input row"]
-    prior: Float[np.ndarray, " input"]
-    eigenvalues: Float[np.ndarray, " row"]
-    labels: Float[np.ndarray, "row output"]
-
-    @cached_property
-    def _squares(self) -> Float[np.ndarray, "input row"]:
-        return self.cross**2
-
-    def moments(
-        self, temperature: float
-    ) -> tuple[Float[np.ndarray, "input output"], Float[np.ndarray, "input output"]]:
-        """Mean m and variance v of f, which is the same for all outputs.
-
-        A variance that rounding leaves below 0 is 0.
-        """
-        noisy = self.eigenvalues + temperature
-        mean = self.cross @ (self.labels / noisy[:, None])
-        variance = np.maximum(self.prior - self._squares @ (1.0 / noisy), 0.0)
-        return mean, np.repeat(variance[:, None], mean.shape[1], axis=1)
+Moments = tuple[Float[np.ndarray, "input output"], Float[np.ndarray, "input output"]]
 
 
 @dataclass(frozen=True)
@@ -81,13 +50,11 @@ class InfiniteWidth:
     def of(cls, problem: LearningProblem) -> "InfiniteWidth":
         """Decompose the kernel of the training data, once for all temperatures."""
         arch = problem.architecture
-        variance = math.prod(arch.variances) / (arch.channels * arch.path_count)
-        scale = math.sqrt(variance)
-        features = scale * flat(problem.attended)
+        scale = math.sqrt(math.prod(arch.variances) / (arch.channels * arch.path_count))
+        features = scale * _flat(problem.attended)
         eigenvalues, vectors = np.linalg.eigh(features @ features.T)
         labels = vectors.T @ np.asarray(problem.labels, np.float64)
-        kept = np.maximum(eigenvalues, 0.0)
-        return cls(scale, features, kept, vectors, labels, problem.residual)
+        return cls(scale, features, np.maximum(eigenvalues, 0.0), vectors, labels, problem.residual)
 
     def log_evidence(self, temperature: float) -> float:
         """Log evidence ln p(y) of all training labels."""
@@ -100,12 +67,22 @@ class InfiniteWidth:
 
     def predictor(
         self, attended: Float[Array | np.ndarray, "input path channel"]
-    ) -> PredictorInEigenbasis:
-        """Predictor on inputs, at every temperature."""
-        features = self.scale * flat(attended)
+    ) -> Callable[[float], Moments]:
+        """Mean m and variance v of f on inputs [input, output], as a function of the temperature.
+
+        The variance is the same for all outputs; one that rounding leaves below 0 is 0.
+        """
+        features = self.scale * _flat(attended)
         cross = features @ (self.features.T @ self.eigenvectors)
-        prior = np.sum(features**2, axis=1)
-        return PredictorInEigenbasis(cross, prior, self.eigenvalues, self.labels)
+        squares, prior = cross**2, np.sum(features**2, axis=1)
+
+        def moments(temperature: float) -> Moments:
+            noisy = self.eigenvalues + temperature
+            mean = cross @ (self.labels / noisy[:, None])
+            variance = np.maximum(prior - squares @ (1.0 / noisy), 0.0)
+            return mean, np.repeat(variance[:, None], mean.shape[1], axis=1)
+
+        return moments
 
     @property
     def mean_square_label(self) -> float:
@@ -115,9 +92,7 @@ class InfiniteWidth:
         return total / (self.labels.size + residual.count)
 
 
-def flat(
-    attended: Float[Array | np.ndarray, "example path channel"],
-) -> Float[np.ndarray, "example path_channel"]:
+def _flat(attended) -> Float[np.ndarray, "example path_channel"]:
     return np.asarray(attended, np.float64).reshape(len(attended), -1)
 
 
@@ -134,28 +109,27 @@ class BestTemperature:
 
 
 def best_temperature(
-    score: Callable[[float], float], mean_square_label: float, known: float
+    score: Callable[[float], float], mean_square_label: float, temperature: float
 ) -> BestTemperature:
     """Return the temperature with the largest score.
 
-    Looked for among the powers of ten from 10⁻⁶ to 10³ times the mean square label and the `known`
-    temperature, then between the neighbours of the best of them, in ln 𝒯.
+    Looked for among the powers of ten from 10⁻⁶ to 10³ times the mean square label and the
+    temperature of the problem, then between the neighbours of the best of them, in ln 𝒯.
     """
     from scipy.optimize import minimize_scalar
 
     decades = np.arange(LOWEST_DECADE, HIGHEST_DECADE + 1)
-    scale = mean_square_label or known  # without any label above 0
-    grid = np.unique([*np.log(scale * 10.0**decades), math.log(known)])
-    scores = np.array([score(math.exp(at)) for at in grid])
+    scale = mean_square_label or temperature  # without any label above 0
+    grid = np.unique([*np.log(scale * 10.0**decades), math.log(temperature)])
+    scores = np.array([score(math.exp(log)) for log in grid])
     place = int(np.nanargmax(scores)) if np.isfinite(scores).any() else 0
-    between = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
-    found = minimize_scalar(
-        lambda at: -score(math.exp(at)),
-        bounds=between,
+    between = minimize_scalar(
+        lambda log: -score(math.exp(log)),
+        bounds=(grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]),
         method="bounded",
         options={"xatol": TOLERANCE},
     )
-    if -found.fun > scores[place]:
-        return BestTemperature(math.exp(found.x), float(-found.fun))
+    if -between.fun > scores[place]:
+        return BestTemperature(math.exp(between.x), float(-between.fun))
     bound = {0: "lowest", len(grid) - 1: "highest"}.get(place, "")
     return BestTemperature(math.exp(grid[place]), float(scores[place]), bound)

@@ -5,7 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Num
 
 from theory.architecture import AttentionPaths
 
@@ -19,7 +19,7 @@ def accuracy(
     of several groups of outputs where labels name a class in each.
     """
     if not labels_are_classes(labels):
-        return float("nan")
+        return math.nan
     return float(np.mean(correct(np.asarray(mean), np.asarray(labels))))
 
 
@@ -35,37 +35,40 @@ def binomial_error(share: float, examples: int) -> float:
 
 
 def labels_are_classes(labels: Float[np.ndarray, "example output"] | None) -> bool:
-    """Whether labels name classes: ±1 for one output, one largest entry per group for several.
+    """Whether labels name classes: ±1 for one output, one largest entry per group for several."""
+    return labels is not None and class_groups(np.asarray(labels)) > 0
+
+
+def class_groups(labels: Num[np.ndarray, "example output"]) -> int:
+    """Number of groups of outputs in each of which labels name a class; 0 where they do not.
 
     Groups are of equal size and follow one another, as many as a row has largest entries.
     """
-    if labels is None:
-        return False
-    labels = np.asarray(labels)
-    if labels.shape[1] == 1:
-        return bool(np.all(np.abs(labels) == 1))
-    groups = class_groups(labels)
-    if labels.shape[1] % groups or labels.shape[1] == groups:
-        return False
-    largest = (labels == labels.max(axis=1, keepdims=True)).reshape(len(labels), groups, -1)
-    return bool(np.all(largest.sum(axis=2) == 1) and np.unique(labels).size == 2)
+    outputs = labels.shape[1]
+    if outputs == 1:
+        return int(np.all(np.abs(labels) == 1))
+    largest = labels == labels.max(axis=1, keepdims=True)
+    groups = int(largest[:1].sum())
+    if outputs % groups or outputs == groups or np.unique(labels).size != 2:
+        return 0
+    by_group = largest.reshape(len(labels), groups, -1).sum(axis=2)
+    return groups if np.all(by_group == 1) else 0
 
 
-def class_groups(labels: np.ndarray) -> int:
-    """Groups of outputs in each of which labels name a class: the largest entries of a row."""
-    return int(np.sum(labels[:1] == labels[:1].max(axis=1, keepdims=True)))
-
-
-def correct(mean: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Which examples are classified correctly, in every group; leading axes of `mean` are kept."""
+def correct(
+    mean: Num[np.ndarray, "*batch example output"], labels: Num[np.ndarray, "example output"]
+) -> Bool[np.ndarray, "*batch example"]:
+    """Which examples are classified correctly, in every group of outputs."""
     return np.all(correct_by_group(mean, labels), axis=-1)
 
 
-def correct_by_group(mean: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Which examples are classified correctly in each group of outputs, the last axis."""
+def correct_by_group(
+    mean: Num[np.ndarray, "*batch example output"], labels: Num[np.ndarray, "example output"]
+) -> Bool[np.ndarray, "*batch example group"]:
+    """Which examples are classified correctly in each group of outputs."""
     if labels.shape[1] == 1:
         return np.sign(mean) == labels
-    groups = class_groups(labels) if labels_are_classes(labels) else 1
+    groups = class_groups(labels) or 1
     largest = (np.argmax(a.reshape(*a.shape[:-1], groups, -1), axis=-1) for a in (mean, labels))
     return np.equal(*largest)
 
@@ -79,12 +82,12 @@ def head_scores(
     divided by the largest over all heads of all layers; NaN where a layer has fewer heads. With
     several outputs the blocks of one path pair are added up. Source: arXiv 2405.15926, head score.
     """
-    size = np.asarray(overlap)
-    outputs = size.shape[0] // paths.count
-    size = np.abs(size).reshape(paths.count, outputs, paths.count, outputs).sum(axis=(1, 3))
+    outputs = len(overlap) // paths.count
+    blocks = np.abs(np.asarray(overlap)).reshape(paths.count, outputs, paths.count, outputs)
+    size = blocks.sum(axis=(1, 3))
     scores = np.full((len(paths.heads), max(paths.heads)), np.nan)
-    for layer, heads in enumerate(paths.heads):
-        for head in range(heads):
+    for layer, count in enumerate(paths.heads):
+        for head in range(count):
             uses = paths.uses(layer, head)
             scores[layer, head] = size[uses[:, None] | uses[None, :]].sum()
     return scores / np.nanmax(scores)

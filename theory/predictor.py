@@ -96,45 +96,43 @@ class Predictor:
         blocks = (factor @ factor.T).reshape(paths, outputs, paths, outputs)
         return jnp.einsum("xpq,pcqc->xc", self.gram, blocks)
 
-    def with_sample(
+    def draw(
         self,
         key: PRNGKeyArray,
         factor: Float[Array, "row rank"],
         features_train: Float[Array, "example path channel"],
         features_test: Float[Array, "test path channel"],
-    ) -> tuple[
-        Float[Array, "test output"], Float[Array, "test output"], Float[Array, "test output"]
-    ]:
-        """Mean, variance, and one draw of f on all test examples jointly, given U_1 = F Fᵀ.
+    ) -> Float[Array, "test output"]:
+        """Draw f on all test examples jointly, given U_1 = F Fᵀ.
 
         No covariance of the test set is ever formed.
         """
-        whitening = self.whitening(factor)
-        weights = self.drawn_weights(key, whitening, factor, features_train)
-        sample = sum_over_paths(features_test, weights)
-        return *self.moments(whitening, factor), sample
+        weights = self.draw_weights(key, self.whitening(factor), factor, features_train)
+        return sum_over_paths(features_test, weights)
 
-    def drawn_weights(
+    def draw_weights(
         self,
         key: PRNGKeyArray,
         whitening: Float[Array, "example_output example_output"],
         factor: Float[Array, "row rank"],
-        features_train: Float[Array, "example path channel"],
+        features: Float[Array, "example path channel"],
     ) -> Float[Array, "path output channel"]:
         """Draw w from the posterior of f(x) = Σ_π φ^π(x)·w^π given U_1 = F Fᵀ.
 
-        Matheron's rule: with w₀ = F z a draw from the prior, f₀ its outputs and ε ~ N(0, 𝒯),
-        w = w₀ + F Fᵀ Φᵀ (K + 𝒯)⁻¹ (y − f₀ − ε).
+        Matheron's rule: with w₀ = F z a draw from the prior, f₀ its outputs on the training
+        examples, whose features these are, and ε ~ N(0, 𝒯),
+
+            w = w₀ + F Fᵀ Φᵀ (K + 𝒯)⁻¹ (y − f₀ − ε).
         """
         weight_key, noise_key = jax.random.split(key)
-        _, paths, channels = features_train.shape
+        _, paths, channels = features.shape
         normal = jax.random.normal(weight_key, (factor.shape[1], channels), factor.dtype)
         prior = (factor @ normal).reshape(paths, -1, channels)
-        on_train = sum_over_paths(features_train, prior)
-        noise = jax.random.normal(noise_key, on_train.shape, factor.dtype)
-        noisy_prior = on_train + jnp.sqrt(self.energy.temperature) * noise
-        alpha = (whitening @ (self.energy.labels - noisy_prior).reshape(-1)) @ whitening
-        return prior + learned_weights(features_train, alpha.reshape(on_train.shape), factor)
+        outputs = sum_over_paths(features, prior)
+        noise = jax.random.normal(noise_key, outputs.shape, factor.dtype)
+        noisy = outputs + jnp.sqrt(self.energy.temperature) * noise
+        alpha = (whitening @ (self.energy.labels - noisy).reshape(-1)) @ whitening
+        return prior + learned_weights(features, alpha.reshape(outputs.shape), factor)
 
 
 _gram = jax.jit(lambda features: jnp.einsum("xpi,xqi->xpq", features, features))

@@ -81,10 +81,10 @@ class OwnLimit:
 
 def validation_score(problem: Problem, limit: InfiniteWidth) -> Callable[[float], float]:
     """Return the mean log predictive density on the validation split at every temperature."""
-    predictor, labels = limit.predictor(problem.attended_validation), problem.labels_validation
+    moments, labels = limit.predictor(problem.attended_validation), problem.labels_validation
 
     def score(temperature: float) -> float:
-        found = example_scores(*predictor.moments(temperature), labels, temperature)
+        found = example_scores(*moments(temperature), labels, temperature)
         return float(found[BY_VALIDATION].mean())
 
     return score

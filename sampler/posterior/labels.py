@@ -194,8 +194,7 @@ class NewLabels(OfLabels):
         function_key, noise_key = jax.random.split(key)
         cross = Features(self.features_new, self.features_train)
         predictor = Predictor(self.energy, cross, None)
-        arrays = self.factor, self.features_train, self.features_new
-        function = predictor.with_sample(function_key, *arrays)[2]
+        function = predictor.draw(function_key, self.factor, self.features_train, self.features_new)
         noise = jax.random.normal(noise_key, function.shape, function.dtype)
         noisy = function + jnp.sqrt(self.energy.temperature) * noise
         return noisy.reshape(self.event_shape)

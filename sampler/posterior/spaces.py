@@ -204,7 +204,7 @@ def predict_of_order_parameters(
     predictor, factor = at_temperature_of(predictor, seen), seen[FACTOR]
     whitening = predictor.whitening(factor)
     mean, variance = predictor.moments(whitening, factor)
-    weights = predictor.drawn_weights(key, whitening, factor, features_train)
+    weights = predictor.draw_weights(key, whitening, factor, features_train)
     sample = sum_over_paths(features_test, weights)
     found = {"predictor": sample, "predictor_mean": mean, "predictor_variance": variance}
     if training is None:

@@ -67,7 +67,7 @@ def drawn(key, position, examples, test, chain):
     train = examples.features(attended)
     every = jnp.concatenate([train, examples.features(examples.attended(position, test))])
     predictor = Predictor(examples.energy(attended), Features(every, train), None)
-    outputs = predictor.with_sample(key, factor, train, every)[2][:, 0]
+    outputs = predictor.draw(key, factor, train, every)[:, 0]
     return examples.attention.matrices(position, test)[0][..., 0], factor @ factor.T, outputs
 
 

@@ -15,11 +15,10 @@ from sampler.attention.variants import (
 )
 from tests.assertions import assert_equal_to_rounding
 from theory import (
+    HeadPoints,
     attention_kernel,
     attention_matrix,
     regression_of_attention,
-    scaled_down_points,
-    standardised_points,
     support_vector_attention,
 )
 from theory.attention_regression import normalisers, rounding_of_fit, violation
@@ -152,24 +151,24 @@ def test_refused_and_unsolvable():
 
 # The variant of a recipe, and the points of the regression behind it.
 CASES = {
-    "softmax": (Softmax(), lambda keys: standardised_points(keys, 0.0, False, 0.0)),
-    "SH": (ScaledHeads(scale=2), lambda keys: scaled_down_points(keys, AVERAGES)),
+    "softmax": (Softmax(), lambda keys: HeadPoints.of(keys, None, 0.0, False, 0.0)),
+    "SH": (ScaledHeads(scale=2), lambda keys: HeadPoints.of(keys, AVERAGES)),
     "SH, stride": (
         ScaledHeads(scale=3, pooling="stride"),
-        lambda keys: scaled_down_points(keys, pooling_matrix("stride", TOKENS, 3)),
+        lambda keys: HeadPoints.of(keys, pooling_matrix("stride", TOKENS, 3)),
     ),
     "SH, block": (
         ScaledHeads(scale=2, pooling="block", grid=(4, 4)),
-        lambda keys: scaled_down_points(keys, pooling_matrix("block", TOKENS, 2, (4, 4))),
+        lambda keys: HeadPoints.of(keys, pooling_matrix("block", TOKENS, 2, (4, 4))),
     ),
-    "BN": (BatchNormalised(beta=0.7), lambda keys: standardised_points(keys, 0.7, True, EPSILON)),
+    "BN": (BatchNormalised(beta=0.7), lambda keys: HeadPoints.of(keys, None, 0.7, True, EPSILON)),
     "BN, no scaling": (
         BatchNormalised(beta=0.7, scaling=False),
-        lambda keys: standardised_points(keys, 0.7, False, EPSILON),
+        lambda keys: HeadPoints.of(keys, None, 0.7, False, EPSILON),
     ),
     "BN+SH": (
         ScaledHeads(scale=2, beta=0.7),
-        lambda keys: standardised_points(keys, 0.7, True, EPSILON, AVERAGES),
+        lambda keys: HeadPoints.of(keys, AVERAGES, 0.7, True, EPSILON),
     ),
 }
 parametrised = pytest.mark.parametrize("name", CASES)
@@ -227,7 +226,7 @@ def test_any_values_solve_a_regression_over_what_the_head_sees(name, rng):
 
 
 def test_the_spread_values_are_the_smallest_that_pool_to_the_given(rng):
-    points = scaled_down_points(rng.standard_normal((TOKENS, CHANNELS)), AVERAGES)
+    points = HeadPoints.of(rng.standard_normal((TOKENS, CHANNELS)), AVERAGES)
     given = rng.standard_normal((TOKENS // 2, 2))
     spread = points.spread(given)
     assert_equal_to_rounding(AVERAGES @ spread, given, operations=100)
@@ -248,7 +247,7 @@ def test_equal_keys_in_each_group_make_scaled_heads_softmax(rng):
     assert_equal_to_rounding(
         attended(ScaledHeads(scale=2), queries, keys, values), softmax, operations=1000
     )
-    points = scaled_down_points(keys, AVERAGES)
+    points = HeadPoints.of(keys, AVERAGES)
     coefficients, _ = regression_of_attention(points.keys, AVERAGES @ values, TUBE)
     received = attention_kernel(queries, points.keys) @ coefficients
     assert_equal_to_rounding(received, softmax, operations=1000)
@@ -265,7 +264,7 @@ def test_standard_keys_make_batch_normalisation_softmax(rng):
     keys, queries = rng.standard_normal((2, TOKENS, CHANNELS))
     keys = (keys - keys.mean(axis=0)) / keys.std(axis=0) * math.sqrt(1.0 - EPSILON)
     for share in (0.0, 0.4, 1.0):
-        points = standardised_points(keys, share, True, EPSILON)
+        points = HeadPoints.of(keys, None, share, True, EPSILON)
         assert_equal_to_rounding(points.keys, keys, operations=100)
         received = attention_matrix(points.queries(queries), points.keys)
         assert_equal_to_rounding(received, attention_matrix(queries, keys), operations=1000)

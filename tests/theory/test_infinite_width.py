@@ -37,7 +37,7 @@ def test_evidence_and_moments_at_every_temperature(name, rng):
             assert_equal_to_rounding(received, expected, **rounding)
             there = given.at(temperature)
             for one, other in zip(
-                limit.predictor(test).moments(temperature),
+                limit.predictor(test)(temperature),
                 predict(Predictor.for_examples(there, jnp.asarray(test)), factor),
                 strict=True,
             ):

@@ -173,9 +173,8 @@ def test_samples_of_f_have_its_mean_and_covariance(name, rng):
     predictor = Predictor.for_examples(problem, test)
     features = path_features(test, arch.variances[0])
     keys = jax.random.split(jax.random.key(3), draws)
-    mean, variance, samples = jax.jit(
-        jax.vmap(lambda key: predictor.with_sample(key, factor, problem.features, features))
-    )(keys)
+    draw = jax.vmap(lambda key: predictor.draw(key, factor, problem.features, features))
+    samples, (mean, variance) = jax.jit(draw)(keys), predict(predictor, factor)
     noisy = kernel_of(problem.attended, problem.attended, overlap, arch)
     noisy += problem.temperature * np.eye(len(noisy))
     across = kernel_of(test, problem.attended, overlap, arch)
@@ -184,8 +183,8 @@ def test_samples_of_f_have_its_mean_and_covariance(name, rng):
     expected_mean, covariance = gain @ np.asarray(problem.labels).ravel(), own - gain @ across.T
     flat = np.asarray(samples).reshape(draws, -1)
     deviations = np.sqrt(np.diagonal(covariance))
-    assert_equal_to_rounding(mean[0].ravel(), expected_mean, operations=1e4)
-    assert_equal_to_rounding(variance[0].ravel(), deviations**2, operations=1e4, scale=1.0)
+    assert_equal_to_rounding(mean.ravel(), expected_mean, operations=1e4)
+    assert_equal_to_rounding(variance.ravel(), deviations**2, operations=1e4, scale=1.0)
     assert_within_mcse(flat.mean(axis=0), expected_mean, deviations / np.sqrt(draws))
     # The error of a covariance of n Gaussian draws is √((C_ii C_jj + C_ij²)/n).
     size = np.outer(deviations**2, deviations**2)

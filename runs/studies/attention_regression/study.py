@@ -30,12 +30,11 @@ from runs.studies.attention_regression.mathematics import (
 from sampler.presentation import style
 from sampler.presentation.style import figure_style, save_figure
 from theory import (
+    HeadPoints,
     SupportVectorAttention,
     attention_kernel,
     attention_matrix,
     regression_of_attention,
-    scaled_down_points,
-    standardised_points,
     support_vector_attention,
 )
 from theory.attention_regression import violation
@@ -145,8 +144,8 @@ for order in (4, 8, 16, 24, 32, 40):
 # %% Attention-SH is the regression over averages of two keys, Attention-BN that of standard keys.
 averages = np.kron(np.eye(len(keys) // 2), [[0.5, 0.5]])
 for name, points in (
-    ("Attention-SH", scaled_down_points(keys, averages)),
-    ("Attention-BN", standardised_points(keys, 1.0, True, 1e-5)),
+    ("Attention-SH", HeadPoints.of(keys, averages)),
+    ("Attention-BN", HeadPoints.of(keys, None, 1.0, True, 1e-5)),
 ):
     given = points.pooling @ labels
     found = support_vector_attention(points.keys, given, tube=0.4, bound=10_000.0)
