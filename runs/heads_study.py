@@ -31,8 +31,8 @@ from sampler.heads.joint import JointRemoval, RemovableModel
 from sampler.heads.joint_shown import SCORES
 from sampler.heads.removal import RemovedHeads
 from sampler.jobs.joint import joint_theory
-from sampler.numerics import float64
 from sampler.presentation import style
+from sampler.runtime import jax_settings
 from sampler.storage.results import from_json, to_json
 from sampler.storage.run_directory import read_json, write_json
 
@@ -88,7 +88,7 @@ def random_sets(one: TrainedModel) -> dict[str, float]:
     chosen = heads_of_model(one.model, one.splits, seen, runs)
     solved = theory_of_heads(chosen, one.network, 2, None, False)
     heads = chosen.numbering
-    with float64():
+    with jax_settings():
         theory = joint_theory(solved.problem(), solved.table, heads)
         model, seen_model = (
             RemovableModel(chosen.gated[of], heads.gates, chosen.labels[of], "likelihood", "zero")

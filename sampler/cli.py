@@ -10,7 +10,7 @@ from pathlib import Path
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.compiled import cache_programs
 from sampler.errors import ExitCode, InputError, RequeueError, one_line, refuse_another_theory
-from sampler.numerics import divide_processor, float64, silence_compiler, use_one_blas_thread
+from sampler.runtime import divide_processor, jax_settings, silence_compiler, use_one_blas_thread
 
 # Modules that read data or compute are imported by the command that needs them: --help is
 # instant, and a bad recipe is reported before JAX is there.
@@ -265,7 +265,7 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
     directories = [find_directory(directory) for directory in arguments.directories]
     options = {"svg": arguments.svg} if "svg" in arguments else {}
     codes = []
-    with float64():
+    with jax_settings():
         for directory in directories:
             if len(directories) > 1:
                 print(f"\n{directory}", flush=True)
@@ -281,7 +281,7 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
     plan = plan_in(arguments.directory)
     one, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
     refuse_without_theory(one.outside_theory, remedy, one.learns_attention)
-    with locked(arguments.directory), float64():
+    with locked(arguments.directory), jax_settings():
         from sampler.heads import prune as heads
 
         return heads.prune(

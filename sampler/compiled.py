@@ -11,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from sampler.numerics import usable_cores
+from sampler.runtime import usable_cores
 
 SETTING, OF_JAX = "ATTENTION_POSTERIOR_CACHE", "JAX_COMPILATION_CACHE_DIR"
 ENTRY, USED = "-cache", "-atime"

@@ -1,31 +1,37 @@
 """From a recipe and its task to the numbers that theory and samplers work on."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.learned_problem import LearnedProblem, make_learned_problem
 from sampler.mcmc.kept import MOST_POINTWISE
-from sampler.posterior.density import Density
+from sampler.posterior.data import FixedPaths
+from sampler.posterior.exported import Model, basis_of_examples, export_model
 from sampler.posterior.flat_density import FlatDensity
-from sampler.posterior.numpyro_model import Model, WholeTrainingSet, make_numpyro_model
-from sampler.posterior.pointwise import LabelledExamples
-from sampler.posterior.prior import prior_draws
-from sampler.posterior.spaces import make_density
+from sampler.posterior.labels import Residual
+from sampler.posterior.space import Space, draw_prior
+from sampler.posterior.spaces import OF_FIXED_PATHS, make_space, refuse_space
 from sampler.recipes.recipe import Recipe
+from sampler.runtime import jax_settings
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, spread_over_labels
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_problem import TokenProblem, make_token_problem
 from sampler.transformer.model import FrozenNetwork
 from theory import LearningProblem, Predictor, Triangle, attended_inputs, pair_matrices, predict
 from theory.architecture import Architecture
+from theory.path_kernels import Features
 
+# Attended inputs and labels of all training examples.
+WholeTrainingSet = tuple[
+    Float[np.ndarray, "example path channel"], Float[np.ndarray, "example output"]
+]
 # Training examples that kernels are shown of.
 MOST_SHOWN = 40
 
@@ -87,21 +93,20 @@ class Problem:
     layer_numbers: tuple[int, ...] = ()
 
     @cached_property
-    def training_examples(self) -> LabelledExamples | None:
-        """The examples of which every draw says something; None where they are too many.
+    def training_examples(self) -> tuple[Any, Array] | None:
+        """Inputs and labels of the examples that draws are asked about; None: too many, or unknown.
 
-        Also where rows stand for examples that are not known.
+        Attended inputs, of the examples themselves where rows stand for them.
         """
         learning = self.learning
         if learning.examples >= MOST_POINTWISE:
             return None
         if learning.residual is None:
-            return LabelledExamples(learning.attended, learning.labels)
+            return learning.attended, learning.labels
         if self.whole is None:
             return None
         attended, labels = zip(*self.whole.blocks(), strict=True)
-        arrays = (jnp.asarray(np.concatenate(one)) for one in (attended, labels))
-        return LabelledExamples(*arrays, rows=True)
+        return jnp.asarray(np.concatenate(attended)), jnp.asarray(np.concatenate(labels))
 
     def blocks(
         self,
@@ -137,7 +142,7 @@ class Problem:
         Under the names that a theory of one's own has them. U_1 is positive semi-definite;
         negative eigenvalues count as 0.
         """
-        with jax.enable_x64(True):
+        with jax_settings():
             factor = jnp.asarray(square_roots(order_parameter))
             moments = predict(Predictor.for_examples(self.learning, self.attended_test), factor)
         mean, variance = (np.asarray(one) for one in moments)
@@ -149,31 +154,67 @@ class Problem:
             "predictor_variance": variance,
         }
 
-    def density(self, space: str, precision: str, with_weights: bool) -> Density:
-        """The posterior in a space of the recipe and in this precision."""
+    def data(self, *, kernels: bool = True, precision: str = "float64") -> FixedPaths:
+        """The examples as a space takes them; kernels: whether path kernels may be stored."""
         learning, training = self.learning.astype(precision), self.training_examples
-        training = None if training is None else training.astype(precision)
-        arrays = learning, self.attended_test
-        density = make_density(space, *arrays, with_weights, training=training)
-        if learning.examples < MOST_POINTWISE or space != "weights":
-            return density
-        # From these weights of some draws follows what they say of too many examples for all draws.
-        return replace(density, passing=())
+        fields: dict[str, Any] = {
+            "labels": learning.labels,
+            "attended": learning.attended,
+            "attended_test": jnp.asarray(self.attended_test, precision),
+            "pointwise": training is not None,
+        }
+        if learning.residual is not None:
+            squares = jnp.asarray(np.asarray(learning.residual.squares, precision))
+            fields["residual"] = Residual(int(learning.residual.count), squares)
+            if training is not None:
+                fields["whole"] = tuple(jnp.asarray(array, precision) for array in training)
+        if kernels:
+            predictor = Predictor.for_examples(learning, fields["attended_test"])
+            if not isinstance(predictor.energy.kernels, Features):
+                fields["stored"] = predictor.energy.kernels
+            if not isinstance(predictor.cross, Features):
+                fields |= {"stored_cross": predictor.cross, "gram": predictor.gram}
+        return FixedPaths(**fields)
+
+    def space(
+        self, name: str, precision: str = "float64", keep: Sequence[str] = (), whitened: bool = True
+    ) -> Space:
+        """The posterior in a space and in this precision, whitened at its mode where it has one."""
+        refuse_space(name, OF_FIXED_PATHS, "a network of fixed attention")
+        collapsed = name == "order_parameters"
+        learning = self.learning.astype(precision) if collapsed and whitened else None
+        data = self.data(kernels=collapsed, precision=precision)
+        return make_space(name, data, *self.law, keep=keep, learning=learning)
+
+    @property
+    def law(self) -> tuple[Architecture, float, float]:
+        """Architecture, temperature, and the spread of its prior."""
+        learning = self.learning
+        return learning.architecture, learning.temperature, learning.temperature_spread
 
     def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
-        """Draws [draw, …] without data by name, as `sampler.posterior.prior` makes them."""
-        return prior_draws(self.learning, self.training_examples, count, seed)
+        """Draws [draw, …] without data by name, in the same law whatever the space."""
+        data = self.data(kernels=False)
+        return draw_prior(make_space("order_parameters", data, *self.law), count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""
-        density = make_density(space, self.learning, self.attended_test, False, whitened=False)
-        return FlatDensity(density, self.learning.residual_log_likelihood)
+        return FlatDensity(self.space(space, whitened=False))
 
     def numpyro_model(
         self, space: str, sites: tuple[str, ...], whole: WholeTrainingSet | None = None
     ) -> Model:
         """The posterior in a space as a NumPyro model; `whole` where rows stand for examples."""
-        return make_numpyro_model(space, self.learning, self.attended_test, sites, whole)
+        refuse_space(space, OF_FIXED_PATHS, "a network of fixed attention")
+        data = self.data(kernels=False)
+        if whole is not None:
+            attended, labels = (jnp.asarray(array) for array in whole)
+            if space == "order_parameters":
+                data = replace(data, basis=jnp.asarray(basis_of_examples(whole[0])))
+            else:
+                data = replace(data, attended=attended, labels=labels, residual=None, whole=None)
+            return export_model(make_space(space, data, *self.law), sites, labels)
+        return export_model(make_space(space, data, *self.law), sites)
 
 
 def square_roots(matrices: np.ndarray) -> np.ndarray:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from sampler.numerics import float64, stream
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import PosteriorSection
+from sampler.runtime import jax_settings, stream
 from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.make import build_task, fit_task
 from sampler.tasks.splits import (
@@ -162,7 +162,7 @@ def token_teacher(
         weights[name] *= math.sqrt(network.variances[layer])
 
     def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
-        with float64():
+        with jax_settings():
             tokens = TokenSplit.of(block, recipe.network.readout, heads)
             arrays = {name: jnp.asarray(values) for name, values in weights.items()}
             return np.asarray(predict_split(arrays, tokens.arrays, network))

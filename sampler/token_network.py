@@ -16,12 +16,6 @@ from jaxtyping import Array, Float
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
 from sampler.attention.sampled import SampledAttention, Tokens
-from sampler.posterior.density import (
-    Position,
-    observed_temperature,
-    weights_at,
-)
-from sampler.posterior.pointwise import LabelledExamples, given_weights
 from sampler.recipes.sections import MlpSection, lowest_layers, mlp_shapes, paired
 from theory.architecture import Architecture, Values
 from theory.nonlinear_kernels import activation
@@ -295,32 +289,3 @@ class TokenSplit:
 
     def astype(self, dtype) -> "TokenSplit":
         return TokenSplit(*jax.tree.map(partial(jnp.asarray, dtype=dtype), self.arrays))
-
-
-def observe_tokens(
-    key: Array,
-    position: Position,
-    temperature: Float[Array, ""],
-    test: tuple,
-    validation: tuple | None = None,
-    training: LabelledExamples | None = None,
-    *,
-    network: TokenNetwork,
-    with_weights: bool,
-) -> dict[str, Array]:
-    """f on the test set and, where there is one, on the validation set.
-
-    And what the draw says of the training labels. Logit weights are always kept, and the others on
-    request.
-    """
-    weights = weights_at(position, network)
-    observables = {"predictor": predict_split(weights, test, network)}
-    if validation is not None:
-        observables["predictor_validation"] = predict_split(weights, validation, network)
-    observables |= observed_temperature(position, temperature)
-    if training is not None:
-        outputs = predict_split(weights, training.inputs, network)
-        here = observables.get("temperature", temperature)
-        observables |= given_weights(key, outputs, training.labels, here)
-    kept = weights if with_weights else {name: weights[name] for name, _ in network.logits}
-    return observables | kept

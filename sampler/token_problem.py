@@ -1,38 +1,26 @@
 """From a recipe and the tokens of its task to a network outside the theory with its data."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.attention.sampled import SampledAttention
 from sampler.errors import InputError
-from sampler.mcmc.kept import (
-    LOG_LIKELIHOOD,
-    LOG_PRIOR,
-    MOST_POINTWISE,
-    PREDICTOR_VALIDATION,
-    PREDICTORS,
-)
-from sampler.posterior.density import Density, specialised
+from sampler.mcmc.kept import MOST_POINTWISE
+from sampler.posterior.data import Tokens
+from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
-from sampler.posterior.hidden_weights import hidden_weight_density
-from sampler.posterior.numpyro_model import Model, make_model_of_weights
-from sampler.posterior.pointwise import LabelledExamples
-from sampler.posterior.prior import prior_keys
-from sampler.posterior.weights import weight_model, weight_priors
+from sampler.posterior.space import Space, draw_prior
+from sampler.posterior.spaces import OF_TOKENS, make_space, refuse_space
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import NetworkSection
 from sampler.tasks.splits import Split, StreamedSplit
 from sampler.tasks.task import Task
-from sampler.token_network import (
-    TokenNetwork,
-    TokenSplit,
-    observe_tokens,
-    predict_split,
-)
+from sampler.token_network import TokenNetwork, TokenSplit
 from theory.architecture import Architecture
 
 
@@ -65,115 +53,46 @@ class TokenProblem:
     def attended_validation(self) -> None:
         """There are no attended inputs."""
 
-    def density(self, space: str, precision: str, with_weights: bool) -> Density:
-        """The posterior in a space and in this precision; per draw f(x), and weights if kept.
+    @property
+    def training_examples(self) -> tuple[Any, Array] | None:
+        """Tokens and labels of the examples that draws are asked about; None: too many."""
+        return None if len(self.labels) >= MOST_POINTWISE else (self.train.arrays, self.labels)
+
+    def space(
+        self, name: str, precision: str = "float64", keep: Sequence[str] = (), whitened: bool = True
+    ) -> Space:
+        """The posterior in a space and in this precision; logit weights are always stored.
 
         The values are not linear, or normalised between layers: there is no product of weights
-        along a path, so no overlap U_l is observed. Raises ValueError for another space.
+        along a path, so no overlap U_l is observed.
         """
-        refuse_space(space)
-        problem = self.astype(precision)
-        labels, temperature_spread = problem.labels, problem.temperature_spread
-        network = problem.network.sizes
-        if space == "hidden_weights":
-            validation = problem.validation
-            logits = tuple(name for name, _ in network.logits)
-            return hidden_weight_density(
-                problem.train.arrays,
-                labels,
-                problem.temperature,
-                problem.network,
-                specialised(predict_split, network=network),
-                problem.test.arrays,
-                temperature_spread=temperature_spread,
-                validation=None if validation is None else validation.arrays,
-                training=problem.training_examples,
-                kept=tuple(network.weight_shapes) if with_weights else logits,
-            )
-        temperature = jnp.asarray(problem.temperature, labels.dtype)
-        variances = jnp.asarray(problem.architecture.variances, labels.dtype)
-        return Density(
-            name="weights",
-            model=specialised(
-                weight_model,
-                architecture=network,
-                temperature_spread=temperature_spread,
-                predict=specialised(predict_split, network=network),
-            ),
-            arguments=(problem.train.arrays, labels, temperature, variances),
-            priors=weight_priors(network, variances, temperature_spread),
-            observe=specialised(observe_tokens, network=network, with_weights=with_weights),
-            observed=(
-                temperature,
-                problem.test.arrays,
-                None if problem.validation is None else problem.validation.arrays,
-                problem.training_examples,
-            ),
+        refuse_space(name, OF_TOKENS, "a network outside the theory")
+        validation = self.validation
+        data = Tokens(
+            labels=self.labels,
+            tokens=self.train.arrays,
+            tokens_test=self.test.arrays,
+            tokens_validation=None if validation is None else validation.arrays,
+            pointwise=self.training_examples is not None,
         )
-
-    @property
-    def training_examples(self) -> LabelledExamples | None:
-        """The examples of which every draw says something; None where they are too many."""
-        if len(self.labels) >= MOST_POINTWISE:
-            return None
-        return LabelledExamples(self.train.arrays, self.labels)
+        law = self.network, self.temperature, self.temperature_spread
+        logits = (site for site, _ in self.network.logits)
+        return make_space(name, data.astype(precision), *law, keep=(*logits, *keep))
 
     def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name; what depends on tokens by the model itself."""
-        observe = self.density("weights", "float64", False)
-        found = _observed_prior(prior_keys(seed, count), observe)
-        known = {name: np.asarray(values) for name, values in found.items()}
-        return {name: v for name, v in known.items() if name not in NOT_OF_PRIOR}
+        return draw_prior(self.space("weights"), count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""
-        return FlatDensity(self.density(space, "float64", False), 0.0)
+        return FlatDensity(self.space(space))
 
     def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
         """The posterior in a space as a NumPyro model.
 
-        Inputs are pairs of tokens and attention matrices, `TokenSplit.arrays`.
+        Inputs are tokens and attention matrices, `TokenSplit.arrays`.
         """
-        refuse_space(space)
-        return make_model_of_weights(
-            self.train.arrays,
-            self.labels,
-            self.test.arrays,
-            sites,
-            temperature=self.temperature,
-            architecture=self.network,
-            temperature_spread=self.temperature_spread,
-            predict=specialised(predict_split, network=self.network.sizes),
-            hidden=space == "hidden_weights",
-        )
-
-    def astype(self, dtype) -> "TokenProblem":
-        return replace(
-            self,
-            train=self.train.astype(dtype),
-            labels=jnp.asarray(self.labels, dtype),
-            test=self.test.astype(dtype),
-            validation=None if self.validation is None else self.validation.astype(dtype),
-        )
-
-
-def refuse_space(space: str) -> None:
-    """Raise ValueError for a space that a network outside the theory does not have."""
-    if space not in ("hidden_weights", "weights"):
-        known = '"hidden_weights" and "weights"'
-        raise ValueError(f"space {space!r}: a network outside the theory has only {known}")
-
-
-# What is read off a position and says something of data, or of the test set.
-NOT_OF_PRIOR = (LOG_LIKELIHOOD, LOG_PRIOR, PREDICTOR_VALIDATION, *PREDICTORS)
-
-
-@jax.jit
-def _observed_prior(keys, density: Density):
-    def one(key):
-        return density.observables(key, density.draw_prior(key))
-
-    return jax.lax.map(one, keys)
+        return export_model(self.space(space), sites)
 
 
 def network_and_heads(

@@ -15,9 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 from numpyro.infer.hmc import hmc
-
-from sampler.mcmc.algorithm import Chain
-from sampler.network import network_outputs, overlaps, path_weights
 from sampler.posterior.density import (
     TEMPERATURE,
     Density,
@@ -26,6 +23,9 @@ from sampler.posterior.density import (
     temperature_ratio,
     weights_at,
 )
+
+from sampler.mcmc.algorithm import Chain
+from sampler.network import network_outputs, overlaps, path_weights
 from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import (
     factors_at,

@@ -57,7 +57,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def few_memory_maps():
     """What earlier files compiled is dropped before it takes too many memory maps."""
-    importlib.import_module("sampler.numerics").free_memory_maps()
+    importlib.import_module("sampler.runtime").free_memory_maps()
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+from sampler.posterior.density import Density, Position, weights_at
 
 from sampler.learned_problem import LearnedProblem
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.density import Density, Position, weights_at
 from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import factors_at
 from tests.calibration import draw_sites

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-
 from sampler.posterior.density import Density
+
 from sampler.posterior.spaces import order_parameter_density
 from theory import Architecture, LearningProblem, attended_inputs
 

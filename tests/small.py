@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
-
 from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.draws import DrawCollector
+
 from sampler.problem import Problem
 from tests.problems import random_network_data
 from theory import Architecture, LearningProblem

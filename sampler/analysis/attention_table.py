@@ -30,10 +30,11 @@ from sampler.attention.measures import (
 )
 from sampler.attention.sampled import SampledAttention, Tokens
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.recipes.task_section import UNIFORM
+from sampler.runtime import jax_settings
 
 # Of the examples that attention is measured on so many are stored; draws of all chains that are
 # measured; draws of each chain that are stored one by one, and among which the reference is looked
@@ -142,20 +143,20 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
 
     seed  of the draws of the prior
     """
-    attention, measured = problem.examples.attention, problem.measured
+    attention, measured = problem.data.attention, problem.measured
     names = [name for name, _ in problem.sites]
     logits, numbers = kept_logits(collected, names)
     chains = logits[names[0]].shape[0]
     chosen = kept_draws(chains, len(numbers), MOST_DRAWS)
     single = evenly_spaced(len(chosen), SINGLE_DRAWS)
     weights = repetition_weights(collected.statistics)
-    tokens = jax.tree.map(lambda leaf: leaf[measured], problem.examples.tokens)
+    tokens = jax.tree.map(lambda leaf: leaf[measured], problem.data.tokens)
     of_draws = {name: values[:, chosen] for name, values in logits.items()}
     generator = np.random.default_rng(seed)
     of_prior = {
         n: generator.standard_normal((1, PRIOR_DRAWS, *shape)) for n, shape in problem.sites
     }
-    with jax.enable_x64(True):
+    with jax_settings():
         candidates = {
             name: values[0 if weights is None else int(np.argmax(weights))]
             for name, values in of_draws.items()
@@ -241,7 +242,7 @@ def layers_of(
     of_prior    logit weights [1, draw, …] of the prior
     candidates  [draw, …], of which one is the reference
     """
-    attention = problem.examples.attention
+    attention = problem.data.attention
     every = exchange_groups(attention.learned, attention.variants)
     numbers = [n for n, groups in enumerate(every) if groups]
     groups = [every[n] for n in numbers]

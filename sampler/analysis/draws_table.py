@@ -24,7 +24,7 @@ from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.attention.learned import LOGITS
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import (
     LEFT_OUT,
     LOG_LIKELIHOOD,
@@ -37,8 +37,8 @@ from sampler.mcmc.kept import (
     ThinnedDraws,
 )
 from sampler.mcmc.tempered import repetition_weights
-from sampler.posterior.learned_attention import SPECTRUM
-from sampler.posterior.weight_draws import WeightDraws
+from sampler.posterior.data import SPECTRUM
+from sampler.posterior.weights_from_order_parameters import WeightDraws
 from sampler.problem import AnyProblem
 from sampler.token_problem import TokenProblem
 from theory import Architecture

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import chdtri
 
-from sampler.convergence import mean_mcse
+from sampler.mcmc.convergence import mean_mcse
 
 
 @dataclass(frozen=True)

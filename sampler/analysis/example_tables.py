@@ -6,7 +6,6 @@ training examples and, with several outputs, as the mean over outputs.
 
 from collections.abc import Mapping
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
@@ -17,6 +16,7 @@ from sampler.analysis.estimate import RepetitionWeights, batch_means, bootstrap,
 from sampler.analysis.labels import NEXT_ORDER
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.recipes.sections import paired
+from sampler.runtime import jax_settings
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task
 from theory import Features, OrderParameters, centred_kernel
@@ -164,7 +164,7 @@ def sampled_kernels(
     batches = batch_means(np.asarray(draws["order_parameter"], np.float64), weights=weights)
     if len(batches) < 2:
         return xr.Dataset()
-    with jax.enable_x64(True):
+    with jax_settings():
         columns = alignment_columns(problem, batches, weights)
     coordinates = {"component": range(columns["kernel_alignment"][1].size)}
     if problem.shown is not None:

@@ -17,8 +17,10 @@ from sampler.analysis.estimate import RepetitionWeights, batch_means, bootstrap
 from sampler.analysis.example_tables import COMPONENTS, REPLICATES, SHOWN, shown_kernel_columns
 from sampler.analysis.validation import kept_draws
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
+from sampler.runtime import jax_settings
+from theory.path_kernels import path_features
 
 MOST_SHOWN = 40
 
@@ -40,10 +42,11 @@ def learned_kernels(
     chains = len(next(iter(logits.values())))
     chosen = kept_draws(chains, len(numbers), MOST_DRAWS)
     of_draws = {name: values[:, chosen] for name, values in logits.items()}
-    tokens = jax.tree.map(lambda leaf: leaf[shown], problem.examples.tokens)
+    tokens = jax.tree.map(lambda leaf: leaf[shown], problem.data.tokens)
     overlaps = overlaps_at(problem, collected.draws, numbers[chosen], chains)
-    with jax.enable_x64(True):
-        kernels = np.asarray(_kernels(problem.examples, tokens, dict(of_draws), overlaps))
+    with jax_settings():
+        variance, attention = problem.architecture.variances[0], problem.data.attention
+        kernels = np.asarray(_kernels(attention, variance, tokens, dict(of_draws), overlaps))
     batches = batch_means(kernels, weights=weights)
     if len(batches) < 2:
         return xr.Dataset()
@@ -86,12 +89,12 @@ def overlaps_at(
 
 
 @jax.jit
-def _kernels(examples, tokens, logits, overlaps):
+def _kernels(attention, input_variance, tokens, logits, overlaps):
     """K between examples and outputs, output fastest, [chain, draw, row, row]."""
 
     def one(draw):
         position, overlap = draw
-        features = examples.features(examples.attention.attended(position, tokens))
+        features = path_features(attention.attended(position, tokens), input_variance)
         count, paths = features.shape[:2]
         outputs = len(overlap) // paths
         by_path = overlap.reshape(paths, outputs, paths, outputs)

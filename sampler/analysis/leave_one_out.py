@@ -8,7 +8,7 @@ trusted. The theory and the limit of infinite width predict without any draws.
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,14 +21,14 @@ from jaxtyping import Float
 from sampler.analysis.compared import NAN, Row
 from sampler.analysis.estimate import RepetitionWeights
 from sampler.analysis.validation import kept_draws
-from sampler.convergence import bulk_ess
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.convergence import bulk_ess
 from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
-from sampler.posterior.density import energy_at, specialised, temperature_positions
-from sampler.posterior.pointwise import log_likelihood_given
+from sampler.posterior.given import log_likelihood_of_examples
 from sampler.problem import AnyProblem, Problem, square_roots
+from sampler.runtime import jax_settings
 from theory import (
     LearningProblem,
     LeftOutAtSaddle,
@@ -133,7 +133,7 @@ def leave_one_out_table(
         kept = collected.thinned[LOG_LIKELIHOOD].values
     if kept is not None:
         columns, draws = pointwise_elpd(kept, weights), kept.shape[0] * kept.shape[1]
-        labels = np.asarray(problem.training_examples.labels)
+        labels = np.asarray(problem.training_examples[1])
         add_labels(checksum, labels)
     elif isinstance(problem, Problem):
         of_block, draws = block_log_likelihood(problem, collected)
@@ -190,15 +190,13 @@ def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[Of
         chains, kept = thinned.values.shape[:2]
         chosen = kept_draws(chains, kept, MOST_DRAWS)
         numbers, weights = thinned.draws[chosen], thinned.values[:, chosen]
-        of_one = specialised(_given_weights, architecture=learning.architecture.sizes)
+        of_draw = partial(_given_weights, architecture=learning.architecture.sizes)
         known = {"weights": weights}
     elif "order_parameter" in drawn:
         chains, kept = drawn["order_parameter"].shape[:2]
         numbers = kept_draws(chains, kept, MOST_DRAWS)
-        sampled = temperature_positions(drawn, learning)
-        factors = square_roots(drawn["order_parameter"][:, numbers])
-        known = {"factor": factors} | {name: values[:, numbers] for name, values in sampled.items()}
-        of_one = _given_overlap
+        known = {"factor": square_roots(drawn["order_parameter"][:, numbers])}
+        of_draw = _given_overlap
     else:
         return None, 0
     if "temperature" in drawn:
@@ -208,9 +206,11 @@ def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[Of
     known = {name: jnp.asarray(v.reshape(-1, *v.shape[2:])) for name, v in known.items()}
     known["temperature"] = jnp.asarray(temperatures.reshape(-1))
 
+    compiled = jax.jit(partial(_of_block, of_draw))
+
     def of_block(attended, labels):
-        with jax.enable_x64(True):
-            found = np.asarray(_of_block(known, learning_arrays(problem), attended, labels, of_one))
+        with jax_settings():
+            found = np.asarray(compiled(known, learning_arrays(problem), attended, labels))
         return found.reshape(chains, len(numbers), -1)
 
     return of_block, chains * len(numbers)
@@ -222,19 +222,18 @@ def learning_arrays(problem: Problem) -> tuple:
     return learning.energy, learning.features, learning.architecture.variances[0]
 
 
-@partial(jax.jit, static_argnames="of_one")
-def _of_block(known, learning, attended, labels, of_one):
-    return jax.lax.map(lambda draw: of_one(draw, learning, attended, labels), known)
+def _of_block(of_draw, known, learning, attended, labels):
+    return jax.lax.map(lambda draw: of_draw(draw, learning, attended, labels), known)
 
 
 def _given_weights(draw, learning, attended, labels, *, architecture):
     outputs = outputs_of(draw["weights"].astype(attended.dtype), attended, architecture)
-    return log_likelihood_given(outputs, labels, draw["temperature"])
+    return log_likelihood_of_examples(outputs, labels, draw["temperature"])
 
 
 def _given_overlap(draw, learning, attended, labels):
     energy, rows, variance = learning
-    factor, here = draw["factor"], energy_at(energy, draw)
+    factor, here = draw["factor"], replace(energy, temperature=draw["temperature"])
     whitening = Predictor(here, here.kernels, None).whitening(factor)
     features = path_features(attended, variance)
     return left_out_by_rows(here, rows, factor, whitening, features, labels).log_density

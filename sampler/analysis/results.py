@@ -22,8 +22,8 @@ from sampler.analysis.draws_table import PREDICTIONS, group_of
 from sampler.analysis.labels import EXACT, LEADING, NEXT
 from sampler.analysis.user_theories import is_stacked
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
-from sampler.convergence import bulk_ess
 from sampler.errors import InputError
+from sampler.mcmc.convergence import bulk_ess
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.mcmc.kept import evenly_spaced
 from sampler.recipes.recipe import Recipe, load_recipe

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
-from sampler.numerics import refuse_masked
+from sampler.runtime import refuse_masked
 from theory.architecture import Architecture
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from sampler.analysis.estimate import (
 from sampler.analysis.labels import label
 from sampler.mcmc.kept import ThinnedDraws
 from sampler.mcmc.tempered import repetition_weights
-from sampler.posterior.density import energy_at, temperature_positions
 from sampler.problem import AnyProblem, Problem, square_roots
+from sampler.runtime import jax_settings
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 from theory.observables import correct, labels_are_classes
 
@@ -120,16 +120,17 @@ def predictor_draws(
     order_parameters = drawn["order_parameter"]
     chains = order_parameters.shape[0]
     chosen = kept_draws(*order_parameters.shape[:2], most)
-    sampled = temperature_positions(drawn, problem.learning)
 
     def of_chosen(values: np.ndarray) -> np.ndarray:
         return values[:, chosen].reshape(-1, *values.shape[2:])
 
-    with jax.enable_x64(True):
+    with jax_settings():
         predictor = Predictor.for_examples(problem.learning, jnp.asarray(attended))
         factors = jnp.asarray(square_roots(of_chosen(order_parameters)))
-        positions = {name: jnp.asarray(of_chosen(v)) for name, v in sampled.items()}
-        moments = _predict_each(predictor, factors, positions)
+        temperatures = np.full(len(factors), problem.learning.temperature)
+        if "temperature" in drawn:
+            temperatures = of_chosen(drawn["temperature"])
+        moments = _predict_each(predictor, factors, jnp.asarray(temperatures))
     mean, variance = (
         np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
     )
@@ -180,13 +181,13 @@ def validation_table(
 
 
 @jax.jit
-def _predict_each(predictor: Predictor, factors, positions):
-    def one(draw):
-        factor, position = draw
-        here = replace(predictor, energy=energy_at(predictor.energy, position))
-        return here(factor)
+def _predict_each(predictor: Predictor, factors, temperatures):
+    def of_draw(draw):
+        factor, temperature = draw
+        energy = replace(predictor.energy, temperature=temperature)
+        return replace(predictor, energy=energy)(factor)
 
-    return jax.lax.map(one, (factors, positions))
+    return jax.lax.map(of_draw, (factors, temperatures))
 
 
 def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict[str, dict]:

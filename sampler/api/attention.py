@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from sampler.api.keywords import in_python
 from sampler.api.runs import Run
-from sampler.numerics import use_one_blas_thread
+from sampler.runtime import use_one_blas_thread
 from sampler.storage.run_directory import find_directory
 
 if TYPE_CHECKING:

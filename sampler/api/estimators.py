@@ -28,9 +28,9 @@ from sampler.api.keywords import (
 from sampler.api.results import make_network, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
-from sampler.numerics import float64, refuse_masked
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import NetworkSection, PosteriorSection
+from sampler.runtime import jax_settings, refuse_masked
 from sampler.tasks.meaning import concerns_of
 from sampler.tasks.splits import Split, check_split
 
@@ -151,7 +151,7 @@ class AttentionEstimator(BaseEstimator):
         check_is_fitted(self, "task_")
         attended, _, _ = self._read(X)
         recipe, data = recipe_and_data(self.task_, self.network_)
-        with float64():
+        with jax_settings():
             problem = problem_of(self.task_, recipe, data)
             parts = [self._predictive(problem, part) for part in blocks(attended)]
         return xr.concat(parts, "example")
@@ -234,7 +234,7 @@ class AttentionEstimator(BaseEstimator):
         split = Split(arrays[0], no_labels, tuple(arrays[1:]))
         check_split(split, "X")
         warn_of(concerns_of({"X": split.attention}, {"X": None}, no_labels))
-        with float64():
+        with jax_settings():
             from sampler.problem import attend_split
 
             pairs = (False,) * len(attention)

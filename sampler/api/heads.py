@@ -16,7 +16,7 @@ from sampler.api.models import (
 )
 from sampler.api.results import ChosenNetwork
 from sampler.errors import InputError
-from sampler.numerics import float64
+from sampler.runtime import jax_settings
 
 if TYPE_CHECKING:
     import pandas
@@ -161,7 +161,7 @@ def ablate_heads(
     kind = chosen_loss(chosen.labels, chosen.gated["validation"], loss, likely=not chosen.is_task)
     asked = Asked(kind, solve_again)
     theory = theory_of_heads(chosen, network, starts, progress)
-    with float64():
+    with jax_settings():
         return AblatedHeads(
             ablated(
                 theory.problem(), chosen.gated, chosen.numbering, asked, theory.table,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data, solve
 from sampler.api.tasks import ChosenTask, arrays_task
 from sampler.errors import ABSENT, InputError
-from sampler.numerics import use_one_blas_thread
+from sampler.runtime import use_one_blas_thread
 
 if TYPE_CHECKING:
     import numpy as np

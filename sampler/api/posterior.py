@@ -14,8 +14,8 @@ from sampler.api.runs import AnyRecipe, Changes, Run, recipe_from
 from sampler.api.tasks import ChosenTask
 from sampler.errors import ABSENT, InputError
 from sampler.jobs.forecast import FLOAT, Part, refuse_too_large
-from sampler.numerics import use_one_blas_thread
 from sampler.recipes.recipe import Recipe
+from sampler.runtime import use_one_blas_thread
 from sampler.storage.run_directory import RECIPE_FILE, find_directory
 from sampler.tasks.task import Task
 
@@ -53,7 +53,7 @@ def numpyro_model(
     (`numpyro.enable_x64()` comes first), for a network outside the theory in another space than
     "hidden_weights" and "weights", and for what does not fit the memory.
     """
-    from sampler.posterior.numpyro_model import require_float64
+    from sampler.posterior.flat_density import require_float64
 
     require_float64()
     chosen, recipe, data = posed(task, network, space, settings)
@@ -85,7 +85,7 @@ def log_density(
 
     Raises InputError as `numpyro_model` does.
     """
-    from sampler.posterior.numpyro_model import require_float64
+    from sampler.posterior.flat_density import require_float64
 
     require_float64()
     chosen, recipe, data = posed(task, network, space, settings)

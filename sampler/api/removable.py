@@ -16,7 +16,7 @@ from sampler.api.models import (
 )
 from sampler.api.results import ChosenNetwork
 from sampler.errors import InputError
-from sampler.numerics import float64
+from sampler.runtime import jax_settings
 
 if TYPE_CHECKING:
     import pandas
@@ -164,7 +164,7 @@ def removable(
     theory = None
     if network is not None:
         theory = theory_of_heads(chosen, network, starts, progress)
-    with float64():
+    with jax_settings():
         found = jointly_removed(
             chosen.gated,
             chosen.labels,

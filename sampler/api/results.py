@@ -14,11 +14,11 @@ from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.errors import InputError
 from sampler.jobs.forecast import memory_parts, refuse_too_large, refuse_what_does_not_fit
 from sampler.jobs.plan import Point, plan_run
-from sampler.numerics import float64, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, check_layers, make_paths_absolute, sections_of
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import NetworkSection, PosteriorSection, TheorySection
 from sampler.recipes.validation import refuse_without_theory
+from sampler.runtime import jax_settings, use_one_blas_thread
 from sampler.storage.run_directory import SCHEMA_VERSION
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task
@@ -104,7 +104,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
         refuse_without_theory(recipe.outside_theory, "use `sample`", recipe.learns_attention)
     refuse_too_large(recipe, data)
     use_one_blas_thread()
-    with float64():
+    with jax_settings():
         from sampler.jobs.stages import solve_problem
 
         table = solve_problem(problem_of(task, recipe, data), recipe)
@@ -126,7 +126,7 @@ def sample(
     run = plan_run("sample", Point(recipe, None), data)
     refuse_what_does_not_fit(memory_parts(run.recipe, data, run.sizes))
     use_one_blas_thread()
-    with float64():
+    with jax_settings():
         from sampler.jobs.stages import draw_posterior
 
         problem, settings = problem_of(task, recipe, data), run.recipe.sampler
@@ -176,7 +176,7 @@ def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
     """
     recipe, data = recipe_and_data(task, network)
     use_one_blas_thread()
-    with float64():
+    with jax_settings():
         return problem_of(task, recipe, data)
 
 
@@ -194,7 +194,7 @@ def teacher_of(task: ChosenTask, network: ChosenNetwork) -> "xr.Dataset":
     if data.teacher is None:
         raise InputError("task", task.settings["task"]["kind"], 'make it with labels="teacher"')
     use_one_blas_thread()
-    with float64():
+    with jax_settings():
         from sampler.analysis.teacher_table import teacher_table
 
         table = teacher_table(data.teacher, problem_of(task, recipe, data))

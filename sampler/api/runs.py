@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import in_python, plain_setting, refusing_others, warn_of
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.numerics import silence_compiler, use_one_blas_thread
 from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
 from sampler.recipes.settings import folder_of, read_toml
+from sampler.runtime import silence_compiler, use_one_blas_thread
 from sampler.storage.manifest import read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, default_directory, find_directory
 

@@ -18,9 +18,9 @@ from sampler.api.keywords import (
     warn_of,
 )
 from sampler.errors import InputError
-from sampler.numerics import refuse_masked
 from sampler.recipes.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
 from sampler.recipes.task_section import AttentionSection, section_of
+from sampler.runtime import refuse_masked
 from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.copying import CopySection

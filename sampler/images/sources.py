@@ -21,8 +21,8 @@ from sampler.images.drawings import (
     with_rotations,
 )
 from sampler.images.omniglot import ARCHIVE, ARCHIVES, URL, download_omniglot, read_omniglot
-from sampler.numerics import stream
 from sampler.recipes.training_recipe import SIDE, ImageSection
+from sampler.runtime import stream
 from sampler.storage.run_directory import open_npz, read_array
 
 SPLITS = ("train", "validation", "test")

@@ -21,8 +21,8 @@ from sampler.analysis.draws_table import (
 )
 from sampler.errors import InputError
 from sampler.jobs.interruption import Interruption
-from sampler.mcmc.chunks import Chunk, Snapshot
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import Chunk, Snapshot
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoint import (
     MOMENTS,
@@ -134,7 +134,7 @@ def _stored_draws(directory: Path) -> _StoredDraws:
     ):
         statistics = stored_statistics(tree, group)
         steps = statistics["lp"].shape[1] if statistics else 0
-        found[phase] = Chunk(phase, steps, steps, drawn, statistics, 0.0)
+        found[phase] = Chunk(phase, steps, steps, statistics, drawn)
     return _StoredDraws(found, stored_thinned(tree).union(stored_selected(tree)))
 
 
@@ -194,7 +194,7 @@ def _read_segment(folder: Path, entry: dict, before: int) -> Chunk:
 
 def _chunk(entry: dict, observables: dict, statistics: dict) -> Chunk:
     phase, done, total = entry["phase"], entry["done"], entry["total"]
-    return Chunk(phase, done, total, observables, statistics, entry["seconds"])
+    return Chunk(phase, done, total, statistics, observables, entry["seconds"])
 
 
 @dataclass

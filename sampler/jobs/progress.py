@@ -20,7 +20,7 @@ from sampler.storage.run_directory import LOG
 
 if TYPE_CHECKING:
     from sampler.mcmc.algorithm import Algorithm
-    from sampler.mcmc.chunks import Chunk
+    from sampler.mcmc.chains import Chunk
     from sampler.mcmc.stopping import StoppingRule
     from sampler.transformer.training import TrainingState
 

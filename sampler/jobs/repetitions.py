@@ -11,25 +11,26 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sampler.analysis.draws_table import is_judged
-from sampler.devices import side_by_side
 from sampler.errors import InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay
-from sampler.mcmc.chunks import CHUNK_DRAWS, OBSERVATION_STREAM, Chunk
+from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chains import CHUNK_DRAWS, Chunk, Observer, chain_mesh
+from sampler.mcmc.collected_draws import DrawCollector, rounded
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
-from sampler.mcmc.draws import DrawCollector, rounded
-from sampler.mcmc.importance import OBSERVED_TOGETHER
 from sampler.mcmc.stopping import CHECKED_ESS
 from sampler.mcmc.tempered import LARGEST_ERROR, Evidences, Tempered, evidences
-from sampler.mcmc.tempering import Course, Particles, Stage, begin, next_temperature
-from sampler.posterior.density import Density, observables_at
-from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
+from sampler.mcmc.tempered_smc import Course, Particles, Stage, begin, next_temperature
+from sampler.posterior.initial_distribution import (
+    InitialDistribution,
+    descend_from_far,
+    mixture_at_modes,
+)
+from sampler.posterior.space import Space
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.storage.checkpoint import (
     REPETITION,
@@ -142,9 +143,8 @@ class Repetition:
 
 @dataclass
 class Repetitions:
-    """Makes repetitions of one density, and remembers them.
+    """Makes repetitions of one posterior, and remembers them.
 
-    constant        what ln p(x, y) of the density lacks: the labels that no row carries
     judged_name     tells by their name whether draws are judged
     laws            where particles begin, by name
     pilots          by law, whose course all repetitions follow
@@ -153,14 +153,13 @@ class Repetitions:
     seconds_before  computing time of all that was found on disk
     """
 
-    density: Density
+    space: Space
     algorithm: Tempered
     settings: SamplerSection
-    constant: float
     store: RepetitionStore
     show: Callable[[str, int, int, str], None]
     judged_name: Callable[[str], bool] = is_judged
-    laws: dict[str, StartLaw] = field(default_factory=dict)
+    laws: dict[str, InitialDistribution] = field(default_factory=dict)
     pilots: dict[str, Repetition] = field(default_factory=dict)
     made: dict[str, list[Repetition]] = field(default_factory=lambda: {MODES: [], PRIOR: []})
     observed: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -173,8 +172,8 @@ class Repetitions:
         found = self.store.read(START_FILE)
         if found is None:
             started = time.perf_counter()
-            descended = descents(self.density, self.settings.seed)
-            law = mixture_at_modes(self.density, descended, self.settings.seed)
+            descended = descend_from_far(self.space, self.settings.seed)
+            law = mixture_at_modes(self.space, descended, self.settings.seed)
             header = {
                 "seconds": time.perf_counter() - started,
                 "gradients": descended.gradients,
@@ -182,7 +181,7 @@ class Repetitions:
             self.store.write(START_FILE, header, law.arrays)
         else:
             header, arrays = found
-            law = StartLaw(self.density.priors, **arrays)
+            law = InitialDistribution(self.space, **arrays)
             self.seconds_before += header["seconds"]
         self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, header
 
@@ -225,10 +224,10 @@ class Repetitions:
         while particles is None or not particles.finished:
             started = time.perf_counter()
             if particles is None:
-                arguments = self.density, self.laws[law], self.algorithm.particles
+                arguments = self.space, self.laws[law], self.algorithm.particles
                 particles = begin(*arguments, seed)
             else:
-                arguments = self.density, self.laws[law], self.algorithm.target_acceptance
+                arguments = self.space, self.laws[law], self.algorithm.target_acceptance
                 particles = next_temperature(particles, *arguments, seed, course)
             taken = time.perf_counter() - started
             seconds, unsaved = seconds + taken, unsaved + taken
@@ -248,25 +247,12 @@ class Repetitions:
 
     def observe(self) -> None:
         started = time.perf_counter()
-        stream = jax.random.fold_in(jax.random.key(self.settings.seed), OBSERVATION_STREAM)
+        observer = Observer.of(self.space, ChainSettings(1, seed=self.settings.seed), chain_mesh(1))
         for number in range(len(self.observed), len(self.kept)):
             points = self.kept[number].particles.points
-            keys = jax.random.split(jax.random.fold_in(stream, number), len(points))
-            blocks = []
-            for first in range(0, len(points), CHUNK_DRAWS):
-                # The last block is filled up with the last particle: one program for all of them.
-                rows = np.minimum(np.arange(first, first + CHUNK_DRAWS), len(points) - 1)
-                found = observables_at(
-                    keys[rows],
-                    jnp.asarray(points[rows]),
-                    self.density,
-                    side_by_side(OBSERVED_TOGETHER),
-                )
-                wanted = min(CHUNK_DRAWS, len(points) - first)
-                blocks.append({n: rounded(n, np.asarray(v)[:wanted]) for n, v in found.items()})
-            self.observed.append(
-                {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-            )
+            numbers = np.arange(len(points), dtype=np.int32) + number * len(points)
+            observables = observer(points[None], numbers)
+            self.observed.append({n: rounded(n, v[0]) for n, v in observables.items()})
         self.seconds_observing += time.perf_counter() - started
 
     @property
@@ -289,10 +275,10 @@ class Repetitions:
         ones = np.ones((len(particles), self.algorithm.particles))
         law = self.laws[MODES]
         prior = np.full(len(particles), np.nan)
-        known = [one.particles.log_evidence + self.constant for one in self.made[PRIOR]]
+        known = [one.particles.log_evidence for one in self.made[PRIOR]]
         count = min(len(known), len(prior))
         prior[:count] = known[:count]
-        evidence = np.array([one.log_evidence for one in particles]) + self.constant
+        evidence = np.array([one.log_evidence for one in particles])
 
         def of_path(number: Callable) -> np.ndarray:
             return np.array([[number(one.path["acceptance_rate"])] for one in particles])
@@ -328,7 +314,7 @@ class Repetitions:
         """Hand the path through the temperatures on as warm-up, and particles as draws."""
         path, statistics = self.path, self.statistics
         steps = path["power"].shape[1]
-        collected(Chunk("warmup", steps, steps, {}, path, self.seconds))
+        collected(Chunk("warmup", steps, steps, path, seconds=self.seconds))
         total = self.algorithm.particles
         for first in range(0, total, CHUNK_DRAWS):
             part = slice(first, first + CHUNK_DRAWS)
@@ -339,7 +325,7 @@ class Repetitions:
             of_part = {name: values[:, part] for name, values in statistics.items()}
             done = min(first + CHUNK_DRAWS, total)
             seconds = self.seconds_observing if not first else 0.0
-            collected(Chunk("draws", done, total, drawn, of_part, seconds))
+            collected(Chunk("draws", done, total, of_part, drawn, seconds))
 
     @property
     def reason_to_end(self) -> str | None:
@@ -379,10 +365,9 @@ class RepetitionsMade:
 
 
 def run_repetitions(
-    density: Density,
+    space: Space,
     algorithm: Tempered,
     settings: SamplerSection,
-    constant: float,
     collected: DrawCollector,
     keeper: ChainKeeper | None,
     show: bool,
@@ -397,7 +382,7 @@ def run_repetitions(
     store = RepetitionStore.of(keeper)
     with ProgressDisplay() as display:
         shown = display.show if show else lambda *_: None
-        made = Repetitions(density, algorithm, settings, constant, store, shown, judged)
+        made = Repetitions(space, algorithm, settings, store, shown, judged)
         if show:
             display.wait("looking for modes, and compiling")
         made.find_modes()

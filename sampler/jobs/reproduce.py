@@ -15,8 +15,8 @@ from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, files_made, plan_run
 from sampler.jobs.run import Job, work
-from sampler.numerics import float64
 from sampler.presentation.telling import tell
+from sampler.runtime import jax_settings
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, read_manifest
 from sampler.storage.results import to_json
@@ -71,7 +71,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     )
     run = plan_run(plan.command, redone, plan.task, recorded=manifest)
     claim_directory(redone.directory, recipe, plan.command, run.determining, run.known)
-    with locked(redone.directory), float64(), log_to(redone.directory):
+    with locked(redone.directory), jax_settings(), log_to(redone.directory):
         work(Job(run, interruption))
     found = agreements(directory, redone.directory)
     write_json(directory / REPRODUCTION_FILE, to_json(found))

@@ -15,10 +15,10 @@ from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
-from sampler.numerics import float64, refuse_absent_platforms
 from sampler.presentation.telling import by_itself, tell
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.runtime import jax_settings, refuse_absent_platforms
 from sampler.storage.checkpoint import has_checkpoint
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (
@@ -118,7 +118,7 @@ def claimed(plan: Plan, extended: bool = False) -> Iterator[None]:
     claim_directory(
         plan.directory, plan.recipe, plan.command, plan.determining, plan.known, extended
     )
-    with locked(plan.directory), float64(), log_to(plan.directory):
+    with locked(plan.directory), jax_settings(), log_to(plan.directory):
         log_concerns(plan.task)
         yield
 

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 
@@ -36,24 +35,30 @@ from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
-from sampler.posterior.density import Density, temperature_positions
-from sampler.posterior.weight_draws import WeightDraws, refuse_unusable_count, weight_draws
+from sampler.posterior.order_parameters import stored_sites
+from sampler.posterior.space import TEMPERATURE, Space
+from sampler.posterior.weights_from_order_parameters import (
+    WeightDraws,
+    draw_weights_back,
+    refuse_unusable_count,
+)
 from sampler.presentation.telling import tell
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sampler_section import SamplerSection
+from sampler.runtime import jax_settings
 from sampler.storage.checkpoint import DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.storage.results import write_comparison
 from sampler.storage.run_directory import unwritable
 from sampler.tasks.splits import StreamedSplit
 from sampler.tasks.task import Task
 from sampler.token_problem import TokenProblem
-from theory import Architecture, LearningProblem, Triangle, solve_next_order, solve_saddle_point
+from theory import Architecture, Triangle, solve_next_order, solve_saddle_point
 
 # --- rows that stand for training examples too many to be held
 
@@ -182,7 +187,7 @@ def draw_posterior(
     kept = weights_observed(problem, settings)
     collected = DrawCollector(weights=kept, weight_draws=settings.weight_draws)
     weights = None
-    with jax.enable_x64(settings.precision == "float64"):
+    with jax_settings(settings.precision):
         drawn = draw_collected(problem, settings, collected, keeper, show)
         if kept:
             weights = kept_weights(collected)
@@ -190,7 +195,7 @@ def draw_posterior(
             weights = weights_drawn_back(problem, collected, settings)
     evidence = dict(drawn.evidence)
     if settings.evidence and drawn.are_chains:
-        found = evidence_of_draws(problem, drawn.density, collected.draws, settings)
+        found = evidence_of_draws(problem, drawn.space, collected.draws, settings)
         evidence |= {
             "log_evidence": found.log_evidence,
             "log_evidence_error": found.error,
@@ -203,7 +208,8 @@ def draw_posterior(
         **algorithm.settings,
         "space": settings.space,
         "algorithm": drawn.name,
-        "gradient_dtype": drawn.density.gradient_dtype,
+        "gradient_dtype": drawn.space.gradient_dtype,
+        **mode_attributes(drawn.space),
         "draws_per_chain": collected.draws_made,
         "ended_by": drawn.ended,
         "seconds": time.perf_counter() - started + (keeper.seconds_before if keeper else 0.0),
@@ -233,7 +239,7 @@ class Drawn:
     """Origin of draws that were collected.
 
     name        of the algorithm in force, as in the table of algorithms
-    density     that was sampled
+    space       that was sampled
     ended       why no more draws were made
     evidence    attributes that an algorithm adds, the evidence where it knows it
     are_chains  whether they are chains, which the evidence can be found from
@@ -241,7 +247,7 @@ class Drawn:
 
     name: str
     algorithm: Algorithm
-    density: Density
+    space: Space
     ended: str = "draws"
     evidence: Mapping[str, Any] = field(default_factory=dict)
     are_chains: bool = False
@@ -259,35 +265,41 @@ def draw_collected(
     Chains take the place of independent draws that cannot be trusted.
     """
     name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
-    density = problem.density(
-        settings.space, settings.precision, bool(weights_observed(problem, settings))
-    )
+    space = problem.space(settings.space, settings.precision, weights_observed(problem, settings))
     if algorithm.repeated:
-        density = algorithm.suited(density)
-        constant = problem.learning.residual_log_likelihood if isinstance(problem, Problem) else 0.0
+        space = algorithm.suited(space)
         judged = judged_of(problem)
-        made = run_repetitions(
-            density, algorithm, settings, constant, collected, keeper, show, judged
-        )
+        made = run_repetitions(space, algorithm, settings, collected, keeper, show, judged)
         log_and_tell(made.text, show)
-        return Drawn(name, algorithm, density, made.ended, made.attributes)
-    independent = algorithm.independent_draws(density, chain_settings(settings))
+        return Drawn(name, algorithm, space, made.ended, made.attributes)
+    if space.mode is not None and not space.mode.converged:
+        log_and_tell(space.mode.explain(), show)
+    independent = algorithm.independent_draws(space, chain_settings(settings))
     evidence = {}
     if independent is not None:
         evidence = dict(independent.attributes)
         if show:
             tell(independent.text)
-        if independent.observables is not None:
-            count, observables = settings.draws_per_chain, independent.observables
-            collected(Chunk("draws", count, count, observables, independent.statistics, 0.0))
-            return Drawn(name, algorithm, density, evidence=evidence)
+        if independent.points is not None:
+            count, chains = settings.draws_per_chain, chain_settings(settings)
+            observer = Observer.of(space, chains, chain_mesh(chains.chains))
+            observables = observer(independent.points, np.arange(count, dtype=np.int32))
+            collected(Chunk("draws", count, count, independent.statistics, observables))
+            return Drawn(name, algorithm, space, evidence=evidence)
         name = algorithm.fallback
         algorithm = algorithm_named(name, dict(settings))
-    density = algorithm.suited(density)
+    space = algorithm.suited(space)
     judged = judged_of(problem)
-    looks = run_chains(density, algorithm, settings, collected, keeper, show, judged)
+    looks = run_chains(space, algorithm, settings, collected, keeper, show, judged)
     ended = (looks and looks.ended) or "draws"
-    return Drawn(name, algorithm, density, ended, evidence, are_chains=True)
+    return Drawn(name, algorithm, space, ended, evidence, are_chains=True)
+
+
+def mode_attributes(space: Space) -> dict[str, Any]:
+    """How the mode was found that chains are whitened by; nothing where there is none."""
+    if space.mode is None:
+        return {}
+    return {"mode_converged": int(space.mode.converged), "mode_search": space.mode.explain()}
 
 
 def log_and_tell(text: str, show: bool) -> None:
@@ -321,15 +333,15 @@ def weights_drawn_back(
     problem: AnyProblem, collected: DrawCollector, settings: SamplerSection
 ) -> WeightDraws:
     """Draw weights for some of the draws of order parameters."""
-    count, seed = settings.weight_draws, settings.seed
+    sites = sites_of_draws(collected.draws, problem)
+    numbers = np.arange(collected.draws_made)
     if isinstance(problem, LearnedProblem):
-        positions = stored_positions(collected.draws, problem)
         logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
-        positions = {name: values[:, numbers] for name, values in positions.items()} | logits
-        drawn = problem.weight_draws(positions, count, seed, settings.precision)
-        return replace(drawn, draws=numbers[drawn.draws])
-    learning = problem.learning.astype(settings.precision)
-    return weight_draws(learning, stored_positions(collected.draws, learning), count, seed)
+        sites = {name: values[:, numbers] for name, values in sites.items()} | logits
+    space = problem.space("order_parameters", settings.precision, whitened=False)
+    arguments = sites, settings.weight_draws, settings.seed
+    drawn = draw_weights_back(space, problem.architecture, *arguments)
+    return replace(drawn, draws=numbers[drawn.draws])
 
 
 # Draws without data that are stored, or fewer where their labels would take more than this.
@@ -339,14 +351,14 @@ PRIOR_DRAWS, PRIOR_BYTES = 1000, 8 * 2**20
 def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[str, np.ndarray]:
     """Draws from the prior of what is sampled, and of the training labels."""
     training = problem.training_examples
-    numbers = 1 if training is None else training.labels.size
+    numbers = 1 if training is None else training[1].size
     count = int(np.clip(PRIOR_BYTES // (4 * numbers), 1, PRIOR_DRAWS))
-    with jax.enable_x64(True):
+    with jax_settings():
         return problem.prior_draws(count, settings.seed)
 
 
 def run_chains(
-    density: Density,
+    space: Space,
     algorithm: Algorithm,
     settings: SamplerSection,
     collected: DrawCollector,
@@ -371,7 +383,7 @@ def run_chains(
                 listen(chunk)
 
         chains, ends = chain_settings(settings, settings.most_draws), looks and looks.next_end
-        sample_in_chunks(density, algorithm, chains, on_chunk, earlier, ends)
+        sample(space, algorithm, chains, on_chunk, earlier, ends)
     if looks is not None:
         log_and_tell(looks.explain(), show)
     return looks
@@ -398,25 +410,23 @@ def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:
 
 
 def evidence_of_draws(
-    problem: Problem, density: Density, draws: dict, settings: SamplerSection
+    problem: Problem, space: Space, draws: dict, settings: SamplerSection
 ) -> BridgeEvidence:
     """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
-    with jax.enable_x64(True):
+    with jax_settings():
         if settings.precision != "float64":
-            density = problem.density(settings.space, "float64", False)
-        positions = stored_positions(draws, problem.learning)
-        return bridge_evidence(density, positions, settings.seed)
+            space = problem.space(settings.space)
+        sites = sites_of_draws(draws, problem)
+        points = np.concatenate([sites[name] for name in space.shapes], axis=2)
+        return bridge_evidence(space, points, settings.seed)
 
 
-def stored_positions(draws: dict, learning: LearningProblem | LearnedProblem) -> dict:
-    """Positions of the order parameter model from stored draws, under the names of its sites."""
-    prefix = "bartlett_"
-    bartlett = {
-        name.removeprefix(prefix): values
-        for name, values in draws.items()
-        if name.startswith(prefix)
-    }
-    return bartlett | temperature_positions(draws, learning)
+def sites_of_draws(draws: dict, problem: AnyProblem) -> dict[str, np.ndarray]:
+    """Sites of the order parameters [chain, draw, …] from stored draws."""
+    sites = stored_sites(draws)
+    if "temperature" in draws:
+        sites[TEMPERATURE] = np.log(draws["temperature"] / problem.temperature)[..., None]
+    return sites
 
 
 def most_draws(settings: SamplerSection) -> int:

@@ -17,9 +17,9 @@ from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, log_concerns, report, start_run, work
-from sampler.numerics import float64, free_memory_maps, silence_compiler, use_one_blas_thread
 from sampler.presentation.telling import by_itself, tell
 from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.runtime import free_memory_maps, jax_settings, silence_compiler, use_one_blas_thread
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, finish_command, finished_code
 from sampler.storage.run_directory import (
@@ -198,7 +198,7 @@ def run_sweep(asked: Point, engine: Engine) -> ExitCode:
     from sampler.presentation.tables import points_table
 
     plan, directory = open_sweep(asked), asked.directory
-    with locked(directory), float64():
+    with locked(directory), jax_settings():
         outcomes = drive(plan, for_unfinished(engine, asked.recipe, directory))
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):

@@ -13,7 +13,6 @@ from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.sweep import write_table
-from sampler.numerics import refuse_absent_platforms
 from sampler.presentation.telling import tell
 from sampler.recipes.recipe import settings_that_fix_draws
 from sampler.recipes.training_recipe import (
@@ -22,6 +21,7 @@ from sampler.recipes.training_recipe import (
     SeriesSection,
     TrainingRecipe,
 )
+from sampler.runtime import jax_settings, refuse_absent_platforms
 from sampler.storage.checkpoint import SECONDS_BETWEEN
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (
@@ -95,14 +95,13 @@ class TrainingJob:
         A training that came to its end is left alone. Raises RequeueError when a signal asks to
         stop, with everything saved.
         """
-        import jax
 
         with log_to(self.directory):
             remove_unfinished(self.directory)
             if self.finished():
                 tell(f"{self.directory}: `{TRAIN}` was finished before, with exit code 0")
                 return ExitCode.OK
-            with jax.enable_x64(False):
+            with jax_settings("float32"):
                 state = self.train()
                 self.store(state)
             record_stage(self.directory, TRAIN, self._seconds)

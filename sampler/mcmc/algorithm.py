@@ -61,13 +61,13 @@ class Judgement:
 class IndependentDraws:
     """Draws of which none depends on another, made without chains.
 
-    observables  name → [chain, draw, …]; None where the draws cannot be trusted
+    points       [chain, draw, coordinate]; None where the draws cannot be trusted
     statistics   ArviZ name → [chain, draw]
     text         one line: how good they are, and what follows where they do not suffice
     attributes   what `draws.nc` says of them
     """
 
-    observables: Mapping[str, np.ndarray] | None
+    points: np.ndarray | None
     statistics: Mapping[str, np.ndarray]
     text: str
     attributes: Mapping[str, Any]
@@ -77,7 +77,7 @@ class Chain:
     """A Markov chain: how it begins and moves, in JAX and without side effects.
 
     It holds numbers that are the same throughout a sweep, and is hashable: compiled functions are
-    made for it, and serve every density whose arrays have equal shapes. Arrays come from `density`.
+    made for it, and serve every space whose arrays have equal shapes. Arrays come from `space`.
 
     The state is any tree of arrays and random keys: what it holds is what a checkpoint holds, so
     chains go on from one bit for bit. Chains that learn from each other define `advance` instead of
@@ -87,20 +87,20 @@ class Chain:
     # Whether all chains are advanced side by side, on every device: then `advance` can average.
     together: ClassVar[bool] = False
 
-    def init(self, key, position, density):
-        """State of one chain before its first step: its key, position and log density by default.
+    def init(self, key, point, space):
+        """State of one chain before its first step: its key, point and log density by default.
 
-        key       random key of this chain
-        position  a first position, around the mode where it is known, else from the priors
-        density   `sampler.posterior.density.Density` that is sampled
+        key    random key of this chain
+        point  a first point [coordinate], around the mode where it is known, else from the prior
+        space  `sampler.posterior.space.Space` that is sampled
         """
-        return {"key": key, "position": position, "lp": density.log_density(position)}
+        return {"key": key, "point": point, "lp": -space.potential(point)}
 
-    def shared(self, key, density):
+    def shared(self, key, space):
         """The part of the state that all chains have in common before the first step."""
         return {}
 
-    def step(self, state, density):
+    def step(self, state, space):
         """Make one transition of one chain → (state, statistics by name, each one number).
 
         A chain that adapts counts its steps in the state: the first `settings.warmup` of them are
@@ -108,16 +108,16 @@ class Chain:
         """
         raise NotImplementedError(f"{type(self).__name__} has no chains")
 
-    def advance(self, shared, state, density, mean):
+    def advance(self, shared, state, space, mean):
         """Make one transition of one chain among all → (shared, state, statistics).
 
         `mean` averages a number or array over all chains; what is shared has to be made of such.
         """
-        return shared, *self.step(state, density)
+        return shared, *self.step(state, space)
 
-    def position(self, state, density) -> Mapping[str, Any]:
-        """The position, by site, in a state."""
-        return state["position"]
+    def point(self, state, space):
+        """The point [coordinate] in a state."""
+        return state["point"]
 
 
 @dataclass(frozen=True)
@@ -147,25 +147,26 @@ class Algorithm(Chain):
     remedy_if_frozen: ClassVar[str] = "raise `warmup`"
 
     def configured(self, settings: Mapping[str, Any]) -> "Algorithm":
+        """This algorithm with those of the settings that are its own."""
         given = {name for name, value in settings.items() if value is not None}
-        own = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in given}
-        return replace(self, **{name: kind(settings[name]) for name, kind in own.items()})
+        kinds = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in given}
+        return replace(self, **{name: kind(settings[name]) for name, kind in kinds.items()})
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings in force that are numbers or text, as `draws.nc` has them."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: v for name, v in own.items() if isinstance(v, int | float | str)}
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: v for name, v in values.items() if isinstance(v, int | float | str)}
 
-    def independent_draws(self, density, settings: ChainSettings) -> IndependentDraws | None:
+    def independent_draws(self, space, settings: ChainSettings) -> IndependentDraws | None:
         """Make all draws at once; None for a Markov chain."""
         return None
 
-    def suited(self, density):
-        """The density as this algorithm samples it, such as with gradients in single precision."""
-        return density
+    def suited(self, space):
+        """The space as this algorithm samples it, such as with gradients in single precision."""
+        return space
 
-    def prepared(self, density, settings: ChainSettings) -> Chain:
+    def prepared(self, space, settings: ChainSettings) -> Chain:
         """Return the chain that is advanced in one run; the algorithm itself by default."""
         return self
 
@@ -191,7 +192,7 @@ ALGORITHMS: Registry[Algorithm] = Registry(
         "nuts": "sampler.mcmc.hamiltonian:NUTS",
         "hmc": "sampler.mcmc.hamiltonian:HMC",
         "split_hmc": "sampler.mcmc.hamiltonian:SPLIT_HMC",
-        "importance": "sampler.mcmc.importance:IMPORTANCE",
+        "importance": "sampler.mcmc.importance_draws:IMPORTANCE",
         "tempered": "sampler.mcmc.tempered:TEMPERED",
     },
 )

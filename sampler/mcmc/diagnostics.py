@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sampler.convergence import rank_diagnostics, repetition_diagnostics
 from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.convergence import rank_diagnostics, repetition_diagnostics
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
 R_HAT_LIMIT = 1.01

@@ -1,6 +1,7 @@
 """Hamiltonian Monte Carlo: NUTS and fixed trajectories by NumPyro, and those about a Gaussian.
 
-Free of JAX until chains are made; the last have theirs in `sampler.mcmc.split_hmc`.
+NUTS and HMC are NumPyro's, on the NumPyro model of the space. Free of JAX until chains are made;
+those about a Gaussian are in `sampler.mcmc.split_hmc`.
 """
 
 from collections.abc import Mapping
@@ -58,27 +59,28 @@ class Hamiltonian(Algorithm):
         """A kernel of NumPyro; one object per compiled function, since it keeps traced state."""
         raise NotImplementedError
 
-    def prepared(self, density, settings: ChainSettings) -> "NumPyroChain":
+    def prepared(self, space, settings: ChainSettings) -> "NumPyroChain":
         return NumPyroChain(self, settings.warmup)
 
-    def kernel_for(self, density):
-        """The kernel for this density, with the masses of its mode where that is known."""
+    def kernel_for(self, space):
+        """The kernel on the model of a space, with the masses of its mode where that is known."""
         from numpyro import infer
+
+        from sampler.posterior.space import chain_model
 
         common: dict[str, Any] = {
             "target_accept_prob": self.target_acceptance,
             "init_strategy": infer.init_to_sample(),
         }
-        whitened = density.mode is not None
+        whitened = space.mode is not None
         if whitened:
-            masses = density.mode.inverse_mass_matrix
-            blocks = [names for names, values in masses.items() if values.ndim == 2]
+            gaussian, sites = space.mode.gaussian, tuple(space.shapes)
             common |= {
-                "dense_mass": blocks or False,
-                "inverse_mass_matrix": masses,
+                "dense_mass": [sites] if gaussian.is_dense else False,
+                "inverse_mass_matrix": {sites: gaussian.covariance},
                 "adapt_mass_matrix": False,
             }
-        return self.kernel(density.model, common, whitened)
+        return self.kernel(chain_model, common, whitened)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge BFMI and divergences (at most 0.1 % of the draws); report the cost of a draw."""
@@ -189,13 +191,13 @@ class SplitHmc(Hamiltonian):
     target_acceptance: float = 0.95
     max_steps: int = 1023
 
-    def suited(self, density):
-        """The density with gradients in single precision, where that pays."""
+    def suited(self, space):
+        """The space with gradients in single precision, where that pays."""
         from sampler.mcmc.split_hmc import suited
 
-        return suited(density)
+        return suited(space)
 
-    def prepared(self, density, settings: ChainSettings) -> Chain:
+    def prepared(self, space, settings: ChainSettings) -> Chain:
         from sampler.mcmc.split_hmc import SplitChain
 
         return SplitChain(settings.chains, settings.warmup, self.target_acceptance, self.max_steps)
@@ -208,20 +210,19 @@ class NumPyroChain(Chain):
     algorithm: Hamiltonian
     warmup: int
 
-    def init(self, key, position, density):
-        """Return the first state, a start of its own where the mode is not known."""
-        return self.begun(key, position, density)[1]
+    def init(self, key, point, space):
+        """State of NumPyro's kernel at a first point."""
+        return self.begin(key, space.unflatten(point), space)[1]
 
-    def begun(self, key, position, density):
+    def begin(self, key, position, space):
         """Return a kernel, which is complete only when it has made a state, and that state."""
-        kernel = self.algorithm.kernel_for(density)
-        start = None if density.mode is None else position
-        return kernel, kernel.init(key, self.warmup, start, density.arguments)
+        kernel = self.algorithm.kernel_for(space)
+        return kernel, kernel.init(key, self.warmup, position, (space,))
 
-    def step(self, state, density):
+    def step(self, state, space):
         # Nothing is computed for the state that is left here: no result depends on it.
-        kernel, _ = self.begun(state.rng_key, state.z, density)
-        state = kernel.sample(state, density.arguments, {})
+        kernel, _ = self.begin(state.rng_key, state.z, space)
+        state = kernel.sample(state, (space,), {})
         return state, {
             "lp": -state.potential_energy,
             "energy": state.energy,
@@ -232,8 +233,9 @@ class NumPyroChain(Chain):
             "step_size": state.adapt_state.step_size,
         }
 
-    def position(self, state, density):
-        return state.z
+    def point(self, state, space):
+        """The point in a state of the kernel."""
+        return space.flatten(state.z)
 
 
 def bfmi_of(energy: np.ndarray) -> tuple[float, ...]:

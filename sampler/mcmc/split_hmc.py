@@ -19,16 +19,17 @@ the prior: by short trajectories, the step halved where they are refused.
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro.infer.hmc_util import dual_averaging
 
 from sampler.mcmc.algorithm import Chain
-from sampler.posterior.density import Density, LogDensity
+from sampler.posterior.space import Gaussian, Space
 
 # A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
 ANGLES = (0.35 * math.pi, 0.65 * math.pi)
@@ -50,53 +51,37 @@ FEWEST_NUMBERS = 2**20
 SHARE_INDEPENDENT = 0.5
 
 
-def suited(density: Density) -> Density:
-    """Return the density, with gradients in single precision where that costs no acceptance.
+@runtime_checkable
+class Potential(Protocol):
+    """A law e^{−U(x)}, normalised or not, as trajectories ask for it; every space is one.
 
-    Small densities keep double precision.
+    reference  the Gaussian in whose coordinates z chains stand
+    single     None where the slope has the precision of the potential
     """
-    numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(density.arguments))
-    if density.gradient_dtype == "float32" or numbers < FEWEST_NUMBERS:
-        return density
-    single = density.with_single_gradients()
-    return single if rounding_of(single) <= LARGEST_ROUNDING else density
+
+    single: Any
+
+    @property
+    def reference(self) -> Gaussian: ...
+
+    def potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]: ...
+
+    def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]: ...
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["centre", "scale"], meta_fields=[])
-@dataclass(frozen=True)
-class Gaussian:
-    """Gaussian x = centre + scale · z, z standard normal; the scale is a matrix or a diagonal."""
+def suited(space: Space) -> Space:
+    """Return the space, with gradients in single precision where that costs no acceptance.
 
-    centre: Float[Array, " coordinate"]
-    scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
-
-    @classmethod
-    def fitted(cls, density: LogDensity) -> "Gaussian":
-        """The fit at the mode; where that is not known, zero and the spread of the priors."""
-        if density.mode is not None:
-            return cls(density.mode.point, density.mode.scale)
-        priors = [density.priors[name] for name in density.coordinates.names]
-        scale = jnp.concatenate([jnp.sqrt(prior.variance).reshape(-1) for prior in priors])
-        return cls(jnp.zeros_like(scale), scale)
-
-    @classmethod
-    def standard(cls, centre: Float[Array, " coordinate"]) -> "Gaussian":
-        return cls(jnp.zeros_like(centre), jnp.ones_like(centre))
-
-    def at(self, standard: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        dense = self.scale.ndim == 2
-        return self.centre + (self.scale @ standard if dense else self.scale * standard)
-
-    def pull_back(self, slope: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        """Map ∂/∂x to ∂/∂z."""
-        return slope @ self.scale if self.scale.ndim == 2 else slope * self.scale
-
-    def standardised(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
-        away = point - self.centre
-        return jnp.linalg.solve(self.scale, away) if self.scale.ndim == 2 else away / self.scale
+    Small spaces keep double precision.
+    """
+    numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(space))
+    if space.gradient_dtype == "float32" or numbers < FEWEST_NUMBERS:
+        return space
+    single = space.with_single_gradients()
+    return single if rounding_of(single) <= LARGEST_ROUNDING else space
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["count", "sum", "squares"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class RunningMoments:
     """Number of draws, Σ z and Σ z² of each coordinate."""
@@ -150,9 +135,9 @@ class SplitChain(Chain):
 
     together: ClassVar[bool] = True
 
-    def shared(self, key, density: Density) -> dict:
+    def shared(self, key, space: Space) -> dict:
         """Step, Gaussian of z, and what they are found from."""
-        zeros = jnp.zeros_like(Gaussian.fitted(density).centre)
+        zeros = jnp.zeros(space.size, space.dtype)
         return {
             "key": key,
             "transitions": jnp.zeros((), int),
@@ -162,39 +147,37 @@ class SplitChain(Chain):
             "step_size": jnp.asarray(FIRST_STEP, zeros.dtype),
         }
 
-    def init(self, key, position, density: Density) -> dict:
-        here = Gaussian.fitted(density).standardised(density.coordinates.flatten(position))
-        return self.at(here, key, density)
+    def init(self, key, point, space: Space) -> dict:
+        """State of one chain at a first point."""
+        return state_at(space, space.reference.standardise(point), key)
 
-    def at(self, z, key, density: Density) -> dict:
-        lp, after = value_and_slope(density, z)
-        return {"key": key, "z": z, "lp": lp, "slope": after}
+    def point(self, state, space: Space) -> Float[Array, " coordinate"]:
+        """The point in a state."""
+        return space.reference.at(state["z"])
 
-    def position(self, state, density: Density) -> dict:
-        return density.coordinates.unflatten(Gaussian.fitted(density).at(state["z"]))
-
-    def advance(self, shared, state, density: Density, mean):
+    def advance(self, shared, state, space: Space, mean):
         """Make a trajectory, and in warm-up a better step and Gaussian for the next one."""
         next_key, angle_key = jax.random.split(shared["key"])
         angle = jax.random.uniform(angle_key, (), minval=ANGLES[0], maxval=ANGLES[1])
         angle = angle.astype(state["lp"].dtype)
-        number, descends = shared["transitions"], self.descends(shared, density)
+        number, descends = shared["transitions"], self.descends(shared, space)
         longest = jnp.where(descends, min(SHORT, self.max_steps), self.max_steps)
         count = jnp.clip(jnp.ceil(angle / shared["step_size"]), 1, longest).astype(int)
-        step = jnp.where(descends, jnp.minimum(angle / count, shared["step_size"]), angle / count)
-        state, found = moved(state, shared["gaussian"], step, count, density)
+        # A trajectory that would take too many steps is cut short: its step stays as adapted.
+        step = jnp.minimum(angle / count, shared["step_size"])
+        state, statistics = moved(state, shared["gaussian"], step, count, space)
         z = state["z"]
         shared = {**shared, "key": next_key}
 
         def learn(shared):
-            return self.learned(shared, descends, z, found["acceptance_rate"], mean)
+            return self.learned(shared, descends, z, statistics["acceptance_rate"], mean)
 
         shared = jax.lax.cond(number < self.warmup, learn, lambda shared: shared, shared)
-        return {**shared, "transitions": number + 1}, state, found
+        return {**shared, "transitions": number + 1}, state, statistics
 
-    def descends(self, shared, density: Density):
+    def descends(self, shared, space: Space):
         """Whether the next transition is one of the descent: there is none from a known mode."""
-        return (density.mode is None) & (shared["transitions"] < self.counted_from)
+        return (space.mode is None) & (shared["transitions"] < self.counted_from)
 
     @property
     def counted_from(self) -> int:
@@ -215,8 +198,8 @@ class SplitChain(Chain):
         gaussian = jax.lax.cond(
             jnp.any(number == renewals), lambda: moments.gaussian, lambda: shared["gaussian"]
         )
-        found = {"moments": moments, "gaussian": gaussian, "steps": steps, "step_size": step_size}
-        return {**shared, **found}
+        learned = {"moments": moments, "gaussian": gaussian, "steps": steps, "step_size": step_size}
+        return {**shared, **learned}
 
     def searched(self, shared, acceptance):
         """Return a step of the right size, and the state of an adaptation that begins with it.
@@ -235,41 +218,41 @@ class SplitChain(Chain):
         return steps, jnp.exp(jnp.where(last, steps[1], steps[0]))
 
 
-def log_density_at(density: LogDensity, z):
-    """Return ln p at the point of these coordinates."""
-    point = Gaussian.fitted(density).at(z)
-    return density.log_density(density.coordinates.unflatten(point))
+def state_at(law: Potential, z: Float[Array, " coordinate"], key: Array) -> dict:
+    """State of a chain at z: ln p there, and ∂/∂z of −ln p."""
+    potential, slope = value_and_slope(law, z)
+    return {"key": key, "z": z, "lp": -potential, "slope": slope}
 
 
-def value_and_slope(density: LogDensity, z):
-    """Return ln p at the point of these coordinates, and ∂/∂z of −ln p."""
-    if density.single is not None:
-        return log_density_at(density, z), slope(density, z)
-    first = Gaussian.fitted(density)
-    value, gradient = density.value_and_gradient(density.coordinates.unflatten(first.at(z)))
-    return value, -first.pull_back(density.coordinates.flatten(gradient))
+def value_and_slope(law: Potential, z):
+    """Return −ln p at the point of these coordinates, and its ∂/∂z."""
+    point = law.reference.at(z)
+    if law.single is not None:
+        return law.potential(point), slope_at(law, z)
+    value, slope = jax.value_and_grad(law.potential)(point)
+    return value, law.reference.pull_back(slope)
 
 
-def slope(density: LogDensity, z):
+def slope_at(law: Potential, z):
     """Return ∂/∂z of −ln p, in the precision of gradients."""
-    first = Gaussian.fitted(density)
-    return -first.pull_back(density.gradient(first.at(z)))
+    reference = law.reference
+    return reference.pull_back(law.slope(reference.at(z)))
 
 
-def moved(state, gaussian: Gaussian, step, count, density: LogDensity):
+def moved(state, gaussian: Gaussian, step, count, law: Potential):
     """Make a trajectory of `count` steps with a fresh momentum → (state, statistics)."""
-    key, kick, toss = jax.random.split(state["key"], 3)
-    here = gaussian.standardised(state["z"])
-    momentum = jax.random.normal(kick, here.shape, here.dtype)
-    there, end, value, after = trajectory(
-        here, momentum, state["slope"], gaussian, step, count, density
+    key, momentum_key, accept_key = jax.random.split(state["key"], 3)
+    here = gaussian.standardise(state["z"])
+    momentum = jax.random.normal(momentum_key, here.shape, here.dtype)
+    there, end, potential, slope = trajectory(
+        here, momentum, state["slope"], gaussian, step, count, law
     )
-    new = {"key": key, "z": gaussian.at(there), "lp": value, "slope": after}
+    new = {"key": key, "z": gaussian.at(there), "lp": -potential, "slope": slope}
     energy = 0.5 * momentum @ momentum - state["lp"]
     gained = 0.5 * end @ end - new["lp"] - energy
     gained = jnp.where(jnp.isnan(gained), jnp.inf, gained)
     probability = jnp.exp(jnp.minimum(0.0, -gained))
-    accepted = jax.random.uniform(toss, (), probability.dtype) < probability
+    accepted = jax.random.uniform(accept_key, (), probability.dtype) < probability
     state = jax.tree.map(partial(jnp.where, accepted), new, {**state, "key": key})
     return state, {
         "lp": state["lp"],
@@ -282,43 +265,45 @@ def moved(state, gaussian: Gaussian, step, count, density: LogDensity):
     }
 
 
-def trajectory(here, momentum, first, gaussian: Gaussian, step, count, density: LogDensity):
-    """Return the end of `count` steps from w = `here`: w, momentum, ln p and slope.
+def trajectory(here, momentum, first, gaussian: Gaussian, step, count, law: Potential):
+    """Return the end of `count` steps from w = `here`: w, momentum, −ln p and slope.
 
-    `first` is the slope here. In one precision ln p comes with the slope of every step.
+    `first` is the slope here. In one precision −ln p comes with the slope of every step.
     """
     cosine, sine = jnp.cos(step), jnp.sin(step)
-    together = density.single is None
+    one_precision = law.single is None
 
-    def one(_, carry):
+    def leapfrog(_, carry):
         w, v, value, before = carry
         v = v - 0.5 * step * (gaussian.pull_back(before) - w)
         w, v = w * cosine + v * sine, v * cosine - w * sine
         z = gaussian.at(w)
-        value, after = value_and_slope(density, z) if together else (value, slope(density, z))
+        value, after = value_and_slope(law, z) if one_precision else (value, slope_at(law, z))
         return w, v - 0.5 * step * (gaussian.pull_back(after) - w), value, after
 
     unknown = jnp.full((), jnp.nan, here.dtype)
-    w, v, value, after = jax.lax.fori_loop(0, count, one, (here, momentum, unknown, first))
-    return w, v, value if together else log_density_at(density, gaussian.at(w)), after
+    w, v, value, slope = jax.lax.fori_loop(0, count, leapfrog, (here, momentum, unknown, first))
+    if not one_precision:
+        value = law.potential(law.reference.at(gaussian.at(w)))
+    return w, v, value, slope
 
 
-def rounding_of(single: Density) -> float:
+def rounding_of(single: Space) -> float:
     """Largest length of what single precision adds to the slope in z, at starts of chains.
 
     Along a trajectory of angle π/2 it changes the energy by at most about as much.
     """
     keys = jax.random.split(jax.random.key(0), ROUNDING_POINTS)
-    found = np.asarray(_rounding_at_starts(keys, single))
-    return float(found.max()) if np.isfinite(found).all() else math.inf
+    errors = np.asarray(_rounding_at_starts(keys, single))
+    return float(errors.max()) if np.isfinite(errors).all() else math.inf
 
 
 @jax.jit
-def _rounding_at_starts(keys, single: Density):
-    fitted, exact = Gaussian.fitted(single), replace(single, single=None)
+def _rounding_at_starts(keys, single: Space):
+    reference, exact = single.reference, replace(single, single=None)
 
     def error(key):
-        point = single.coordinates.flatten(single.start(key))
-        return jnp.linalg.norm(fitted.pull_back(single.gradient(point) - exact.gradient(point)))
+        point = single.start(key)
+        return jnp.linalg.norm(reference.pull_back(single.slope(point) - exact.slope(point)))
 
     return jax.lax.map(error, keys)

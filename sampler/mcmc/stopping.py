@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics, diagnose
-from sampler.mcmc.draws import DrawCollector
 
 FIRST_CHECK = 400
 CHECKED_ESS = 500.0

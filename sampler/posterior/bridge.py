@@ -9,16 +9,15 @@ m the logarithm of effective posterior draws per draw from q: the optimal bridge
 importance weights are too heavy to be averaged.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, log_expit, logsumexp
 
-from sampler.convergence import mean_ess, mean_mcse
-from sampler.posterior.density import Density, require_hessian
-from sampler.posterior.importance import Proposal, refit, single
+from sampler.mcmc.convergence import mean_ess, mean_mcse
+from sampler.posterior.importance import BatchedDensity, Proposal, refit, require_hessian, single
+from sampler.posterior.order_parameters import OrderParameters
 
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
 FEWEST_DRAWS = 8
@@ -58,41 +57,37 @@ class BridgeEvidence:
 
 
 def bridge_evidence(
-    density: Density,
-    positions: Mapping[str, Float[np.ndarray, "chain draw _entry"]],
-    seed: int,
+    space: OrderParameters, points: Float[np.ndarray, "chain draw coordinate"], seed: int
 ) -> BridgeEvidence:
     """Log evidence ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
 
-    density    of the order parameters, with its mode
-    positions  all sites of every draw: `chi_l`, `lower_l`, and that of the temperature where it
-               has a prior; sites without entries may be missing
+    space   of the order parameters, with its mode
+    points  flat coordinates of every draw
 
     Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
     fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per
     chain, or too many coordinates for a Hessian.
     """
-    require_hessian(density.coordinates.size)
-    sites = density.coordinates.of_draws(positions).values()
-    points = np.concatenate(list(sites), axis=2).astype(np.float64)
+    require_hessian(space.size)
+    points = points.astype(np.float64)
     draws = points.shape[1]
     if draws < FEWEST_DRAWS:
         raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {FEWEST_DRAWS}")
     rng = np.random.default_rng(seed)
-    first = single(density.mode.point, density.mode.covariance)
+    log_density, first = BatchedDensity.of(space), single(space.reference)
     halves = points[:, : draws // 2], points[:, draws // 2 :]
-    found = []
+    estimates = []
     for bridged, fitted in (halves, halves[::-1]):
         flat = fitted.reshape(-1, points.shape[2])
         proposal = refit(first, flat, np.full(len(flat), 1.0 / len(flat)), rng)
-        found.append(_bridge(proposal, density.log_densities, bridged, rng))
-    (one, error_one), (other, error_other) = found
-    spread = float(np.hypot(error_one, error_other))
+        estimates.append(_bridge(proposal, log_density, bridged, rng))
+    (early, early_error), (late, late_error) = estimates
+    spread = float(np.hypot(early_error, late_error))
     return BridgeEvidence(
-        log_evidence=(one + other) / 2.0,
+        log_evidence=(early + late) / 2.0,
         error=spread / 2.0,
-        halves=(one, other),
-        apart=abs(one - other) / spread if np.isfinite(spread) else float("nan"),
+        halves=(early, late),
+        apart=abs(early - late) / spread if np.isfinite(spread) else float("nan"),
     )
 
 

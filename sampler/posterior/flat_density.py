@@ -2,19 +2,30 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sampler.posterior.density import Density, observables_at
-from sampler.posterior.numpyro_model import require_float64
+from sampler.errors import InputError
+from sampler.posterior.space import Space
+from sampler.runtime import side_by_side
+
+TOGETHER = 16
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["density", "constant"], meta_fields=[])
+def require_float64() -> None:
+    """Raise InputError unless JAX computes in float64; nothing is set here."""
+    precision = jnp.result_type(float)
+    if precision != jnp.float64:
+        remedy = "factorising K + 𝒯 1 needs 64 bits; call numpyro.enable_x64() before anything else"
+        raise InputError("precision", str(precision), remedy)
+
+
+@register_dataclass
 @dataclass(frozen=True, eq=False)
 class FlatDensity:
     """The posterior p(x | y) ∝ p(x, y) as a function of one vector x without constraints.
@@ -22,63 +33,58 @@ class FlatDensity:
     Called with x [coordinate] it is ln p(x, y), normalised over x and y: a pure function of JAX, to
     be differentiated, compiled, or batched. The value is one of JAX's trees, too, so that compiled
     functions may take it as an argument.
-
-    density   the posterior as our own chains know it
-    constant  ln p of that part of the labels that no network can fit, where rows stand for examples
     """
 
-    density: Density
-    constant: float | Float[Array, ""]
+    posterior: Space
 
     @property
     def space(self) -> str:
-        """The space whose coordinates these are."""
-        return self.density.name
+        """The name of the space whose coordinates these are."""
+        return self.posterior.name
 
     @property
     def dimension(self) -> int:
         """Number of coordinates."""
-        return self.density.coordinates.size
+        return self.posterior.size
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name of every coordinate: a site, and its place there, as in `V_1[0, 2, 3]`."""
-        coordinates = self.density.coordinates
         return tuple(
             f"{name}{list(place)}"
-            for name, shape in zip(coordinates.names, coordinates.shapes, strict=True)
+            for name, shape in self.posterior.shapes.items()
             for place in product(*map(range, shape))
         )
 
     def __call__(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
         """Log joint density, ln p(x, y), normalised over x and y."""
-        return self.density.log_density(self.sites(point)) + self.constant
+        return self.posterior.log_density(self.sites(point))
 
     def log_prior(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
         """Log prior density, ln p(x)."""
-        return self.density.log_prior(self.sites(point))
+        return self.posterior.log_prior(self.sites(point))
 
     def log_likelihood(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
         """Log likelihood, ln p(y | x)."""
-        return self.density.log_likelihood(self.sites(point)) + self.constant
+        return self.posterior.log_likelihood(self.sites(point))
 
     def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
         """Draw a start from the prior."""
         require_float64()
-        return self.density.coordinates.flatten(self.density.draw_prior(key))
+        return self.posterior.flatten(self.posterior.draw_prior(key))
 
     def sites(
         self, point: Float[Array | np.ndarray, " coordinate"]
     ) -> dict[str, Float[Array, "..."]]:
         """The sites of a NumPyro model at x, by name."""
         require_float64()
-        return self.density.coordinates.unflatten(jnp.asarray(point))
+        return self.posterior.unflatten(jnp.asarray(point))
 
     def point(
         self, sites: Mapping[str, Float[Array | np.ndarray, "..."]]
     ) -> Float[Array, " coordinate"]:
         """Return x at these sites."""
-        return self.density.coordinates.flatten({k: jnp.asarray(v) for k, v in sites.items()})
+        return self.posterior.flatten({k: jnp.asarray(v) for k, v in sites.items()})
 
     def observables(
         self, points: Float[Array | np.ndarray, "*draws coordinate"], key: PRNGKeyArray
@@ -91,12 +97,23 @@ class FlatDensity:
         require_float64()
         points = jnp.asarray(points)
         leading, flat = points.shape[:-1], points.reshape(-1, points.shape[-1])
-        keys = jax.random.split(key, len(flat))
-        found = observables_at(keys, flat, self.density, self.density.together)
-        shaped = {n: np.asarray(v).reshape((*leading, *v.shape[1:])) for n, v in found.items()}
+        observables = observe_points(jax.random.split(key, len(flat)), flat, self.posterior)
         # One output has no axis of its own, as everywhere outside.
-        one_output = shaped["predictor"].shape[-1] == 1
+        squeeze = observables["predictor"].shape[-1] == 1
         return {
-            name: values[..., 0] if one_output and name.startswith("predictor") else values
-            for name, values in shaped.items()
+            name: np.asarray(values).reshape(
+                *leading, *values.shape[1 : -1 if squeeze and "predictor" in name else None]
+            )
+            for name, values in observables.items()
         }
+
+
+@jax.jit
+def observe_points(keys, points: Float[Array, "draw coordinate"], space: Space):
+    """All that is stored of draws at these points, by name → [draw, …]."""
+
+    def observe(draw):
+        key, point = draw
+        return space.observe(key, space.unflatten(point))
+
+    return jax.lax.map(observe, (keys, points), batch_size=side_by_side(TOGETHER))

@@ -4,15 +4,22 @@ The mean weight of draws from a normalised proposal q is the evidence: E_q[p(x, 
 """
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaln, logsumexp
 
-from sampler.posterior.density import Coordinates, Density, require_hessian
+from sampler.posterior.mode import rows_of
+from sampler.posterior.order_parameters import OrderParameters
+from sampler.posterior.space import Gaussian
+from sampler.runtime import batch_bytes
+from theory.architecture import HESSIAN_COORDINATES, stored_bytes
+from theory.path_kernels import Features, store_path_kernels
 
 # The first fit knows the curvature at one point only and needs heavy tails; later fits know the
 # whole pilot sample, and lighter tails waste fewer draws (more so in many dimensions, where the
@@ -33,6 +40,13 @@ LARGEST_PARETO_K = 0.7
 LARGEST_K_WITH_VARIANCE = 0.5
 # The tail is fitted to the √n largest weights; fewer draws leave too few of them to fit.
 FEWEST_DRAWS = 400
+ROUNDS, PILOT_DRAWS = 3, 8192
+# Path kernels are stored up to this size: a batch of kernels is then one matrix product with them.
+STORED_BYTES = 2**30
+# Kernels at a time: fewer would leave cores idle, more would gain nothing.
+SMALLEST_BATCH, LARGEST_BATCH = 8, 4096
+# Batches of a compiled call: shorter calls are filled up, so it compiles once.
+BATCHES = 32
 
 
 @dataclass(frozen=True)
@@ -97,10 +111,12 @@ class Proposal:
         return own + np.einsum("k,ki,kj->ij", self.shares, away, away)
 
 
-def single(centre, covariance, degrees: float = FIRST_DEGREES) -> Proposal:
+def single(gaussian: Gaussian, degrees: float = FIRST_DEGREES) -> Proposal:
     """One t distribution around a mode, with the inverse Hessian there as its scale matrix."""
-    scale = np.linalg.cholesky(np.asarray(covariance, float))
-    return Proposal(np.ones(1), np.asarray(centre, float)[None], scale[None], degrees)
+    covariance = np.asarray(gaussian.covariance, float)
+    matrix = np.diag(covariance) if covariance.ndim == 1 else covariance
+    scale = np.linalg.cholesky(matrix)
+    return Proposal(np.ones(1), np.asarray(gaussian.centre, float)[None], scale[None], degrees)
 
 
 def refit(
@@ -157,31 +173,24 @@ def _improved(mixture: Proposal, points, weights, prior_centre, prior_spread) ->
 class ImportanceDraws:
     """Draws x from a proposal q with weights p(x, y)/q(x); no draw depends on another.
 
-    points                 flattened Bartlett coordinates [draw, coordinate]
-    log_weights            ln p(x, y) − ln q(x) [draw], not normalised
-    coordinates            points ↔ named sites
-    pareto_k               shape of the tail of the weights
-    not_finite             draws at which the density was not a number (their weight is zero)
-    seconds                drawing and weighing, after compilation and adaptation
-    proposal               q
+    points       flat Bartlett coordinates [draw, coordinate]
+    log_weights  ln p(x, y) − ln q(x) [draw], not normalised
+    pareto_k     shape of the tail of the weights
+    not_finite   draws at which the density was not a number (their weight is zero)
+    seconds      drawing and weighing, after compilation and adaptation
+    proposal     q
     """
 
     points: Float[np.ndarray, "draw coordinate"]
     log_weights: Float[np.ndarray, " draw"]
-    coordinates: Coordinates
     pareto_k: float
     not_finite: int
     seconds: float
     proposal: Proposal
 
     @property
-    def position(self) -> Mapping[str, Float[np.ndarray, "draw _entry"]]:
-        return {
-            name: self.points[:, self.coordinates.part(name)] for name in self.coordinates.names
-        }
-
-    @property
     def weights(self) -> Float[np.ndarray, " draw"]:
+        """Weights that sum to one."""
         return normalised_weights(self.log_weights)
 
     @property
@@ -191,6 +200,7 @@ class ImportanceDraws:
 
     @property
     def efficiency(self) -> float:
+        """Effective draws per draw."""
         return self.effective_sample_size / len(self.log_weights)
 
     @property
@@ -225,71 +235,146 @@ class ImportanceDraws:
             text += f", {self.not_finite} densities not finite (limit 0)"
         return text if self.trusted else f"{text}; use NUTS instead"
 
+    def extend(self, more: "ImportanceDraws") -> "ImportanceDraws":
+        """These draws and further ones from the same proposal."""
+        log_weights = np.concatenate([self.log_weights, more.log_weights])
+        return replace(
+            self,
+            points=np.concatenate([self.points, more.points]),
+            log_weights=log_weights,
+            pareto_k=pareto_k(log_weights),
+            not_finite=self.not_finite + more.not_finite,
+            seconds=self.seconds + more.seconds,
+        )
 
-def importance_draws(
-    density: Density,
-    draws: int,
-    seed: int | tuple[int, ...],
-    *,
-    rounds: int = 3,
-    pilot_draws: int = 8192,
-) -> ImportanceDraws:
-    """Weighted independent draws from a density whose mode is known.
 
-    The proposal starts as a multivariate t with the mode and Hessian of the density (in Bartlett
-    coordinates proper where layers are narrower than their order parameters, too) and is refitted
-    to weighted pilot samples `rounds` times; the best of these proposals is kept. Only fresh draws
-    are returned, so the fits cannot bias them. Raises ValueError for a density not in float64,
-    without a mode, or with too many coordinates for a Hessian.
+LogDensity = Callable[[Float[np.ndarray, "draw coordinate"]], Float[np.ndarray, " draw"]]
+
+
+def adapt_proposal(
+    space: OrderParameters, log_density: LogDensity, rng: np.random.Generator
+) -> Proposal:
+    """A proposal fitted to a posterior whose mode is known.
+
+    It starts as a multivariate t with the mode and Hessian of the density (in Bartlett coordinates
+    proper where layers are narrower than their order parameters, too) and is refitted to weighted
+    pilot samples `ROUNDS` times. The best is kept, each judged by a pilot sample of its own: in
+    many dimensions a refit can be worse than what it was fitted to.
+
+    Raises ValueError for a space not in float64, without a mode, or with too many coordinates for
+    a Hessian.
     """
-    mode = density.mode
-    if mode is None:
-        raise ValueError(f"the mode of the density in space {density.name!r} is not known")
-    if mode.point.dtype != jnp.float64:
+    if space.mode is None:
+        raise ValueError(f"space {space.name!r}: importance draws need the mode of the posterior")
+    if space.dtype != jnp.float64:
         raise ValueError(
-            f"importance weights need float64, got {mode.point.dtype}: "
+            f"importance weights need float64, got {space.dtype}: "
             "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
         )
-    for name, value, least in (("draws", draws, FEWEST_DRAWS), ("rounds", rounds, 0)):
-        if value < least:
-            raise ValueError(f"{name} = {value}: must be at least {least}")
-    if rounds and pilot_draws < FEWEST_DRAWS:
-        raise ValueError(f"pilot_draws = {pilot_draws}: must be at least {FEWEST_DRAWS}")
-    require_hessian(density.coordinates.size)
-    rng = np.random.default_rng(seed)
-    log_density = density.log_densities
-    proposal = _adapted(single(mode.point, mode.covariance), log_density, rounds, pilot_draws, rng)
-    log_density(np.asarray(mode.point, float)[None])  # compiled outside the measured time
+    require_hessian(space.size)
+    proposal, candidates = single(space.mode.gaussian), []
+    for remaining in reversed(range(ROUNDS + 1)):
+        pilot = draw_weighted(proposal, log_density, PILOT_DRAWS, rng)
+        heavy = pilot.pareto_k > LARGEST_PARETO_K
+        candidates.append((heavy, -pilot.effective_sample_size, proposal))
+        if remaining:
+            proposal = refit(proposal, pilot.points, pilot.weights, rng)
+    return min(candidates, key=lambda candidate: candidate[:2])[2]
+
+
+def draw_weighted(
+    proposal: Proposal, log_density: LogDensity, draws: int, rng: np.random.Generator
+) -> ImportanceDraws:
+    """Fresh draws from a proposal, weighted.
+
+    Raises FloatingPointError where no draw has a finite density.
+    """
     started = time.perf_counter()
     points = proposal.draw(draws, rng)
-    log_weights, not_finite = _weigh(log_density, proposal, points)
-    return ImportanceDraws(
-        points=points,
-        log_weights=log_weights,
-        coordinates=mode.coordinates,
-        pareto_k=pareto_k(log_weights),
-        not_finite=not_finite,
-        seconds=time.perf_counter() - started,
-        proposal=proposal,
-    )
+    log_weights = log_density(points) - proposal.log_density(points)
+    bad = np.isnan(log_weights) | np.isposinf(log_weights)
+    log_weights[bad] = -np.inf
+    if not np.any(np.isfinite(log_weights)):
+        raise FloatingPointError(
+            f"none of {len(points)} importance draws has a finite density: rescale inputs and "
+            "labels, or raise the temperature"
+        )
+    shape, seconds = pareto_k(log_weights), time.perf_counter() - started
+    return ImportanceDraws(points, log_weights, shape, int(bad.sum()), seconds, proposal)
 
 
-def _adapted(first: Proposal, log_density, rounds: int, pilot_draws: int, rng) -> Proposal:
-    """The best of `first` and `rounds` successive refits, each judged by a pilot sample of its own.
+def require_hessian(coordinates: int) -> None:
+    """Raise ValueError if the coordinates are too many for the Hessian at the mode."""
+    if coordinates > HESSIAN_COORDINATES:
+        raise ValueError(
+            f"{coordinates:,} coordinates: the Hessian at the mode is too large (limit "
+            f"{HESSIAN_COORDINATES:,}); sample with NUTS, without the evidence"
+        )
 
-    In many dimensions a refit can be worse than what it was fitted to.
+
+# --- densities of many points
+
+
+@dataclass(frozen=True)
+class BatchedDensity:
+    """ln p(x, y) of many points, so many kernels at a time as fit the caches.
+
+    A value that is not a number stays so.
     """
-    if rounds == 0:
-        return first
-    candidates, proposal = [], first
-    for remaining in reversed(range(rounds + 1)):
-        points = proposal.draw(pilot_draws, rng)
-        log_weights, _ = _weigh(log_density, proposal, points)
-        heavy = pareto_k(log_weights) > LARGEST_PARETO_K
-        candidates.append((heavy, -effective_draws(log_weights), proposal))
-        if remaining:
-            proposal = refit(proposal, points, normalised_weights(log_weights), rng)
-    return min(candidates, key=lambda candidate: candidate[:2])[2]
+
+    space: OrderParameters
+    batch: int
+
+    @classmethod
+    def of(cls, space: OrderParameters) -> "BatchedDensity":
+        """The density of a space, with path kernels stored where that makes batches cheaper."""
+        space = with_stored_kernels(space)
+        size, stored = space.data.labels.size, space.data.stored
+        numbers, limit = 2 * size**2, batch_bytes()
+        if stored is None:
+            numbers += size * rows_of(space) * space.data.attended.shape[2]
+        else:  # they are read once per batch, which is then at least as large
+            limit = max(limit, stored.nbytes)
+        return cls(space, int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH)))
+
+    def __call__(self, points: Float[np.ndarray, "draw coordinate"]) -> Float[np.ndarray, " draw"]:
+        """ln p(x, y), normalised over x and y, by calls of one shape: the last is filled up."""
+        values, length = np.empty(len(points)), BATCHES * self.batch
+        for start in range(0, len(points), length):
+            block = points[start : start + length]
+            filling = np.repeat(points[:1], length - len(block), axis=0)
+            block_values = log_densities(
+                jnp.asarray(np.concatenate([block, filling])), self.space, batch=self.batch
+            )
+            values[start : start + len(block)] = np.asarray(block_values)[: len(block)]
+        return values
+
+
+@partial(jax.jit, static_argnames="batch")
+def log_densities(points, space: OrderParameters, *, batch: int) -> Float[jax.Array, " draw"]:
+    """ln p(x, y) of all points, so many kernels at a time."""
+    return jax.lax.map(lambda point: -space.potential(point), points, batch_size=batch)
+
+
+def with_stored_kernels(space: OrderParameters) -> OrderParameters:
+    """The space with path kernels stored, where that makes batches of kernels cheaper.
+
+    One kernel at a time reads all stored numbers for few products, a batch of them does not.
+    """
+    if space.data.stored is not None:
+        return space
+    examples, outputs = space.data.labels.shape
+    _, paths, channels = space.data.attended.shape
+    size = stored_bytes(examples, None, paths, outputs)
+    features = rows_of(space) * channels
+    assembled = features * examples * (examples * outputs**2 + 2 * rows_of(space))
+    if size > STORED_BYTES or size // 8 * outputs**2 > assembled:
+        return space
+    stored = store_path_kernels(Features(space.features(space.data.attended)), outputs)
+    return replace(space, data=replace(space.data, stored=stored))
+
+
+# --- weights
 
 
 def pareto_k(log_weights: Float[np.ndarray, " draw"]) -> float:
@@ -317,19 +402,6 @@ def normalised_weights(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndar
 def effective_draws(log_weights: Float[np.ndarray, " draw"]) -> float:
     """Effective number of draws, (Σ w)²/Σ w²."""
     return float(1.0 / np.sum(normalised_weights(log_weights) ** 2))
-
-
-def _weigh(log_density, proposal: Proposal, points) -> tuple[np.ndarray, int]:
-    """ln p(x, y) − ln q(x), and how many of them are not numbers (counted as weight zero)."""
-    log_weights = log_density(points) - proposal.log_density(points)
-    bad = np.isnan(log_weights) | np.isposinf(log_weights)
-    log_weights[bad] = -np.inf
-    if not np.any(np.isfinite(log_weights)):
-        raise FloatingPointError(
-            f"none of {len(points)} importance draws has a finite density: rescale inputs and "
-            "labels, or raise the temperature"
-        )
-    return log_weights, int(bad.sum())
 
 
 def systematic_resampling(

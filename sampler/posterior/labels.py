@@ -1,57 +1,52 @@
-"""Laws of the labels: of single examples given all weights, of all examples given U_1.
+"""Laws of the labels y: of training examples given a position, and of new examples.
 
-Given U_1 labels are jointly Gaussian, y ~ N(0, K(U_1) + 𝒯 1). Here that is a distribution of
-NumPyro, so that models observe labels as a site, and draw them where they are not given. Its
-density is the energy of `theory.energy`, with the derivative that is written there by hand: one of
-NumPyro's own, from a Cholesky factor that is differentiated, would cost several times more.
+Where weights are integrated out, labels are jointly Gaussian, y ~ N(0, K + 𝒯 1). The density is the
+energy of `theory.energy`, with the derivative that is written there by hand: NumPyro's own, from a
+Cholesky factor that is differentiated, would cost several times more.
 """
 
 import math
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from theory.energy import energy_of_columns
 from theory.learning_problem import LabelEnergy
-from theory.path_kernels import Features
-from theory.predictor import Predictor
+
+if TYPE_CHECKING:
+    from sampler.posterior.space import Space
 
 # Labels [example, output], or [example] where there is one output.
 Labels = Float[Array | np.ndarray, "example output"] | Float[Array | np.ndarray, " example"]
 
 
-def label_log_likelihood(energy: LabelEnergy, factor: Float[Array, "_row _rank"]):
-    """Log likelihood ln p(y | U_1) = −E(U_1)/2 − (P O/2) ln 2π."""
-    return -0.5 * (energy(factor) + energy.labels.size * math.log(2.0 * math.pi))
-
-
-def site_of_labels(labels: Labels | None) -> Labels | None:
+def flat_labels(labels: Labels | None) -> Labels | None:
     """Labels as a site has them: one output has no axis of its own."""
     return labels[:, 0] if labels is not None and labels.shape[1:] == (1,) else labels
 
 
-def sample_labels_of_examples(
-    outputs: Float[Array, "example output"],
-    labels: Labels | None,
-    temperature: Float[Array, ""] | float,
-    name: str = "y",
-    plate: str = "example",
-) -> Labels:
-    """Sample the site y ~ N(f(x), 𝒯), example by example; it is observed if labels are given."""
-    means = site_of_labels(outputs)
-    noisy = dist.Normal(means, jnp.sqrt(temperature)).to_event(means.ndim - 1)
-    with numpyro.plate(plate, len(means)):
-        return numpyro.sample(name, noisy, obs=site_of_labels(labels))
+@register_dataclass
+@dataclass(frozen=True)
+class Residual:
+    """The labels y_⊥ that no row stands for: their number, and their sum of squares."""
+
+    count: Float[Array, ""] | int
+    squares: Float[Array, ""]
+
+    def log_likelihood(self, temperature: Float[Array, ""]) -> Float[Array, ""]:
+        """Log likelihood ln N(y_⊥; 0, 𝒯)."""
+        logs = self.count * jnp.log(2.0 * math.pi * temperature)
+        return -0.5 * (logs + self.squares / temperature)
 
 
-class OfLabels(dist.Distribution):
-    """Base of laws of labels given U_1, all labels being one event of real numbers."""
+class LabelLaw(dist.Distribution):
+    """Base of joint laws of labels: all of them are one event of real numbers."""
 
     arg_constraints: ClassVar = {}
 
@@ -70,62 +65,40 @@ class OfLabels(dist.Distribution):
         return draw(jax.random.split(key, sample_shape) if sample_shape else key)
 
     def draw(self, key: Array) -> Array:
+        """Draw all labels once."""
         raise NotImplementedError
 
 
-class CollapsedLabels(OfLabels):
-    """Law of the training labels with all weights, or V_0, integrated out: N(0, K(U_1) + 𝒯 1).
+class CollapsedLabels(LabelLaw):
+    """Law of labels with all weights integrated out, N(0, K(U_1) + 𝒯 1).
 
-    energy      path kernels and temperature; of its labels the shape [row, output] counts
-    factor      F with K(F Fᵀ) the kernel
-    projection  Q [example, row] with orthonormal columns, where rows stand for more examples than
-                that: their labels are y = Q y_∥ + y_⊥, y_∥ = Qᵀ y, and y_⊥ is noise alone
+    energy  path kernels and temperature; of its labels only the shape counts
+    factor  F with U_1 = F Fᵀ
     """
 
-    pytree_data_fields = ("energy", "factor", "projection")
+    pytree_data_fields = ("energy", "factor")
 
     def __init__(
-        self,
-        energy: LabelEnergy,
-        factor: Float[Array, "_row _rank"],
-        projection: Float[Array, "example row"] | None = None,
-        *,
-        validate_args=None,
+        self, energy: LabelEnergy, factor: Float[Array, "_row _rank"], *, validate_args=None
     ) -> None:
-        self.energy, self.factor, self.projection = energy, factor, projection
-        rows, outputs = energy.labels.shape
-        examples = rows if projection is None else len(projection)
-        super().__init__(examples, outputs, validate_args)
+        self.energy, self.factor = energy, factor
+        super().__init__(*energy.labels.shape, validate_args)
 
     def log_prob(self, value):
-        outputs = self.energy.labels.shape[1]
-        labels = jnp.reshape(value, (-1, outputs))
-        if self.projection is None:
-            return label_log_likelihood(replace(self.energy, labels=labels), self.factor)
-        rows = self.projection.T @ labels
-        apart = labels - self.projection @ rows
-        of_rows = label_log_likelihood(replace(self.energy, labels=rows), self.factor)
-        variance, count = self.energy.temperature, labels.size - rows.size
-        noise = count * jnp.log(2.0 * math.pi * variance) + jnp.sum(apart**2) / variance
-        return of_rows - 0.5 * noise
+        labels = jnp.reshape(value, self.energy.labels.shape)
+        energy = replace(self.energy, labels=labels)(self.factor)
+        return -0.5 * (energy + labels.size * math.log(2.0 * math.pi))
 
     def draw(self, key):
-        row_key, noise_key = jax.random.split(key)
-        shape, dtype = self.energy.labels.shape, self.factor.dtype
         cholesky = self.energy.noisy_kernel(self.factor).cholesky
-        normal = jax.random.normal(row_key, (len(cholesky),), dtype)
-        labels = (cholesky @ normal).reshape(shape)
-        if self.projection is not None:
-            noise = jax.random.normal(noise_key, (len(self.projection), shape[1]), dtype)
-            apart = noise - self.projection @ (self.projection.T @ noise)
-            labels = self.projection @ labels + jnp.sqrt(self.energy.temperature) * apart
-        return labels.reshape(self.event_shape)
+        normal = jax.random.normal(key, (len(cholesky),), cholesky.dtype)
+        return (cholesky @ normal).reshape(self.event_shape)
 
 
-class IndependentLabels(OfLabels):
-    """Law of the training labels at infinite width, where outputs are independent: N(0, K + 𝒯 1).
+class IndependentLabels(LabelLaw):
+    """Law of labels whose outputs are independent, each N(0, G Gᵀ + 𝒯 1).
 
-    columns      G [example, feature] with K = G Gᵀ the kernel of one output
+    columns      G [example, feature]
     temperature  𝒯
     outputs      O
     """
@@ -157,44 +130,61 @@ class IndependentLabels(OfLabels):
         return (function + jnp.sqrt(self.temperature) * noise).reshape(self.event_shape)
 
 
-class NewLabels(OfLabels):
-    """Law of the labels of new examples, all together, given U_1 and the training labels.
+class RowsOfExamples(LabelLaw):
+    """Law of the labels y = Q y_∥ + y_⊥ of examples, from that of the rows that stand for them.
 
-    energy          kernels, labels and temperature of the training examples, or of their rows
-    factor          F with K(F Fᵀ) the kernel
-    features_train  φ^π of these examples or rows
-    features_new    φ^π of the new examples
+    rows         law of y_∥
+    basis        Q [example, row] with orthonormal columns
+    temperature  𝒯, the variance of y_⊥, which is noise alone
     """
 
-    pytree_data_fields = ("energy", "factor", "features_train", "features_new")
+    pytree_data_fields = ("rows", "basis", "temperature")
 
-    def __init__(
-        self,
-        energy: LabelEnergy,
-        factor: Float[Array, "_row _rank"],
-        features_train: Float[Array, "example path channel"],
-        features_new: Float[Array, "new path channel"],
-        *,
-        validate_args=None,
-    ) -> None:
-        self.energy, self.factor = energy, factor
-        self.features_train, self.features_new = features_train, features_new
-        super().__init__(len(features_new), energy.labels.shape[1], validate_args)
+    def __init__(self, rows, basis, temperature, *, validate_args=None) -> None:
+        self.rows, self.basis, self.temperature = rows, basis, temperature
+        shape = rows.batch_shape + rows.event_shape
+        super().__init__(len(basis), shape[1] if len(shape) == 2 else 1, validate_args)
 
     def log_prob(self, value):
-        """ln p(y, y_new | U_1) − ln p(y | U_1)."""
-        energy = self.energy
-        new = jnp.reshape(value, (-1, energy.labels.shape[1]))
-        features = jnp.concatenate([self.features_train, self.features_new])
-        labels = jnp.concatenate([energy.labels, new])
-        joint = replace(energy, kernels=Features(features, None), labels=labels)
-        return label_log_likelihood(joint, self.factor) - label_log_likelihood(energy, self.factor)
+        labels = jnp.reshape(value, (len(self.basis), -1))
+        rows = self.basis.T @ labels
+        apart = labels - self.basis @ rows
+        residual = Residual(labels.size - rows.size, jnp.sum(apart**2))
+        of_rows = jnp.sum(self.rows.log_prob(flat_labels(rows)))
+        return of_rows + residual.log_likelihood(self.temperature)
+
+    def draw(self, key):
+        row_key, noise_key = jax.random.split(key)
+        rows = jnp.reshape(self.rows.sample(row_key), (self.basis.shape[1], -1))
+        noise = jax.random.normal(noise_key, (len(self.basis), rows.shape[1]), rows.dtype)
+        apart = noise - self.basis @ (self.basis.T @ noise)
+        labels = self.basis @ rows + jnp.sqrt(self.temperature) * apart
+        return labels.reshape(self.event_shape)
+
+
+class NewLabels(LabelLaw):
+    """Law of the labels of new inputs, all together, given a position and the training labels."""
+
+    pytree_data_fields = ("space", "position", "inputs")
+
+    def __init__(self, space: "Space", position, inputs: Any, *, validate_args=None) -> None:
+        self.space, self.position, self.inputs = space, position, inputs
+        examples = len(jax.tree.leaves(inputs)[0])
+        super().__init__(examples, space.data.labels.shape[1], validate_args)
+
+    def log_prob(self, value):
+        """ln p(y, y_new | x) − ln p(y | x)."""
+        space, data = self.space, self.space.data
+        new = jnp.reshape(value, (-1, data.labels.shape[1]))
+        joined = data.join(data.train(self.position), self.inputs)
+        both = flat_labels(jnp.concatenate([data.labels, new]))
+        together = space.law(self.position, joined).log_prob(both)
+        alone = space.law(self.position).log_prob(flat_labels(data.labels))
+        return together - alone
 
     def draw(self, key):
         function_key, noise_key = jax.random.split(key)
-        cross = Features(self.features_new, self.features_train)
-        predictor = Predictor(self.energy, cross, None)
-        function = predictor.draw(function_key, self.factor, self.features_train, self.features_new)
-        noise = jax.random.normal(noise_key, function.shape, function.dtype)
-        noisy = function + jnp.sqrt(self.energy.temperature) * noise
-        return noisy.reshape(self.event_shape)
+        outputs = self.space.given(self.position, function_key).function(self.inputs)
+        noise = jax.random.normal(noise_key, outputs.shape, outputs.dtype)
+        temperature = self.space.temperature_at(self.position)
+        return (outputs + jnp.sqrt(temperature) * noise).reshape(self.event_shape)

@@ -1,145 +1,119 @@
-"""The posterior of all weights, and a draw of V_0 given the weights above it."""
+"""The posterior of all weights of a network, linear or not.
 
-import math
-from collections.abc import Callable, Mapping
+    V_0 ~ N(0, σ_0²),   V_l^h ~ N(0, σ_l²),   a ~ N(0, σ_a²),   y ~ N(f(x), 𝒯)
+
+so that p(weights | y) ∝ exp(−Σ_μ |f(x_μ) − y_μ|²/2𝒯) Π N(weight; 0, σ²). Networks outside the
+theory have further arrays: those of MLPs, and the logit weights of learned heads.
+Source: arXiv 2405.15926, posterior.
+"""
+
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
-from jaxtyping import Array, Float
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import distributions as dist
 
-from sampler.network import Weights, network_outputs
-from sampler.posterior.density import (
-    Weighted,
-    sample_sites,
-    temperature_prior,
-    temperature_ratio,
-    weights_at,
+from sampler.network import (
+    effective_weights,
+    named_order_parameters,
+    network_outputs,
+    overlaps,
+    path_weights,
 )
-from sampler.posterior.labels import (
-    Labels,
-    sample_labels_of_examples,
-)
-from theory.learning_problem import LabelEnergy, ResidualLabels
-from theory.path_kernels import sum_over_paths
+from sampler.posterior.given import Given
+from sampler.posterior.labels import flat_labels
+from sampler.posterior.space import Position, Space
+from sampler.token_network import TokenNetwork, predict_split
+from theory.architecture import Architecture
+
+# Stored where training examples are too many for every draw to be asked about them.
+EFFECTIVE = "effective_weights"
 
 
-def standard_normals(key: Array, shapes: Mapping[str, tuple[int, ...]], dtype) -> dict[str, Array]:
-    """Independent N(0, 1) arrays of the given shapes, by name.
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Weights(Space):
+    """All weights, Gaussian a priori, and the labels of every example given these.
 
-    One call of the generator for all: every call is compiled anew, at a large part of a second.
-    """
-    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
-    pieces = jnp.split(jax.random.normal(key, (int(ends[-1]),), dtype), ends[:-1])
-    return {
-        name: piece.reshape(shape)
-        for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
-    }
-
-
-def orthonormal_rows(matrix: Float[Array, "row width"]) -> Float[Array, "row width"]:
-    """Q with Q Qᵀ = 1 and matrix = L Q, L lower triangular with a positive diagonal.
-
-    Gram–Schmidt row by row, each row projected twice, which makes Q orthogonal to rounding whatever
-    the condition of the matrix. Rows of a Gaussian matrix give a uniform (Haar) Q: each points in a
-    uniform direction of what the rows before it leave. Needs linearly independent rows, so
-    row ≤ width. Plain products rather than a library's QR: several large batches of QR at a time
-    can block XLA on few cores.
+    variances  σ_0² … σ_a²
+    network    its sizes: an `Architecture`, or a network outside the theory
     """
 
-    def add_row(index, basis):
-        row = matrix[index]
-        for _ in range(2):
-            row = row - (basis @ row) @ basis  # rows not yet found are zero
-            row = row / jnp.linalg.norm(row)
-        return basis.at[index].set(row)
+    variances: Float[Array, " layer"]
+    network: Architecture | TokenNetwork = field(metadata={"static": True})
 
-    return jax.lax.fori_loop(0, matrix.shape[0], add_row, jnp.zeros_like(matrix))
+    name = "weights"
 
+    def model(self, labels: Array | None) -> dict[str, Array]:
+        """The network as a NumPyro model: all weights, and the labels of every example given f."""
+        weights = {name: numpyro.sample(name, prior) for name, prior in self.priors.items()}
 
-def weight_model(
-    attended: Any,
-    labels: Labels | None,
-    temperature: Float[Array, ""] | float,
-    variances: Float[Array, " layer"],
-    residual: ResidualLabels | None = None,
-    *,
-    architecture: Weighted,
-    temperature_spread: float = 0.0,
-    predict: Callable[[Weights, Any], Array] | None = None,
-) -> dict[str, Array]:
-    """Gaussian priors per layer and the tempered likelihood, example by example: all sites.
+        f = flat_labels(self.outputs(weights, self.data.train(weights)))
+        noise = jnp.sqrt(self.temperature_at(weights))
 
-    V_0 ~ N(0, σ_0²), V_l ~ N(0, σ_l²), a ~ N(0, σ_a²), y ~ N(f(x), 𝒯): the density
-    exp(−Σ |f(x_μ) − y_μ|² / (2𝒯)) Π N(weights; 0, σ²). Source: arXiv 2405.15926, posterior.
-    Where 𝒯 has a prior it is a site, too. `residual` are the labels that none of the rows stands
-    for, where rows stand for the examples. `predict` is the forward pass of a network outside the
-    theory, to whom `attended` is whatever it follows.
-    """
-    position = sample_sites(weight_priors(architecture, variances, temperature_spread))
-    weights = weights_at(position, architecture)
-    if predict is None:
-        outputs = network_outputs(weights, attended, architecture)
-    else:
-        outputs = predict(weights, attended)
-    temperature = temperature * temperature_ratio(position)
-    sample_labels_of_examples(outputs, labels, temperature)
-    if residual is not None:
-        numpyro.factor("residual", -0.5 * residual(temperature))
-    return position
+        with numpyro.plate("example", len(f)):
+            y = numpyro.sample("y", dist.Normal(f, noise).to_event(f.ndim - 1), obs=labels)
+        if self.data.residual is not None and labels is not None:
+            residual = self.data.residual.log_likelihood(noise**2)
+            numpyro.factor("labels_that_no_row_stands_for", residual)
+        return weights | {"y": y}
 
+    @property
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every array of weights."""
+        return self.network.weight_shapes
 
-def weight_priors(
-    network: Weighted,
-    variances: Float[Array, " layer"],
-    temperature_spread: float = 0.0,
-    *,
-    without: str = "",
-) -> dict[str, dist.Distribution]:
-    """Priors of all weights, and of the temperature where it has one.
+    @property
+    def weights(self) -> dict[str, dist.Distribution]:
+        """Gaussian prior of every array of weights; standard normal for logit weights."""
+        layers, dtype, priors = self.network.weight_layers, self.variances.dtype, {}
+        for name, shape in self.weight_shapes.items():
+            variance = self.variances[layers[name]] if name in layers else jnp.ones((), dtype)
+            normal = dist.Normal(jnp.zeros(shape, dtype), jnp.sqrt(variance))
+            priors[name] = normal.to_event(len(shape))
+        return priors
 
-    All but one array, where this is named. Of the network only the sizes are read.
-    """
-    dtype = variances.dtype
-    sites = temperature_prior(temperature_spread, dtype)
-    layers, one = network.weight_layers, jnp.ones((), dtype)
-    for name, shape in network.weight_shapes.items():
-        if name != without:
-            variance = variances[layers[name]] if name in layers else one
-            prior = dist.Normal(jnp.zeros(shape, dtype), jnp.sqrt(variance))
-            sites[name] = prior.to_event(len(shape))
-    return sites
+    def outputs(self, weights: Position, inputs: Any) -> Float[Array, "example output"]:
+        """f(x) of the network, with a readout of any number of rows."""
+        if isinstance(self.network, TokenNetwork):
+            return predict_split(weights, inputs, self.network)
+        network = replace(self.network, outputs=len(weights["a"]))
+        return network_outputs(weights, inputs, network)
 
+    def law(self, position: Position, inputs: Any = None) -> dist.Distribution:
+        """Law N(f(x), 𝒯) of the labels, example by example."""
+        inputs = self.data.train(position) if inputs is None else inputs
+        means = flat_labels(self.outputs(position, inputs))
+        noise = jnp.sqrt(self.temperature_at(position))
+        return dist.Normal(means, noise).to_event(means.ndim - 1)
 
-def draw_input_weights(
-    key: Array,
-    lowest: Float[Array, "row width"],
-    factor: Float[Array, "row rank"],
-    energy: LabelEnergy,
-    features: Float[Array, "example path channel"],
-    input_variance: Float[Array, ""] | float,
-) -> Float[Array, "width channel"]:
-    """Draw V_0 from p(V_0 | V_1 … V_L, a, y) by Matheron's rule.
+    def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
+        """Law of new labels, which given the weights depend on no other label."""
+        return self.law(position, inputs)
 
-    With V and ε drawn from the prior and from N(0, 𝒯), and f_V the network that has V as its input
-    projection,
-        V_0 = V + σ_0/√N_1 Σ_{μc} α_{μc} Σ_π w_1^{(π,c)} φ^π(x_μ)ᵀ,  α = (K + 𝒯 1)⁻¹ (y − f_V − ε).
+    def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
+        """The network of these weights."""
+        stored = {name: position[name] for name in self.keep}
+        if isinstance(self.network, TokenNetwork):
+            return Given(lambda inputs: self.outputs(position, inputs), stored=stored)
+        if not self.data.pointwise:
+            stored[EFFECTIVE] = self.effective_weights(position)
+        return Given(
+            lambda inputs: self.outputs(position, inputs),
+            order_parameters=self.order_parameters(position),
+            stored=stored,
+        )
 
-    lowest    w_1, the path weights of the lowest layer
-    factor    any F with F Fᵀ = w_1 w_1ᵀ/N_1
-    features  φ^π(x_μ) of the training examples
-    """
-    _, paths, channels = features.shape
-    width = lowest.shape[1]
-    shapes = {"V_0": (width, channels), "noise": energy.labels.shape}
-    normal = standard_normals(key, shapes, lowest.dtype)
-    by_path = (lowest @ normal["V_0"] / width**0.5).reshape(paths, -1, channels)
-    noisy_prior = sum_over_paths(features, by_path)
-    noisy_prior += jnp.sqrt(energy.temperature) * normal["noise"]
-    alpha = energy.noisy_kernel(factor).solve((energy.labels - noisy_prior).reshape(-1))
-    pulled_back = jnp.einsum("xpi,xc->pci", features, alpha.reshape(energy.labels.shape))
-    correction = lowest.T @ pulled_back.reshape(lowest.shape[0], channels) / width**0.5
-    return input_variance**0.5 * (normal["V_0"] + correction)
+    def order_parameters(self, weights: Position) -> dict[str, Array]:
+        """U_1 … U_a of a network that has them, by name."""
+        if isinstance(self.network, TokenNetwork):
+            return {}
+        return named_order_parameters(overlaps(weights, self.network))
+
+    def effective_weights(self, weights: Position) -> Float[Array, "row channel"]:
+        """The weights of attended inputs, from which f follows at any input."""
+        lowest = path_weights(weights, self.network)[0]
+        return effective_weights(lowest, weights["V_0"], self.network)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
-from sampler.numerics import stream
 from sampler.recipes.task_section import LEARNED, UNIFORM, AttentionSection
+from sampler.runtime import stream
 from sampler.tasks.head_choice import learned_heads
 from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.paths import name_paths

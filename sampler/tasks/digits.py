@@ -12,8 +12,8 @@ from jaxtyping import Float
 from pydantic import Field, field_validator
 
 from sampler.errors import InputError
-from sampler.numerics import stream
 from sampler.recipes.task_section import AttentionSection, DrawnSection
+from sampler.runtime import stream
 from sampler.tasks.task import (
     Task,
     Unattended,

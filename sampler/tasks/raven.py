@@ -11,7 +11,6 @@ from jaxtyping import Float
 from pydantic import model_validator
 
 from sampler.errors import InputError
-from sampler.numerics import stream
 from sampler.recipes.sections import FilePath, Seed, Several, ValidationCount
 from sampler.recipes.task_section import (
     LEARNED,
@@ -21,6 +20,7 @@ from sampler.recipes.task_section import (
     TaskSection,
 )
 from sampler.recipes.training_recipe import PANELS, MatrixTrainingSection
+from sampler.runtime import stream
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.paths import name_paths
 from sampler.tasks.task import (

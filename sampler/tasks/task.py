@@ -22,9 +22,9 @@ from jaxtyping import Float
 from sampler.attention.heads import factored_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.errors import InputError
-from sampler.numerics import stream
 from sampler.recipes.sections import paired
 from sampler.recipes.task_section import LEARNED, AttentionSection
+from sampler.runtime import stream
 from sampler.tasks.head_choice import HeadVariants, chosen_variants, learned_heads
 from sampler.tasks.meaning import concerns_of
 from sampler.tasks.paths import name_paths, too_many_paths

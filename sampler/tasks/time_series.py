@@ -17,7 +17,6 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from sampler.errors import InputError
-from sampler.numerics import stream
 from sampler.recipes.sections import (
     Count,
     Even,
@@ -32,6 +31,7 @@ from sampler.recipes.task_section import (
     SeriesFilesSection,
     TaskSection,
 )
+from sampler.runtime import stream
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.task import (
     Task,

@@ -31,7 +31,6 @@ from sampler.images.sources import (
     refuse_shared_drawings,
     split_characters,
 )
-from sampler.numerics import stream
 from sampler.recipes.sections import (
     IMAGE_FILES,
     Count,
@@ -52,6 +51,7 @@ from sampler.recipes.training_recipe import (
     TrainingRecipe,
     refuse_unfit_variants,
 )
+from sampler.runtime import stream
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.paths import name_paths
 from sampler.tasks.series_files import read_archive

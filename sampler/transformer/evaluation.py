@@ -25,8 +25,8 @@ from sampler.images.drawings import (
 )
 from sampler.images.omniglot import ARCHIVE, RUN_EPISODES, read_all_runs
 from sampler.images.sources import CharacterSplits, omniglot_folder, refuse_shared_drawings
-from sampler.numerics import stream
 from sampler.recipes.training_recipe import TOKENS, TrainingRecipe
+from sampler.runtime import stream
 from sampler.token_network import TokenNetwork
 from sampler.transformer.classified import (
     Classified,

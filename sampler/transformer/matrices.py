@@ -24,9 +24,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from sampler.errors import InputError
-from sampler.numerics import stream
 from sampler.recipes.task_section import MatrixSection
 from sampler.recipes.training_recipe import PANELS
+from sampler.runtime import stream
 from sampler.transformer.classified import centred_one_hot, scaled_one_hot
 
 ORDERS = np.array(list(permutations(range(3))))

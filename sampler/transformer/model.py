@@ -11,13 +11,13 @@ from jaxtyping import Float
 from sampler.attention.heads import layer_matrices, softmax_attention
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError
-from sampler.numerics import stream
 from sampler.recipes.sections import paired
 from sampler.recipes.training_recipe import (
     TrainingRecipe,
     TrainingSection,
     make_training_recipe,
 )
+from sampler.runtime import stream
 from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
 from sampler.storage.run_directory import SCHEMA_VERSION, check_schema
 from theory.architecture import Architecture

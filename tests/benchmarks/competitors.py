@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import jax.numpy as jnp
+from sampler.posterior.density import Density
 
 from sampler.network import overlaps
-from sampler.posterior.density import Density
 from sampler.posterior.spaces import weight_density
 from sampler.posterior.weights import weight_priors
 from sampler.problem import build_problem

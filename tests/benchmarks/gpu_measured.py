@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
+from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.posterior.density import drawn_sites
 
 from sampler.jobs.train import read_splits
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.posterior.density import drawn_sites
 from sampler.posterior.importance import single
 from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at, find_mode
 from sampler.posterior.spaces import make_density

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import initialize_model
-
 from sampler.posterior.density import Density
+
 from tests.benchmarks.competitors import BASELINE, COMPETITORS
 
 SECONDS_PER_MEASUREMENT = 0.3

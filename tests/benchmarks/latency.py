@@ -144,7 +144,7 @@ def watched(watch: Watch, main: Callable[[list[str]], int], words: list[str]) ->
 
 if __name__ == "__main__":
     from sampler.cli import main
-    from sampler.numerics import use_one_blas_thread
+    from sampler.runtime import use_one_blas_thread
 
     use_one_blas_thread()  # as the command does, before it imports JAX
     watch = Watch()

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.spaces import order_parameter_density

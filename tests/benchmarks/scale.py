@@ -11,12 +11,12 @@ from multiprocessing import get_context
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.hamiltonian import Nuts
 from sampler.posterior.density import Coordinates
+
+from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.hamiltonian import Nuts
 from sampler.posterior.order_parameters import log_likelihood_at, log_prior, site_priors
 from sampler.posterior.spaces import order_parameter_density
 from sampler.storage.manifest import most_memory

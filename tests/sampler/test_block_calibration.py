@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sampler.posterior.density import Density, drawn_sites
 
 from sampler.attention.sampled import SampledAttention
 from sampler.mcmc.split_hmc import SplitChain
-from sampler.posterior.density import Density, drawn_sites
 from sampler.posterior.weights import weight_priors
 from sampler.recipes.sections import MlpSection
 from sampler.token_network import TokenNetwork, predict_split

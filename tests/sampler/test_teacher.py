@@ -113,7 +113,7 @@ def test_a_network_outside_the_theory_teaches_as_its_definition_says():
     recipe = recipe_of(network={"values": "relu"}, widths=(3, 4, 2))
     inputs, task = build_task(recipe), make_labelled_task(recipe)
     assert task.teacher.order_parameters == ()
-    rng = sampler.numerics.stream(0, 0)
+    rng = sampler.runtime.stream(0, 0)
     channels, split = task.channels, inputs.test
     shapes = {"V_0": (3, channels), "V_1": (2, 4, 3), "V_2": (1, 2, 4), "a": (1, 2)}
     weights = {name: rng.standard_normal(shape) for name, shape in shapes.items()}

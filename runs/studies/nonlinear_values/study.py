@@ -28,8 +28,8 @@ from runs.studies.nonlinear_values.mathematics import by_heads
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimate import mean_of
 from sampler.network import path_weights
-from sampler.numerics import float64
 from sampler.presentation import style
+from sampler.runtime import jax_settings
 from theory import Architecture
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/nonlinear_values")
@@ -91,7 +91,7 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
     if values == "linear":
         own = {"infinite width": {"predictor_mean": theory["gp_mean"].values}}
     else:
-        with float64():
+        with jax_settings():
             of_heads = by_heads(sampler.make_problem(task, network))
         own = {} if of_heads is None else {"by heads": of_heads[0]}
     found = sampler.compare(theory, draws, own=own)

@@ -32,8 +32,8 @@ from sampler.api.results import recipe_and_data
 from sampler.attention.learned import queries_and_keys
 from sampler.attention.measures import attention_distances, attention_overlaps, matched
 from sampler.mcmc.tempered import log_mean, repetition_weights
-from sampler.numerics import float64
 from sampler.presentation import style
+from sampler.runtime import jax_settings
 from theory.architecture import Architecture
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/teacher_student")
@@ -163,7 +163,7 @@ def theory_at_draws(data, width: int, kind: str, kept: np.ndarray) -> dict[str, 
         omega = softmax(np.einsum("ehsi,ehti->ehst", keys, queries), axis=-2)
         top = omega[..., -1] if layers == 1 else omega.mean(axis=-1)
         attended = np.einsum("ehs,esi->ehi", top, inputs)
-        with float64():
+        with jax_settings():
             given = leading_order(attended, labels, arch, TEMPERATURE[kind])
         exact, _ = exact_log_evidence(attended, labels, arch, TEMPERATURE[kind], seed)
         rows.append((np.trace(given.order_parameter), given.log_evidence, exact))

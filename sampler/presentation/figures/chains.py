@@ -15,7 +15,7 @@ from scipy.stats import binom, rankdata
 
 from sampler.analysis.labels import pair_name
 from sampler.analysis.results import RunResults
-from sampler.convergence import autocovariance, bulk_ess, tail_ess
+from sampler.mcmc.convergence import autocovariance, bulk_ess, tail_ess
 from sampler.mcmc.diagnostics import ESS_LIMIT
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, bfmi_of
 from sampler.presentation import style

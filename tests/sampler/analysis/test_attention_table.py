@@ -6,6 +6,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.draws import DrawCollector
 
 import sampler
 from sampler.analysis.attention_found import AttentionFound
@@ -21,8 +23,6 @@ from sampler.attention.measures import (
     matched,
     medoid,
 )
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
 from sampler.problem import build_problem
 from sampler.recipes.recipe import recipe_of
 from sampler.tasks.copying import COPIED

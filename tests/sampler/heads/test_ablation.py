@@ -15,7 +15,7 @@ from sampler.jobs.ablation import (
     TEMPERATURES,
     chosen_temperature,
 )
-from sampler.numerics import float64
+from sampler.runtime import jax_settings
 from tests.sampler.heads.families import WIDTH, Blocks, CausalAttention, family, torch
 
 EXAMPLES, TOKENS = 20, 3
@@ -100,7 +100,7 @@ def test_a_temperature_that_is_not_given_is_chosen_by_validation(model, tmp_path
     for share in TEMPERATURES:
         network = sampler.make_network(widths=6, temperature=0.5 * share)  # labels are 0 and 1
         overlap = sampler.solve(task, network, starts=1)["order_parameter"].values
-        with float64():
+        with jax_settings():
             problem = problem_of(task, *recipe_and_data(task, network))
             theory = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
             losses[0.5 * share] = np.mean((theory.removed([]) - labels) ** 2)

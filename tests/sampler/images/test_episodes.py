@@ -3,7 +3,7 @@
 import numpy as np
 
 from sampler.images.drawings import UNKNOWN, Drawings, draw_episodes
-from sampler.numerics import stream
+from sampler.runtime import stream
 
 EXAMPLES = 20_000
 COUNTS = np.array([2, 5, 3, 9])

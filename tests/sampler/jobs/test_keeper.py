@@ -6,6 +6,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.errors import InputError, RequeueError
 from sampler.jobs import keeper as module
@@ -18,8 +20,6 @@ from sampler.jobs.keeper import (
     segment_arrays,
 )
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.storage.run_directory import CHECKPOINT_SLOTS

@@ -12,8 +12,8 @@ import sampler
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs import run as jobs
 from sampler.jobs.stages import draw_posterior
-from sampler.numerics import stream
 from sampler.recipes.recipe import load_recipe
+from sampler.runtime import stream
 from sampler.tasks.make import build_task
 from sampler.tasks.splits import attended_by_numpy
 from sampler.tasks.task import HEAD_STREAM

@@ -14,14 +14,14 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
+from sampler.mcmc.chunks import devices_for, sample_in_chunks
+from sampler.posterior.density import Density
 
 from sampler import devices
 from sampler.errors import ExitCode
 from sampler.mcmc import chunks
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import devices_for, sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, StaticHmc
-from sampler.posterior.density import Density
 from sampler.posterior.spaces import weight_density
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, command, settings, stored_arrays

@@ -6,11 +6,11 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.importance import observed
 
 from sampler.mcmc.algorithm import Algorithm, ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
-from sampler.mcmc.importance import observed
 from sampler.posterior.spaces import make_density
 from tests.problems import all_but, random_problem
 from theory import Architecture

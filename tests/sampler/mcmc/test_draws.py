@@ -1,11 +1,11 @@
 """Draws gathered chunk by chunk, whole or every k-th of them."""
 
 import numpy as np
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.jobs.keeper import segment_arrays
-from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.mcmc.kept import MOST_THINNED, SELECTED
 from tests.assertions import assert_equal_to_rounding

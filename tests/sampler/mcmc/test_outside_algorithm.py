@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_draws
 from tests.assertions import assert_within_mcse

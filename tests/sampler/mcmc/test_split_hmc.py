@@ -10,12 +10,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from arviz_stats.base import array_stats
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.posterior.density import Coordinates, Density, Mode
 
 from sampler.jobs.choice import SHORT_WARMUP
 from sampler.mcmc import chunks, split_hmc
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
     COUNTED_FROM,
@@ -31,7 +32,6 @@ from sampler.mcmc.split_hmc import (
     trajectory,
     value_and_slope,
 )
-from sampler.posterior.density import Coordinates, Density, Mode
 from sampler.posterior.spaces import order_parameter_density, weight_density
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chunks import Chunk
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.stopping import (
     CHECKED_ESS,

@@ -7,12 +7,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import scipy.stats
-
-from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.hamiltonian import NUTS
-from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
 from sampler.mcmc.tempering import (
     Course,
     Particles,
@@ -20,10 +16,14 @@ from sampler.mcmc.tempering import (
     next_power,
     next_temperature,
 )
-from sampler.posterior.bridge import bridge_evidence
 from sampler.posterior.density import Density
-from sampler.posterior.importance import importance_draws
 from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
+
+from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.hamiltonian import NUTS
+from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
+from sampler.posterior.bridge import bridge_evidence
+from sampler.posterior.importance import importance_draws
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
 from tests.problems import (

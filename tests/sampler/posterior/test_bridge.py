@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.bridge import _bridge, bridge_evidence
 from sampler.posterior.importance import importance_draws, single

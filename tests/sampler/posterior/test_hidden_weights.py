@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.stats
 from numpyro.infer.util import log_density
-
-from sampler.network import network_outputs, overlaps
 from sampler.posterior.density import TEMPERATURE, specialised
-from sampler.posterior.hidden_weights import NewIndependentLabels, ReadoutPosterior
 from sampler.posterior.numpyro_model import make_numpyro_model
 from sampler.posterior.pointwise import LabelledExamples
+
+from sampler.network import network_outputs, overlaps
+from sampler.posterior.hidden_weights import NewIndependentLabels, ReadoutPosterior
 from sampler.posterior.spaces import make_density
 from sampler.token_network import predict_split
 from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding, assert_within_mcse

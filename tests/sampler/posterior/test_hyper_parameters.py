@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 import xarray as xr
 from numpyro.infer.util import log_density
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.posterior.density import TEMPERATURE
+from sampler.posterior.weight_draws import weight_draws
 from scipy.special import logsumexp
 
 from sampler.analysis.validation import example_scores, sampled_scores, validation_draws
 from sampler.jobs.stages import stored_positions
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.bridge import bridge_evidence
-from sampler.posterior.density import TEMPERATURE
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.labels import label_log_likelihood
 from sampler.posterior.order_parameters import (
@@ -32,7 +33,6 @@ from sampler.posterior.order_parameters import (
     log_prior,
 )
 from sampler.posterior.spaces import make_density
-from sampler.posterior.weight_draws import weight_draws
 from sampler.posterior.weights import weight_model
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 from numpyro.infer.util import log_density
-
 from sampler.mcmc.importance import EFFECTIVE_PER_KEPT
 from sampler.posterior.density import Coordinates
+
 from sampler.posterior.importance import (
     Proposal,
     importance_draws,

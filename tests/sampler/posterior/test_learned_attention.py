@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from sampler.posterior.density import Density
+
 from sampler.tasks.make import build_task
 from tests.learned import (
     DIGITS,

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import scipy.special
 from numpyro.infer.util import log_density
+from sampler.posterior.learned_attention import AttendingExamples
 
 from sampler.attention.heads import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
 from sampler.learned_problem import LearnedProblem
-from sampler.posterior.learned_attention import AttendingExamples
 from tests.assertions import assert_within_mcse
 from tests.learned import DIGITS, MARKOV, learned_problem
 from theory.architecture import Architecture

@@ -10,11 +10,11 @@ import pytest
 import scipy.stats
 from numpyro import handlers, infer
 from numpyro.infer.util import log_density
+from sampler.posterior.density import TEMPERATURE, weights_at
+from sampler.posterior.numpyro_model import make_numpyro_model
 
 from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.density import TEMPERATURE, weights_at
-from sampler.posterior.numpyro_model import make_numpyro_model
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from sampler.network import network_outputs
 from sampler.posterior.pointwise import LabelledExamples
 from sampler.posterior.prior import prior_draws
+
+from sampler.network import network_outputs
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import Algorithm, ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC
 from sampler.posterior.importance import importance_draws
 from sampler.posterior.order_parameters import factors_at

@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.posterior.weight_draws import weight_draws
 
 from sampler.analysis.estimate import mean_of, variance_of
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import network_outputs
 from sampler.posterior.spaces import order_parameter_density, weight_density
-from sampler.posterior.weight_draws import weight_draws
 from tests.assertions import assert_within_mcse
 from tests.problems import (
     random_problem,

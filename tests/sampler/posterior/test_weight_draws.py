@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from sampler.posterior.weight_draws import draw_weights, weight_draws
 
 from sampler.network import effective_weights, network_outputs, outputs_of, overlaps, path_weights
 from sampler.posterior.order_parameters import (
     bartlett_matrices_at,
     factors_at,
 )
-from sampler.posterior.weight_draws import draw_weights, weight_draws
 from sampler.posterior.weights import draw_input_weights, orthonormal_rows
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (

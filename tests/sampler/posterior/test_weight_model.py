@@ -10,14 +10,14 @@ import numpyro
 import pytest
 from arviz_stats.base import array_stats
 from numpyro.infer.util import log_density
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
+from sampler.posterior.density import sample_sites
 
 from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.density import sample_sites
 from sampler.posterior.spaces import weight_density
 from sampler.posterior.weights import weight_model, weight_priors
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
+from sampler.mcmc.chunks import sample_in_chunks
+from sampler.mcmc.draws import DrawCollector
 
 from sampler.analysis.comparison import sampled_accuracy
 from sampler.analysis.estimate import Estimate, batch_means, mean_of, variance_of
 from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chunks import sample_in_chunks
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC, Nuts
 from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse

@@ -25,10 +25,10 @@ from sampler.errors import ExitCode, InputError
 from sampler.images.drawings import draw_episodes
 from sampler.jobs.train import read_splits
 from sampler.network import network_outputs
-from sampler.numerics import stream
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import TrainingSection, load_training_recipe
+from sampler.runtime import stream
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.tasks.make import build_task
 from sampler.transformer.evaluation import (

@@ -1,9 +1,13 @@
-"""Threads, precision and random streams of the program."""
+"""How JAX and NumPy compute here: threads, precision, random generators, and kinds of devices.
+
+A processor works best on one chain or draw after another, with matrices that fit its caches; an
+accelerator on many side by side.
+"""
 
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
 # These call every function that they read from a cache of compiled functions compiled for another
 # machine, because two preferences of the compiler are no features of any processor.
 COMPLAINING_JAXLIB = ("0.9.",)
+# The random generator of all draws by JAX.
+GENERATOR = "threefry2x32"
 HOST_DEVICES = "xla_force_host_platform_device_count"
 # The memory maps of this process, and how many it may have.
 MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
@@ -66,8 +72,11 @@ def usable_cores() -> int:
 
 
 @contextmanager
-def float64() -> Iterator[None]:
-    """Let JAX compute in float64 while inside, and leave it as it was.
+def jax_settings(precision: str = "float64") -> Iterator[None]:
+    """Let JAX compute in this precision while inside, and leave it as it was.
+
+    Draws follow from the recipe alone: the random generator is fixed, whatever the process has set.
+    So are settings that make JAX strict, which libraries do not keep to.
 
     Raises InputError where the environment asks JAX for an accelerator that is not there.
     """
@@ -75,7 +84,14 @@ def float64() -> Iterator[None]:
     free_memory_maps()
     import jax
 
-    with jax.enable_x64(True):
+    with ExitStack() as stack:
+        stack.enter_context(jax.enable_x64(precision == "float64"))
+        stack.enter_context(jax.default_prng_impl(GENERATOR))
+        stack.enter_context(jax.threefry_partitionable(True))
+        stack.enter_context(jax.numpy_rank_promotion("allow"))
+        stack.enter_context(jax.numpy_dtype_promotion("standard"))
+        stack.enter_context(jax.transfer_guard("allow"))
+        stack.enter_context(jax.disable_jit(False))
         yield
 
 
@@ -125,3 +141,45 @@ def stream(seed: int, *key: int) -> "np.random.Generator":
     import numpy as np  # only here: the command line starts without it
 
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
+# --- kinds of devices
+
+
+def on_accelerator() -> bool:
+    """Whether arrays are on an accelerator."""
+    import jax
+
+    return jax.default_backend() != "cpu"
+
+
+def batch_bytes() -> int:
+    """Bytes of the matrices of importance draws that are held at a time."""
+    return 2**30 if on_accelerator() else 4 * 2**20
+
+
+def side_by_side(most: int) -> int | None:
+    """Number of draws made in one batch: at most `most`, or None, one after the other."""
+    return most if on_accelerator() else None
+
+
+def for_every_chain(of_one_chain, *by_chain):
+    """The results for all chains, side by side or one after the other.
+
+    Side by side, every step of a trajectory copies the trees of all chains, and the longest keeps
+    all waiting: on a processor that costs several times more than the gradients of wide networks,
+    and a batch of factorisations or triangular solves gains nothing there.
+    """
+    import jax
+
+    if on_accelerator():
+        return jax.vmap(of_one_chain)(*by_chain)
+    return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
+
+
+def devices_for(chains: int) -> list:
+    """As many devices as divide the chains evenly; a processor is as many as XLA_FLAGS says."""
+    import jax
+
+    devices = jax.devices()
+    return devices[: max(n for n in range(1, len(devices) + 1) if chains % n == 0)]

@@ -21,7 +21,6 @@ LOG = logging.getLogger("attention_posterior")
 EFFECTIVE_PER_KEPT = 5
 FIRST_EVALUATIONS = 20_000
 MOST_EVALUATIONS = 1_000_000
-OBSERVED_TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -35,17 +34,26 @@ class Importance(Algorithm):
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         return Judgement(numbers=INDEPENDENT)
 
-    def independent_draws(self, density, settings: ChainSettings) -> IndependentDraws:
+    def independent_draws(self, space, settings: ChainSettings) -> IndependentDraws:
         """Make chains × draws equally weighted draws, if weights can be trusted and suffice."""
-        from sampler.posterior.importance import importance_draws, systematic_resampling
+        from sampler.posterior.importance import (
+            BatchedDensity,
+            adapt_proposal,
+            draw_weighted,
+            systematic_resampling,
+        )
 
-        kept = settings.chains * settings.draws
-        weighted = importance_draws(density, FIRST_EVALUATIONS, settings.seed)
+        kept, rng = settings.chains * settings.draws, np.random.default_rng(settings.seed)
+        log_density = BatchedDensity.of(space)
+        proposal = adapt_proposal(space, log_density, rng)
+        weighted = draw_weighted(proposal, log_density, FIRST_EVALUATIONS, rng)
         wanted = EFFECTIVE_PER_KEPT * kept
         if weighted.trusted and weighted.effective_sample_size < wanted:
             evaluations = int(1.2 * wanted / weighted.efficiency)
             if evaluations <= MOST_EVALUATIONS:
-                weighted = importance_draws(density, evaluations, settings.seed)
+                further = evaluations - FIRST_EVALUATIONS
+                more = draw_weighted(proposal, log_density, further, rng)
+                weighted = weighted.extend(more)
         text = weighted.explain()
         LOG.info(text)
         attributes = {
@@ -68,34 +76,10 @@ class Importance(Algorithm):
             return IndependentDraws(None, {}, text, attributes)
         chosen = systematic_resampling(weighted.weights, kept, settings.seed)
         points = weighted.points[chosen]
-        log_density = weighted.log_weights[chosen] + weighted.proposal.log_density(points)
-
-        def by_chain(values):
-            values = np.asarray(values)
-            return values.reshape(settings.chains, settings.draws, *values.shape[1:])
-
-        observables = observed(density, points, settings.seed)
-        return IndependentDraws(
-            {name: by_chain(values) for name, values in observables.items()},
-            {"lp": by_chain(log_density)},
-            text,
-            attributes,
-        )
-
-
-def observed(density, points: np.ndarray, seed: int):
-    """The observables of flattened positions [draw, coordinate], each with a key of its own."""
-    import jax
-    import jax.numpy as jnp
-
-    from sampler.devices import side_by_side
-    from sampler.mcmc.chunks import OBSERVATION_STREAM
-    from sampler.posterior.density import observables_at
-
-    key = jax.random.fold_in(jax.random.key(seed), OBSERVATION_STREAM)
-    keys = jax.random.split(key, len(points))
-    together = side_by_side(OBSERVED_TOGETHER)
-    return observables_at(keys, jnp.asarray(points), density, together)
+        log_densities = weighted.log_weights[chosen] + proposal.log_density(points)
+        shape = settings.chains, settings.draws
+        statistics = {"lp": log_densities.reshape(shape)}
+        return IndependentDraws(points.reshape(*shape, -1), statistics, text, attributes)
 
 
 IMPORTANCE = Importance()

@@ -18,20 +18,20 @@ repetitions, independent of each other.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int
+from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from sampler.devices import side_by_side
-from sampler.mcmc.split_hmc import ANGLES, Gaussian, moved, value_and_slope
-from sampler.posterior.density import Density, Position
+from sampler.mcmc.split_hmc import ANGLES, moved, state_at
 from sampler.posterior.importance import effective_draws, normalised_weights, systematic_resampling
-from sampler.posterior.modes import StartLaw
+from sampler.posterior.initial_distribution import InitialDistribution
+from sampler.posterior.space import Gaussian, Space
+from sampler.runtime import side_by_side
 
 # The next λ leaves this share of the particles as their effective number.
 EFFECTIVE_SHARE = 0.5
@@ -42,49 +42,42 @@ FIRST_STEP, LARGEST_STEP, STEP_GAIN, MOST_STEPS = 0.5, 1.5, 1.5, 255
 # Particles for each coordinate from which on their whole covariance is the mass, not its diagonal.
 PARTICLES_PER_COORDINATE = 4
 MOST_TEMPERATURES = 1000
-BISECTIONS = 60
 # Moved or weighed at a time, where that is not one by one.
 TOGETHER = 128
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["density", "start", "power"], meta_fields=[]
-)
+@register_dataclass
 @dataclass(frozen=True)
-class TemperedDensity:
-    """The law q_0^{1−λ} (p(x) p(y | x))^λ, not normalised, as trajectories ask for it."""
+class TemperedLaw:
+    """The law q_0^{1−λ} (p(x) p(y | x))^λ, not normalised, as trajectories ask for it.
 
-    density: Density
-    start: StartLaw
-    power: Float[Array, ""] | float
+    Chains stand in units of the prior: the λ of a mode is far away.
+    """
 
-    mode: ClassVar[None] = None
-
-    @property
-    def priors(self):
-        return self.density.priors
+    space: Space
+    start: InitialDistribution
+    power: Float[Array, ""]
 
     @property
-    def coordinates(self):
-        return self.density.coordinates
+    def single(self) -> Space | None:
+        """The space in single precision, for gradients."""
+        return self.space.single
 
     @property
-    def single(self):
-        return self.density.single
+    def reference(self) -> Gaussian:
+        """Units of the prior about 0."""
+        scale = self.space.prior_gaussian.scale
+        return Gaussian(jnp.zeros_like(scale), scale)
 
-    def log_density(self, position: Position) -> Float[Array, ""]:
-        """(1 − λ) ln q_0 + λ ln p(x, y)."""
-        of_start = self.start.log_density(self.coordinates.flatten(position))
-        return (1.0 - self.power) * of_start + self.power * self.density.log_density(position)
+    def potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
+        """−(1 − λ) ln q_0 − λ ln p(x, y)."""
+        of_start = self.start.log_density(point)
+        return self.power * self.space.potential(point) - (1.0 - self.power) * of_start
 
-    def value_and_gradient(self, position: Position) -> tuple[Float[Array, ""], dict[str, Array]]:
-        """The logarithm and its gradient, site by site."""
-        return jax.value_and_grad(self.log_density)(dict(position))
-
-    def gradient(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+    def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x, that of ln p(x, y) in the precision of gradients."""
         of_start = jax.grad(self.start.log_density)(point)
-        return (1.0 - self.power) * of_start + self.power * self.density.gradient(point)
+        return self.power * self.space.slope(point) - (1.0 - self.power) * of_start
 
 
 @dataclass(frozen=True)
@@ -144,10 +137,10 @@ class Particles:
         return self.power == 1.0
 
 
-def begin(density: Density, start: StartLaw, count: int, seed: tuple[int, ...]) -> Particles:
+def begin(space: Space, start: InitialDistribution, count: int, seed: tuple[int, ...]) -> Particles:
     """Particles at λ = 0, drawn from the law in which they begin."""
     points = start.draw(count, (*seed, 0))
-    log_p, log_ratio = weighed(points, density, start)
+    log_p, log_ratio = weighed(points, space, start)
     if not np.isfinite(log_ratio).any():
         raise FloatingPointError(
             f"none of {count} particles has a finite density: rescale inputs and labels, or raise "
@@ -158,8 +151,8 @@ def begin(density: Density, start: StartLaw, count: int, seed: tuple[int, ...]) 
 
 def next_temperature(
     particles: Particles,
-    density: Density,
-    start: StartLaw,
+    space: Space,
+    start: InitialDistribution,
     target_acceptance: float,
     seed: tuple[int, ...],
     course: Course | None = None,
@@ -182,9 +175,9 @@ def next_temperature(
     log_weights = increase * particles.log_ratio
     chosen = systematic_resampling(normalised_weights(log_weights), count, here)
     points = particles.points[chosen]
-    tempered = TemperedDensity(density, start, jnp.asarray(power, points.dtype))
+    tempered = TemperedLaw(space, start, jnp.asarray(power, points.dtype))
     moved_on = move(points, tempered, stage, particles.step_size, target_acceptance, here)
-    log_p, log_ratio = weighed(moved_on.points, density, start)
+    log_p, log_ratio = weighed(moved_on.points, space, start)
     ancestor = particles.ancestor[chosen]
     happened = {
         "power": power,
@@ -217,16 +210,16 @@ def next_power(log_ratio: Float[np.ndarray, " particle"], power: float) -> float
     def effective(increase: float) -> float:
         return effective_draws(increase * log_ratio)
 
-    wanted = EFFECTIVE_SHARE * len(log_ratio)
-    low, high = 0.0, 1.0 - power
     # Particles without density are left behind by any step, however many they are.
-    wanted = min(wanted, EFFECTIVE_SHARE * np.isfinite(log_ratio).sum())
-    if effective(high) >= wanted:
+    wanted = EFFECTIVE_SHARE * np.isfinite(log_ratio).sum()
+    if effective(1.0 - power) >= wanted:
         return 1.0
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if effective(middle) >= wanted else (low, middle)
-    return power + high
+
+    def excess(increase: float) -> float:
+        return effective(increase) - wanted
+
+    smallest = np.finfo(float).tiny
+    return power + float(brentq(excess, smallest, 1.0 - power, xtol=1e-18))
 
 
 @dataclass(frozen=True)
@@ -248,7 +241,7 @@ class Moved:
 
 def move(
     points: np.ndarray,
-    tempered: TemperedDensity,
+    tempered: TemperedLaw,
     stage: Stage | None,
     step_size: float,
     target_acceptance: float,
@@ -261,7 +254,7 @@ def move(
     follows from the acceptance of all particles in this one. Every particle makes as many steps.
     """
     rng = np.random.default_rng((*seed, 1))
-    unit = np.asarray(Gaussian.fitted(tempered).scale)
+    unit = np.asarray(tempered.reference.scale)
     fitted = fitted_gaussian(points / unit) if stage is None else stage.gaussian
     step_size = step_size if stage is None else stage.step_size
     before = whitened(points / unit, fitted)
@@ -312,38 +305,33 @@ def of_particles(function: Callable, *by_particle):
 
 
 @jax.jit
-def _states(keys, z, tempered: TemperedDensity):
-    def one(key, z):
-        lp, slope = value_and_slope(tempered, z)
-        return {"key": key, "z": z, "lp": lp, "slope": slope}
-
-    return of_particles(one, keys, z)
+def _states(keys, z, tempered: TemperedLaw):
+    return of_particles(lambda key, z: state_at(tempered, z, key), keys, z)
 
 
 @jax.jit
-def _moved(states, gaussian: Gaussian, step, steps, tempered: TemperedDensity):
+def _moved(states, gaussian: Gaussian, step, steps, tempered: TemperedLaw):
     """States after a trajectory of each, and its acceptance probability."""
 
-    def one(state):
-        state, found = moved(state, gaussian, step, steps, tempered)
-        return state, found["acceptance_rate"]
+    def of_particle(state):
+        state, statistics = moved(state, gaussian, step, steps, tempered)
+        return state, statistics["acceptance_rate"]
 
-    return of_particles(one, states)
+    return of_particles(of_particle, states)
 
 
 def weighed(
-    points: np.ndarray, density: Density, start: StartLaw
+    points: np.ndarray, space: Space, start: InitialDistribution
 ) -> tuple[Float[np.ndarray, " particle"], Float[np.ndarray, " particle"]]:
     """ln p(x, y), and ln p(x, y) − ln q_0(x): −∞ where that is not a number."""
-    log_p, of_start = (np.asarray(one, float) for one in _weighed(points, density, start))
+    log_p, of_start = (np.asarray(logs, float) for logs in _log_densities(points, space, start))
     ratio = log_p - of_start
     return log_p, np.where(np.isnan(ratio) | np.isposinf(ratio), -np.inf, ratio)
 
 
 @jax.jit
-def _weighed(points, density: Density, start: StartLaw):
-    def one(point):
-        position = density.coordinates.unflatten(point)
-        return density.log_density(position), start.log_density(point)
+def _log_densities(points, space: Space, start: InitialDistribution):
+    def of_point(point):
+        return -space.potential(point), start.log_density(point)
 
-    return of_particles(one, jnp.asarray(points))
+    return of_particles(of_point, jnp.asarray(points))

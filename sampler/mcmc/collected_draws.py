@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sampler.attention.learned import LOGITS
-from sampler.mcmc.chunks import Chunk
+from sampler.mcmc.chains import Chunk
 from sampler.mcmc.kept import (
     EFFECTIVE,
     KEPT_BYTES,

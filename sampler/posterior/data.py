@@ -1,0 +1,229 @@
+"""Training and test examples: attended inputs that are fixed or sampled, or tokens.
+
+What is sampled of the inputs, the logit weights of learned heads, has sites and priors here, so
+that learned attention is a kind of data in every space.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from sampler.attention.sampled import SampledAttention
+from sampler.attention.sampled import Tokens as AttendingTokens
+from sampler.posterior.labels import Residual
+from theory.path_kernels import Features, PathKernels
+
+# Eigenvalues of U_1, U_2 … U_a, which an exchange of heads leaves as they are.
+SPECTRUM = "overlap_eigenvalues_"
+
+Position = Mapping[str, Array]
+FeaturesOf = Callable[[Array], Float[Array, "example path channel"]]
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Data:
+    """Labels of the training examples, and what all kinds of inputs have.
+
+    labels      y [example, output], or of the rows that stand for the examples
+    residual    labels that no row stands for
+    basis       Q [example, row], where a model takes the labels of the examples themselves
+    pointwise   whether every draw is asked about single training examples
+    """
+
+    labels: Float[Array, "row output"]
+    residual: Residual | None = None
+    basis: Float[Array, "example row"] | None = None
+    pointwise: bool = field(default=True, metadata={"static": True})
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the sites of the data."""
+        return {}
+
+    @property
+    def priors(self) -> dict[str, dist.Distribution]:
+        """Priors of the sites of the data."""
+        return {}
+
+    def train(self, position: Position) -> Any:
+        """Inputs of the training examples, or of the rows that stand for them."""
+        raise NotImplementedError
+
+    def test(self, position: Position) -> Any:
+        """Inputs of the test examples."""
+        raise NotImplementedError
+
+    def validation(self, position: Position) -> Any:
+        """Inputs whose predictor is observed of every draw; None where there are none."""
+        return None
+
+    def attend(self, position: Position, inputs: Any) -> Any:
+        """Further inputs, as a space takes them."""
+        return inputs
+
+    def examples(self, position: Position) -> tuple[Any, Array] | None:
+        """Inputs and labels of single training examples; None where draws are not asked."""
+        raise NotImplementedError
+
+    def join(self, left: Any, right: Any) -> Any:
+        """Inputs of two sets of examples as those of one set."""
+        return jnp.concatenate([left, right])
+
+    def observe(self, position: Position, overlaps: Mapping[str, Array]) -> dict[str, Array]:
+        """What is stored of the data of a draw."""
+        return {}
+
+    def astype(self, dtype: Any) -> "Data":
+        """The data in another floating-point type."""
+        return astype(self, dtype)
+
+
+def astype(tree: Any, dtype: Any) -> Any:
+    """A tree of arrays with all floating-point numbers in another type."""
+
+    def cast(leaf: Array):
+        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(cast, tree)
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FixedPaths(Data):
+    """Attended inputs ξ^π, and path kernels of them where these are stored.
+
+    whole         attended inputs and labels of the examples, where rows stand for them
+    kernels       of the training examples with themselves
+    cross         of the test examples with the training examples
+    gram          φ^π(x)·φ^π'(x) of each test example with itself, beside `cross`
+    """
+
+    attended: Float[Array, "row path channel"]
+    attended_test: Float[Array, "test path channel"]
+    whole: tuple[Array, Array] | None = None
+    stored: PathKernels | None = None
+    stored_cross: PathKernels | None = None
+    gram: Float[Array, "test path path"] | None = None
+
+    def train(self, position: Position) -> Float[Array, "row path channel"]:
+        """Attended inputs of the training examples, or of the rows that stand for them."""
+        return self.attended
+
+    def test(self, position: Position) -> Float[Array, "test path channel"]:
+        """Attended inputs of the test examples."""
+        return self.attended_test
+
+    def examples(self, position: Position) -> tuple[Array, Array] | None:
+        """Attended inputs and labels of single training examples."""
+        if not self.pointwise:
+            return None
+        return (self.attended, self.labels) if self.residual is None else self.whole
+
+    def kernels(self, position: Position, features_of: FeaturesOf) -> PathKernels:
+        """Path kernels of the training examples."""
+        return self.stored or Features(features_of(self.attended))
+
+    def cross(self, inputs, train: Array, features_of: FeaturesOf) -> tuple[PathKernels, Any]:
+        """Path kernels of inputs with training features, and of each input with itself."""
+        if self.stored_cross is None or inputs is not self.attended_test:
+            return Features(features_of(inputs), train), None
+        return self.stored_cross, self.gram
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampledPaths(Data):
+    """Attended inputs that follow from the logit weights of a position."""
+
+    attention: SampledAttention
+    tokens: AttendingTokens
+    tokens_test: AttendingTokens
+    tokens_validation: AttendingTokens | None = None
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the logit weights."""
+        return dict(self.attention.sites)
+
+    @property
+    def priors(self) -> dict[str, dist.Distribution]:
+        """Standard normal priors of the logit weights."""
+        return self.attention.priors
+
+    def train(self, position: Position) -> Float[Array, "example path channel"]:
+        """Attended inputs of the training examples at the attention of a position."""
+        return self.attention.attended(position, self.tokens)
+
+    def test(self, position: Position) -> Float[Array, "test path channel"]:
+        """Attended inputs of the test examples at the attention of a position."""
+        return self.attention.attended(position, self.tokens_test)
+
+    def validation(self, position: Position) -> Float[Array, "validation path channel"] | None:
+        """Attended inputs of the validation examples, where there are some."""
+        if self.tokens_validation is None:
+            return None
+        return self.attention.attended(position, self.tokens_validation)
+
+    def attend(self, position: Position, inputs: AttendingTokens) -> Array:
+        """Attended inputs of further tokens at the attention of a position."""
+        return self.attention.attended(position, inputs)
+
+    def examples(self, position: Position) -> tuple[Array, Array] | None:
+        """Attended inputs and labels of the training examples."""
+        return (self.train(position), self.labels) if self.pointwise else None
+
+    def kernels(self, position: Position, features_of: FeaturesOf) -> PathKernels:
+        """Path kernels of the training examples."""
+        return Features(features_of(self.train(position)))
+
+    def cross(self, inputs, train: Array, features_of: FeaturesOf) -> tuple[PathKernels, Any]:
+        """Path kernels of inputs with training features."""
+        return Features(features_of(inputs), train), None
+
+    def observe(self, position: Position, overlaps: Mapping[str, Array]) -> dict[str, Array]:
+        """Logit weights, and eigenvalues of all overlaps."""
+        spectra = {
+            f"{SPECTRUM}{number}": jnp.linalg.eigvalsh(overlap)
+            for number, overlap in enumerate(overlaps.values(), start=1)
+        }
+        return spectra | {name: position[name] for name in self.shapes}
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tokens(Data):
+    """Inputs of a network that follows its tokens: what its forward pass takes beside weights."""
+
+    tokens: Any
+    tokens_test: Any
+    tokens_validation: Any = None
+
+    def train(self, position: Position) -> Any:
+        """Tokens of the training examples."""
+        return self.tokens
+
+    def test(self, position: Position) -> Any:
+        """Tokens of the test examples."""
+        return self.tokens_test
+
+    def validation(self, position: Position) -> Any:
+        """Tokens of the validation examples, where there are some."""
+        return self.tokens_validation
+
+    def examples(self, position: Position) -> tuple[Any, Array] | None:
+        """Tokens and labels of single training examples."""
+        return (self.tokens, self.labels) if self.pointwise else None
+
+    def join(self, left: Any, right: Any) -> Any:
+        """Tokens of two sets of examples as those of one set; learned heads are the same."""
+        (inputs, attention, *heads), (more_inputs, more_attention, *_) = left, right
+        pairs = zip(attention, more_attention, strict=True)
+        joined = tuple(jnp.concatenate(pair) for pair in pairs)
+        return jnp.concatenate([inputs, more_inputs]), joined, *heads

@@ -1,0 +1,334 @@
+"""A posterior p(x | y) ∝ p(x) p(y | x) in one space of coordinates x.
+
+A space defines three things: the priors of its sites, the law of the labels given a position, and
+the network given a position and the training labels. All else follows from these: log density,
+gradient, flat vector, NumPyro model, draws from the prior, and what is observed of a draw.
+"""
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float, PRNGKeyArray
+from numpyro import distributions as dist
+
+from sampler.posterior.data import Data, astype
+from sampler.posterior.given import Given
+from sampler.posterior.labels import NewLabels, RowsOfExamples, flat_labels
+from sampler.runtime import side_by_side
+
+# Site name → value.
+Position = Mapping[str, Array]
+
+# The site ln(𝒯/𝒯_0), where the temperature has a prior.
+TEMPERATURE = "log_temperature_ratio"
+# Of the random keys of a seed; chains use others.
+PRIOR_STREAM = 3
+DRAWN_TOGETHER = 64
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Gaussian:
+    """Gaussian x = centre + scale · z, z standard normal; the scale is a matrix or a diagonal."""
+
+    centre: Float[Array, " coordinate"]
+    scale: Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]
+
+    @classmethod
+    def standard(cls, like: Float[Array, " coordinate"]) -> "Gaussian":
+        """Standard normal in as many coordinates."""
+        return cls(jnp.zeros_like(like), jnp.ones_like(like))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the scale is a matrix."""
+        return self.scale.ndim == 2
+
+    @property
+    def covariance(self) -> Float[Array, "coordinate coordinate"] | Float[Array, " coordinate"]:
+        """S Sᵀ, or the variances where the scale is a diagonal."""
+        return self.scale @ self.scale.T if self.is_dense else self.scale**2
+
+    def at(self, standard: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """Return the point x at z."""
+        return self.centre + (self.scale @ standard if self.is_dense else self.scale * standard)
+
+    def standardise(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """Return z at the point x."""
+        away = point - self.centre
+        return jnp.linalg.solve(self.scale, away) if self.is_dense else away / self.scale
+
+    def pull_back(self, slope: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """Map ∂/∂x to ∂/∂z."""
+        return slope @ self.scale if self.is_dense else slope * self.scale
+
+    def draw(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
+        """Draw one point."""
+        return self.at(jax.random.normal(key, self.centre.shape, self.centre.dtype))
+
+
+@register_dataclass
+@dataclass(frozen=True)
+class Mode:
+    """Mode of a posterior in flat coordinates, as chains are whitened by it.
+
+    gaussian       the mode, and S with S Sᵀ the inverse Hessian there
+    gradient_norm  of −ln p where the search ended
+    tolerance      the limit that the norm had to meet
+    """
+
+    gaussian: Gaussian
+    gradient_norm: Float[Array, ""]
+    tolerance: Float[Array, ""]
+
+    @property
+    def converged(self) -> bool:
+        """Whether the search met its tolerance."""
+        return bool(self.gradient_norm <= self.tolerance)
+
+    def explain(self) -> str:
+        """One line: value, limit, and what follows where the search failed."""
+        return (
+            f"mode search: |gradient| = {float(self.gradient_norm):.1e} (limit "
+            f"{float(self.tolerance):.0e})"
+        ) + ("" if self.converged else ", not converged; rescale labels or raise the temperature")
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Space:
+    """A posterior in one space; compiled functions take it as an argument.
+
+    data         inputs, labels, and whatever of the inputs is sampled
+    temperature  𝒯_0
+    spread       s of ln(𝒯/𝒯_0) ~ N(0, s²); None where the temperature is fixed
+    mode         around which chains begin and are whitened; None where it is not known
+    single       the same space in single precision, for gradients; None: full precision
+    keep         names of the weights that are observed of every draw
+    """
+
+    data: Data
+    temperature: Float[Array, ""]
+    spread: Float[Array, ""] | None = None
+    mode: Mode | None = None
+    single: "Space | None" = None
+    keep: tuple[str, ...] = field(default=(), metadata={"static": True})
+
+    name: ClassVar[str]
+
+    # --- what a space defines
+
+    @property
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every site, beside those of the data and the temperature."""
+        raise NotImplementedError
+
+    @property
+    def weights(self) -> dict[str, dist.Distribution]:
+        """Prior of every site, beside those of the data and the temperature."""
+        raise NotImplementedError
+
+    def law(self, position: Position, inputs: Any = None) -> dist.Distribution:
+        """Law of the labels given a position, of the training examples or of other inputs."""
+        raise NotImplementedError
+
+    def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
+        """The network given a position and the training labels; no f is drawn without a key."""
+        raise NotImplementedError
+
+    # --- densities
+
+    @property
+    def priors(self) -> dict[str, dist.Distribution]:
+        """Prior of every site, in the order of the flat vector."""
+        priors = self.data.priors | self.weights
+        if self.spread is not None:
+            zero = jnp.zeros(1, self.spread.dtype)
+            priors[TEMPERATURE] = dist.Normal(zero, self.spread).to_event(1)
+        return dict(sorted(priors.items()))
+
+    def temperature_at(self, position: Position) -> Float[Array, ""]:
+        """Temperature 𝒯 of a position, 𝒯_0 where it is fixed."""
+        if TEMPERATURE not in position:
+            return self.temperature
+        return self.temperature * jnp.exp(position[TEMPERATURE][0])
+
+    def log_prior(self, position: Position) -> Float[Array, ""]:
+        """Log prior density ln p(x)."""
+        return sum(jnp.sum(prior.log_prob(position[n])) for n, prior in self.priors.items())
+
+    def log_likelihood(self, position: Position) -> Float[Array, ""]:
+        """Log likelihood ln p(y | x), of all examples where rows stand for them."""
+        of_rows = jnp.sum(self.law(position).log_prob(flat_labels(self.data.labels)))
+        if self.data.residual is None:
+            return of_rows
+        return of_rows + self.data.residual.log_likelihood(self.temperature_at(position))
+
+    def log_density(self, position: Position) -> Float[Array, ""]:
+        """Log joint density ln p(x, y), normalised over x and y."""
+        return self.log_prior(position) + self.log_likelihood(position)
+
+    def draw_prior(self, key: PRNGKeyArray) -> dict[str, Array]:
+        """Draw a position without data."""
+        keys = jax.random.split(key, len(self.priors))
+        pairs = zip(self.priors.items(), keys, strict=True)
+        return {name: prior.sample(site_key) for (name, prior), site_key in pairs}
+
+    def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
+        """Draw the first point of a chain: around the mode where it is known, else a prior draw."""
+        if self.mode is None:
+            return self.flatten(self.draw_prior(key))
+        return self.mode.gaussian.draw(key)
+
+    def observe(self, key: PRNGKeyArray, position: Position) -> dict[str, Array]:
+        """All that is stored of one draw, by name."""
+        temperature, given = self.temperature_at(position), self.given(position, key)
+        observed = given.observe(key, self.data, position, temperature)
+        observed |= self.data.observe(position, given.order_parameters)
+        observed["log_prior"] = self.log_prior(position)
+        if self.spread is not None:
+            observed["temperature"] = temperature
+        return observed
+
+    def observe_prior(self, key: PRNGKeyArray) -> dict[str, Array]:
+        """What is stored of one draw without data: order parameters, and labels of the examples."""
+        site_key, label_key = jax.random.split(key)
+        position = self.draw_prior(site_key)
+        observed = dict(self.given(position, None).order_parameters)
+        observed |= self.data.observe(position, observed)
+        observed |= {name: position[name] for name in self.keep if name in position}
+        if self.spread is not None:
+            observed["temperature"] = self.temperature_at(position)
+        if (examples := self.data.examples(position)) is not None:
+            inputs, labels = examples
+            drawn = self.law(position, inputs).sample(label_key).reshape(labels.shape)
+            observed["posterior_predictive"] = drawn.astype(jnp.float32)
+        return observed
+
+    # --- one flat vector
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of every site, in the order of the flat vector."""
+        shapes = self.data.shapes | self.weight_shapes
+        if self.spread is not None:
+            shapes[TEMPERATURE] = (1,)
+        return dict(sorted(shapes.items()))
+
+    @property
+    def size(self) -> int:
+        """Dimension of the posterior."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def flatten(self, position: Position) -> Float[Array, " coordinate"]:
+        """All sites as one vector, in alphabetical order, rows first."""
+        return jnp.concatenate([jnp.reshape(position[name], -1) for name in self.shapes])
+
+    def unflatten(self, point: Float[Array, "*draw coordinate"]) -> dict[str, Array]:
+        """The sites of one vector, or of many along leading axes."""
+        position, start, leading = {}, 0, point.shape[:-1]
+        for name, shape in self.shapes.items():
+            end = start + math.prod(shape)
+            position[name] = point[..., start:end].reshape(*leading, *shape)
+            start = end
+        return position
+
+    def potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
+        """−ln p(x, y) of the flat vector."""
+        return -self.log_density(self.unflatten(point))
+
+    def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+        """∂/∂x of −ln p(x, y), in the precision of gradients."""
+        rough = self if self.single is None else self.single
+        return jax.grad(rough.potential)(point.astype(rough.dtype)).astype(point.dtype)
+
+    @property
+    def prior_gaussian(self) -> Gaussian:
+        """Mean and standard deviation without data of every coordinate."""
+        priors = self.priors.values()
+        centre = jnp.concatenate([jnp.reshape(prior.mean, -1) for prior in priors])
+        variance = jnp.concatenate([jnp.reshape(prior.variance, -1) for prior in priors])
+        return Gaussian(centre, jnp.sqrt(variance))
+
+    @property
+    def reference(self) -> Gaussian:
+        """The Gaussian about which chains move: at the mode where it is known, else the prior's."""
+        return self.prior_gaussian if self.mode is None else self.mode.gaussian
+
+    # --- precision
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Floating-point type of the densities."""
+        return self.temperature.dtype
+
+    @property
+    def gradient_dtype(self) -> str:
+        """Floating-point type of the gradients."""
+        return str(self.dtype if self.single is None else self.single.dtype)
+
+    def astype(self, dtype: Any) -> "Space":
+        """The space with all its numbers in another floating-point type."""
+        return astype(self, dtype)
+
+    def with_single_gradients(self) -> "Space":
+        """The space with gradients in single precision; values stay as they are."""
+        return replace(self, single=replace(self, single=None).astype(jnp.float32))
+
+    # --- NumPyro
+
+    def model(self, labels: Array | None) -> dict[str, Array]:
+        """The posterior as a NumPyro model: all sites, and the labels `y` given them.
+
+        Labels are drawn where none are given. Returns the position, with the labels under "y".
+        """
+        position = {name: numpyro.sample(name, prior) for name, prior in self.priors.items()}
+        law = self.law(position)
+        if self.data.basis is not None:
+            law = RowsOfExamples(law, self.data.basis, self.temperature_at(position))
+        return position | {"y": sample_labels("y", "example", law, labels)}
+
+    def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
+        """Law of the labels of new inputs, given a position and the training labels."""
+        return NewLabels(self, position, inputs)
+
+    def with_labels(self, labels: Array) -> "Space":
+        """The space with other labels of the examples."""
+        rows = jnp.reshape(labels, (-1, self.data.labels.shape[1]))
+        if self.data.basis is not None:
+            rows = self.data.basis.T @ rows
+        return replace(self, data=replace(self.data, labels=rows))
+
+
+def sample_labels(
+    site: str, plate: str, law: dist.Distribution, labels: Array | None = None
+) -> Array:
+    """A site of labels, in a plate of examples where these are independent."""
+    independent = bool(law.batch_shape)
+    with numpyro.plate(plate, law.batch_shape[0]) if independent else nullcontext():
+        return numpyro.sample(site, law, obs=labels)
+
+
+def chain_model(space: Space) -> None:
+    """The posterior in a space as NumPyro's samplers take it."""
+    space.model(flat_labels(space.data.labels))
+
+
+def draw_prior(space: Space, count: int, seed: int) -> dict[str, np.ndarray]:
+    """What is stored of draws [draw, …] without data, by name."""
+    key = jax.random.fold_in(jax.random.key(seed), PRIOR_STREAM)
+    observables = _observe_prior(jax.random.split(key, count), space)
+    return {name: np.asarray(values) for name, values in observables.items()}
+
+
+@jax.jit
+def _observe_prior(keys, space: Space):
+    return jax.lax.map(space.observe_prior, keys, batch_size=side_by_side(DRAWN_TOGETHER))
