@@ -128,7 +128,7 @@ class OrderParameters(Space):
 
         function = None
         if key is not None:
-            weights = predictor.drawn_weights(key, whitening, factor, features)
+            weights = predictor.draw_weights(key, whitening, factor, features)
             function = lambda inputs: sum_over_paths(self.features(inputs), weights)  # noqa: E731
         overlaps = self.order_parameters(factors)
         return Given(function, moments, left_out, overlaps, self.stored(position))
