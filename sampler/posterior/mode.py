@@ -153,7 +153,6 @@ def hessian_by_formula(space: OrderParameters, point) -> Float[Array, "coordinat
         point,
         energy,
         features,
-        0.5,
         lambda x: space.factors(space.unflatten(x))[0],
         lambda x: -space.log_prior(space.unflatten(x)),
     )
