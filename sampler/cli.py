@@ -9,7 +9,14 @@ from pathlib import Path
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.compiled import cache_programs
-from sampler.errors import ExitCode, InputError, RequeueError, one_line, refuse_another_theory
+from sampler.errors import (
+    ExitCode,
+    InputError,
+    OutOfTimeError,
+    RequeueError,
+    one_line,
+    refuse_another_theory,
+)
 from sampler.runtime import divide_processor, jax_settings, silence_compiler, use_one_blas_thread
 
 # Modules that read data or compute are imported by the command that needs them: --help is
@@ -41,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RequeueError as problem:
         text = f"{one_line(str(problem))}; {how_to_go_on(arguments)}"
         return fail(arguments, text, problem.exit_code)
-    except InputError as problem:
+    except (InputError, OutOfTimeError) as problem:
         return fail(arguments, one_line(str(problem)), problem.exit_code)
     except OSError as problem:  # a full disk behind stdout, say: nothing of a run writes elsewhere
         reason = f"{problem.strerror or problem} ({problem.filename or 'standard output'})"

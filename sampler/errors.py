@@ -49,6 +49,12 @@ class RequeueError(Exception):
     exit_code = ExitCode.REQUEUE
 
 
+class OutOfTimeError(Exception):
+    """The minutes that a run may take are over before it has any draws; everything is saved."""
+
+    exit_code = ExitCode.DIAGNOSTICS_FAILED
+
+
 class Verbatim(str):
     """Text that an error shows without quotation marks, in the place of a value."""
 

@@ -162,7 +162,7 @@ class SamplingProgress(ProgressDisplay):
             total = chunk.done if self._looks.ended else last.draws_needed(chunk.total)
             seen = f", {last.text}"
         elif self._looks is not None and chunk.phase == "draws":
-            total = self._looks.next_end(chunk.done)
+            total = self._looks.next_end("draws", chunk.done)
             seen = " to the first check"
         left = f"{chunk.seconds / chunk.draws * max(0, total - chunk.done):.0f} s left{seen}"
         totals = {name: v for (phase, name), v in self._totals.items() if phase == chunk.phase}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sampler.analysis.draws_table import is_judged
-from sampler.errors import InputError
+from sampler.errors import InputError, OutOfTimeError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay
@@ -52,6 +52,8 @@ PILOT = 2**20  # no repetition has this number
 GROWTH = 0.3
 # Repetitions up to which more are made until they can be trusted.
 MOST_REPETITIONS = 32
+# Fewer have no error.
+FEWEST_REPETITIONS = 2
 START_FILE = "start.bin"
 
 
@@ -151,6 +153,7 @@ class Repetitions:
     made            repetitions by law
     observed        what was read off the particles of each repetition from the modes
     seconds_before  computing time of all that was found on disk
+    seconds_here    computing time of repetitions since the run was started or resumed
     """
 
     space: Space
@@ -166,6 +169,13 @@ class Repetitions:
     cost_of_modes: Mapping[str, float] = field(default_factory=dict)
     seconds_observing: float = 0.0
     seconds_before: float = 0.0
+    seconds_here: float = 0.0
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the minutes since the run was started or resumed are over."""
+        bounded = self.settings.until == "trusted"
+        return bounded and self.seconds_here >= 60.0 * self.settings.max_minutes
 
     def find_modes(self) -> None:
         """Find the modes, or read them."""
@@ -185,7 +195,32 @@ class Repetitions:
             self.seconds_before += header["seconds"]
         self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, header
 
+    def make_all(self) -> str:
+        """Make the repetitions asked for, or until they are trusted → why no more are made."""
+        count = self.settings.repetitions
+        try:
+            self.make(MODES, count)
+            if self.laws[MODES].modes:
+                self.make(PRIOR, FROM_PRIOR)
+            self.observe()
+            if self.settings.until != "trusted":
+                return "draws"
+            while (ended := self.reason_to_end) is None:
+                count = min(MOST_REPETITIONS, count + max(1, round(GROWTH * count)))
+                self.make(MODES, count)
+                self.observe()
+            return ended
+        except OutOfTimeError:
+            if len(self.kept) < FEWEST_REPETITIONS:
+                raise
+            self.observe()
+            return "max_minutes"
+
     def make(self, law: str, count: int) -> None:
+        """Make so many repetitions of a law in all, and its pilot before them.
+
+        Raises OutOfTimeError where the minutes are over, with everything saved.
+        """
         if law not in self.pilots:
             name = REPETITION.format(law=f"{law}-pilot", number=0)
             seed = self.settings.seed, NUMBER_OF[law], PILOT
@@ -231,6 +266,7 @@ class Repetitions:
                 particles = next_temperature(particles, *arguments, seed, course)
             taken = time.perf_counter() - started
             seconds, unsaved = seconds + taken, unsaved + taken
+            self.seconds_here += taken
             done = number + particles.finished
             if particles.path:
                 self.show(phase, done, count, latest_in_words(particles))
@@ -239,6 +275,13 @@ class Repetitions:
                 unsaved = 0.0
             where = f"{phase}, {number + 1} of {count}, at λ = {particles.power:.3g}"
             self.store.interruption.leave_if_asked(where, save)
+            if self.out_of_time and not particles.finished:
+                save()
+                minutes = self.settings.max_minutes
+                raise OutOfTimeError(
+                    f"sampler.max_minutes = {minutes:g}: over at {where}; everything is saved: "
+                    "resume it for as many minutes again, or raise them"
+                )
         return Repetition(particles, seconds)
 
     @property
@@ -331,7 +374,8 @@ class Repetitions:
     def reason_to_end(self) -> str | None:
         """Reason why no more repetitions are made; None: they are."""
         error, count = evidences(self.statistics).error, len(self.kept)
-        return reason_to_end(self.settings, self.judged(), error, count, self.seconds)
+        ended = reason_to_end(self.judged(), error, count)
+        return "max_minutes" if ended is None and self.out_of_time else ended
 
     def judged(self) -> Diagnostics:
         """The diagnostics of all draws so far, with a margin."""
@@ -377,7 +421,8 @@ def run_repetitions(
 
     judged  tells by their name whether draws are judged
 
-    Raises RequeueError when the interruption asks to stop, with everything saved.
+    Raises RequeueError when the interruption asks to stop, and OutOfTimeError when the minutes are
+    over before there are two repetitions, with everything saved.
     """
     store = RepetitionStore.of(keeper)
     with ProgressDisplay() as display:
@@ -386,17 +431,8 @@ def run_repetitions(
         if show:
             display.wait("looking for modes, and compiling")
         made.find_modes()
-        count = settings.repetitions
-        made.make(MODES, count)
-        if made.laws[MODES].modes:
-            made.make(PRIOR, FROM_PRIOR)
-        made.observe()
-        ended = "draws"
-        if settings.until == "trusted":
-            while (ended := made.reason_to_end) is None:
-                count = min(MOST_REPETITIONS, count + max(1, round(GROWTH * count)))
-                made.make(MODES, count)
-                made.observe()
+        ended = made.make_all()
+    count = len(made.kept)
     if keeper is not None:
         keeper.seconds_before = made.seconds_before
     made.fill(collected)
@@ -412,23 +448,19 @@ def run_repetitions(
     return RepetitionsMade(ended, attributes, explained(count, ended, found))
 
 
-def reason_to_end(
-    settings: SamplerSection, found: Diagnostics, error: float, count: int, seconds: float
-) -> str | None:
+def reason_to_end(found: Diagnostics, error: float, count: int) -> str | None:
     """Reason why no more repetitions are made; None: they are.
 
     found    the diagnostics of all draws so far
     error    of the log evidence
-    count    repetitions so far, which took so many seconds
+    count    repetitions so far
     """
     if found.passed:
         return "trusted"
     smallest = min((min(q.ess_bulk, q.ess_tail) for q in found.quantities.values()), default=0.0)
     if smallest >= CHECKED_ESS and error <= LARGEST_ERROR:
         return "failed"
-    if count >= MOST_REPETITIONS:
-        return "repetitions"
-    return "max_minutes" if seconds >= 60.0 * settings.max_minutes else None
+    return "repetitions" if count >= MOST_REPETITIONS else None
 
 
 def explained(count: int, ended: str, found: Evidences) -> str:

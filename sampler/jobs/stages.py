@@ -28,7 +28,7 @@ from sampler.analysis.theory_table import theory_table
 from sampler.analysis.user_theories import is_stacked, own_arrays
 from sampler.analysis.value_theories import value_theories
 from sampler.attention.learned import LOGITS
-from sampler.errors import InputError, with_keys
+from sampler.errors import InputError, OutOfTimeError, with_keys
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
@@ -373,7 +373,8 @@ def run_chains(
     looks = None
     if settings.until == "trusted":
         most = settings.max_draws, settings.max_minutes
-        looks = StoppingRule(algorithm, collected, *most, judged, settings.weight_draws)
+        fewest = settings.weight_draws, settings.warmup_steps
+        looks = StoppingRule(algorithm, collected, *most, judged, *fewest)
     with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
         earlier = None if keeper is None else keeper.go_on(collected, looks=looks)
         listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
@@ -384,9 +385,19 @@ def run_chains(
 
         chains, ends = chain_settings(settings, settings.most_draws), looks and looks.next_end
         sample(space, algorithm, chains, on_chunk, earlier, ends)
+    if looks is not None and not collected.draws_made:
+        raise out_of_time(settings, "warm-up")
     if looks is not None:
         log_and_tell(looks.explain(), show)
     return looks
+
+
+def out_of_time(settings: SamplerSection, where: str) -> OutOfTimeError:
+    """The error of a run that has no draws when its minutes are over."""
+    return OutOfTimeError(
+        f"sampler.max_minutes = {settings.max_minutes:g}: over in {where}, before any draw; "
+        "everything is saved: resume it for as many minutes again, or raise them"
+    )
 
 
 def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:

@@ -94,12 +94,13 @@ def sample(
     settings: ChainSettings,
     on_chunk: Callable[[Chunk], None],
     resume: Snapshot | None = None,
-    next_end: Callable[[int], int] | None = None,
+    next_end: Callable[[str, int], int] | None = None,
 ) -> None:
     """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`.
 
-    `next_end` maps the number of draws made to that at which a chunk must end next, or to itself
-    where no more are to be made; by default it is `settings.draws`.
+    `next_end` maps a phase and its steps done to those at which a chunk must end next, or to the
+    steps done where no more are to be made: in warm-up there are then no draws. By default it is
+    the end of the phase.
 
     From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
     SnapshotMismatch where it does not fit these chains.
@@ -118,8 +119,7 @@ def sample(
         done, length = steps_before(resume, phase, total), 1
         thinning = settings.thinning if phase == "draws" else 1
         steps = Steps(chain, algorithm.summed, thinning)
-        ends = next_end if next_end and phase == "draws" else lambda _, end=total: end
-        while done < (end := ends(done)):
+        while done < (end := next_end(phase, done) if next_end else total):
             started = time.perf_counter()
             length = min(length, end - done)
             state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
@@ -139,6 +139,8 @@ def sample(
             seconds = time.perf_counter() - started
             on_chunk(Chunk(phase, done, total, statistics, observables, seconds, compiled, state))
             length = next_length(length, seconds, capacity)
+        if phase == "warmup" and done < total:
+            return
 
 
 def steps_before(resume: Snapshot | None, phase: str, total: int) -> int:

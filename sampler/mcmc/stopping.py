@@ -82,9 +82,10 @@ class StoppingRule:
     """Ends chains whose draws can be trusted, or that may take no longer; call it with every chunk.
 
     max_draws     draws of each chain at most
-    max_minutes   computing time of the draws at most, at the check after it
+    max_minutes   computing time since the run was started or resumed, looked at after every chunk
     judged        whether draws of this name are judged
     fewest_draws  draws of each chain that are wanted whatever is found
+    warmup        steps of warm-up
     """
 
     algorithm: Algorithm
@@ -93,11 +94,23 @@ class StoppingRule:
     max_minutes: float
     judged: Callable[[str], bool] = lambda name: True
     fewest_draws: int = 1
+    warmup: int = 0
     found: list[InterimVerdict] = field(default_factory=list)
+    seconds: float = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
-        if chunk.phase == "draws" and chunk.done == self.next_after(chunk.done - 1):
+        self.seconds += chunk.seconds
+        if chunk.phase == "draws" and (self.out_of_time or self.is_check(chunk.done)):
             self.found.append(self.checked(chunk.done))
+
+    def is_check(self, draws: int) -> bool:
+        """Whether draws are judged when there are so many of each chain."""
+        return draws == next_check(draws - 1, self.max_draws)
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the minutes are over."""
+        return self.seconds >= 60.0 * self.max_minutes
 
     def checked(self, draws: int) -> InterimVerdict:
         """Judge the draws so far."""
@@ -134,6 +147,8 @@ class StoppingRule:
 
         "trusted", "not_finite", "failed", "max_draws" or "max_minutes".
         """
+        if self.out_of_time:
+            return "max_minutes"
         if not self.found:
             return None
         last = self.found[-1]
@@ -142,21 +157,17 @@ class StoppingRule:
         if last.draws < self.fewest_draws:
             return None
         two = self.found[-2:]
-        if len(two) > 1 and all(one.passed for one in two):
+        if len(two) > 1 and all(verdict.passed for verdict in two):
             return "trusted"
-        if len(two) > 1 and all(one.is_beyond_draws for one in two):
+        if len(two) > 1 and all(verdict.is_beyond_draws for verdict in two):
             return "failed"
-        if last.draws >= self.max_draws:
-            return "max_draws"
-        return "max_minutes" if last.seconds >= 60.0 * self.max_minutes else None
+        return "max_draws" if last.draws >= self.max_draws else None
 
-    def next_end(self, done: int) -> int:
-        """The number of draws at which the next check is; `done` itself where no more are made."""
-        return done if self.ended else self.next_after(done)
-
-    def next_after(self, done: int) -> int:
-        """The number of draws at the first check after `done`."""
-        return next_check(done, self.max_draws)
+    def next_end(self, phase: str, done: int) -> int:
+        """Steps of a phase at which a chunk must end next; those done where no more are made."""
+        if self.ended:
+            return done
+        return self.warmup if phase == "warmup" else next_check(done, self.max_draws)
 
     @property
     def text(self) -> str:
