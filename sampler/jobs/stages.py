@@ -468,7 +468,10 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
         more = "repetitions"
     found = diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)
     reasons = tuple(with_keys(reason, "sampler") for reason in found.reasons)
-    return replace(found, reasons=reasons)
+    remarks = found.remarks
+    if not attributes.get("mode_converged", 1):
+        remarks = (*remarks, f"{attributes['mode_search']}; chains are whitened at its last point")
+    return replace(found, reasons=reasons, remarks=remarks)
 
 
 def compare_stage(results: RunResults) -> RunResults:

@@ -1,18 +1,19 @@
 """Posteriors to sample, one space each, and what follows from their draws.
 
-density           what an algorithm sees of a posterior; the temperature as a site
-labels            laws of the labels: example by example, of all given U_1, of new ones
-order_parameters  Bartlett coordinates: all weights integrated out, exact at any width; their mode
-weights           all network weights
-hidden_weights    all but the readout, of any network
-pointwise         what a draw says of every training label
-spaces            the spaces of a network of the theory, and what is read off each of their draws
-learned_attention the same with attention that is sampled, too
-prior             draws without data
-modes             every mode that descents find, and a law to begin in at all of them
-importance        independent draws of order parameters, and the log evidence
-bridge            the log evidence from chains
-weight_draws      exact draws of all weights from draws of order parameters
-numpyro_model     the posterior as NumPyro models, for whatever NumPyro does with a model
-flat_density      the posterior as one function of a flat vector, for samplers of other libraries
+space                  what a space defines, and all that follows from it
+data                   fixed paths, sampled paths, or tokens: inputs and labels of the examples
+given                  the network given a position, and what it says of every example
+labels                 laws of the labels: of all given a position, of rows, of new examples
+weights                all weights of a network, as a NumPyro model
+hidden_weights         all but the readout, of any network
+order_parameters       Bartlett coordinates: all weights integrated out, exact at any width
+infinite_width         sampled attention alone
+mode                   the mode of order parameters, and the Hessian there
+spaces                 the table of spaces, and the space of a network with its data
+initial_distribution   every mode that descents reach, and a law to begin in at all of them
+importance             independent weighted draws of order parameters, and the log evidence
+bridge                 the log evidence from chains
+weights_from_order_parameters  exact draws of all weights from draws of order parameters
+exported               the posterior as a NumPyro model, for whatever NumPyro does with a model
+flat_density           the posterior as one function of a vector, for samplers of other libraries
 """
