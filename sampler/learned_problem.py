@@ -12,7 +12,12 @@ from sampler.posterior.data import SampledPaths
 from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.space import Space, draw_prior
-from sampler.posterior.spaces import OF_SAMPLED_PATHS, make_space, refuse_space
+from sampler.posterior.spaces import (
+    OF_SAMPLED_PATHS,
+    ORDER_PARAMETERS,
+    make_space,
+    refuse_space,
+)
 from sampler.tasks.known_heads import KnownHeads, known_heads, measured_examples
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
@@ -81,7 +86,7 @@ class LearnedProblem:
 
     def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name: order parameters, logit weights, labels."""
-        return draw_prior(self.space("order_parameters"), count, seed)
+        return draw_prior(self.space(ORDER_PARAMETERS), count, seed)
 
     def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
         """The posterior in a space as a NumPyro model; new inputs are `Tokens`."""

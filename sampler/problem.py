@@ -17,7 +17,12 @@ from sampler.posterior.exported import Model, basis_of_examples, export_model
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.labels import Residual
 from sampler.posterior.space import Space, draw_prior
-from sampler.posterior.spaces import OF_FIXED_PATHS, make_space, refuse_space
+from sampler.posterior.spaces import (
+    OF_FIXED_PATHS,
+    ORDER_PARAMETERS,
+    make_space,
+    refuse_space,
+)
 from sampler.recipes.recipe import Recipe
 from sampler.runtime import jax_settings
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, spread_over_labels
@@ -181,7 +186,7 @@ class Problem:
     ) -> Space:
         """The posterior in a space and in this precision, whitened at its mode where it has one."""
         refuse_space(name, OF_FIXED_PATHS, "a network of fixed attention")
-        collapsed = name == "order_parameters"
+        collapsed = name == ORDER_PARAMETERS
         learning = self.learning.astype(precision) if collapsed and whitened else None
         data = self.data(kernels=collapsed, precision=precision)
         return make_space(name, data, *self.law, keep=keep, learning=learning)
@@ -195,7 +200,7 @@ class Problem:
     def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name, in the same law whatever the space."""
         data = self.data(kernels=False)
-        return draw_prior(make_space("order_parameters", data, *self.law), count, seed)
+        return draw_prior(make_space(ORDER_PARAMETERS, data, *self.law), count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""
@@ -209,7 +214,7 @@ class Problem:
         data = self.data(kernels=False)
         if whole is not None:
             attended, labels = (jnp.asarray(array) for array in whole)
-            if space == "order_parameters":
+            if space == ORDER_PARAMETERS:
                 data = replace(data, basis=jnp.asarray(basis_of_examples(whole[0])))
             else:
                 data = replace(data, attended=attended, labels=labels, residual=None, whole=None)

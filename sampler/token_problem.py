@@ -15,7 +15,7 @@ from sampler.posterior.data import Tokens
 from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.space import Space, draw_prior
-from sampler.posterior.spaces import OF_TOKENS, make_space, refuse_space
+from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, make_space, refuse_space
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import NetworkSection
 from sampler.tasks.splits import Split, StreamedSplit
@@ -81,7 +81,7 @@ class TokenProblem:
 
     def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name; what depends on tokens by the model itself."""
-        return draw_prior(self.space("weights"), count, seed)
+        return draw_prior(self.space(WEIGHTS), count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""

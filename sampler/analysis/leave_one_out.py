@@ -27,6 +27,7 @@ from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_
 from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
 from sampler.posterior.given import log_likelihood_of_examples
+from sampler.posterior.spaces import HIDDEN_WEIGHTS, WEIGHTS
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import (
@@ -149,8 +150,8 @@ def leave_one_out_table(
         return None
     table = {name: (("example",), one.astype(np.float32)) for name, one in columns.items()}
     table["y"] = (("example", "output"), labels)
-    definition = GIVEN_WEIGHTS if space == "weights" else GIVEN_OVERLAP
-    if space == "hidden_weights" and kept is not None:
+    definition = GIVEN_WEIGHTS if space == WEIGHTS else GIVEN_OVERLAP
+    if space == HIDDEN_WEIGHTS and kept is not None:
         definition = GIVEN_HIDDEN
     about = {"log_likelihood": definition, "draws": draws, "labels": checksum.hexdigest()}
     return xr.Dataset(table, attrs=about)

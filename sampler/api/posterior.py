@@ -6,7 +6,7 @@ Both compute in float64, which has to be on: nothing is switched here, as the mo
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import in_python
 from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data
@@ -14,6 +14,7 @@ from sampler.api.runs import AnyRecipe, Changes, Run, recipe_from
 from sampler.api.tasks import ChosenTask
 from sampler.errors import ABSENT, InputError
 from sampler.jobs.forecast import FLOAT, Part, refuse_too_large
+from sampler.posterior.spaces import SpaceName
 from sampler.recipes.recipe import Recipe
 from sampler.runtime import use_one_blas_thread
 from sampler.storage.run_directory import RECIPE_FILE, find_directory
@@ -22,7 +23,6 @@ from sampler.tasks.task import Task
 if TYPE_CHECKING:
     from sampler.posterior.flat_density import FlatDensity
 
-Space = Literal["order_parameters", "hidden_weights", "weights", "attention"]
 AnySource = ChosenTask | Run | AnyRecipe
 
 
@@ -30,7 +30,7 @@ AnySource = ChosenTask | Run | AnyRecipe
 def numpyro_model(
     task: AnySource,
     network: ChosenNetwork | None = None,
-    space: Space = "weights",
+    space: SpaceName = "weights",
     *,
     sites: Sequence[str] = (),
     settings: Changes | None = None,
@@ -74,7 +74,7 @@ def numpyro_model(
 def log_density(
     task: AnySource,
     network: ChosenNetwork | None = None,
-    space: Space = "order_parameters",
+    space: SpaceName = "order_parameters",
     *,
     settings: Changes | None = None,
 ) -> "FlatDensity":

@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.mcmc.kept import evenly_spaced
-from sampler.recipes.limits import DEFAULT_WARMUP, OF_ANY_NETWORK
+from sampler.posterior.spaces import HIDDEN_WEIGHTS, OF_TOKENS, ORDER_PARAMETERS, WEIGHTS
+from sampler.recipes.limits import DEFAULT_WARMUP
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sections import AUTO, lowest_layers, mlp_shapes
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
@@ -28,7 +29,7 @@ from theory.architecture import (
 MOST_EXAMPLES = 400
 # Steps of warm-up that are enough (tests/benchmarks/RESULTS.md): about a known mode only a step is
 # to be found, and from the prior a short descent leads to where it is.
-SHORT_WARMUP = {("order_parameters", "split_hmc"): 50, ("weights", "split_hmc"): 200}
+SHORT_WARMUP = {(ORDER_PARAMETERS, "split_hmc"): 50, (WEIGHTS, "split_hmc"): 200}
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Sizes:
         the attended inputs, 2 P p_1 D. Order parameters assemble K, factorise it and invert the
         factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
         """
-        if space == "weights":
+        if space == WEIGHTS:
             return 6 * self.forward_operations
         return 6 * (self.kernel_operations + (self.examples * self.architecture.outputs) ** 3)
 
@@ -171,16 +172,16 @@ class Gradients:
 
 # Space and algorithm of networks in the theory.
 GRADIENTS = {
-    ("order_parameters", "split_hmc"): Gradients(1.7, narrow=3.11, singular=0.309),
-    ("order_parameters", "nuts"): Gradients(9.82, narrow=0.001, singular=0.333),
-    ("weights", "split_hmc"): Gradients(12.2, few=63.9, stiff=0.5),
-    ("weights", "nuts"): Gradients(28.5, few=50.9, stiff=0.5),
+    (ORDER_PARAMETERS, "split_hmc"): Gradients(1.7, narrow=3.11, singular=0.309),
+    (ORDER_PARAMETERS, "nuts"): Gradients(9.82, narrow=0.001, singular=0.333),
+    (WEIGHTS, "split_hmc"): Gradients(12.2, few=63.9, stiff=0.5),
+    (WEIGHTS, "nuts"): Gradients(28.5, few=50.9, stiff=0.5),
 }
 MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in GRADIENTS))
 # Order parameters are left only for a space of so many times fewer operations: theirs are products
 # of large matrices, 3.5 times as fast, and their draws know mean and variance of the predictor
 # exactly, which is worth twice as many draws.
-PREFERRED, ADVANTAGE = "order_parameters", 7.0
+PREFERRED, ADVANTAGE = ORDER_PARAMETERS, 7.0
 # Acceptance of trajectories about a Gaussian, outside the theory: half the steps of the default of
 # the algorithm, which is for posteriors that nearly are this Gaussian.
 OUTSIDE_ACCEPTANCE = 0.8
@@ -241,7 +242,7 @@ def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:
     """
     count = architecture.bartlett_coordinate_count
     fitted = count <= HESSIAN_COORDINATES and narrowness(architecture) <= 1.0
-    if space == "order_parameters" and not fitted:
+    if space == ORDER_PARAMETERS and not fitted:
         return DEFAULT_WARMUP[space]
     return SHORT_WARMUP.get((space, algorithm), DEFAULT_WARMUP[space])
 
@@ -254,21 +255,21 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
         return SamplingMethod(settings.space, named, NAMED)
     if not recipe.fits_theory:
         allowed = *settings.spaces_for(network, recipe.fits_theory), *settings.spaces
-        space = next(one for one in allowed if one in OF_ANY_NETWORK)
+        space = next(one for one in allowed if one in OF_TOKENS)
         reason = "fewer gradients than all weights, of a network outside the theory"
-        if space == "weights":
+        if space == WEIGHTS:
             reason = "of a network outside the theory"
         return SamplingMethod(space, named or "split_hmc", reason)
     spaces = settings.spaces_for(network, recipe.fits_theory) or settings.spaces
     if settings.space == AUTO:
-        spaces = tuple(space for space in spaces if space != "hidden_weights") or spaces
+        spaces = tuple(space for space in spaces if space != HIDDEN_WEIGHTS) or spaces
     if recipe.learns_attention:
         space = PREFERRED if PREFERRED in spaces else spaces[0]
         if named or settings.asks_for_chains:
             return SamplingMethod(space, named or LIKE_OTHERS, "attention is sampled, too")
         reason = "attention is sampled, too, and chains from the prior stay where they fall"
         return SamplingMethod(space, TEMPERED, reason)
-    if spaces == ("hidden_weights",):
+    if spaces == (HIDDEN_WEIGHTS,):
         return SamplingMethod(*spaces, named or "split_hmc", "no other space is left")
     (best, operations), *others = ranked(sizes, spaces, (named,) if named else MEASURED)
     reason = f"{operations:.1e} operations per effective draw"

@@ -19,7 +19,7 @@ from sampler.mcmc.kept import (
     POINTWISE,
     SELECTED,
 )
-from sampler.recipes.limits import OF_ANY_NETWORK
+from sampler.posterior.spaces import OF_TOKENS, WEIGHTS
 from sampler.recipes.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
@@ -62,7 +62,7 @@ def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True)
         parts.append(kernels_of_values(task))
     if not sampled:
         return parts
-    if recipe.sampler.space in OF_ANY_NETWORK:
+    if recipe.sampler.space in OF_TOKENS:
         chains = FLOAT * sizes.weight_count * recipe.sampler.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = recipe.sampler.draws_per_chain  # about as many where they are not named
@@ -155,7 +155,7 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
         whole += sum(p * p for p in architecture.order_parameter_sizes)
     logits = FLOAT * settings.chain_count * draws_of_chain * sizes.logits
     # f, and where weights are integrated out its mean and variance given the rest
-    large = 3 if settings.space != "weights" else 1
+    large = 3 if settings.space != WEIGHTS else 1
     draws = settings.chain_count * draws_of_chain
     of_large = SINGLE * draws * tests
     if of_large > KEPT_BYTES:

@@ -42,6 +42,7 @@ from sampler.mcmc.stopping import StoppingRule
 from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE, Space
+from sampler.posterior.spaces import ORDER_PARAMETERS
 from sampler.posterior.weights_from_order_parameters import (
     WeightDraws,
     draw_weights_back,
@@ -315,7 +316,7 @@ def weights_observed(problem: AnyProblem, settings: SamplerSection) -> tuple[str
 
     Without logit weights, which are always kept.
     """
-    if not settings.weight_draws or settings.space == "order_parameters":
+    if not settings.weight_draws or settings.space == ORDER_PARAMETERS:
         return ()
     network = problem.network if isinstance(problem, TokenProblem) else problem.architecture
     return tuple(name for name in network.weight_shapes if not name.startswith(LOGITS))
@@ -338,7 +339,7 @@ def weights_drawn_back(
     if isinstance(problem, LearnedProblem):
         logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
         sites = {name: values[:, numbers] for name, values in sites.items()} | logits
-    space = problem.space("order_parameters", settings.precision, whitened=False)
+    space = problem.space(ORDER_PARAMETERS, settings.precision, whitened=False)
     arguments = sites, settings.weight_draws, settings.seed
     drawn = draw_weights_back(space, problem.architecture, *arguments)
     return replace(drawn, draws=numbers[drawn.draws])

@@ -14,6 +14,7 @@ from sampler.mcmc.algorithm import (
     Judgement,
 )
 from sampler.mcmc.hamiltonian import INDEPENDENT
+from sampler.posterior.spaces import ORDER_PARAMETERS
 
 LOG = logging.getLogger("attention_posterior")
 # Resampling adds the noise of the kept draws to that of the weighted ones: with r effective draws
@@ -27,7 +28,7 @@ MOST_EVALUATIONS = 1_000_000
 class Importance(Algorithm):
     """Importance draws; NUTS where their weights cannot be trusted or do not suffice."""
 
-    spaces: ClassVar[tuple[str, ...] | None] = ("order_parameters",)
+    spaces: ClassVar[tuple[str, ...] | None] = (ORDER_PARAMETERS,)
     needs_hessian: ClassVar[bool] = True
     fallback: ClassVar[str | None] = "nuts"
 

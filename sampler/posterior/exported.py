@@ -16,6 +16,7 @@ from sampler.errors import InputError
 from sampler.posterior.flat_density import require_float64
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.space import Space, sample_labels
+from sampler.posterior.spaces import WEIGHTS
 
 # Predictors on request where weights are integrated out.
 GIVEN_KERNEL = ("predictor_mean", "predictor_variance")
@@ -32,9 +33,7 @@ def export_model(space: Space, sites: Sequence[str], labels: Array | None = None
     Raises InputError for a site that this space does not have.
     """
     require_float64()
-    allowed = (
-        ("predictor",) if space.name == "weights" else ("predictor_mean", "predictor_variance")
-    )
+    allowed = ("predictor",) if space.name == WEIGHTS else ("predictor_mean", "predictor_variance")
     for name in sites:
         if name not in allowed:
             raise InputError("sites", name, f"this space has {', '.join(allowed)}")

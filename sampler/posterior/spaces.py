@@ -4,7 +4,7 @@ Free of JAX until a space is made, so that settings are checked by the names alo
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sampler.errors import InputError
 from sampler.registry import Registry
@@ -16,19 +16,21 @@ if TYPE_CHECKING:
     from theory.architecture import Architecture
     from theory.learning_problem import LearningProblem
 
+SpaceName = Literal["order_parameters", "hidden_weights", "weights", "attention"]
+ORDER_PARAMETERS, HIDDEN_WEIGHTS, WEIGHTS, ATTENTION = get_args(SpaceName)
 ROOM = "sampler.posterior"
 SPACES: Registry[type["Space"]] = Registry(
     "space",
     {
-        "order_parameters": f"{ROOM}.order_parameters:OrderParameters",
-        "hidden_weights": f"{ROOM}.hidden_weights:HiddenWeights",
-        "weights": f"{ROOM}.weights:Weights",
-        "attention": f"{ROOM}.infinite_width:InfiniteWidth",
+        ORDER_PARAMETERS: f"{ROOM}.order_parameters:OrderParameters",
+        HIDDEN_WEIGHTS: f"{ROOM}.hidden_weights:HiddenWeights",
+        WEIGHTS: f"{ROOM}.weights:Weights",
+        ATTENTION: f"{ROOM}.infinite_width:InfiniteWidth",
     },
 )
 # Spaces of networks outside the theory, and of networks whose attention is fixed or sampled.
-OF_TOKENS = ("hidden_weights", "weights")
-OF_FIXED_PATHS = ("order_parameters", *OF_TOKENS)
+OF_TOKENS = (HIDDEN_WEIGHTS, WEIGHTS)
+OF_FIXED_PATHS = (ORDER_PARAMETERS, *OF_TOKENS)
 OF_SAMPLED_PATHS = tuple(SPACES)
 
 

@@ -18,12 +18,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.transforms import Bbox
 
-# What theories and samples are called, here as in tables and the terminal.
 from sampler.analysis.labels import EXACT as EXACT
 from sampler.analysis.labels import LEADING as LEADING
 from sampler.analysis.labels import LIMIT as LIMIT
 from sampler.analysis.labels import NEXT as NEXT
 from sampler.analysis.labels import OWN_LIMIT as OWN_LIMIT
+
+# What theories and samples are called, here as in tables and the terminal.
+from sampler.posterior.spaces import HIDDEN_WEIGHTS, ORDER_PARAMETERS, WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ EXPECTED = "#DDDDDD"  # range of independent draws
 VALUES = "RdBu_r"  # colours of matrices, white at 0
 # Label of the samples by the space that they were drawn in.
 SPACES = {
-    "order_parameters": EXACT,
-    "hidden_weights": f"{EXACT}, hidden weights",
-    "weights": f"{EXACT}, all weights",
+    ORDER_PARAMETERS: EXACT,
+    HIDDEN_WEIGHTS: f"{EXACT}, hidden weights",
+    WEIGHTS: f"{EXACT}, all weights",
 }
 ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
 BAND = "band: ±1 binomial error of the test set, leading order"

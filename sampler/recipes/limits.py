@@ -3,17 +3,16 @@
 from sys import float_info
 
 from sampler.errors import shortened
+from sampler.posterior.spaces import ATTENTION, HIDDEN_WEIGHTS, ORDER_PARAMETERS, WEIGHTS
 
 # The value of widths at which order parameters are known.
 INFINITE = "infinite"
-# Spaces that every network has, whatever it is below its readout.
-OF_ANY_NETWORK = ("hidden_weights", "weights")
 # Steps of warm-up in each space.
 DEFAULT_WARMUP = {
-    "order_parameters": 150,
-    "hidden_weights": 400,
-    "weights": 500,
-    "attention": 500,
+    ORDER_PARAMETERS: 150,
+    HIDDEN_WEIGHTS: 400,
+    WEIGHTS: 500,
+    ATTENTION: 500,
 }
 
 

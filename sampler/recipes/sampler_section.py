@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.recipes.limits import DEFAULT_WARMUP, OF_ANY_NETWORK, draws_or_table
+from sampler.posterior.spaces import OF_TOKENS, SpaceName
+from sampler.recipes.limits import DEFAULT_WARMUP, draws_or_table
 from sampler.recipes.sections import (
     AUTO,
     DEFAULT_DRAWS,
@@ -19,7 +20,6 @@ from sampler.recipes.sections import (
     Section,
     Seed,
     Several,
-    Space,
     Switch,
 )
 
@@ -42,10 +42,10 @@ class SamplerSection(Section):
     other swept keys.
     """
 
-    space: Literal[AUTO, Space] = AUTO
-    """The coordinates: order parameters, whose number depends on no width; the weights of the upper
-    layers; those below the readout, which every network has; or all weights; "attention", logit
-    weights alone, at infinite width; "auto": the fastest."""
+    space: Literal[AUTO, SpaceName] = AUTO
+    """The coordinates: order parameters, whose number depends on no width; the weights below the
+    readout, which every network has; or all weights; "attention", logit weights alone, at infinite
+    width; "auto": the fastest."""
     algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
     """The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of another
     package; "auto": the fastest."""
@@ -62,14 +62,14 @@ class SamplerSection(Section):
     """How chains end. "trusted": when their diagnostics pass at two checks in a row; "draws": after
     so many, the default where these are given or there is one chain."""
     draws: Annotated[
-        int | dict[Space, int] | None, BeforeValidator(draws_or_table), Mark.CHANGES_NO_DRAW
+        int | dict[SpaceName, int] | None, BeforeValidator(draws_or_table), Mark.CHANGES_NO_DRAW
     ] = None
     """Draws of each chain, or a table of them by space for sweeps over spaces, where a space that
     it leaves out makes 1000; by default until they can be trusted."""
     max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW] = 20_000
     """Draws of each chain at most, until they are trusted."""
     max_minutes: Annotated[Positive, Mark.CHANGES_NO_DRAW] = 60.0
-    """Minutes of computing at most, until the draws are trusted."""
+    """Minutes of computing at most, since a start or resume, until the draws are trusted."""
     thinning: Count = 1
     """Steps from one draw to the next."""
     seed: Seed = 0
@@ -93,7 +93,9 @@ class SamplerSection(Section):
     target_acceptance: Fraction | None = None
     """Mean acceptance that step sizes are adapted to; by default the algorithm's own, and 0.8 for
     "split_hmc" of a network outside the theory."""
-    largest_width: Annotated[dict[Space, Count], Mark.NOT_IN_PYTHON] = Field(default_factory=dict)
+    largest_width: Annotated[dict[SpaceName, Count], Mark.NOT_IN_PYTHON] = Field(
+        default_factory=dict
+    )
     """By space: wider points of a sweep are theory only."""
     at_widths: Annotated[tuple[Count, ...] | None, Mark.NOT_IN_PYTHON] = None
     """Widths of the points of a sweep that are sampled, the others being theory only; all by
@@ -175,7 +177,7 @@ class SamplerSection(Section):
     @property
     def spaces(self) -> tuple[str, ...]:
         """The space that is named, or those that the other settings allow."""
-        named = get_args(Space) if self.space == AUTO else (self.space,)
+        named = get_args(SpaceName) if self.space == AUTO else (self.space,)
         return tuple(s for s in named if all(s in allowed for allowed, _ in self.demands))
 
     def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
@@ -183,7 +185,7 @@ class SamplerSection(Section):
         return tuple(
             space
             for space in self.spaces
-            if (fits_theory or space in OF_ANY_NETWORK)
+            if (fits_theory or space in OF_TOKENS)
             and (space == "attention") == network.is_infinite
             and network.widest <= self.largest_width.get(space, network.widest)
         )
@@ -222,7 +224,7 @@ class SamplerSection(Section):
 
     @model_validator(mode="after")
     def fits_the_space(self) -> "SamplerSection":
-        left = set(get_args(Space) if self.space == AUTO else (self.space,))
+        left = set(get_args(SpaceName) if self.space == AUTO else (self.space,))
         for allowed, text in self.demands:
             left &= set(allowed)
             if not left:

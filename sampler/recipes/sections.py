@@ -82,7 +82,6 @@ FilePath = Annotated[Text, RelativePath()]
 IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
 ImagesOrName = Annotated[Text, RelativePath(IMAGE_FILES)]
 DEFAULT_DRAWS = 1000
-Space = Literal["order_parameters", "hidden_weights", "weights", "attention"]
 # Left to the sizes of the problem: `sampler.jobs.choice`.
 AUTO = "auto"
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sampler.errors import ABSENT, InputError
-from sampler.recipes.limits import OF_ANY_NETWORK
+from sampler.posterior.spaces import OF_TOKENS
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import AUTO, NetworkSection, OutsideTheory, Section, lowest_layers
 from sampler.recipes.settings import toml_value
@@ -134,10 +134,10 @@ def check_sampler_fits(
         raise InputError("sampler.space", sampler.space, text)
     if outside is None:
         return
-    if not set(OF_ANY_NETWORK) & set(sampler.spaces):
+    if not set(OF_TOKENS) & set(sampler.spaces):
         remedy = 'use "hidden_weights" or "weights"'
         if sampler.space == AUTO:  # other settings leave no such space
-            kept = set(OF_ANY_NETWORK)
+            kept = set(OF_TOKENS)
             texts = (text for spaces, text in sampler.demands if not kept & set(spaces))
             remedy = next(texts, remedy)
         raise InputError(

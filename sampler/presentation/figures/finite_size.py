@@ -11,10 +11,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from sampler.analysis.estimate import RESOLVED_MCSE
 from sampler.analysis.results import temperature_text
 from sampler.analysis.sweeps import SweepResults
+from sampler.posterior.spaces import ORDER_PARAMETERS
 from sampler.presentation import style
 
 # The space whose draws theories are compared with.
-EXACT_SPACE = "order_parameters"
 MOST_PATHS = 4
 COLUMNS = 2
 # Where matplotlib keeps the titles of a panel apart; all begin on the left.
@@ -43,7 +43,7 @@ class TheoryByWidth:
 
 def theories_by_width(table: dict) -> list[TheoryByWidth]:
     """List both orders and the user's theories as `finite_size.json` has them."""
-    theory, exact = table["theory"], table["sampled"].get(EXACT_SPACE) or {}
+    theory, exact = table["theory"], table["sampled"].get(ORDER_PARAMETERS) or {}
     found = [
         TheoryByWidth(
             name, colour, marker, dashes, theory["widths"],
@@ -85,7 +85,7 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
         above, below = axes[2 * row, column], axes[2 * row + 1, column]
         above.set_title(name)
         _draw_values(above, theories, table["sampled"], path)
-        exact = table["sampled"].get(EXACT_SPACE)
+        exact = table["sampled"].get(ORDER_PARAMETERS)
         if exact:
             _draw_differences(below, theories, exact, path)
         below.set_xlabel("width $N$")
@@ -136,7 +136,7 @@ def _draw_values(ax: Axes, theories: list[TheoryByWidth], sampled: dict, path: i
                 for key in ("order_parameter", "mcse")
             )
             marks = {"color": style.SAMPLED, "marker": marker, "linestyle": "none", "markersize": 5}
-            fill = "full" if space == EXACT_SPACE else "none"
+            fill = "full" if space == ORDER_PARAMETERS else "none"
             label = f"{label} (± MCSE)"
             ax.errorbar(found["widths"], mean, mcse, label=label, fillstyle=fill, **marks)
 
