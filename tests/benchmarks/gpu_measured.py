@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.mcmc.chains import Chunk, sample
 from sampler.posterior.density import drawn_sites
 
 from sampler.jobs.train import read_splits
@@ -218,7 +218,7 @@ def chain_row(name: str, paths: int, examples: int, chains: int, width: int, sec
         learning = problem(paths, examples, width).astype(PRECISION[name])
         space = make_density(name, learning, learning.attended[:2], False)
         with suppress(Enough):
-            sample_in_chunks(space, NUTS, settings, clock)
+            sample(space, NUTS, settings, clock)
     taken = time.perf_counter() - clock.drawing_since
     overlap = np.concatenate(clock.overlaps, axis=1).astype(float)
     steps = np.concatenate(clock.steps, axis=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import Chunk, sample
+from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.diagnostics import diagnose
@@ -97,7 +97,7 @@ def chains_row(width: int) -> str:
             first_draws.append(chunk.seconds)
 
     settings = ChainSettings(chains=CHAINS, warmup=WARMUP, draws=DRAWS, seed=0)
-    sample_in_chunks(space, NUTS, settings, on_chunk)
+    sample(space, NUTS, settings, on_chunk)
     names = [name for name in collected.draws if "order_parameter" in name]
     diagnosis = diagnose(
         {name: collected.draws[name] for name in names}, collected.statistics, NUTS

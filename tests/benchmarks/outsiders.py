@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from arviz_stats.base import array_stats
 from jaxtyping import Float
-from sampler.mcmc.chunks import Chunk, sample_in_chunks
+from sampler.mcmc.chains import Chunk, sample
 
 from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.stages import chain_settings
@@ -82,7 +82,7 @@ def stream_draws(problem: Problem, section: SamplerSection, send: Callable[..., 
     independent = algorithm.independent_draws(density, settings)
     if independent is None:
         density = algorithm.suited(density)
-        sample_in_chunks(density, algorithm, replace(settings, draws=ENDLESS), of_chunk)
+        sample(density, algorithm, replace(settings, draws=ENDLESS), of_chunk)
     elif independent.observables is not None:
         send_overlap(independent.observables)
 

@@ -11,8 +11,8 @@ from multiprocessing import get_context
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.density import Coordinates
 
 from sampler.mcmc.algorithm import ChainSettings
@@ -236,7 +236,7 @@ def sample_many_paths(draws: int = 5) -> str:
         space = order_parameter_density(problem, problem.attended[:2])
         found = time.perf_counter() - started
         settings = ChainSettings(chains=1, warmup=10, draws=draws)
-        sample_in_chunks(space, Nuts(max_tree_depth=4), settings, collected)
+        sample(space, Nuts(max_tree_depth=4), settings, collected)
         seconds = time.perf_counter() - started
     steps = float(collected.statistics["n_steps"].mean())
     each = collected.seconds["draws"] / draws

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sampler.mcmc.tempering import begin, next_temperature
-from sampler.posterior.modes import StartLaw
+from sampler.mcmc.tempered_smc import begin, next_temperature
+from sampler.posterior.initial_distribution import StartLaw
 
 from sampler.learned_problem import LearnedProblem
 from sampler.posterior.order_parameters import factors_at

@@ -6,8 +6,8 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 
 import sampler
 from sampler.analysis.attention_found import AttentionFound

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.analysis.draws_table import stored_thinned
 from sampler.errors import ExitCode, RequeueError

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.errors import InputError, RequeueError
 from sampler.jobs import keeper as module

@@ -133,7 +133,7 @@ def test_interrupted_chains_go_on_bit_for_bit(recipe, tmp_path):
 
 @pytest.mark.heavy
 def test_draws_of_large_logits_are_thinned_and_weights_drawn_back_from_these(monkeypatch):
-    monkeypatch.setattr("sampler.mcmc.draws.LOGIT_BYTES", 2 * 4 * 2 * 11 * 11 * 8)
+    monkeypatch.setattr("sampler.mcmc.collected_draws.LOGIT_BYTES", 2 * 4 * 2 * 11 * 11 * 8)
     text = {"chains": 2, "warmup": 2, "draws": 11, "algorithm": "hmc", "leapfrog_steps": 2}
     heads = (("learned", "learned"), ("learned",))
     problem = learned_problem(heads=heads)

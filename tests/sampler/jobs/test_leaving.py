@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 
 import sampler.jobs.keeper
 import sampler.jobs.train
@@ -138,7 +138,7 @@ from pathlib import Path
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import listening
 from sampler.jobs.keeper import ChainKeeper
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.collected_draws import DrawCollector
 from tests.sampler.jobs.test_leaving import STEPS, chunk
 
 replace = os.replace

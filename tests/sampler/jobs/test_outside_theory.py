@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import xarray as xr
 from arviz_stats.base import array_stats
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.analysis.estimate import mean_of
 from sampler.errors import ExitCode
@@ -209,7 +209,7 @@ def test_chains_agree_with_weighted_draws_from_the_prior(rng):
     ):
         collected = DrawCollector()
         density = problem.density(space, "float64", with_weights=False)
-        sample_in_chunks(density, algorithm, chains, collected)
+        sample(density, algorithm, chains, collected)
         drawn = {name: values[..., 0] for name, values in collected.draws.items()}
         moments = [(drawn["predictor"], drawn["predictor"] ** 2)]
         if space == "hidden_weights":

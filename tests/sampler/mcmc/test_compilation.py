@@ -6,8 +6,8 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.importance import observed
+from sampler.mcmc.chains import sample
+from sampler.mcmc.importance_draws import observed
 
 from sampler.mcmc.algorithm import Algorithm, ChainSettings
 from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
@@ -57,7 +57,7 @@ def work(space: str, algorithm: Algorithm, widths, variances, temperature: float
     def keep(chunk):
         draws.append(chunk.statistics["lp"])
 
-    sample_in_chunks(algorithm.suited(density), algorithm, SETTINGS, keep)
+    sample(algorithm.suited(density), algorithm, SETTINGS, keep)
     points = np.zeros((3, density.coordinates.size))
     observed(density, points, seed=0)
     if density.log_densities is not None:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
@@ -133,7 +133,7 @@ def test_it_finds_the_posterior_of_one_head(rng):
     exact = exact_scalar_posterior(problem, test)
     collected = DrawCollector()
     settings = ChainSettings(warmup=200, draws=4000, thinning=5, seed=1)
-    sample_in_chunks(order_parameters_of(problem), Metropolis(scale=0.5), settings, collected)
+    sample(order_parameters_of(problem), Metropolis(scale=0.5), settings, collected)
     draws = collected.draws["order_parameter"][..., 0, 0]
     axes = {"chain_axis": 0, "draw_axis": 1}
     ess, error = array_stats.ess(draws, **axes), array_stats.mcse(draws, method="mean", **axes)

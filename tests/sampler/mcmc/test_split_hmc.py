@@ -10,8 +10,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from arviz_stats.base import array_stats
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.density import Coordinates, Density, Mode
 
 from sampler.jobs.choice import SHORT_WARMUP
@@ -70,7 +70,7 @@ def density():
 
 def collected(density, settings, algorithm=ALGORITHM) -> DrawCollector:
     found = DrawCollector()
-    sample_in_chunks(algorithm.suited(density), algorithm, settings, found)
+    sample(algorithm.suited(density), algorithm, settings, found)
     return found
 
 
@@ -170,7 +170,7 @@ def test_moments_are_shrunk_towards_the_standard_normal(rng):
 def test_warmup_ends_with_what_it_has_found():
     settings = ChainSettings(chains=4, warmup=60, draws=40, seed=2)
     received = []
-    sample_in_chunks(gaussian_density(known=False), ALGORITHM, settings, received.append)
+    sample(gaussian_density(known=False), ALGORITHM, settings, received.append)
     by_phase = {one.phase: one for one in received}
     warm, last = by_phase["warmup"].snapshot.arrays, by_phase["draws"].snapshot.arrays
     for name in ("['gaussian'].centre", "['gaussian'].scale", "['step_size']"):
@@ -330,9 +330,9 @@ def test_chains_go_on_bit_for_bit(phase, done, rng, monkeypatch):
     settings = ChainSettings(chains=2, warmup=20, draws=12, seed=7)
     received, rest = [], []
     density = ALGORITHM.suited(density)
-    sample_in_chunks(density, ALGORITHM, settings, received.append)
+    sample(density, ALGORITHM, settings, received.append)
     place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
-    sample_in_chunks(density, ALGORITHM, settings, rest.append, received[place].snapshot)
+    sample(density, ALGORITHM, settings, rest.append, received[place].snapshot)
     for part, expected in joined(received[place + 1 :]).items():
         np.testing.assert_array_equal(joined(rest)[part], expected, err_msg=part)
 

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import Algorithm

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from sampler.mcmc.tempering import Particles, TemperedDensity, begin, next_temperature
+from sampler.mcmc.tempered_smc import Particles, TemperedDensity, begin, next_temperature
 from sampler.posterior.density import Density
-from sampler.posterior.modes import StartLaw
+from sampler.posterior.initial_distribution import StartLaw
 
 from tests.calibration import CalibrationProblem, OrderParameterCalibration, simulate
 from tests.learned_calibration import LearnedCalibration

@@ -7,9 +7,9 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import scipy.stats
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
-from sampler.mcmc.tempering import (
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.tempered_smc import (
     Course,
     Particles,
     begin,
@@ -17,7 +17,7 @@ from sampler.mcmc.tempering import (
     next_temperature,
 )
 from sampler.posterior.density import Density
-from sampler.posterior.modes import StartLaw, descents, mixture_at_modes
+from sampler.posterior.initial_distribution import StartLaw, descents, mixture_at_modes
 
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.hamiltonian import NUTS
@@ -345,7 +345,7 @@ def test_agrees_with_bridge_sampling(rng):
     problem = random_problem(architecture, rng, examples=20, temperature=0.1)
     density = order_parameters_of(problem)
     collected = DrawCollector()
-    sample_in_chunks(density, NUTS, ChainSettings(warmup=300, draws=1000, seed=3), collected)
+    sample(density, NUTS, ChainSettings(warmup=300, draws=1000, seed=3), collected)
     prefix = "bartlett_"
     drawn = {
         name.removeprefix(prefix): values

@@ -14,7 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
-from sampler.mcmc.chunks import devices_for, sample_in_chunks
+from sampler.mcmc.chains import devices_for, sample
 from sampler.posterior.density import Density
 
 from sampler import devices
@@ -58,7 +58,7 @@ class Run:
 
 def sampled(space, settings, algorithm=STATIC) -> Run:
     received = []
-    sample_in_chunks(space, algorithm, settings, received.append)
+    sample(space, algorithm, settings, received.append)
 
     def joined(phase, part):
         of_phase = [getattr(chunk, part) for chunk in received if chunk.phase == phase]
@@ -171,11 +171,11 @@ def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
     monkeypatch.setattr(chunks, "CHUNK_DRAWS", 5)
     monkeypatch.setattr(chunks, "CHUNK_SECONDS", 1e3)
     received = []
-    sample_in_chunks(space, STATIC, SETTINGS, received.append)
+    sample(space, STATIC, SETTINGS, received.append)
     place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
     snapshot, rest = received[place].snapshot, []
     assert 0 < snapshot.done < SETTINGS.warmup
-    sample_in_chunks(space, STATIC, SETTINGS, rest.append, snapshot)
+    sample(space, STATIC, SETTINGS, rest.append, snapshot)
     for name in ("warmup", "draws"):
         steps = sum(chunk.draws for chunk in rest if chunk.phase == name)
         expected = sum(chunk.draws for chunk in received[place + 1 :] if chunk.phase == name)

@@ -1,8 +1,8 @@
 """Draws gathered chunk by chunk, whole or every k-th of them."""
 
 import numpy as np
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.jobs.keeper import segment_arrays
 from sampler.mcmc.diagnostics import diagnose
