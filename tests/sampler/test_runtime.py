@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler import numerics
+from sampler import runtime
 from tests.commands import SMALLEST, command, in_process
 
 # Eight independent batches of triangular solves, each of them ready at the same time.
@@ -36,13 +36,13 @@ def test_independent_triangular_solves_of_one_function_end():
 @pytest.mark.heavy
 def test_compiled_programs_are_dropped_where_memory_maps_run_short(tmp_path, monkeypatch):
     granted = tmp_path / "granted"
-    monkeypatch.setattr(numerics, "MOST_MAPS", granted)
+    monkeypatch.setattr(runtime, "MOST_MAPS", granted)
     factorise = jax.jit(lambda matrix: jnp.sort(jnp.linalg.cholesky(matrix @ matrix.T).ravel()))
 
     def taken() -> int:
-        return len(numerics.MAPS.read_text().splitlines())
+        return len(runtime.MAPS.read_text().splitlines())
 
-    numerics.free_memory_maps()
+    runtime.free_memory_maps()
     jax.clear_caches()
     before = taken()
     for size in range(2, 22):
@@ -50,10 +50,10 @@ def test_compiled_programs_are_dropped_where_memory_maps_run_short(tmp_path, mon
     after = taken()
     assert after > before + 20
     granted.write_text(str(3 * after))
-    numerics.free_memory_maps()
+    runtime.free_memory_maps()
     assert taken() >= after
     granted.write_text(str(after))
-    numerics.free_memory_maps()
+    runtime.free_memory_maps()
     assert taken() < before + (after - before) / 2
 
 
@@ -84,13 +84,13 @@ def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
 @pytest.mark.parametrize(
     ("words", "set_before", "expected"),
     [
-        (["run", "RECIPE"], None, f"--{numerics.HOST_DEVICES}=2"),
-        (["sweep", "RECIPE", "--point", "0"], None, f"--{numerics.HOST_DEVICES}=2"),
+        (["run", "RECIPE"], None, f"--{runtime.HOST_DEVICES}=2"),
+        (["sweep", "RECIPE", "--point", "0"], None, f"--{runtime.HOST_DEVICES}=2"),
         (["sweep", "RECIPE", "--workers", "2"], None, None),
         (["sweep", "RECIPE", "--scheduler", "tcp://one:8786"], None, None),
         (["check", "RECIPE"], None, None),
-        (["sample", "RECIPE"], "--xla_dump_to=x", f"--xla_dump_to=x --{numerics.HOST_DEVICES}=2"),
-        (["run", "RECIPE"], f"--{numerics.HOST_DEVICES}=3", f"--{numerics.HOST_DEVICES}=3"),
+        (["sample", "RECIPE"], "--xla_dump_to=x", f"--xla_dump_to=x --{runtime.HOST_DEVICES}=2"),
+        (["run", "RECIPE"], f"--{runtime.HOST_DEVICES}=3", f"--{runtime.HOST_DEVICES}=3"),
     ],
 )
 def test_a_process_that_has_the_machine_divides_the_processor(

@@ -3,29 +3,30 @@
 Chains are shared out over devices: a processor divided into several stands for them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
+from jax.tree_util import register_dataclass
 from numpyro.infer import HMC, MCMC, NUTS, init_to_sample
-from sampler.mcmc.chains import devices_for, sample
-from sampler.posterior.density import Density
 
-from sampler import devices
+from sampler import runtime
 from sampler.errors import ExitCode
-from sampler.mcmc import chunks
+from sampler.mcmc import chains
 from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chains import sample
 from sampler.mcmc.hamiltonian import Nuts, StaticHmc
-from sampler.posterior.spaces import weight_density
+from sampler.posterior.labels import flat_labels
+from sampler.posterior.weights import Weights
+from sampler.runtime import devices_for
 from sampler.storage.manifest import read_manifest
 from tests.commands import TINY, command, settings, stored_arrays
-from tests.problems import random_problem
+from tests.problems import random_problem, space_of
+from tests.sampler.mcmc.laws import Normal
 from theory import Architecture
 
 ARCHITECTURE = Architecture((1, 2), (2, 3, 2), (1.1, 0.8, 1.2, 0.9), channels=3)
@@ -34,23 +35,28 @@ STATIC, TREES = StaticHmc(leapfrog_steps=5), Nuts(max_tree_depth=4)
 SETTINGS = ChainSettings(chains=2, warmup=21, draws=14, seed=7)
 
 
-def small_space(rng, precision="float64"):
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WithNoise(Weights):
+    """All weights, of which something is observed that depends on the random key."""
+
+    def observe(self, key, position):
+        return super().observe(key, position) | {"noise": jax.random.normal(key, (2,))}
+
+
+def small_space(rng, precision="float64") -> WithNoise:
     problem = random_problem(ARCHITECTURE, rng).astype(precision)
     test = jnp.asarray(rng.standard_normal((2, 2, 3)), precision)
-    space = weight_density(problem, test, with_weights=True)
-    return replace(space, observe=partial(with_noise, space.observe))
-
-
-def with_noise(observe, key, position, *observed):
-    """Observables with something that depends on the key, as drawing weights back does."""
-    return observe(key, position, *observed) | {"noise": jax.random.normal(key, (2,))}
+    kept = tuple(ARCHITECTURE.weight_shapes)
+    space = space_of(problem, "weights", test, precision=precision, keep=kept)
+    return WithNoise(**{one.name: getattr(space, one.name) for one in fields(space)})
 
 
 @dataclass(frozen=True)
 class Run:
     """All chunks of a run, and the draws and statistics of both phases joined."""
 
-    chunks: list[chunks.Chunk]
+    chunks: list[chains.Chunk]
     draws: dict[str, np.ndarray]
     statistics: dict[str, np.ndarray]
     warmup: dict[str, np.ndarray]
@@ -112,7 +118,7 @@ def test_chains_are_those_of_numpyro(algorithm, space, default_run):
     chain_key, _ = jax.random.split(jax.random.key(SETTINGS.seed))
     extra = ("num_steps", "diverging", "accept_prob", "potential_energy", "energy")
     keys = jax.random.split(chain_key, SETTINGS.chains)
-    mcmc.run(keys, *space.arguments, extra_fields=extra)
+    mcmc.run(keys, flat_labels(space.data.labels), extra_fields=extra)
     expected = mcmc.get_samples(group_by_chain=True)
     for name, values in expected.items():
         assert_same_trajectories(run.draws[name], values)
@@ -129,10 +135,10 @@ def test_chains_are_those_of_numpyro(algorithm, space, default_run):
 @pytest.mark.heavy
 def test_chains_side_by_side_are_those_one_after_the_other(space, default_run, monkeypatch):
     """As on a GPU, and as on a processor."""
-    as_here = devices.on_accelerator()
+    as_here = runtime.on_accelerator()
     jax.clear_caches()
     with monkeypatch.context() as patch:
-        patch.setattr(devices, "on_accelerator", lambda: not as_here)
+        patch.setattr(runtime, "on_accelerator", lambda: not as_here)
         together = sampled(space, SETTINGS)
     jax.clear_caches()
     assert together.chunks[0].compiled
@@ -149,8 +155,8 @@ def test_chunks_count_to_the_end_of_each_phase(default_run):
 
 @pytest.mark.heavy
 def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)
-    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr(chains, "CHUNK_DRAWS", 3)
+    monkeypatch.setattr(chains, "CHUNK_SECONDS", 0.0)
     hurried = sampled(space, SETTINGS)
     check_phases(hurried.chunks)
     lengths = [chunk.draws for chunk in hurried.chunks]
@@ -168,8 +174,8 @@ def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
     phase, done, space, default_run, monkeypatch
 ):
     """Five draws are fewer than the warm-up has steps, which must not be made again."""
-    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 5)
-    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 1e3)
+    monkeypatch.setattr(chains, "CHUNK_DRAWS", 5)
+    monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
     received = []
     sample(space, STATIC, SETTINGS, received.append)
     place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
@@ -202,7 +208,7 @@ def test_thinning_keeps_every_kth_draw_and_counts_every_step(space, default_run)
     expected = {
         name: values[:, thinning - 1 : kept * thinning : thinning]
         for name, values in default_run.draws.items()
-        if name != "noise"  # its key counts kept draws
+        if name not in ("noise", "posterior_predictive")  # their keys count kept draws
     }
     assert_same({name: run.draws[name] for name in expected}, expected)
     every = {n: v[:, : kept * thinning] for n, v in default_run.statistics.items()}
@@ -225,28 +231,16 @@ class UnstableSteps(StaticHmc):
         return HMC(model, step_size=2.1, adapt_step_size=False, num_steps=5, trajectory_length=None)
 
 
-def standard_gaussian() -> Density:
-    prior = dist.Normal(jnp.zeros(2), jnp.ones(2)).to_event(1)
-    return Density(
-        name="gaussian",
-        model=lambda: numpyro.sample("x", prior),
-        arguments=(),
-        priors={"x": prior},
-        observe=lambda key, position: {"x": position["x"]},
-        observed=(),
-    )
-
-
 @pytest.mark.heavy
 def test_divergences_between_kept_draws_are_counted():
-    density, algorithm = standard_gaussian(), UnstableSteps()
+    space, algorithm = Normal.standard(2), UnstableSteps()
     settings, thinning, kept = replace(SETTINGS, warmup=0, draws=120), 4, 30
-    every = sampled(density, settings, algorithm).statistics["diverging"]
+    every = sampled(space, settings, algorithm).statistics["diverging"]
     groups = every.reshape(settings.chains, kept, thinning)
     last, earlier = groups[..., -1], groups[..., :-1].any(axis=2)
     assert np.any(earlier & ~last), "no divergence is left between kept draws"
     assert not np.all(earlier | last), "some draws must have no divergence"
-    run = sampled(density, replace(settings, draws=kept, thinning=thinning), algorithm)
+    run = sampled(space, replace(settings, draws=kept, thinning=thinning), algorithm)
     np.testing.assert_array_equal(run.statistics["diverging"], earlier | last)
     judged = algorithm.judge(run.statistics)
     assert judged.numbers["divergences"] == np.sum(earlier | last)

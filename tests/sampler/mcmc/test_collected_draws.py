@@ -1,10 +1,10 @@
 """Draws gathered chunk by chunk, whole or every k-th of them."""
 
 import numpy as np
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.jobs.keeper import segment_arrays
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.mcmc.kept import MOST_THINNED, SELECTED
@@ -121,13 +121,13 @@ def test_a_collector_goes_on_from_what_another_one_stored(rng):
     stored = []
     for end in range(each, draws + 1, each):
         cut = slice(end - each, end)
-        parts = [{n: v[:, cut] for n, v in p.items()} for p in (observables, statistics)]
+        parts = [{n: v[:, cut] for n, v in p.items()} for p in (statistics, observables)]
         chunk = Chunk("draws", end, draws, *parts, 0.5)
         first(chunk)
         # As it is written to disk, and what another process finds there.
         arrays = segment_arrays([chunk], first)
         back = {n.removeprefix("observable/"): v for n, v in arrays.items() if "observable" in n}
-        stored.append(Chunk("draws", end, draws, back, parts[1], 0.5))
+        stored.append(Chunk("draws", end, draws, parts[0], back, 0.5))
         second = DrawCollector(**limits)
         second.restore(first.partial_moments, stored)
         first = second

@@ -6,13 +6,13 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from sampler.mcmc.chains import sample
-from sampler.mcmc.importance_draws import observed
 
 from sampler.mcmc.algorithm import Algorithm, ChainSettings
+from sampler.mcmc.chains import sample
 from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
-from sampler.posterior.spaces import make_density
-from tests.problems import all_but, random_problem
+from sampler.posterior.flat_density import observe_points
+from sampler.posterior.importance import BatchedDensity
+from tests.problems import all_but, random_problem, space_of
 from theory import Architecture
 
 SETTINGS = ChainSettings(chains=2, warmup=3, draws=3)
@@ -46,23 +46,23 @@ def compiled(monkeypatch):
     logger.removeHandler(reader)
 
 
-def work(space: str, algorithm: Algorithm, widths, variances, temperature: float, spread=0.0):
-    """What a point of a sweep does with a density: its mode, chains, and values at many points."""
+def work(name: str, algorithm: Algorithm, widths, variances, temperature: float, spread=0.0):
+    """What a point of a sweep does with a space: its mode, chains, and values at many points."""
     rng = np.random.default_rng(3)
     problem = random_problem(Architecture((2, 2), widths, variances, channels=3), rng)
     problem = replace(problem, temperature=temperature, temperature_spread=spread)
-    density = make_density(space, problem, problem.attended[:2], with_weights=False)
+    space = space_of(problem, name, problem.attended[:2])
     draws = []
 
     def keep(chunk):
         draws.append(chunk.statistics["lp"])
 
-    sample(algorithm.suited(density), algorithm, SETTINGS, keep)
-    points = np.zeros((3, density.coordinates.size))
-    observed(density, points, seed=0)
-    if density.log_densities is not None:
-        density.log_densities(points)
-    return density, np.concatenate(draws, axis=1)
+    sample(algorithm.suited(space), algorithm, SETTINGS, keep)
+    points = np.zeros((3, space.size))
+    observe_points(jax.random.split(jax.random.key(0), 3), points, space)
+    if name == "order_parameters":
+        BatchedDensity.of(space)(points)
+    return space, np.concatenate(draws, axis=1)
 
 
 @pytest.mark.heavy
@@ -75,7 +75,7 @@ def test_one_compilation_serves_all_widths_temperatures_and_variances(name, comp
     second, others = work(space, algorithm, WIDER, OTHERS, 0.2)
     assert compiled == []
     assert np.all(draws != others)
-    assert np.all(np.asarray(first.mode.point) != np.asarray(second.mode.point))
+    assert np.all(np.asarray(first.mode.gaussian.centre) != np.asarray(second.mode.gaussian.centre))
 
 
 @pytest.mark.heavy

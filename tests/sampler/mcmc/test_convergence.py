@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from sampler import convergence
+from sampler.mcmc import convergence
 from tests.small import autoregressive
 
 AXES = {"chain_axis": 0, "draw_axis": 1}

@@ -1,59 +1,75 @@
 """Importance draws as an algorithm: what is kept of weighted draws, and when chains are needed."""
 
 from dataclasses import replace
-from functools import partial
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.mcmc import importance
+from sampler.mcmc import importance_draws
 from sampler.mcmc.algorithm import ChainSettings
-from tests.problems import order_parameters_of, scalar_problem
+from sampler.mcmc.importance_draws import EFFECTIVE_PER_KEPT, FIRST_EVALUATIONS, IMPORTANCE
+from sampler.posterior import importance
+from tests.problems import scalar_problem, space_of
 
 SETTINGS = ChainSettings(chains=2, warmup=0, draws=300, seed=5)
 
 
-def with_point_and_noise(observe, coordinates, key, position, *observed):
-    """Observables, the position itself, and something that depends on the key."""
-    more = {"point": coordinates.flatten(position), "noise": jax.random.normal(key)}
-    return observe(key, position, *observed) | more
+@pytest.fixture(scope="module")
+def space():
+    return space_of(scalar_problem(np.random.default_rng(2))[0])
 
 
 @pytest.fixture(scope="module")
-def density():
-    plain = order_parameters_of(scalar_problem(np.random.default_rng(2))[0])
-    return replace(plain, observe=partial(with_point_and_noise, plain.observe, plain.coordinates))
+def found(space):
+    return IMPORTANCE.independent_draws(space, SETTINGS)
 
 
-@pytest.fixture(scope="module")
-def found(density):
-    return importance.IMPORTANCE.independent_draws(density, SETTINGS)
-
-
-def test_every_draw_has_the_log_density_of_its_point(density, found):
-    points = found.observables["point"]
-    assert points.shape == (2, 300, density.coordinates.size)
-    flat = points.reshape(600, -1)
-    each = [density.log_density(density.coordinates.unflatten(jnp.asarray(x))) for x in flat[:20]]
+def test_every_draw_has_the_log_density_of_its_point(space, found):
+    assert found.points.shape == (2, 300, space.size)
+    flat = found.points.reshape(600, -1)
+    each = [space.log_density(space.unflatten(jnp.asarray(x))) for x in flat[:20]]
     np.testing.assert_allclose(found.statistics["lp"].reshape(-1)[:20], each, rtol=1e-12)
 
 
-def test_every_draw_is_observed_with_random_numbers_of_its_own(found):
-    noise = found.observables["noise"]
-    assert noise.shape == (2, 300)
-    assert np.unique(noise).size == noise.size
+@pytest.mark.heavy
+def test_too_few_effective_draws_are_left_to_chains(space, monkeypatch):
+    monkeypatch.setattr(importance_draws, "MOST_EVALUATIONS", FIRST_EVALUATIONS)
+    enough = IMPORTANCE.independent_draws(space, SETTINGS)
+    assert enough.points is not None
+    effective = enough.attributes["importance_effective_draws"]
+    asked = int(effective / EFFECTIVE_PER_KEPT / 2) + 1
+    few = IMPORTANCE.independent_draws(space, replace(SETTINGS, draws=asked))
+    assert few.attributes["importance_effective_draws"] == effective
+    assert few.points is None
+    assert f"fewer than 5 for each of the {2 * asked} draws asked for" in few.text
 
 
 @pytest.mark.heavy
-def test_too_few_effective_draws_are_left_to_chains(density, monkeypatch):
-    monkeypatch.setattr(importance, "MOST_EVALUATIONS", importance.FIRST_EVALUATIONS)
-    enough = importance.IMPORTANCE.independent_draws(density, SETTINGS)
-    assert enough.observables is not None
-    effective = enough.attributes["importance_effective_draws"]
-    asked = int(effective / importance.EFFECTIVE_PER_KEPT / 2) + 1
-    few = importance.IMPORTANCE.independent_draws(density, replace(SETTINGS, draws=asked))
-    assert few.attributes["importance_effective_draws"] == effective
-    assert few.observables is None
-    assert f"fewer than 5 for each of the {2 * asked} draws asked for" in few.text
+def test_further_draws_are_appended_where_the_first_do_not_suffice(space, found, monkeypatch):
+    """The density is asked for no point twice, and the draws kept are of both blocks."""
+    asked, density = [], importance.BatchedDensity.__call__
+
+    def recorded(self, points):
+        asked.append(points)
+        return density(self, points)
+
+    monkeypatch.setattr(importance.BatchedDensity, "__call__", recorded)
+    IMPORTANCE.independent_draws(space, SETTINGS)
+    alone = asked.pop()
+    assert len(alone) == FIRST_EVALUATIONS == found.attributes["importance_evaluations"]
+    asked.clear()
+    wanted = int(found.attributes["importance_effective_draws"] / EFFECTIVE_PER_KEPT)
+    more = IMPORTANCE.independent_draws(space, replace(SETTINGS, draws=wanted))
+    first, further = asked[-2:]
+    np.testing.assert_array_equal(first, alone)
+    assert len(first) + len(further) == more.attributes["importance_evaluations"]
+    every = {point.tobytes() for point in np.concatenate([first, further])}
+    assert len(every) == len(first) + len(further)
+    kept = {point.tobytes() for point in more.points.reshape(-1, space.size)}
+    blocks = [{point.tobytes() for point in block} for block in (first, further)]
+    assert kept <= every
+    for block in blocks:
+        expected = len(block) / len(every)
+        # Kept draws are of either block by its size, within the scatter of a binomial share.
+        assert abs(len(kept & block) / len(kept) - expected) < 5 * len(kept) ** -0.5

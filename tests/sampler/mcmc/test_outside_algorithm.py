@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from sampler.mcmc.chains import sample
-from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_draws
 from tests.assertions import assert_within_mcse
 from tests.commands import AfterChunks, assert_same_bits, made_once, settings
 from tests.commands import in_process as command
-from tests.problems import all_but, exact_scalar_posterior, order_parameters_of, scalar_problem
+from tests.problems import all_but, exact_scalar_posterior, scalar_problem, space_of
 
 pytestmark = pytest.mark.heavy
 
@@ -37,12 +37,11 @@ class Metropolis(Algorithm):
         "acceptance_rate": "accepted",
     }
 
-    def step(self, state, density):
+    def step(self, state, space):
         key, jump, toss = jax.random.split(state["key"], 3)
-        here = density.coordinates.flatten(state["position"])
-        step = self.scale * jax.random.normal(jump, here.shape, here.dtype)
-        there = density.coordinates.unflatten(here + step)
-        new = {"key": key, "position": there, "lp": density.log_density(there)}
+        here = state["point"]
+        there = here + self.scale * jax.random.normal(jump, here.shape, here.dtype)
+        new = {"key": key, "point": there, "lp": -space.potential(there)}
         accepted = jnp.log(jax.random.uniform(toss)) < new["lp"] - state["lp"]
         state = jax.tree.map(partial(jnp.where, accepted), new, {**state, "key": key})
         return state, {"lp": state["lp"], "acceptance_rate": accepted.astype(float)}
@@ -133,7 +132,7 @@ def test_it_finds_the_posterior_of_one_head(rng):
     exact = exact_scalar_posterior(problem, test)
     collected = DrawCollector()
     settings = ChainSettings(warmup=200, draws=4000, thinning=5, seed=1)
-    sample(order_parameters_of(problem), Metropolis(scale=0.5), settings, collected)
+    sample(space_of(problem), Metropolis(scale=0.5), settings, collected)
     draws = collected.draws["order_parameter"][..., 0, 0]
     axes = {"chain_axis": 0, "draw_axis": 1}
     ess, error = array_stats.ess(draws, **axes), array_stats.mcse(draws, method="mean", **axes)

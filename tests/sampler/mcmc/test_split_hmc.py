@@ -1,40 +1,45 @@
 """Split Hamiltonian Monte Carlo: exact properties of its map, and the law that it samples."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 from arviz_stats.base import array_stats
-from sampler.mcmc.chains import sample
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.posterior.density import Coordinates, Density, Mode
+from jax.tree_util import register_dataclass
 
 from sampler.jobs.choice import SHORT_WARMUP
-from sampler.mcmc import chunks, split_hmc
+from sampler.mcmc import chains, split_hmc
 from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
     COUNTED_FROM,
     LARGEST_ROUNDING,
     SHARE_INDEPENDENT,
     SHORT,
-    Gaussian,
     RunningMoments,
     kept_share,
     moved,
     rounding_of,
-    slope,
+    slope_at,
+    state_at,
     trajectory,
     value_and_slope,
 )
-from sampler.posterior.spaces import order_parameter_density, weight_density
+from sampler.posterior.space import Gaussian, Space
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
+from tests.problems import (
+    ARCHITECTURES,
+    exact_scalar_posterior,
+    random_problem,
+    scalar_problem,
+    space_of,
+)
+from tests.sampler.mcmc.laws import Linear, Normal, with_mode
 
 ALGORITHM = SplitHmc()
 WARMUP, WEIGHTS_WARMUP = (
@@ -43,45 +48,29 @@ WARMUP, WEIGHTS_WARMUP = (
 CENTRE, COVARIANCE = np.array([1.0, -2.0, 0.5]), np.array([4.0, 0.25, 1.0])
 
 
-def gaussian_density(known: bool = True) -> Density:
+def normal(known: bool = True) -> Linear:
     """A normal distribution whose fit at the mode is exact, or not known."""
-    priors = {"x": dist.Normal(jnp.asarray(CENTRE), jnp.sqrt(COVARIANCE)).to_event(1)}
-    coordinates = Coordinates.of(priors)
-    mode = Mode(
-        jnp.asarray(CENTRE), jnp.diag(COVARIANCE), jnp.diag(np.sqrt(COVARIANCE)), coordinates, True
-    )
-    return Density(
-        name="gaussian",
-        model=lambda: numpyro.sample("x", priors["x"]),
-        arguments=(),
-        priors=priors,
-        observe=lambda key, position: {"x": position["x"]},
-        observed=(),
-        mode=mode if known else None,
-    )
+    space = Normal.diagonal(CENTRE, COVARIANCE)
+    return with_mode(space, CENTRE, np.diag(np.sqrt(COVARIANCE))) if known else space
 
 
 @pytest.fixture(scope="module")
-def density():
-    rng = np.random.default_rng(3)
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    return order_parameter_density(problem, problem.attended[:2])
+def space() -> Space:
+    return space_of(random_problem(ARCHITECTURES["two layers"], np.random.default_rng(3)))
 
 
-def collected(density, settings, algorithm=ALGORITHM) -> DrawCollector:
+def collected(space: Space, settings: ChainSettings, algorithm=ALGORITHM) -> DrawCollector:
     found = DrawCollector()
-    sample(algorithm.suited(density), algorithm, settings, found)
+    sample(algorithm.suited(space), algorithm, settings, found)
     return found
 
 
 def test_a_normal_distribution_is_drawn_without_error():
     """The rotation is its exact motion: nothing is refused, at any step."""
-    density = gaussian_density()
-    state = {"key": jax.random.key(1), "z": jnp.array([0.3, -1.0, 2.0])}
-    state["lp"], state["slope"] = value_and_slope(density, state["z"])
+    state = state_at(normal(), jnp.array([0.3, -1.0, 2.0]), jax.random.key(1))
     assert_equal_to_rounding(state["slope"], state["z"], operations=20)
     standard = Gaussian.standard(state["z"])
-    moved_to, found = moved(state, standard, jnp.asarray(0.7), 3, density)
+    moved_to, found = moved(state, standard, jnp.asarray(0.7), 3, normal())
     assert_equal_to_rounding(found["acceptance_rate"], 1.0, operations=200)
     _, kick, _ = jax.random.split(state["key"], 3)
     momentum = jax.random.normal(kick, (3,))
@@ -90,16 +79,16 @@ def test_a_normal_distribution_is_drawn_without_error():
     )
 
 
-def test_a_trajectory_run_backwards_ends_where_it_began(density, rng):
-    size = density.coordinates.size
+def test_a_trajectory_run_backwards_ends_where_it_began(space, rng):
+    size = space.size
     gaussian = Gaussian(
         jnp.asarray(0.2 * rng.standard_normal(size)), jnp.asarray(rng.uniform(0.5, 2.0, size))
     )
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
-    first, step = jax.jit(lambda z: slope(density, gaussian.at(z)))(here), jnp.asarray(0.2)
-    moved_by = jax.jit(lambda *begun: trajectory(*begun, gaussian, step, 5, density))
+    first, step = jax.jit(lambda z: slope_at(space, gaussian.at(z)))(here), jnp.asarray(0.2)
+    moved_by = jax.jit(lambda *begun: trajectory(*begun, gaussian, step, 5, space))
     there, end, value, last = moved_by(here, momentum, first)
-    expected, also = jax.jit(lambda z: value_and_slope(density, gaussian.at(z)))(there)
+    expected, also = jax.jit(lambda z: value_and_slope(space, gaussian.at(z)))(there)
     assert_equal_to_rounding((value, *last), (expected, *also), operations=100)
     assert np.abs(there - here).max() > 0.3
     back, start, *_ = moved_by(there, -end, last)
@@ -108,15 +97,15 @@ def test_a_trajectory_run_backwards_ends_where_it_began(density, rng):
 
 
 @pytest.mark.heavy
-def test_a_trajectory_preserves_volume(density, rng):
+def test_a_trajectory_preserves_volume(space, rng):
     """The determinant of its derivative is 1."""
-    size = density.coordinates.size
+    size = space.size
     gaussian = Gaussian.standard(jnp.zeros(size))
 
     def flow(both):
         here, momentum = both[:size], both[size:]
-        first = slope(density, gaussian.at(here))
-        there, end, *_ = trajectory(here, momentum, first, gaussian, 0.4, 3, density)
+        first = slope_at(space, gaussian.at(here))
+        there, end, *_ = trajectory(here, momentum, first, gaussian, 0.4, 3, space)
         return jnp.concatenate([there, end])
 
     derivative = jax.jacfwd(flow)(jnp.asarray(rng.standard_normal(2 * size)))
@@ -127,22 +116,22 @@ def test_a_trajectory_preserves_volume(density, rng):
 
 
 @pytest.mark.heavy
-def test_energy_error_falls_with_the_square_of_the_step(density, rng):
-    size = density.coordinates.size
+def test_energy_error_falls_with_the_square_of_the_step(space, rng):
+    size = space.size
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
-    gaussian, first = Gaussian.standard(here), slope(density, here)
+    gaussian, first = Gaussian.standard(here), slope_at(space, here)
 
     def error(count):
         step = 1.2 / count
-        there, end, *_ = trajectory(here, momentum, first, gaussian, step, count, density)
-        return float(energy(density, there, end) - energy(density, here, momentum))
+        there, end, *_ = trajectory(here, momentum, first, gaussian, step, count, space)
+        return float(energy(space, there, end) - energy(space, here, momentum))
 
     ratio = error(16) / error(32)
     assert abs(ratio - 4.0) < 0.2, f"expected 4, received {ratio}"
 
 
-def energy(density, z, momentum):
-    return 0.5 * momentum @ momentum - value_and_slope(density, z)[0]
+def energy(space, z, momentum):
+    return 0.5 * momentum @ momentum + value_and_slope(space, z)[0]
 
 
 def test_moments_are_shrunk_towards_the_standard_normal(rng):
@@ -170,7 +159,7 @@ def test_moments_are_shrunk_towards_the_standard_normal(rng):
 def test_warmup_ends_with_what_it_has_found():
     settings = ChainSettings(chains=4, warmup=60, draws=40, seed=2)
     received = []
-    sample(gaussian_density(known=False), ALGORITHM, settings, received.append)
+    sample(normal(known=False), ALGORITHM, settings, received.append)
     by_phase = {one.phase: one for one in received}
     warm, last = by_phase["warmup"].snapshot.arrays, by_phase["draws"].snapshot.arrays
     for name in ("['gaussian'].centre", "['gaussian'].scale", "['step_size']"):
@@ -191,9 +180,10 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     other; with those of the prior it takes as many steps as its condition asks for.
     """
     turned = np.linalg.qr(rng.standard_normal((5, 5)))[0]
-    scale = turned * np.geomspace(1e-2, 1.0, 5)
-    known = normal_density(scale @ scale.T, scale)
-    unit = normal_density(scale @ scale.T, np.eye(5))
+    scale = turned * np.geomspace(1e-2, 0.99, 5)
+    law = Normal.correlated(scale @ scale.T)
+    known = with_mode(law, np.zeros(5), scale)
+    unit = with_mode(law, np.zeros(5), np.eye(5))
     settings = ChainSettings(chains=4, warmup=WARMUP, draws=400, seed=3)
     found = collected(known, settings)
     without = collected(unit, replace(settings, draws=10))
@@ -207,10 +197,10 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
 
 
 @pytest.mark.heavy
-def test_a_short_warmup_finds_the_step_of_a_long_one(density):
+def test_a_short_warmup_finds_the_step_of_a_long_one(space):
     """In order parameters, from several seeds: closer than the halving of a search."""
     found = [
-        collected(density, ChainSettings(chains=4, warmup=warmup, draws=1, seed=seed))
+        collected(space, ChainSettings(chains=4, warmup=warmup, draws=1, seed=seed))
         for warmup, seed in ((20 * WARMUP, 0), (WARMUP, 1), (WARMUP, 2), (WARMUP, 3))
     ]
     trajectories = np.array([np.mean(one.statistics["n_steps"]) for one in found])
@@ -222,8 +212,8 @@ def test_a_short_warmup_finds_the_step_of_a_long_one(density):
 def test_descent_from_the_prior(rng):
     """Short trajectories reach the law, and full ones begin with about the step that they keep."""
     problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=1e-4)
-    density = weight_density(problem, problem.attended[:2], with_weights=False)
-    found = collected(density, ChainSettings(chains=4, warmup=WEIGHTS_WARMUP, draws=100, seed=1))
+    space = space_of(problem, "weights", problem.attended[:2])
+    found = collected(space, ChainSettings(chains=4, warmup=WEIGHTS_WARMUP, draws=100, seed=1))
     warm, descent = found.warmup_statistics, math.ceil(COUNTED_FROM * WEIGHTS_WARMUP)
     assert warm["n_steps"][:, :descent].max() == SHORT
     assert warm["n_steps"][:, descent:].max() > SHORT
@@ -234,32 +224,16 @@ def test_descent_from_the_prior(rng):
     assert warm["n_steps"].mean() < 1.5 * found.statistics["n_steps"].mean()
 
 
-def normal_density(covariance, scale) -> Density:
-    """A normal distribution of mean 0, with priors of variance 1, whitened by a scale."""
-    size = len(covariance)
-    precision = jnp.asarray(np.linalg.inv(covariance))
-
-    def model():
-        x = numpyro.sample("x", dist.Normal(jnp.zeros(size), 1.0).to_event(1))
-        numpyro.factor("y", -0.5 * x @ (precision - jnp.eye(size)) @ x)
-
-    priors = {"x": dist.Normal(jnp.zeros(size), jnp.ones(size)).to_event(1)}
-    scale = jnp.asarray(scale)
-    mode = Mode(jnp.zeros(size), scale @ scale.T, scale, Coordinates.of(priors), True)
-    observe = {"observe": lambda key, position: {"x": position["x"]}, "observed": ()}
-    return Density(name="normal", model=model, arguments=(), priors=priors, mode=mode, **observe)
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_exact_posterior_of_a_single_path(precision):
     problem, test = scalar_problem(np.random.default_rng(4))
     exact = exact_scalar_posterior(problem, test)
-    density = order_parameter_density(problem, jnp.asarray(test))
+    space = space_of(problem, test=test)
     if precision == "float32":
-        density = density.with_single_gradients()
+        space = space.with_single_gradients()
     settings = ChainSettings(chains=4, warmup=100, draws=1500, seed=5)
-    found = collected(density, settings)
+    found = collected(space, settings)
     assert found.statistics["lp"].dtype == np.float64
     for name, expected in (
         ("order_parameter", exact.order_parameter[0]),
@@ -277,20 +251,20 @@ def assert_mean(draws, expected, what) -> None:
     assert_within_mcse(draws.mean((0, 1)), expected, mcse, ess=ess, what=what)
 
 
-@jax.tree_util.register_pytree_node_class
-@dataclass(frozen=True)
-class WrongGradient(Density):
-    """Gradients of another density: the walk is worse, its law is the same."""
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WrongSlope(Linear):
+    """Slopes of another law: the walk is worse, its law is the same."""
 
-    def gradient(self, point):
-        return 0.7 * super().gradient(point)
+    def slope(self, point):
+        return 0.7 * super().slope(point)
 
 
 @pytest.mark.heavy
 def test_the_law_does_not_depend_on_the_gradient():
     # In one precision gradients come with values, from which they cannot differ.
-    density = gaussian_density(known=False).with_single_gradients()
-    wrong = WrongGradient(**{name: getattr(density, name) for name in density.__dataclass_fields__})
+    plain = normal(known=False).with_single_gradients()
+    wrong = WrongSlope(**{one.name: getattr(plain, one.name) for one in fields(plain)})
     settings = ChainSettings(chains=4, warmup=100, draws=3000, seed=5)
     draws = collected(wrong, settings).draws["x"]
     for values, expected in ((draws, CENTRE), ((draws - CENTRE) ** 2, COVARIANCE)):
@@ -298,24 +272,24 @@ def test_the_law_does_not_depend_on_the_gradient():
 
 
 @pytest.mark.heavy
-def test_single_precision_is_left_where_it_would_cost_acceptance(density, monkeypatch):
-    assert ALGORITHM.suited(density).gradient_dtype == "float64"  # not worth while
+def test_single_precision_is_left_where_it_would_cost_acceptance(space, monkeypatch):
+    assert ALGORITHM.suited(space).gradient_dtype == "float64"  # not worth while
     monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", 1)
-    assert ALGORITHM.suited(density).gradient_dtype == "float32"
+    assert ALGORITHM.suited(space).gradient_dtype == "float32"
     # More examples than features: the kernel is singular but for the temperature.
     problem = random_problem(ARCHITECTURES["one head"], np.random.default_rng(3), examples=20)
-    cold = order_parameter_density(replace(problem, temperature=1e-7), problem.attended[:2])
+    cold = space_of(replace(problem, temperature=1e-7))
     assert rounding_of(cold.with_single_gradients()) > LARGEST_ROUNDING
     assert ALGORITHM.suited(cold).gradient_dtype == "float64"
 
 
 @pytest.mark.heavy
-def test_a_density_in_single_precision_stays_so(rng):
+def test_a_space_in_single_precision_stays_so(rng):
     with jax.enable_x64(False):
         problem = random_problem(ARCHITECTURES["two layers"], rng).astype("float32")
-        density = order_parameter_density(problem, problem.attended[:1])
-        assert ALGORITHM.suited(density) is density
-        found = collected(density, ChainSettings(chains=2, warmup=10, draws=5))
+        space = space_of(problem, precision="float32")
+        assert ALGORITHM.suited(space) is space
+        found = collected(space, ChainSettings(chains=2, warmup=10, draws=5))
     assert found.draws["order_parameter"].dtype == np.float32
     assert np.isfinite(found.draws["order_parameter"]).all()
 
@@ -323,16 +297,16 @@ def test_a_density_in_single_precision_stays_so(rng):
 @pytest.mark.heavy
 @pytest.mark.parametrize(("phase", "done"), [("warmup", 12), ("draws", 6)])
 def test_chains_go_on_bit_for_bit(phase, done, rng, monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK_DRAWS", 3)
-    monkeypatch.setattr(chunks, "CHUNK_SECONDS", 1e3)
+    monkeypatch.setattr(chains, "CHUNK_DRAWS", 3)
+    monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
     problem = random_problem(ARCHITECTURES["two layers"], rng)
-    density = weight_density(problem, problem.attended[:2], with_weights=False)
+    space = space_of(problem, "weights", problem.attended[:2])
     settings = ChainSettings(chains=2, warmup=20, draws=12, seed=7)
     received, rest = [], []
-    density = ALGORITHM.suited(density)
-    sample(density, ALGORITHM, settings, received.append)
+    space = ALGORITHM.suited(space)
+    sample(space, ALGORITHM, settings, received.append)
     place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
-    sample(density, ALGORITHM, settings, rest.append, received[place].snapshot)
+    sample(space, ALGORITHM, settings, rest.append, received[place].snapshot)
     for part, expected in joined(received[place + 1 :]).items():
         np.testing.assert_array_equal(joined(rest)[part], expected, err_msg=part)
 

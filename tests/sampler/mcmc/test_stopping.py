@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.analysis.estimate import mean_of
 from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.stopping import (

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from sampler.mcmc.tempered_smc import Particles, TemperedDensity, begin, next_temperature
-from sampler.posterior.density import Density
-from sampler.posterior.initial_distribution import StartLaw
 
+from sampler.mcmc.tempered_smc import Particles, TemperedLaw, begin, next_temperature
+from sampler.posterior.initial_distribution import InitialDistribution
+from sampler.posterior.space import Space
 from tests.calibration import CalibrationProblem, OrderParameterCalibration, simulate
 from tests.learned_calibration import LearnedCalibration
 from tests.problems import all_but
@@ -59,33 +59,35 @@ def learned(wrong: bool) -> LearnedCalibration:
 SPACES = {"fixed": fixed, "temperature": temperature_sampled, "learned": learned}
 
 
-def repetition(density: Density, law: StartLaw, seed: tuple[int, ...], course=None) -> Particles:
+def repetition(
+    space: Space, law: InitialDistribution, seed: tuple[int, ...], course=None
+) -> Particles:
     """Particles at the end of one repetition, or of a pilot."""
-    particles = begin(density, law, PARTICLES, seed)
+    particles = begin(space, law, PARTICLES, seed)
     while not particles.finished:
-        particles = next_temperature(particles, density, law, 0.8, seed, course)
+        particles = next_temperature(particles, space, law, 0.8, seed, course)
     return particles
 
 
-def ranks_of_truth(space, seed: int, data_sets: int = DATA_SETS) -> np.ndarray:
+def ranks_of_truth(calibration, seed: int, data_sets: int = DATA_SETS) -> np.ndarray:
     """Rank of the truth among one particle of each repetition, [data set, quantity]."""
     keys = jax.random.split(jax.random.key(seed), data_sets)
-    positions, labels = jax.jit(jax.vmap(space.simulate))(keys)
-    # One density for all: what is compiled for it serves every data set.
-    density: Density = space.density(labels[0])
-    examples, prior = density.arguments
-    truth, drawn = jax.jit(space.truth), jax.jit(jax.vmap(space.drawn, in_axes=(0, 0, None)))
+    positions, labels = jax.jit(jax.vmap(calibration.simulate))(keys)
+    # One space for all: what is compiled for it serves every data set.
+    space = calibration.space(labels[0])
+    truth = jax.jit(calibration.truth)
+    drawn = jax.jit(jax.vmap(calibration.drawn, in_axes=(0, 0, None)))
     ranks = []
     for number, key in enumerate(keys):
-        here = replace(density, arguments=(replace(examples, labels=labels[number]), prior))
-        law = StartLaw.prior(here)
+        here = space.with_labels(labels[number])
+        law = InitialDistribution.prior(here)
         course = repetition(here, law, (seed, number, REPETITIONS)).course
         points = []
         for n in range(REPETITIONS):
             made = repetition(here, law, (seed, number, n), course)
             # Of equal weight, in an order by chance: any one of them.
             points.append(made.points[0])
-        at = jax.vmap(density.coordinates.unflatten)(jnp.asarray(np.stack(points)))
+        at = space.unflatten(jnp.asarray(np.stack(points)))
         one, *others = jax.random.split(jax.random.fold_in(key, 1), REPETITIONS + 1)
         known = truth(one, jax.tree.map(lambda v, n=number: v[n], positions), labels[number])
         found = drawn(jnp.stack(others), at, labels[number])
@@ -127,10 +129,10 @@ def test_calibration_finds_trajectories_that_see_too_little_of_the_labels(monkey
 
     Of what has a prior ranks stay uniform even without labels: only the log likelihood tells.
     """
-    right = TemperedDensity.log_density
+    right = TemperedLaw.potential
 
-    def wrong(self, position):
-        return right(replace(self, power=0.1 * self.power), position)
+    def wrong(self, point):
+        return right(replace(self, power=0.1 * self.power), point)
 
-    monkeypatch.setattr(TemperedDensity, "log_density", wrong)
+    monkeypatch.setattr(TemperedLaw, "potential", wrong)
     judge(ranks_of_truth(fixed(wrong=False), 4, MORE), wrong=True)

@@ -1,14 +1,19 @@
 """Tempered particles against laws with known evidence, moments and weights of modes."""
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
-import numpyro.distributions as dist
 import pytest
 import scipy.stats
+from jax.tree_util import register_dataclass
+from numpyro import distributions as dist
+
+from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import sample
-from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.hamiltonian import NUTS
+from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
 from sampler.mcmc.tempered_smc import (
     Course,
     Particles,
@@ -16,82 +21,78 @@ from sampler.mcmc.tempered_smc import (
     next_power,
     next_temperature,
 )
-from sampler.posterior.density import Density
-from sampler.posterior.initial_distribution import StartLaw, descents, mixture_at_modes
-
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.hamiltonian import NUTS
-from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
 from sampler.posterior.bridge import bridge_evidence
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.spaces import make_density
+from sampler.posterior.data import Data
+from sampler.posterior.initial_distribution import (
+    InitialDistribution,
+    descend_from_far,
+    mixture_at_modes,
+)
+from sampler.posterior.order_parameters import BARTLETT
+from sampler.posterior.space import Space
 from tests.assertions import assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
-    order_parameters_of,
+    importance_draws_of,
     random_problem,
     scalar_problem,
+    space_of,
 )
+from tests.sampler.mcmc.laws import Known, Linear
 from tests.token_networks import random_token_problem
 from theory import Architecture
 
 NOISE, SEED = 0.4, 0
 
 
-def law_at_modes(density: Density) -> StartLaw:
+def law_at_modes(space: Space) -> InitialDistribution:
     """The mixture in which particles begin."""
-    return mixture_at_modes(density, descents(density, SEED), SEED)
-
-
-def linear_model(features, labels):
-    """x ~ N(0, diag σ²), y ~ N(A x, NOISE²)."""
-    x = numpyro.sample("x", PRIOR)
-    numpyro.sample("y", dist.Normal(features @ x, NOISE).to_event(1), obs=labels)
+    return mixture_at_modes(space, descend_from_far(space, SEED), SEED)
 
 
 DEVIATIONS = np.array([0.5, 1.0, 2.0])
-PRIOR = dist.Normal(jnp.array([0.3, 0.0, -1.0]), jnp.asarray(DEVIATIONS)).to_event(1)
-
-
-def position(key, position, *observed):
-    """The position itself is what is observed."""
-    return {"x": position["x"]}
+PRIOR_MEAN = np.array([0.3, 0.0, -1.0])
 
 
 @pytest.fixture(scope="module")
-def linear() -> tuple[Density, float, np.ndarray, np.ndarray]:
-    """A Gaussian posterior: density, evidence, mean and covariance."""
+def linear() -> tuple[Space, float, np.ndarray, np.ndarray]:
+    """A Gaussian posterior: space, evidence, mean and covariance."""
     rng = np.random.default_rng(4)
     features, labels = rng.standard_normal((6, 3)), 2.0 * rng.standard_normal(6)
-    arguments = jnp.asarray(features), jnp.asarray(labels)
-    density = Density("linear", linear_model, arguments, {"x": PRIOR}, position, ())
-    mean, covariance = np.asarray(PRIOR.mean), np.diag(DEVIATIONS**2)
+    space = Linear.of(features, labels, NOISE, PRIOR_MEAN, DEVIATIONS)
+    covariance = np.diag(DEVIATIONS**2)
     of_labels = features @ covariance @ features.T + NOISE**2 * np.eye(6)
     gain = covariance @ features.T @ np.linalg.inv(of_labels)
-    evidence = scipy.stats.multivariate_normal(features @ mean, of_labels).logpdf(labels)
+    evidence = scipy.stats.multivariate_normal(features @ PRIOR_MEAN, of_labels).logpdf(labels)
     return (
-        density,
+        space,
         float(evidence),
-        mean + gain @ (labels - features @ mean),
+        PRIOR_MEAN + gain @ (labels - features @ PRIOR_MEAN),
         covariance - gain @ features @ covariance,
     )
 
 
 def repetition(
-    density, start: StartLaw, count: int, seed: tuple[int, ...], course: Course | None = None
+    space,
+    start: InitialDistribution,
+    count: int,
+    seed: tuple[int, ...],
+    course: Course | None = None,
 ) -> Particles:
     """Particles at the end of one repetition, or of a pilot."""
-    particles = begin(density, start, count, seed)
+    particles = begin(space, start, count, seed)
     while not particles.finished:
-        particles = next_temperature(particles, density, start, 0.8, seed, course)
+        particles = next_temperature(particles, space, start, 0.8, seed, course)
     return particles
 
 
-def repetitions(density, start: StartLaw, *, count: int = 128, times: int = 16, seed: int = 3):
+def repetitions(
+    space, start: InitialDistribution, *, count: int = 128, times: int = 16, seed: int = 3
+):
     """Several repetitions, independent of each other, along the course of one pilot."""
-    course = repetition(density, start, count, (seed, 1000)).course
-    return [repetition(density, start, count, (seed, n), course) for n in range(times)]
+    course = repetition(space, start, count, (seed, 1000)).course
+    return [repetition(space, start, count, (seed, n), course) for n in range(times)]
 
 
 def evidence_of(made) -> tuple[float, float]:
@@ -119,15 +120,15 @@ def exact_moments(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return np.concatenate([mean, np.diagonal(second), second[0, 1:]])
 
 
-def starts(density) -> dict[str, StartLaw]:
-    return {"prior": StartLaw.prior(density), "modes": law_at_modes(density)}
+def starts(space: Space) -> dict[str, InitialDistribution]:
+    return {"prior": InitialDistribution.prior(space), "modes": law_at_modes(space)}
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("start", ["prior", "modes"])
 def test_gaussian_evidence_and_moments(start, linear):
-    density, evidence, mean, covariance = linear
-    made = repetitions(density, starts(density)[start])
+    space, evidence, mean, covariance = linear
+    made = repetitions(space, starts(space)[start])
     value, error = evidence_of(made)
     assert error < 0.1
     assert_within_mcse(value, evidence, error)
@@ -137,10 +138,10 @@ def test_gaussian_evidence_and_moments(start, linear):
 
 def test_a_rough_gradient_leaves_the_law_exact(linear):
     """Trajectories are accepted by values in double precision."""
-    density, evidence, mean, covariance = linear
-    single = density.with_single_gradients()
+    space, evidence, mean, covariance = linear
+    single = space.with_single_gradients()
     assert single.gradient_dtype == "float32"
-    made = repetitions(single, starts(density)["prior"])
+    made = repetitions(single, starts(space)["prior"])
     value, error = evidence_of(made)
     assert_within_mcse(value, evidence, error)
     found, errors = weighted_means(made, moments)
@@ -149,23 +150,23 @@ def test_a_rough_gradient_leaves_the_law_exact(linear):
 
 def test_the_start_law_is_normalised_and_drawn_from(linear):
     """By importance: the mean of q_0/N over draws of N is 1, and draws have the mean of q_0."""
-    density, *_ = linear
-    law = law_at_modes(density)
+    space, *_ = linear
+    law = law_at_modes(space)
     assert law.modes == 1
     rng = np.random.default_rng(0)
-    points = np.asarray(PRIOR.mean) + 2.0 * DEVIATIONS * rng.standard_normal((4000, 3))
-    wide = scipy.stats.norm(np.asarray(PRIOR.mean), 2.0 * DEVIATIONS).logpdf(points).sum(axis=1)
+    points = PRIOR_MEAN + 2.0 * DEVIATIONS * rng.standard_normal((4000, 3))
+    wide = scipy.stats.norm(PRIOR_MEAN, 2.0 * DEVIATIONS).logpdf(points).sum(axis=1)
     ratio = np.exp(np.asarray(jax.jit(jax.vmap(law.log_density))(jnp.asarray(points))) - wide)
     assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
     drawn = np.stack([law.draw(64, (1, n)) for n in range(40)])
-    expected = 0.5 * np.asarray(PRIOR.mean) + 0.5 * np.asarray(law.centres[0])
+    expected = 0.5 * PRIOR_MEAN + 0.5 * np.asarray(law.centres[0])
     means = drawn.mean(axis=1)
     assert_within_mcse(means.mean(axis=0), expected, means.std(axis=0, ddof=1) / np.sqrt(40))
 
 
 def test_the_gaussian_at_a_mode_is_the_posterior_of_a_linear_model(linear):
-    density, _, mean, covariance = linear
-    law = law_at_modes(density)
+    space, _, mean, covariance = linear
+    law = law_at_modes(space)
     np.testing.assert_allclose(law.centres[0], mean, atol=1e-5)
     whitening = np.asarray(law.whitenings[0])
     np.testing.assert_allclose(np.linalg.inv(whitening.T @ whitening), covariance, rtol=1e-6)
@@ -194,29 +195,33 @@ HEIGHT = (
 )
 
 
-def two_phases():
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TwoPhases(Known):
     """N(x; 0, 1) times 1 + e^HEIGHT exp(−(x_0 − FAR)²/(2 WIDTH²)): evidence 1/(1 − WEIGHT)."""
-    x = numpyro.sample("x", dist.Normal(jnp.zeros(2), 1.0).to_event(1))
-    peak = HEIGHT - (x[0] - FAR) ** 2 / (2.0 * WIDTH**2)
-    numpyro.factor("likelihood", jnp.logaddexp(0.0, peak))
+
+    def law(self, position, inputs=None):
+        peak = HEIGHT - (position["x"][0] - FAR) ** 2 / (2.0 * WIDTH**2)
+        return dist.Unit(jnp.logaddexp(0.0, peak))
 
 
 @pytest.fixture(scope="module")
 def phases():
-    """The density, and repetitions from the modes and from the prior."""
-    priors = {"x": dist.Normal(jnp.zeros(2), 1.0).to_event(1)}
-    density = Density("phases", two_phases, (), priors, position, ())
-    law = law_at_modes(density)
-    laws = {"modes": law, "prior": StartLaw.prior(density)}
-    made = {name: repetitions(density, one, times=8) for name, one in laws.items()}
-    return density, law, made
+    """The space, and repetitions from the modes and from the prior."""
+    numbers = {"temperature": jnp.asarray(1.0), "prior_mean": jnp.zeros(2)}
+    data = Data(labels=jnp.zeros((0, 1)))
+    space = TwoPhases(data=data, prior_deviations=jnp.ones(2), **numbers)
+    law = law_at_modes(space)
+    laws = {"modes": law, "prior": law.prior_alone}
+    made = {name: repetitions(space, one, times=8) for name, one in laws.items()}
+    return space, law, made
 
 
 def test_descents_find_a_phase_that_no_prior_draw_is_in(phases):
-    density, law, _ = phases
+    space, law, _ = phases
     assert law.modes == 2
     assert sorted(np.round(np.asarray(law.centres)[:, 0], 1)) == [0.0, pytest.approx(7.3, abs=0.1)]
-    found = descents(density, SEED)
+    found = descend_from_far(space, SEED)
     assert len(found.ends) == len(found.values) > 8
     assert found.gradients > len(found.ends)
 
@@ -297,19 +302,19 @@ def test_evidences_that_scatter_are_a_reason(phases):
 def test_all_spaces_have_the_evidence_of_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
-    for space in ("order_parameters", "hidden_weights", "weights"):
-        density = make_density(space, problem, test, with_weights=False)
-        made = repetitions(density, StartLaw.prior(density), count=192, times=6)
+    for name in ("order_parameters", "hidden_weights", "weights"):
+        space = space_of(problem, name, test)
+        made = repetitions(space, InitialDistribution.prior(space), count=192, times=6)
         value, error = evidence_of(made)
-        assert error < 0.3, space
-        assert_within_mcse(value, exact, error, what=space)
+        assert error < 0.3, name
+        assert_within_mcse(value, exact, error, what=name)
 
 
 @pytest.mark.long
 def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
     """ln E p(y | hidden weights) over draws from the prior, in both of its spaces."""
     problem = random_token_problem("relu", rng, temperature=1.0)
-    hidden = problem.density("hidden_weights", "float64", with_weights=False)
+    hidden = problem.space("hidden_weights")
 
     @jax.jit
     def likelihood(key):
@@ -317,11 +322,11 @@ def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
 
     values = np.asarray(jax.lax.map(likelihood, jax.random.split(jax.random.key(0), 20_000)))
     share = values.std() / values.mean() / np.sqrt(values.size)
-    for density in (hidden, problem.density("weights", "float64", with_weights=False)):
-        made = repetitions(density, StartLaw.prior(density), count=192, times=6)
+    for space in (hidden, problem.space("weights")):
+        made = repetitions(space, InitialDistribution.prior(space), count=192, times=6)
         value, error = evidence_of(made)
         assert error < 0.3
-        assert_within_mcse(value, np.log(values.mean()), np.hypot(error, share), what=density.name)
+        assert_within_mcse(value, np.log(values.mean()), np.hypot(error, share), what=space.name)
 
 
 @pytest.mark.slow
@@ -330,10 +335,10 @@ def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
 @pytest.mark.long
 def test_agrees_with_importance_weights(name, start, rng):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
-    density = order_parameters_of(problem)
-    weighted = importance_draws(density, 20_000, seed=4)
+    space = space_of(problem)
+    weighted = importance_draws_of(space, 20_000, seed=4)
     assert weighted.trusted, weighted.explain()
-    value, error = evidence_of(repetitions(density, starts(density)[start], count=256))
+    value, error = evidence_of(repetitions(space, starts(space)[start], count=256))
     assert_within_mcse(value, weighted.log_evidence, np.hypot(error, weighted.log_evidence_error))
 
 
@@ -343,18 +348,18 @@ def test_agrees_with_bridge_sampling(rng):
     """Two paths, as in the first recipe: a layer of two units is as wide as its order parameter."""
     architecture = Architecture((2, 1), (2, 2, 2), (1.0,) * 4, channels=6)
     problem = random_problem(architecture, rng, examples=20, temperature=0.1)
-    density = order_parameters_of(problem)
-    collected = DrawCollector()
-    sample(density, NUTS, ChainSettings(warmup=300, draws=1000, seed=3), collected)
-    prefix = "bartlett_"
-    drawn = {
-        name.removeprefix(prefix): values
-        for name, values in collected.draws.items()
-        if name.startswith(prefix)
+    space = space_of(problem)
+    received = []
+    sample(space, NUTS, ChainSettings(warmup=300, draws=1000, seed=3), received.append)
+    drawn = [chunk.observables for chunk in received if chunk.phase == "draws"]
+    position = {
+        name: np.concatenate([chunk[f"{BARTLETT}{name}"] for chunk in drawn], axis=1)
+        for name in space.shapes
     }
-    bridged = bridge_evidence(density, drawn, seed=3)
+    points = jax.vmap(jax.vmap(space.flatten))(position)
+    bridged = bridge_evidence(space, np.asarray(points), seed=3)
     assert bridged.trusted, bridged.explain()
-    for name, start in starts(density).items():
-        value, error = evidence_of(repetitions(density, start, count=256))
+    for name, start in starts(space).items():
+        value, error = evidence_of(repetitions(space, start, count=256))
         errors = np.hypot(error, bridged.error)
         assert_within_mcse(value, bridged.log_evidence, errors, what=name)

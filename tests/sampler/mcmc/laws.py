@@ -1,0 +1,94 @@
+"""Spaces with laws that are known in closed form, as algorithms sample them."""
+
+from dataclasses import dataclass, replace
+
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float
+from numpyro import distributions as dist
+
+from sampler.posterior.data import Data
+from sampler.posterior.given import Given
+from sampler.posterior.space import Gaussian, Mode, Space
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Known(Space):
+    """One site x with a Gaussian prior N(m, diag σ²); it is what is observed."""
+
+    prior_mean: Float[Array, " coordinate"]
+    prior_deviations: Float[Array, " coordinate"]
+
+    name = "known"
+
+    @property
+    def weight_shapes(self):
+        return {"x": self.prior_mean.shape}
+
+    @property
+    def weights(self):
+        return {"x": dist.Normal(self.prior_mean, self.prior_deviations).to_event(1)}
+
+    def observe(self, key, position):
+        return {"x": position["x"]}
+
+    def given(self, position, key):
+        return Given(None)
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Linear(Known):
+    """y ~ N(A x, s²): the posterior is normal."""
+
+    features: Float[Array, "example coordinate"]
+    noise: Float[Array, ""]
+
+    def law(self, position, inputs=None):
+        return dist.Normal(self.features @ position["x"], self.noise).to_event(1)
+
+    @classmethod
+    def of(cls, features, labels, noise, prior_mean, prior_deviations) -> "Linear":
+        """The space of these NumPy arrays."""
+        arrays = {
+            "features": features,
+            "noise": noise,
+            "prior_mean": prior_mean,
+            "prior_deviations": prior_deviations,
+        }
+        data = Data(labels=jnp.asarray(labels)[:, None])
+        return cls(
+            data=data,
+            temperature=jnp.asarray(float(noise) ** 2),
+            **{name: jnp.asarray(np.asarray(values, float)) for name, values in arrays.items()},
+        )
+
+
+class Normal:
+    """Normal distributions as posteriors: their labels say what the prior does not."""
+
+    @staticmethod
+    def standard(size: int) -> Linear:
+        """Independent coordinates of variance 1, of which the one label says nothing."""
+        return Normal.diagonal(np.zeros(size), np.ones(size))
+
+    @staticmethod
+    def diagonal(mean: np.ndarray, variances: np.ndarray) -> Linear:
+        """Independent coordinates, of which the one label says nothing."""
+        size = len(mean)
+        return Linear.of(np.zeros((1, size)), np.zeros(1), 1.0, mean, np.sqrt(variances))
+
+    @staticmethod
+    def correlated(covariance: np.ndarray) -> Linear:
+        """Mean 0, with priors of variance 1: Σ⁻¹ = 1 + AᵀA, for variances below 1."""
+        size = len(covariance)
+        features = np.linalg.cholesky(np.linalg.inv(covariance) - np.eye(size)).T
+        return Linear.of(features, np.zeros(size), 1.0, np.zeros(size), np.ones(size))
+
+
+def with_mode(space: Space, centre: np.ndarray, scale: np.ndarray) -> Space:
+    """The space with a mode that is known, whitened by a scale."""
+    gaussian = Gaussian(jnp.asarray(centre), jnp.asarray(scale))
+    return replace(space, mode=Mode(gaussian, jnp.asarray(0.0), jnp.asarray(1.0)))
