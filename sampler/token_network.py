@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes, paired
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
 from sampler.attention.sampled import SampledAttention, Tokens
-from sampler.recipes.sections import MlpSection, lowest_layers, mlp_shapes, paired
 from theory.architecture import Architecture, Values
 from theory.nonlinear_kernels import activation
 
@@ -66,7 +66,7 @@ class TokenNetwork:
     norm: Literal["none", "before", "after"]
     readout: Literal["last", "first", "mean"]
     residual: bool = False
-    mlp: MlpSection | None = None
+    mlp: Mlp | None = None
     logits: tuple[tuple[str, tuple[int, ...]], ...] = ()
     stream: bool = False
 

@@ -24,9 +24,9 @@ from sampler.analysis.estimate import (
     mean_of,
     predictor_estimates,
 )
+from sampler.attention.layers import paired
 from sampler.errors import InputError
 from sampler.mcmc.convergence import rank_diagnostics, repetition_diagnostics
-from sampler.recipes.sections import paired
 from sampler.recipes.task_section import UNIFORM
 
 if TYPE_CHECKING:

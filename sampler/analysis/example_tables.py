@@ -14,8 +14,8 @@ from scipy.linalg import eigh
 
 from sampler.analysis.estimate import RepetitionWeights, batch_means, bootstrap, mean_over_batches
 from sampler.analysis.labels import NEXT_ORDER
+from sampler.attention.layers import paired
 from sampler.problem import AnyProblem, Problem, square_roots
-from sampler.recipes.sections import paired
 from sampler.runtime import jax_settings
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from sampler.attention.layers import lowest_layers, mlp_shapes
 from sampler.mcmc.kept import evenly_spaced
 from sampler.posterior.spaces import HIDDEN_WEIGHTS, OF_TOKENS, ORDER_PARAMETERS, WEIGHTS
 from sampler.recipes.limits import DEFAULT_WARMUP
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO, lowest_layers, mlp_shapes
+from sampler.recipes.sections import AUTO
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
 from sampler.tasks.task import Task
 from theory.architecture import (

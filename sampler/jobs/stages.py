@@ -35,11 +35,11 @@ from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
+from sampler.mcmc.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.mcmc.stopping import StoppingRule
-from sampler.posterior.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE, Space
 from sampler.posterior.spaces import ORDER_PARAMETERS

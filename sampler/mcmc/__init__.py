@@ -10,6 +10,7 @@ chains            warm-up and draws of chains in chunks that can be stored and r
 collected_draws   chunks gathered: kept whole, or every k-th where they would not fit
 kept              the limits of what is kept, and the forms other than all draws
 convergence       R-hat, effective sample sizes and Monte Carlo errors of many quantities at once
+bridge            the log evidence from the draws of chains
 stopping          whether chains have made enough draws
 diagnostics       can the draws be trusted, and why not
 """

@@ -1,7 +1,7 @@
 """Tempered sequential Monte Carlo as an algorithm: its settings, statistics and verdict.
 
 A chain is a repetition and a draw one of its particles, all of equal weight. Free of JAX: what is
-computed is in `sampler.mcmc.tempering`.
+computed is in `sampler.mcmc.tempered_smc`.
 """
 
 from collections.abc import Mapping
@@ -52,11 +52,11 @@ class Tempered(Algorithm):
     gradients: ClassVar[str | None] = "n_steps"
     remedy_if_frozen: ClassVar[str] = "raise `particles`"
 
-    def suited(self, density):
-        """The density with gradients in single precision, where that pays."""
+    def suited(self, space):
+        """The space with gradients in single precision, where that pays."""
         from sampler.mcmc.split_hmc import suited
 
-        return suited(density)
+        return suited(space)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge the evidences of repetitions and of both starts; report ancestors and modes."""

@@ -3,7 +3,7 @@
 space                  what a space defines, and all that follows from it
 data                   fixed paths, sampled paths, or tokens: inputs and labels of the examples
 given                  the network given a position, and what it says of every example
-labels                 laws of the labels: of all given a position, of rows, of new examples
+labels                 laws of the labels: of all given a position, and of rows that stand for them
 weights                all weights of a network, as a NumPyro model
 hidden_weights         all but the readout, of any network
 order_parameters       Bartlett coordinates: all weights integrated out, exact at any width
@@ -12,7 +12,6 @@ mode                   the mode of order parameters, and the Hessian there
 spaces                 the table of spaces, and the space of a network with its data
 initial_distribution   every mode that descents reach, and a law to begin in at all of them
 importance             independent weighted draws of order parameters, and the log evidence
-bridge                 the log evidence from chains
 weights_from_order_parameters  exact draws of all weights from draws of order parameters
 exported               the posterior as a NumPyro model, for whatever NumPyro does with a model
 flat_density           the posterior as one function of a vector, for samplers of other libraries

@@ -7,7 +7,7 @@ Cholesky factor that is differentiated, would cost several times more.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +18,6 @@ from numpyro import distributions as dist
 
 from theory.energy import energy_of_columns
 from theory.learning_problem import LabelEnergy
-
-if TYPE_CHECKING:
-    from sampler.posterior.space import Space
 
 # Labels [example, output], or [example] where there is one output.
 Labels = Float[Array | np.ndarray, "example output"] | Float[Array | np.ndarray, " example"]
@@ -160,31 +157,3 @@ class RowsOfExamples(LabelLaw):
         apart = noise - self.basis @ (self.basis.T @ noise)
         labels = self.basis @ rows + jnp.sqrt(self.temperature) * apart
         return labels.reshape(self.event_shape)
-
-
-class NewLabels(LabelLaw):
-    """Law of the labels of new inputs, all together, given a position and the training labels."""
-
-    pytree_data_fields = ("space", "position", "inputs")
-
-    def __init__(self, space: "Space", position, inputs: Any, *, validate_args=None) -> None:
-        self.space, self.position, self.inputs = space, position, inputs
-        examples = len(jax.tree.leaves(inputs)[0])
-        super().__init__(examples, space.data.labels.shape[1], validate_args)
-
-    def log_prob(self, value):
-        """ln p(y, y_new | x) − ln p(y | x)."""
-        space, data = self.space, self.space.data
-        new = jnp.reshape(value, (-1, data.labels.shape[1]))
-        joined = data.join(data.train(self.position), self.inputs)
-        both = flat_labels(jnp.concatenate([data.labels, new]))
-        together = space.law(self.position, joined).log_prob(both)
-        alone = space.law(self.position).log_prob(flat_labels(data.labels))
-        return together - alone
-
-    def draw(self, key):
-        function_key, noise_key = jax.random.split(key)
-        outputs = self.space.given(self.position, function_key).function(self.inputs)
-        noise = jax.random.normal(noise_key, outputs.shape, outputs.dtype)
-        temperature = self.space.temperature_at(self.position)
-        return (outputs + jnp.sqrt(temperature) * noise).reshape(self.event_shape)

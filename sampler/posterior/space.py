@@ -21,7 +21,7 @@ from numpyro import distributions as dist
 
 from sampler.posterior.data import Data, astype
 from sampler.posterior.given import Given
-from sampler.posterior.labels import NewLabels, RowsOfExamples, flat_labels
+from sampler.posterior.labels import LabelLaw, RowsOfExamples, flat_labels
 from sampler.runtime import side_by_side
 
 # Site name → value.
@@ -306,6 +306,34 @@ class Space:
         if self.data.basis is not None:
             rows = self.data.basis.T @ rows
         return replace(self, data=replace(self.data, labels=rows))
+
+
+class NewLabels(LabelLaw):
+    """Law of the labels of new inputs, all together, given a position and the training labels."""
+
+    pytree_data_fields = ("space", "position", "inputs")
+
+    def __init__(self, space: Space, position, inputs: Any, *, validate_args=None) -> None:
+        self.space, self.position, self.inputs = space, position, inputs
+        examples = len(jax.tree.leaves(inputs)[0])
+        super().__init__(examples, space.data.labels.shape[1], validate_args)
+
+    def log_prob(self, value):
+        """ln p(y, y_new | x) − ln p(y | x)."""
+        space, data = self.space, self.space.data
+        new = jnp.reshape(value, (-1, data.labels.shape[1]))
+        joined = data.join(data.train(self.position), self.inputs)
+        both = flat_labels(jnp.concatenate([data.labels, new]))
+        together = space.law(self.position, joined).log_prob(both)
+        alone = space.law(self.position).log_prob(flat_labels(data.labels))
+        return together - alone
+
+    def draw(self, key):
+        function_key, noise_key = jax.random.split(key)
+        outputs = self.space.given(self.position, function_key).function(self.inputs)
+        noise = jax.random.normal(noise_key, outputs.shape, outputs.dtype)
+        temperature = self.space.temperature_at(self.position)
+        return (outputs + jnp.sqrt(temperature) * noise).reshape(self.event_shape)
 
 
 def sample_labels(

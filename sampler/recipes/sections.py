@@ -5,7 +5,7 @@ Python functions, help, the reference of the site and the hash follow from the f
 of a field is its meaning; marks in its `Annotated` type say what else there is to know.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -263,34 +263,3 @@ def by_attention_layer(field: str, value: bool | tuple, layers: int) -> tuple[bo
         remedy = f"give true, false, or a list of {layers}, one per layer of attention"
         raise InputError(field, list(value), remedy)
     return value
-
-
-def paired(of_attention: tuple, hypernetworks: tuple[bool, ...]) -> tuple:
-    """One entry per layer of attention as one per layer of weights: two for a hypernetwork."""
-    return tuple(
-        entry
-        for entry, is_pair in zip(of_attention, hypernetworks, strict=True)
-        for _ in range(1 + is_pair)
-    )
-
-
-def lowest_layers(hypernetworks: Sequence[bool]) -> tuple[int, ...]:
-    """For each attention the first layer l of weights that it serves, from 1."""
-    return tuple(1 + place + sum(hypernetworks[:place]) for place in range(len(hypernetworks)))
-
-
-def mlp_shapes(
-    mlp: MlpSection | None, widths: Sequence[int], hypernetworks: Sequence[bool]
-) -> dict[str, tuple[int, ...]]:
-    """Shapes of `mlp_in_l` [M, N] and `mlp_out_l` [N, M], the weights of the MLP above layer l.
-
-    widths         N_1 … N_L, N_a
-    hypernetworks  whether each attention serves two layers of weights
-    """
-    found: dict[str, tuple[int, ...]] = {}
-    layers = zip(lowest_layers(hypernetworks), hypernetworks, strict=True)
-    for layer, is_pair in layers if mlp is not None else ():
-        above = layer + is_pair
-        found[f"mlp_in_{above}"] = (mlp.width, widths[above])
-        found[f"mlp_out_{above}"] = (widths[above], mlp.width)
-    return found

@@ -6,10 +6,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from sampler.attention.layers import lowest_layers
 from sampler.errors import ABSENT, InputError
 from sampler.posterior.spaces import OF_TOKENS
 from sampler.recipes.sampler_section import SamplerSection
-from sampler.recipes.sections import AUTO, NetworkSection, OutsideTheory, Section, lowest_layers
+from sampler.recipes.sections import AUTO, NetworkSection, OutsideTheory, Section
 from sampler.recipes.settings import toml_value
 from theory.architecture import HESSIAN_COORDINATES
 

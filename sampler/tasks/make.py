@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
+from sampler.attention.layers import paired
 from sampler.errors import InputError, Verbatim
 from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import NetworkSection, paired
+from sampler.recipes.sections import NetworkSection
 from sampler.recipes.validation import as_written, check_network
 from sampler.tasks.chosen_heads import with_prior_draw
 from sampler.tasks.paths import name_paths, refuse_too_many_paths

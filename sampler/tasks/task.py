@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.attention.heads import factored_attention
+from sampler.attention.layers import paired
 from sampler.attention.learned import LearnedHeads
 from sampler.errors import InputError
-from sampler.recipes.sections import paired
 from sampler.recipes.task_section import LEARNED, AttentionSection
 from sampler.runtime import stream
 from sampler.tasks.head_choice import HeadVariants, chosen_variants, learned_heads

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.attention.heads import layer_matrices, softmax_attention
+from sampler.attention.layers import paired
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError
-from sampler.recipes.sections import paired
 from sampler.recipes.training_recipe import (
     TrainingRecipe,
     TrainingSection,

@@ -21,7 +21,7 @@ from sampler.mcmc.tempered_smc import (
     next_power,
     next_temperature,
 )
-from sampler.posterior.bridge import bridge_evidence
+from sampler.mcmc.bridge import bridge_evidence
 from sampler.posterior.data import Data
 from sampler.posterior.initial_distribution import (
     InitialDistribution,
