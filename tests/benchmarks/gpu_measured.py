@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
-from sampler.mcmc.chains import Chunk, sample
 from sampler.posterior.density import drawn_sites
 
 from sampler.jobs.train import read_splits
 from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chains import Chunk, sample
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import single
 from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at, find_mode

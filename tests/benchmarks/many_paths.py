@@ -6,10 +6,10 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from sampler.mcmc.chains import Chunk, sample
-from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chains import Chunk, sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import importance_draws

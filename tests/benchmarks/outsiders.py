@@ -16,11 +16,11 @@ import jax
 import numpy as np
 from arviz_stats.base import array_stats
 from jaxtyping import Float
-from sampler.mcmc.chains import Chunk, sample
 
 from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
+from sampler.mcmc.chains import Chunk, sample
 from sampler.problem import Problem, build_problem
 from sampler.recipes.sampler_section import SamplerSection
 from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token

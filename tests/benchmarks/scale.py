@@ -11,11 +11,11 @@ from multiprocessing import get_context
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sampler.mcmc.chains import sample
-from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.density import Coordinates
 
 from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
 from sampler.posterior.order_parameters import log_likelihood_at, log_prior, site_priors
 from sampler.posterior.spaces import order_parameter_density

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sampler.mcmc.tempered_smc import begin, next_temperature
-from sampler.posterior.initial_distribution import StartLaw
 
 from sampler.learned_problem import LearnedProblem
+from sampler.mcmc.tempered_smc import begin, next_temperature
+from sampler.posterior.initial_distribution import StartLaw
 from sampler.posterior.order_parameters import factors_at
 from sampler.problem import build_problem
 from sampler.teacher import make_labelled_task

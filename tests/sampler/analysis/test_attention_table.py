@@ -6,8 +6,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
 
 import sampler
 from sampler.analysis.attention_found import AttentionFound
@@ -23,6 +21,8 @@ from sampler.attention.measures import (
     matched,
     medoid,
 )
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.problem import build_problem
 from sampler.recipes.recipe import recipe_of
 from sampler.tasks.copying import COPIED

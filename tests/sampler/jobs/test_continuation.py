@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.analysis.draws_table import stored_thinned
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import keeper, stages
 from sampler.jobs import run as jobs
 from sampler.jobs.keeper import ChainKeeper
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import KEPT_BYTES, POINTWISE
 from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage import results

@@ -6,8 +6,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.errors import InputError, RequeueError
 from sampler.jobs import keeper as module
@@ -20,6 +18,8 @@ from sampler.jobs.keeper import (
     segment_arrays,
 )
 from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.storage.run_directory import CHECKPOINT_SLOTS

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
 
 import sampler.jobs.keeper
 import sampler.jobs.train
@@ -22,6 +20,8 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.interruption import MOMENT, Interruption
 from sampler.jobs.keeper import ChainKeeper, load_chains
 from sampler.jobs.train import TrainingJob, read_splits
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.transformer.training import TrainingState
 from tests import ROOT

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import xarray as xr
 from arviz_stats.base import array_stats
-from sampler.mcmc.chains import sample
-from sampler.mcmc.collected_draws import DrawCollector
 
 from sampler.analysis.estimate import mean_of
 from sampler.errors import ExitCode
 from sampler.jobs.choice import Sizes
 from sampler.jobs.stages import draw_posterior
 from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts, SplitHmc
 from sampler.problem import build_problem
 from sampler.tasks.make import build_task

@@ -11,6 +11,7 @@ from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
 
 from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.chains import sample
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
@@ -21,7 +22,6 @@ from sampler.mcmc.tempered_smc import (
     next_power,
     next_temperature,
 )
-from sampler.mcmc.bridge import bridge_evidence
 from sampler.posterior.data import Data
 from sampler.posterior.initial_distribution import (
     InitialDistribution,
