@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int
-from scipy.optimize import brentq
 from scipy.special import logsumexp
 
 from sampler.mcmc.split_hmc import ANGLES, moved, state_at
@@ -206,6 +205,7 @@ def next_temperature(
 
 def next_power(log_ratio: Float[np.ndarray, " particle"], power: float) -> float:
     """The λ at which the effective number of the weights is the stated share, 1 at most."""
+    from scipy.optimize import brentq  # only here: `solve` starts without it
 
     def effective(increase: float) -> float:
         return effective_draws(increase * log_ratio)
