@@ -4,17 +4,12 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from sampler.posterior.density import Density, Position, weights_at
 
 from sampler.learned_problem import LearnedProblem
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.labels import label_log_likelihood
-from sampler.posterior.order_parameters import factors_at
-from tests.calibration import draw_sites
+from sampler.posterior.labels import CollapsedLabels, flat_labels
+from sampler.posterior.space import Position, Space
 from tests.learned import learned_problem
-from theory.path_kernels import Features
-from theory.predictor import Predictor
-from theory.wishart_chain import WishartChain
 
 QUANTITIES = (
     "U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood", "logit difference",
@@ -43,60 +38,52 @@ class LearnedCalibration:
             attention={"learned": {"form": "positions", "variance": 2.0}},
             posterior={"temperature": 0.02},
         )
-        attention = self.problem.examples.attention
-        believed = replace(attention, scale=wider * attention.scale)
-        self.believed = replace(
-            self.problem, examples=replace(self.problem.examples, attention=believed)
-        )
-        self.chain = WishartChain.of(self.problem.architecture)
+        self.exact = self.problem.space("order_parameters")
+        data = self.problem.data
+        attention = replace(data.attention, scale=wider * data.attention.scale)
+        self.believed = replace(self.exact, data=replace(data, attention=attention))
 
     def simulate(self, key) -> tuple[Position, jax.Array]:
         """Logit weights and all other weights from the prior, and labels from these."""
-        examples, arch = self.problem.examples, self.problem.architecture
-        site_key, noise_key, *keys = jax.random.split(key, 2 + len(arch.weight_shapes))
-        position = draw_sites(site_key, examples.attention.priors)
-        for one, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=True):
-            scale = arch.weight_variances[name] ** 0.5
-            position[name] = scale * jax.random.normal(one, shape)
-        clean = network_outputs(weights_at(position, arch), examples.attended(position), arch)
+        data, arch = self.problem.data, self.problem.architecture
+        shapes = data.shapes | arch.weight_shapes
+        noise_key, *keys = jax.random.split(key, 1 + len(shapes))
+        position = {
+            name: arch.weight_variances.get(name, 1.0) ** 0.5 * jax.random.normal(k, shape)
+            for k, (name, shape) in zip(keys, shapes.items(), strict=True)
+        }
+        clean = network_outputs(position, data.train(position), arch)
         noise = jax.random.normal(noise_key, clean.shape)
-        return position, clean + examples.temperature**0.5 * noise
+        return position, clean + self.problem.temperature**0.5 * noise
 
-    def density(self, labels) -> Density:
+    def space(self, labels) -> Space:
         """The posterior of these labels."""
-        examples = replace(self.believed.examples, labels=labels)
-        problem = replace(self.believed, examples=examples)
-        return problem.density("order_parameters", "float64", False)
+        return self.believed.with_labels(labels)
 
     def truth(self, key, position, labels):
         """Quantities of real weights."""
-        examples, arch = self.problem.examples, self.problem.architecture
-        weights = weights_at(position, arch)
-        tested = examples.attended(position, self.problem.test)
-        prediction = network_outputs(weights, tested, arch)[0, 0]
-        matrices = overlaps(weights, arch)
+        arch, data = self.problem.architecture, self.problem.data
+        prediction = network_outputs(position, data.test(position), arch)[0, 0]
+        matrices = overlaps(position, arch)
         factor = jnp.linalg.cholesky(matrices[0])
-        return self.stacked(position, examples, matrices, factor, prediction, labels)
+        law = CollapsedLabels(self.exact.energy(position), factor)
+        likelihood = law.log_prob(flat_labels(labels))
+        return self.stacked(data, position, matrices[0], matrices[-1], prediction, likelihood)
 
     def drawn(self, key, position, labels):
-        """Quantities of a draw of attention and order parameters, and of weights given these."""
-        examples = replace(self.believed.examples, labels=labels)
-        factors = factors_at(position, self.chain)
-        attended = examples.attended(position)
-        train = examples.features(attended)
-        test = examples.features(examples.attended(position, self.believed.test))
-        predictor = Predictor(examples.energy(attended), Features(test, train), None)
-        prediction = predictor.draw(key, factors[0], train, test)[0, 0]
-        matrices = tuple(factor @ factor.T for factor in factors)
-        return self.stacked(position, examples, matrices, factors[0], prediction, labels)
+        """Quantities of a draw of attention and order parameters, and of f given these."""
+        space = self.space(labels)
+        observed = space.observe(key, position)
+        factors = space.factors(position)
+        lowest, readout = factors[0] @ factors[0].T, factors[-1] @ factors[-1].T
+        likelihood = space.log_likelihood(position)
+        prediction = observed["predictor"][0, 0]
+        return self.stacked(space.data, position, lowest, readout, prediction, likelihood)
 
-    def stacked(self, position, examples, matrices, factor, prediction, labels):
+    def stacked(self, data, position, lowest, readout, prediction, likelihood):
         """[quantity], as `QUANTITIES`."""
-        (site,) = (name for name, _ in examples.attention.sites)
-        logits = examples.attention.scale * position[site]
-        energy = replace(examples, labels=labels).energy(examples.attended(position))
-        likelihood = label_log_likelihood(energy, factor)
-        lowest, readout = matrices[0], matrices[-1]
+        (site,) = data.shapes
+        logits = data.attention.scale * position[site]
         return jnp.stack([
             lowest[0, 0], lowest[1, 0], readout[0, 0], prediction, likelihood,
             logits[0, 0] - logits[0, 1], jax.nn.softmax(logits[1])[0],

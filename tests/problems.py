@@ -7,9 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from sampler.posterior.density import Density
 
-from sampler.posterior.spaces import order_parameter_density
+from sampler.mcmc.algorithm import Algorithm, ChainSettings
+from sampler.mcmc.chains import sample
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.posterior.importance import (
+    BatchedDensity,
+    ImportanceDraws,
+    adapt_proposal,
+    draw_weighted,
+)
+from sampler.posterior.space import Space
+from sampler.problem import Problem
 from theory import Architecture, LearningProblem, attended_inputs
 
 # No two sizes of one network agree by accident, so that a swapped axis cannot go unnoticed.
@@ -50,9 +59,28 @@ FEW = ("one head", "two layers, three outputs", "narrow")
 EVERY_ARCHITECTURE = all_but(ARCHITECTURES, FEW)
 
 
-def order_parameters_of(problem: LearningProblem) -> Density:
-    """The posterior of the order parameters, where no test set matters."""
-    return order_parameter_density(problem, problem.attended[:1])
+def space_of(
+    problem: LearningProblem, name: str = "order_parameters", test=None, **settings
+) -> Space:
+    """The posterior of a learning problem in a space, where no test set matters or with one.
+
+    settings  of `Problem.space`: precision, weights to keep, whether the mode is looked for
+    """
+    test = problem.attended[:1] if test is None else test
+    return Problem(problem, test, None, (), ()).space(name, **settings)
+
+
+def importance_draws_of(space: Space, count: int, seed: int) -> ImportanceDraws:
+    """Independent weighted draws of the order parameters, from an adapted proposal."""
+    rng, log_density = np.random.default_rng(seed), BatchedDensity.of(space)
+    return draw_weighted(adapt_proposal(space, log_density, rng), log_density, count, rng)
+
+
+def sampled(space: Space, algorithm: Algorithm, **settings) -> DrawCollector:
+    """What chains of an algorithm collect; settings of `ChainSettings`."""
+    collected = DrawCollector()
+    sample(space, algorithm, ChainSettings(**settings), collected)
+    return collected
 
 
 # What a readout takes of the tokens.

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
-from sampler.mcmc.chunks import Chunk
-from sampler.mcmc.draws import DrawCollector
 
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.problem import Problem
 from tests.problems import random_network_data
 from theory import Architecture, LearningProblem
@@ -82,11 +82,11 @@ def collect(observables: dict, statistics: dict, *, pieces: int = 4, **settings)
     """Hand draws to a collector in chunks, after a warm-up of one chunk."""
     draws = statistics["lp"].shape[1]
     collector = DrawCollector(**settings)
-    collector(Chunk("warmup", draws, draws, {}, statistics, 1.0))
+    collector(Chunk("warmup", draws, draws, statistics, seconds=1.0))
     ends = np.linspace(0, draws, pieces + 1).astype(int)
     for start, end in pairwise(ends):
-        cut = [{k: v[:, start:end] for k, v in part.items()} for part in (observables, statistics)]
-        collector(Chunk("draws", int(end), draws, *cut, 0.5))
+        cut = [{k: v[:, start:end] for k, v in part.items()} for part in (statistics, observables)]
+        collector(Chunk("draws", int(end), draws, *cut, seconds=0.5))
     return collector
 
 
