@@ -41,7 +41,7 @@ from theory.nonlinear_kernels import (
 )
 from theory.order_parameters import OrderParameters
 from theory.path_kernels import Features, PathKernels, StoredKernels
-from theory.saddle_point import SaddlePoint, lowest_minimum
+from theory.saddle_point import SaddlePoint, minimise_action
 
 # Up to this many coordinates the Hessian is formed, from products; above, these alone are used.
 DENSE_COORDINATES = 100
@@ -100,7 +100,7 @@ def solve_by_heads(
     if parts is None:
         parts = kernel_parts(problem, problem.train)
     energy = HeadsEnergy(parts, problem.labels, problem.temperature)
-    return lowest_minimum(
+    return minimise_action(
         ActionByProducts(arch, energy),
         arch,
         dense=arch.coordinate_count <= DENSE_COORDINATES,
