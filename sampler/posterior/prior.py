@@ -8,7 +8,7 @@ from sampler.network import named_order_parameters
 from sampler.posterior.pointwise import LabelledExamples
 from theory.learning_problem import LearningProblem
 from theory.path_kernels import path_features
-from theory.wishart_chain import bartlett_shapes, link_scales
+from theory.wishart_chain import bartlett_shapes, chain_factors, link_scales
 
 PRIOR_STREAM = 3
 
@@ -36,15 +36,7 @@ def prior_draws(
         below = rng.standard_normal((count, shape.below_diagonal))
         matrix[:, *shape.places] = np.concatenate([diagonal, below], axis=1)
         matrices.append(matrix)
-    scales = link_scales(architecture)
-    factor = matrices[-1] * scales[-1]
-    factors = [factor]
-    links = zip(matrices[-2::-1], architecture.heads[::-1], scales[-2::-1], strict=True)
-    for matrix, heads, scale in links:
-        by_head = matrix.reshape(count, heads, factor.shape[2], -1)
-        factor = scale * np.einsum("npr,nhrk->nhpk", factor, by_head)
-        factor = factor.reshape(count, -1, factor.shape[3])
-        factors.insert(0, factor)
+    factors = chain_factors(matrices, architecture.heads, link_scales(architecture))
     found = named_order_parameters(tuple(f @ f.swapaxes(1, 2) for f in factors))
     shifts = spread * rng.standard_normal(count)
     temperatures = problem.temperature * np.exp(shifts)
