@@ -207,7 +207,7 @@ class BartlettCoordinates:
         return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
 
     def point_of(
-        self, factors: Sequence[Float[np.ndarray, "_ _"]]
+        self, factors: Sequence[Float[Array | np.ndarray, "_ _"]]
     ) -> Float[np.ndarray, " coordinate"]:
         """Coordinates of given Cholesky factors F_1 … F_{L+1}, where no layer is narrow.
 

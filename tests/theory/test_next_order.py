@@ -215,7 +215,7 @@ def test_without_fluctuations_predictors_are_those_of_the_mode(name, rng):
     around, test = found.around, rng.standard_normal((4, *problem.attended.shape[1:]))
     factor = jnp.asarray(around.series.factors[0][0][0])
     expected = predict(Predictor.for_examples(problem, jnp.asarray(test)), factor)
-    responses = Responses.of(around, found.order_parameters[0])
+    responses = Responses.of(around)
     still = replace(responses, moved=0.0 * responses.moved, widening=0.0 * responses.widening)
     features = path_features(test, problem.architecture.variances[0])
     columns = feature_columns(features, problem.architecture.outputs)
