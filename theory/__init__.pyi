@@ -52,7 +52,7 @@ from theory.infinite_width import (
 from theory.nonlinear_kernels import (
     NonlinearProblem as NonlinearProblem, TokenExamples as TokenExamples, Kernels as Kernels,
     kernels_at as kernels_at, activation as activation, pair_moment as pair_moment,
-    first_moment as first_moment, mean_slope as mean_slope,
+    first_moment as first_moment,
 )
 from theory.observables import (
     head_scores as head_scores, kernel_alignment as kernel_alignment,
