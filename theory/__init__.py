@@ -34,7 +34,7 @@ from importlib import import_module
 CONTENTS = {
     "architecture": "Architecture AttentionPaths",
     "attended": "attended_inputs pair_matrices token_readout",
-    "energy": "energy_of_kernel energy_of_columns NoisyKernel regress",
+    "energy": "energy_of_kernel energy_of_columns NoisyKernel TemperatureTooSmall regress",
     "path_kernels": "Features StoredKernels make_path_kernels path_features",
     "learning_problem": "LearningProblem LabelEnergy Triangle compress sub_network heads_closed",
     "order_parameters": "OrderParameters",
@@ -46,7 +46,7 @@ CONTENTS = {
     "next_order": "solve_next_order NextOrder NextOrderStatus",
     "evidence": "log_evidence_at_leading_order log_evidence_at_saddle log_evidence_at_next_order",
     "predictor": "Predictor predict path_contributions mean_without",
-    "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
+    "leave_one_out": "Combinations LeftOut LeftOutAtSaddle left_out_log_density",
     "infinite_width": "InfiniteWidth BestTemperature best_temperature",
     "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at "
     "activation pair_moment first_moment",

@@ -141,14 +141,18 @@ class Responses:
     def predict(
         self, columns: Float[np.ndarray, "test_output row channel"]
     ) -> tuple[Float[np.ndarray, " test_output"], Float[np.ndarray, " test_output"]]:
-        """Predict E[m] and E[v] + Var[m] of examples with features φ_a, one block a row of U_1."""
+        """Predict E[m] and E[v] + Var[m] of examples with features φ_a, one block a row of U_1.
+
+        A variance that rounding, or the expansion, leaves below 0 is 0.
+        """
         carried = np.einsum("ab,xbi->xai", self.overlap, columns, optimize=True)
         flat, features = carried.reshape(len(columns), -1), columns.reshape(len(columns), -1)
         explained = flat @ self.products
         residual = features - explained
         mean = flat @ self.projected.reshape(-1) + residual @ self.moved.reshape(-1)
-        variance = np.maximum(np.sum(flat * residual, axis=1), 0.0)
-        return mean, variance + np.sum((residual @ self.widening) * residual, axis=1)
+        variance = np.sum(flat * residual, axis=1)
+        variance += np.sum((residual @ self.widening) * residual, axis=1)
+        return mean, np.maximum(variance, 0.0)
 
 
 def solve_next_order(

@@ -26,7 +26,13 @@ from jaxtyping import Array, Float
 
 from theory.architecture import Architecture, Values
 from theory.attended import Readout, token_readout
-from theory.energy import NoisyKernel, energy_of_kernel, regress
+from theory.energy import (
+    NoisyKernel,
+    TemperatureTooSmall,
+    energy_of_kernel,
+    lowest_temperature,
+    regress,
+)
 
 # c of φ(u) = c · erf(u) and φ(u) = c · u Φ(u), Φ the normal distribution function:
 # E erf(u)² = (2/π) arcsin(2/3), E u² Φ(u)² = 1/3 + 1/(2π√3).
@@ -323,7 +329,12 @@ class Kernels:
         """Mean and variance of f, and ln p(y), for sets of labels that are independent.
 
         m = k (K + 𝒯)⁻¹ y,  v = K(x, x) − k (K + 𝒯)⁻¹ kᵀ,  ln p(y) = −½ Σ (E + n ln 2π)
+
+        Raises TemperatureTooSmall where rounding of K decides whether K + 𝒯 1 has a factor.
         """
+        lowest = lowest_temperature(float(jnp.trace(self.train)))
+        if not temperature >= lowest:
+            raise TemperatureTooSmall(temperature, lowest)
         whitening = NoisyKernel.factorise(self.train, temperature).whitening
         mean, variance = regress(whitening, self.cross, self.prior, labels)
         energy = energy_of_kernel(self.train, labels, temperature)

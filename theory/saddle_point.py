@@ -91,6 +91,8 @@ def descend(
         if step >= max_steps:
             return ended(SaddlePointStatus.STEP_LIMIT)
         direction = newton_direction(point, gradient)
+        if not np.all(np.isfinite(direction)):
+            return ended(SaddlePointStatus.NOT_FINITE)
         furthest = np.max(np.abs(direction) / scales_at(point))
         direction *= min(1.0, LARGEST_MOVE / max(furthest, 1e-300))
         slope, size = float(gradient @ direction), 1.0 + abs(value)
@@ -111,10 +113,16 @@ def descend(
 
 
 def dense_direction(hessian: Callable[[np.ndarray], np.ndarray]):
-    """Newton direction −|H|⁻¹ g from the eigenvalues of the Hessian, so it always descends."""
+    """Newton direction −|H|⁻¹ g from the eigenvalues of the Hessian, so it always descends.
+
+    NaN where the Hessian is not finite.
+    """
 
     def direction(point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        eigenvalues, vectors = np.linalg.eigh(hessian(point))
+        matrix = hessian(point)
+        if not np.all(np.isfinite(matrix)):
+            return np.full_like(gradient, np.nan)
+        eigenvalues, vectors = np.linalg.eigh(matrix)
         sizes = np.maximum(np.abs(eigenvalues), 1e-10 * np.abs(eigenvalues).max())
         return -vectors @ ((vectors.T @ gradient) / sizes)
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from scipy.special import logsumexp
 
 from sampler.analysis.compared import NAN, Row
 from sampler.analysis.estimate import RepetitionWeights
@@ -30,15 +31,14 @@ from sampler.posterior.density import energy_at, specialised, temperature_positi
 from sampler.posterior.pointwise import log_likelihood_given
 from sampler.problem import AnyProblem, Problem, square_roots
 from theory import (
+    Combinations,
     LearningProblem,
     LeftOutAtSaddle,
     OrderParameters,
     SaddlePoint,
     left_out_log_density,
 )
-from theory.leave_one_out import left_out_by_rows
-from theory.path_kernels import path_features
-from theory.predictor import Predictor
+from theory.leave_one_out import left_out
 
 # Draws of all chains that are asked about examples which are too many for all draws.
 MOST_DRAWS = 400
@@ -86,12 +86,10 @@ def pointwise_elpd(
                 smooth, shape = array_stats.psislw(row, r_eff=efficiency)
                 if np.isfinite(smooth).all():  # not always, of few draws
                     log_weights[example], pareto_k[example] = smooth, shape
-    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    largest = values.max(axis=1, keepdims=True)
-    density = np.exp(values - largest)
-    mean = np.sum(weights * density, axis=1, keepdims=True)
-    shares = weights * (density / mean - 1.0)
+    log_weights = log_weights - logsumexp(log_weights, axis=1, keepdims=True)
+    # Where densities of draws differ very much, weights and densities apart are 0.
+    elpd = logsumexp(log_weights + values, axis=1, keepdims=True)
+    shares = np.exp(log_weights + values - elpd) - np.exp(log_weights)
     if repetitions is None:
         # As of any mean with weights that sum to one; draws of chains are worth fewer.
         error = np.sqrt(np.sum(shares**2, axis=1) / efficiency)
@@ -99,7 +97,7 @@ def pointwise_elpd(
         count = len(repetitions)
         of_repetitions = shares.reshape(len(shares), count, -1).sum(axis=2)
         error = np.sqrt(np.sum(of_repetitions**2, axis=1) * count / max(count - 1, 1))
-    return {ELPD: (np.log(mean) + largest)[:, 0], MCSE: error, PARETO_K: np.asarray(pareto_k)}
+    return {ELPD: elpd[:, 0], MCSE: error, PARETO_K: np.asarray(pareto_k)}
 
 
 def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"]) -> float:
@@ -210,34 +208,31 @@ def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[Of
 
     def of_block(attended, labels):
         with jax.enable_x64(True):
-            found = np.asarray(_of_block(known, learning_arrays(problem), attended, labels, of_one))
+            if of_one is _given_overlap:
+                block = Combinations.of(learning, attended, labels)
+            else:
+                block = attended, labels
+            found = np.asarray(_of_block(known, learning.energy, block, of_one))
         return found.reshape(chains, len(numbers), -1)
 
     return of_block, chains * len(numbers)
 
 
-def learning_arrays(problem: Problem) -> tuple:
-    """Energy, features of the rows, and prior variance of V_0, as compiled functions take them."""
-    learning = problem.learning
-    return learning.energy, learning.features, learning.architecture.variances[0]
-
-
 @partial(jax.jit, static_argnames="of_one")
-def _of_block(known, learning, attended, labels, of_one):
-    return jax.lax.map(lambda draw: of_one(draw, learning, attended, labels), known)
+def _of_block(known, energy, block, of_one):
+    return jax.lax.map(lambda draw: of_one(draw, energy, block), known)
 
 
-def _given_weights(draw, learning, attended, labels, *, architecture):
+def _given_weights(draw, _, block, *, architecture):
+    attended, labels = block
     outputs = outputs_of(draw["weights"].astype(attended.dtype), attended, architecture)
     return log_likelihood_given(outputs, labels, draw["temperature"])
 
 
-def _given_overlap(draw, learning, attended, labels):
-    energy, rows, variance = learning
-    factor, here = draw["factor"], energy_at(energy, draw)
-    whitening = Predictor(here, here.kernels, None).whitening(factor)
-    features = path_features(attended, variance)
-    return left_out_by_rows(here, rows, factor, whitening, features, labels).log_density
+def _given_overlap(draw, energy, block):
+    here = energy_at(energy, draw)
+    whitening = here.noisy_kernel(draw["factor"]).whitening
+    return left_out(here, whitening, block).log_density
 
 
 # --- of theories
@@ -258,11 +253,13 @@ def left_out_columns(problem: Problem, saddle: SaddlePoint, gp_own: LearningProb
         at_saddle, found["theory"] = LeftOutAtSaddle.of(problem.learning, saddle), []
     checksum = hashlib.sha256()
     for block in examples_left_out(problem, checksum):
-        arrays = tuple(map(jnp.asarray, block))
+        examples = None
+        if problem.learning.residual_examples:
+            examples = Combinations.of(problem.learning, *block)
         for name, learning in limits.items():
-            found[name].append(np.asarray(left_out_log_density(learning, limit, *arrays)))
+            found[name].append(np.asarray(left_out_log_density(learning, limit, examples)))
         if at_saddle is not None:
-            found["theory"].append(at_saddle.log_density(*arrays))
+            found["theory"].append(at_saddle.log_density(examples))
     identity = {"labels": checksum.hexdigest()}
     few = problem.learning.examples < MOST_POINTWISE
     dimension = "example" if few else "example_left_out"

@@ -145,13 +145,17 @@ class ReadoutPosterior:
         """Examples as the others predict them, from G of the examples themselves.
 
         rows  whether rows stand for the examples in the posterior: then they are more than units or
-              paths times channels, and no digits are lost where 𝒯 is taken off
+              paths times channels
+
+        Of more examples than units c_i = (1 − h_i)/𝒯 with h_i = |L⁻¹ g_i|² < 1; one that rounding
+        leaves at 1 or above stays below it by that rounding.
         """
         identity = jnp.eye(labels.shape[1], dtype=columns.dtype)
         if rows or len(columns) > columns.shape[1]:
-            mean, variance = self.moments(columns)
-            covariance = variance[:, :1, None] * identity
-            return LeftOut.of_moments(mean, covariance, labels, self.temperature)
+            leverage = jnp.sum((columns @ self.whitening.T) ** 2, axis=1)
+            outside = jnp.maximum(1.0 - leverage, jnp.finfo(columns.dtype).eps) / self.temperature
+            alpha = (labels - columns @ self.mean) / self.temperature
+            return LeftOut(alpha, jnp.multiply.outer(outside, identity))
         noisy = NoisyKernel.factorise(columns @ columns.T, self.temperature)
         whitening = inverse_of_lower(noisy.cholesky)
         precision = jnp.sum(whitening**2, axis=0)[:, None, None] * identity

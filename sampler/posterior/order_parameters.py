@@ -23,6 +23,7 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from sampler.devices import batch_bytes
+from sampler.errors import InputError
 from sampler.posterior.density import (
     TEMPERATURE,
     Coordinates,
@@ -39,7 +40,12 @@ from theory.energy_derivatives import hessian_with_energy
 from theory.laplace import LogPosterior
 from theory.learning_problem import LabelEnergy, LearningProblem
 from theory.path_kernels import Features, store_path_kernels
-from theory.saddle_point import dense_direction, descend, truncated_direction
+from theory.saddle_point import (
+    SaddlePointStatus,
+    dense_direction,
+    descend,
+    truncated_direction,
+)
 from theory.wishart_chain import WishartChain, bartlett_matrix, chain_factors
 
 # The Hessian is formed by its formula where that holds no more numbers than this at a time, else
@@ -331,7 +337,8 @@ def find_mode(problem: LearningProblem, posterior: OrderParameterPosterior) -> M
     """Newton descent on −ln p(B_1 … B_{L+1}, y) from the centre of the prior.
 
     The curvature that whitens the chains is the Hessian at the mode; directions along which it is
-    not convex keep their absolute curvature, so the result is always a proper scale.
+    not convex keep their absolute curvature, so the result is always a proper scale. Raises
+    InputError for a density that is not finite.
     """
     coordinates, dtype = posterior.coordinates, posterior.features.dtype
     size = coordinates.size
@@ -364,6 +371,9 @@ def find_mode(problem: LearningProblem, posterior: OrderParameterPosterior) -> M
         MODE_TOLERANCE if few else ROUGH_TOLERANCE * size**0.5,
         MODE_STEPS,
     )
+    if ended.status is SaddlePointStatus.NOT_FINITE:
+        remedy = "the posterior density is not finite: raise it, or rescale inputs and labels"
+        raise InputError("temperature", problem.temperature, remedy)
     point, converged = jnp.asarray(ended.point, dtype), ended.converged
     if not few:
         scale = prior_scales(coordinates, posterior.temperature_spread, dtype)

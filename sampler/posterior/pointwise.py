@@ -13,27 +13,32 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from theory.leave_one_out import LeftOut, left_out_by_rows
-from theory.path_kernels import path_features
-from theory.predictor import Predictor
+from theory.learning_problem import LabelEnergy
+from theory.leave_one_out import Combinations, LeftOut, left_out
 
 # Keys apart from those that a draw of f is split into: these are 0 and 1.
 LABEL_STREAM, LEFT_OUT_STREAM = 2, 3
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["inputs", "labels"], meta_fields=["rows"])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["inputs", "labels", "combinations"],
+    meta_fields=["rows"],
+)
 @dataclass(frozen=True)
 class LabelledExamples:
     """Training examples of which every draw says something.
 
-    inputs  attended inputs ξ^π(x) [example, path, channel], or tokens
-    labels  y [example, output]
-    rows    whether rows stand for them in the posterior
+    inputs        attended inputs ξ^π(x) [example, path, channel], or tokens
+    labels        y [example, output]
+    rows          whether rows stand for them in the posterior
+    combinations  what they are of these rows, where the order parameters are sampled
     """
 
     inputs: Float[Array, "example path channel"] | tuple
     labels: Float[Array, "example output"]
     rows: bool = False
+    combinations: Combinations | None = None
 
     def astype(self, dtype) -> "LabelledExamples":
         convert = partial(jnp.asarray, dtype=dtype)
@@ -83,27 +88,18 @@ def given_weights(
 
 def given_order_parameter(
     key: Array,
-    predictor: Predictor,
-    features_train: Float[Array, "row path channel"],
-    factor: Float[Array, "order_row rank"],
+    energy: LabelEnergy,
     whitening: Float[Array, "row_output row_output"],
     outputs: Float[Array, "example output"],
     training: LabelledExamples,
-    input_variance: Float[Array, ""] | float,
 ) -> dict[str, Array]:
     """Log densities ln p(y_i | y_{−i}, U_1) and new labels, given U_1 = F Fᵀ.
 
     New labels of two kinds: `posterior_predictive` given all labels, and `leave_one_out_predictive`
     of each example given those of the others, which LOO-PIT needs.
     """
-    energy = predictor.energy
-    if training.rows:
-        features = path_features(training.inputs, input_variance)
-        arguments = energy, features_train, factor, whitening, features, training.labels
-        left_out = left_out_by_rows(*arguments)
-    else:
-        left_out = LeftOut.of_rows(whitening, energy.labels)
-    return given_others(key, left_out, outputs, training.labels, energy.temperature)
+    others = left_out(energy, whitening, training.combinations)
+    return given_others(key, others, outputs, training.labels, energy.temperature)
 
 
 def given_others(

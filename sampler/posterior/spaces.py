@@ -43,6 +43,7 @@ from sampler.posterior.weights import (
 )
 from theory.architecture import CHUNK_BYTES, Architecture
 from theory.learning_problem import LearningProblem
+from theory.leave_one_out import Combinations
 from theory.path_kernels import Features, path_features, sum_over_paths
 from theory.predictor import Predictor
 from theory.wishart_chain import WishartChain
@@ -150,6 +151,9 @@ def order_parameter_density(
     posterior = OrderParameterPosterior.of(problem)
     predictor = Predictor.for_examples(problem, attended_test)
     temperature = jnp.asarray(np.asarray(problem.temperature, attended_test.dtype))
+    if training is not None and training.rows:
+        combinations = Combinations.of(problem, training.inputs, training.labels)
+        training = replace(training, combinations=combinations)
 
     def log_densities(points):
         return problem.residual_log_likelihood + posterior.for_batches.log_densities(points)
@@ -210,8 +214,7 @@ def predict_of_order_parameters(
     if training is None:
         return found
     outputs = sum_over_paths(path_features(training.inputs, input_variance), weights)
-    known = predictor, features_train, factor, whitening
-    return found | given_order_parameter(key, *known, outputs, training, input_variance)
+    return found | given_order_parameter(key, predictor.energy, whitening, outputs, training)
 
 
 def linear_outputs(architecture: Architecture) -> Forward:

@@ -12,8 +12,8 @@ tails ρ = (h_{l+1} … h_L) above it. The kernel then is
     K = Σ_ππ' U_1^{ππ'} C^μ_ππ' + Σ_{l=1}^L Σ_ρρ' U_{l+1}^{ρρ'} R^l_ρρ'
 
 and all U_l minimise the action of the linear theory (`theory.action_functional`) with this K.
-Linear values leave nothing, R^l = 0, which gives that theory; at infinite width U_l = σ_l² ··· σ_a²
-gives the kernel of `theory.nonlinear_kernels`.
+Linear values leave nothing, R^l = 0, which gives that theory; at infinite width
+U_l = σ_l² ··· σ_a² 1 gives the kernel of `theory.nonlinear_kernels`.
 """
 
 from dataclasses import dataclass
