@@ -329,12 +329,7 @@ class Kernels:
         """Mean and variance of f, and ln p(y), for sets of labels that are independent.
 
         m = k (K + 𝒯)⁻¹ y,  v = K(x, x) − k (K + 𝒯)⁻¹ kᵀ,  ln p(y) = −½ Σ (E + n ln 2π)
-
-        Raises TemperatureTooSmall where rounding of K decides whether K + 𝒯 1 has a factor.
         """
-        lowest = lowest_temperature(float(jnp.trace(self.train)))
-        if not temperature >= lowest:
-            raise TemperatureTooSmall(temperature, lowest)
         whitening = NoisyKernel.factorise(self.train, temperature).whitening
         mean, variance = regress(whitening, self.cross, self.prior, labels)
         energy = energy_of_kernel(self.train, labels, temperature)
@@ -343,7 +338,13 @@ class Kernels:
 
 
 def kernels_at(problem: NonlinearProblem, test: TokenExamples) -> Kernels:
-    """K of training and test examples at infinite width."""
+    """K of training and test examples at infinite width.
+
+    Raises TemperatureTooSmall where rounding of K decides whether K + 𝒯 1 has a factor.
+    """
     train, _ = kernel_of_pairs(problem.train, None, **problem.network)
+    lowest = lowest_temperature(float(jnp.trace(train)))
+    if not problem.temperature >= lowest:
+        raise TemperatureTooSmall(problem.temperature, lowest)
     cross, prior = kernel_of_pairs(test, problem.train, **problem.network)
     return Kernels(train, cross, prior)

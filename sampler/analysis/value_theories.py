@@ -21,11 +21,11 @@ def value_theories(problem: TokenProblem) -> xr.Dataset:
     Raises InputError for a temperature that is lost in the rounding of the kernel.
     """
     learning, test = learning_problem(problem)
-    kernels = kernels_at(learning, test)
     try:
-        *moments, evidence = kernels.regression(learning.labels, learning.temperature)
+        kernels = kernels_at(learning, test)
     except TemperatureTooSmall as error:
         raise InputError("temperature", error.temperature, error.remedy) from None
+    *moments, evidence = kernels.regression(learning.labels, learning.temperature)
     mean, variance = (squeeze_output(np.asarray(moment)) for moment in moments)
     found = {
         "predictor_mean": mean,

@@ -10,7 +10,7 @@ import theory.nonlinear_kernels as module
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import random_weights
 from tests.theory.nonlinear import NONLINEAR, last_hidden, nonlinear_problem, read
-from theory import Architecture, OrderParameters, Predictor, predict
+from theory import Architecture, OrderParameters, Predictor, TemperatureTooSmall, predict
 from theory.learning_problem import LearningProblem
 from theory.nonlinear_kernels import kernel_of_pairs, kernels_at, unit_variances
 
@@ -101,3 +101,9 @@ def test_tokens_that_no_query_reads_do_not_matter(rng):
     received = kernels_at(replace(problem, train=padded), padded)
     for name in ("train", "cross", "prior"):
         assert_equal_to_rounding(getattr(received, name), getattr(expected, name), operations=100)
+
+
+def test_a_temperature_lost_in_rounding_is_refused(rng):
+    problem, test, _ = nonlinear_problem(TWO, "relu", rng, readout="last")
+    with pytest.raises(TemperatureTooSmall, match="temperature = 1e-30: below .* rounding decides"):
+        kernels_at(replace(problem, temperature=1e-30), test)
