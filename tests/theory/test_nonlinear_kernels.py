@@ -105,5 +105,7 @@ def test_tokens_that_no_query_reads_do_not_matter(rng):
 
 def test_a_temperature_lost_in_rounding_is_refused(rng):
     problem, test, _ = nonlinear_problem(TWO, "relu", rng, readout="last")
-    with pytest.raises(TemperatureTooSmall, match="temperature = 1e-30: below .* rounding decides"):
+    with pytest.raises(
+        TemperatureTooSmall, match=r"temperature = 1e-30: below .* rounding decides"
+    ):
         kernels_at(replace(problem, temperature=1e-30), test)
