@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from sampler.errors import InputError
 from sampler.learned_problem import LearnedProblem, make_learned_problem
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
@@ -29,8 +30,17 @@ from sampler.tasks.splits import AnySplit, AttendedSplit, Split, spread_over_lab
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_problem import TokenProblem, make_token_problem
 from sampler.transformer.model import FrozenNetwork
-from theory import LearningProblem, Predictor, Triangle, attended_inputs, pair_matrices, predict
+from theory import (
+    LearningProblem,
+    Predictor,
+    TemperatureTooSmall,
+    Triangle,
+    attended_inputs,
+    pair_matrices,
+    predict,
+)
 from theory.architecture import Architecture
+from theory.leave_one_out import Combinations
 from theory.path_kernels import Features
 
 # Attended inputs and labels of all training examples.
@@ -173,6 +183,8 @@ class Problem:
             fields["residual"] = Residual(int(learning.residual.count), squares)
             if training is not None:
                 fields["whole"] = tuple(jnp.asarray(array, precision) for array in training)
+                if kernels:
+                    fields["combinations"] = Combinations.of(learning, *training)
         if kernels:
             predictor = Predictor.for_examples(learning, fields["attended_test"])
             if not isinstance(predictor.energy.kernels, Features):
@@ -241,6 +253,7 @@ def build_problem(
 
     Where there are more training examples than features, the rows of their triangle stand for them:
     it is made here, unless it is known. A network outside the theory keeps its tokens instead.
+    Raises InputError for a temperature that is lost in the rounding of the kernel.
     """
     if architecture is None:
         architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
@@ -250,14 +263,17 @@ def build_problem(
         return make_learned_problem(recipe, task, architecture)
     readout = recipe.network.readout
     law = recipe.posterior.temperature, recipe.posterior.temperature_spread
-    if is_folded(recipe, task):
-        if triangle is None:
-            *_, triangle = fold_training(recipe, task)
-        learning = triangle.learning_problem(architecture, *law)
-    else:
-        attended = attend_split(task.train, readout, task.pairs)
-        labels = jnp.asarray(task.train.labels)
-        learning = LearningProblem(architecture, attended, labels, *law)
+    try:
+        if is_folded(recipe, task):
+            if triangle is None:
+                *_, triangle = fold_training(recipe, task)
+            learning = triangle.learning_problem(architecture, *law)
+        else:
+            attended = attend_split(task.train, readout, task.pairs)
+            labels = jnp.asarray(task.train.labels)
+            learning = LearningProblem(architecture, attended, labels, *law)
+    except TemperatureTooSmall as error:
+        raise InputError("temperature", error.temperature, error.remedy) from None
     validation = task.validation
     return Problem(
         learning,

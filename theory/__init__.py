@@ -19,9 +19,8 @@ Notation (equations on paper | words in code | axes):
     E            energy            ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y
     A            action            E and the entropy of U_1 … U_a; minimal at the saddle point
     m, v         mean, variance    of the predictor f(x)
-    φ, μ         values            function of values, and the mean of its slope
+    φ            values            function of values
     Q^l          covariance        of z^l over examples and tokens; g_l Q^l that of V_l z^l/√N_l
-    R^l          rests             what layer l adds beside its linear part
     d, q         distance, overlap  of Ω, Ω': mean of ½ Σ_s |Ω_st − Ω'_st|, Σ Ω_st Ω'_st / Σ Ω'_st²
 
 Modules in reading order, with their public names: `CONTENTS`. A name is imported at its first use,
@@ -35,7 +34,7 @@ from importlib import import_module
 CONTENTS = {
     "architecture": "Architecture AttentionPaths",
     "attended": "attended_inputs pair_matrices token_readout",
-    "energy": "energy_of_kernel energy_of_columns NoisyKernel regress",
+    "energy": "energy_of_kernel energy_of_columns NoisyKernel TemperatureTooSmall regress",
     "path_kernels": "Features StoredKernels make_path_kernels path_features",
     "learning_problem": "LearningProblem LabelEnergy Triangle compress sub_network heads_closed",
     "order_parameters": "OrderParameters",
@@ -47,10 +46,10 @@ CONTENTS = {
     "next_order": "solve_next_order NextOrder NextOrderStatus",
     "evidence": "log_evidence_at_leading_order log_evidence_at_saddle log_evidence_at_next_order",
     "predictor": "Predictor predict path_contributions mean_without",
-    "leave_one_out": "LeftOut LeftOutAtSaddle left_out_log_density",
+    "leave_one_out": "Combinations LeftOut LeftOutAtSaddle left_out_log_density",
     "infinite_width": "InfiniteWidth BestTemperature best_temperature",
     "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at "
-    "activation pair_moment first_moment mean_slope",
+    "activation pair_moment first_moment",
     "observables": "head_scores kernel_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
     "attention_regression": "attention_matrix attention_kernel SupportVectorAttention "

@@ -7,7 +7,7 @@ from theory.attended import (
 )
 from theory.energy import (
     energy_of_kernel as energy_of_kernel, energy_of_columns as energy_of_columns,
-    NoisyKernel as NoisyKernel, regress as regress,
+    NoisyKernel as NoisyKernel, TemperatureTooSmall as TemperatureTooSmall, regress as regress,
 )
 from theory.path_kernels import (
     Features as Features, StoredKernels as StoredKernels, make_path_kernels as make_path_kernels,
@@ -42,7 +42,7 @@ from theory.predictor import (
     mean_without as mean_without,
 )
 from theory.leave_one_out import (
-    LeftOut as LeftOut, LeftOutAtSaddle as LeftOutAtSaddle,
+    Combinations as Combinations, LeftOut as LeftOut, LeftOutAtSaddle as LeftOutAtSaddle,
     left_out_log_density as left_out_log_density,
 )
 from theory.infinite_width import (
@@ -52,7 +52,7 @@ from theory.infinite_width import (
 from theory.nonlinear_kernels import (
     NonlinearProblem as NonlinearProblem, TokenExamples as TokenExamples, Kernels as Kernels,
     kernels_at as kernels_at, activation as activation, pair_moment as pair_moment,
-    first_moment as first_moment, mean_slope as mean_slope,
+    first_moment as first_moment,
 )
 from theory.observables import (
     head_scores as head_scores, kernel_alignment as kernel_alignment,

@@ -109,12 +109,12 @@ class DenseAction:
         self._scale = float(max(problem.architecture.widths))
         self._energy = DenseEnergy(problem)
 
+    @np.errstate(all="ignore")
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """A / max width and its gradient; infinite where K + 𝒯 or a U_l is not positive."""
         try:
-            with np.errstate(all="ignore"):
-                factors, entropy, energy = self._expand(point)
-                slopes = entropy.slopes
+            factors, entropy, energy = self._expand(point)
+            slopes = entropy.slopes
         except np.linalg.LinAlgError:  # a step too far
             return float("inf"), np.full_like(point, np.nan)
         slopes[0] += energy.slope
@@ -125,15 +125,15 @@ class DenseAction:
         value = float(entropy.value + energy.value)
         return value / self._scale, np.concatenate(gradient) / self._scale
 
+    @np.errstate(all="ignore")
     def hessian(self, point: np.ndarray) -> np.ndarray:
         """Second derivatives of A / max width; NaN where K + 𝒯 or a U_l is not positive.
 
         Σ_ll' J_lᵀ (∂²A/∂U_l ∂U_l') J_l' + Σ_l (∂A/∂U_l) ∂²U_l with J_l = ∂U_l/∂x.
         """
         try:
-            with np.errstate(all="ignore"):
-                factors, entropy, energy = self._expand(point)
-                slopes, curvatures = entropy.slopes, entropy.curvatures
+            factors, entropy, energy = self._expand(point)
+            slopes, curvatures = entropy.slopes, entropy.curvatures
         except np.linalg.LinAlgError:
             return np.full((point.size, point.size), np.nan)
         slopes[0] += energy.slope

@@ -5,6 +5,7 @@ Both have their first derivatives in every argument, made from one Cholesky fact
 differentiates these further. K + 𝒯 1, its factor and regression with it stand here alone.
 """
 
+import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,6 +24,33 @@ def with_noise(kernel: Float[Array | np.ndarray, "n n"], temperature):
     """K + 𝒯 1, of a JAX or a NumPy array: the only place where the temperature meets K."""
     numbers = kernel.__array_namespace__()
     return kernel + temperature * numbers.eye(kernel.shape[0], dtype=kernel.dtype)
+
+
+class TemperatureTooSmall(ValueError):
+    """A temperature that is lost in the rounding of the kernel."""
+
+    def __init__(self, temperature: float, lowest: float) -> None:
+        self.temperature, self.lowest = temperature, lowest
+        self.remedy = "scale inputs and labels to a size of about 1"
+        if math.isfinite(lowest):
+            self.remedy = (
+                f"below {lowest:.2g} rounding decides whether K + temperature has a Cholesky "
+                f"factor; raise it, or {self.remedy}"
+            )
+        else:
+            self.remedy = f"squares of inputs or labels overflow; {self.remedy}"
+        super().__init__(f"temperature = {temperature!r}: {self.remedy}")
+
+    def __reduce__(self):
+        return type(self), (self.temperature, self.lowest)
+
+
+def lowest_temperature(trace: float) -> float:
+    """ε tr K, ε the relative rounding of float64: a 𝒯 below it is lost in that of K.
+
+    What Cholesky's algorithm leaves of a zero eigenvalue is of this size.
+    """
+    return float(np.finfo(np.float64).eps) * trace
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["cholesky"], meta_fields=[])

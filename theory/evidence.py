@@ -1,19 +1,16 @@
 """The log evidence: at the saddle point, and to next order in 1/N."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from theory.architecture import Architecture
+from theory.architecture import Architecture, examples_at_a_time
 from theory.energy_derivatives import EnergyAt
 from theory.laplace import Fluctuations
 from theory.learning_problem import LearningProblem
-from theory.order_parameters import log_invariant_volume
+from theory.order_parameters import log_determinant, log_invariant_volume
 from theory.saddle_point import SaddlePoint, hessian_of_action
-
-PAIRS_AT_A_TIME = 1024
 
 
 def log_evidence_at_leading_order(problem: LearningProblem, action: float) -> float:
@@ -53,8 +50,7 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     order_parameters = saddle.order_parameters
     hessian = max(architecture.widths) * hessian_of_action(problem, order_parameters)
     factor = np.linalg.cholesky(0.5 * (hessian + hessian.T))
-    log_determinant = 2.0 * float(np.sum(np.log(np.diagonal(factor))))
-    curvature = log_determinant - 2.0 * log_invariant_volume(order_parameters)
+    curvature = float(log_determinant(factor)) - 2.0 * log_invariant_volume(order_parameters)
     curvature -= sum(
         0.5 * size * (size + 1) * math.log(width) + 0.5 * size * (size - 1) * math.log(2.0)
         for width, size, _ in _layers(architecture)
@@ -90,20 +86,20 @@ def third_and_fourth(
     """
     directions, slope = around.directions, around.energy.slope
     count = len(directions)
-    along = along_pairs(around)
+    second, drift, fourth_of_overlap, slope_third = derivatives_along_pairs(around)
     first = around.jacobian.reshape(count, -1)
-    bound, mean = around.bound_curvature, around.curved[0].reshape(-1)
+    curvature, bend = around.flat_curvature, around.curved[0].reshape(-1)
     by_pair = third_of_energy(around.energy)
     half = np.tensordot(by_pair, first, (2, 1))  # [row_row, row_row, direction]
     half = np.tensordot(half, first, (1, 1))  # [row_row, direction, direction]
     third = np.tensordot(first, half, 1)
-    bent = along.second @ (bound @ first.T)  # ∂²E[∂_ab U, ∂_c U]
-    third += bent + bent.transpose(0, 2, 1) + bent.transpose(2, 1, 0) + along.slope_third
-    fourth = around.averages.fourth + 2.0 * np.vdot(around.averages.third, mean)
-    fourth += 4.0 * np.einsum("xac,acx->", half, along.second)
-    fourth += 4.0 * np.vdot(along.drift @ bound, first) + mean @ bound @ mean
-    fourth += 2.0 * np.vdot(along.second @ bound, along.second)
-    fourth += np.vdot(slope, along.fourth)
+    bent = second @ (curvature @ first.T)  # ∂²E[∂_ab U, ∂_c U]
+    third += bent + bent.transpose(0, 2, 1) + bent.transpose(2, 1, 0) + slope_third
+    fourth = around.averages.fourth + 2.0 * np.vdot(around.averages.third, bend)
+    fourth += 4.0 * np.einsum("xac,acx->", half, second)
+    fourth += 4.0 * np.vdot(drift @ curvature, first) + bend @ curvature @ bend
+    fourth += 2.0 * np.vdot(second @ curvature, second)
+    fourth += np.vdot(slope, fourth_of_overlap)
     prior = around.posterior.coordinates.prior_derivatives(around.point)
     third = 0.5 * third
     third += np.einsum("i,ai,bi,ci->abc", prior[3], *(directions,) * 3, optimize=True)
@@ -128,58 +124,54 @@ def third_of_energy(energy: EnergyAt) -> Float[np.ndarray, "row_row row_row row_
     traces = total.reshape((rows,) * 6)
     for b in range(rows):
         chain = np.einsum("cij,dejk->cdeik", products[b], products, optimize=True)
-        found = np.einsum("cdeik,faki->acdef", chain, products[:, b:], optimize=True)
-        traces[b:, b] -= found
-        traces[b, b + 1 :] -= found[1:].transpose(0, 4, 3, 2, 1)
+        from_b = np.einsum("cdeik,faki->acdef", chain, products[:, b:], optimize=True)
+        traces[b:, b] -= from_b
+        traces[b, b + 1 :] -= from_b[1:].transpose(0, 4, 3, 2, 1)
     return -2.0 * total
 
 
-@dataclass(frozen=True)
-class AlongPairs:
-    """Derivatives of U_1 along two directions each, a of unit variance.
+def derivatives_along_pairs(around: Fluctuations) -> tuple[np.ndarray, ...]:
+    """Derivatives of U_1 along two directions v_a each, from those along v_a and v_a ± v_c.
 
-    second       ∂_a∂_b U_1
-    drift        Σ_a ∂_a²∂_c U_1
-    fourth       Σ_ac ∂_a²∂_c² U_1
-    slope_third  Σ M ∂_a∂_b∂_c U_1
+    Exact polarisation. Returns, with pairs of rows flat,
+        ∂_a∂_c U_1         [direction, direction, row_row]
+        Σ_a ∂_a²∂_c U_1    [direction, row_row]
+        Σ_ac ∂_a²∂_c² U_1  [row_row]
+        Σ M ∂_a∂_b∂_c U_1  [direction, direction, direction], M the slope of the energy
     """
-
-    second: Float[np.ndarray, "direction direction row_row"]
-    drift: Float[np.ndarray, "direction row_row"]
-    fourth: Float[np.ndarray, "row row"]
-    slope_third: Float[np.ndarray, "direction direction direction"]
-
-
-def along_pairs(around: Fluctuations) -> AlongPairs:
-    """Mixed derivatives from those along v_a, v_a + v_b and v_a − v_b: exact polarisation."""
     directions, slope = around.directions, around.energy.slope
     coordinates, point = around.posterior.coordinates, around.point
     count, square = len(directions), slope.size
 
-    def derivatives(lines):
+    def derive(lines):
+        """∂², ∂³ and ∂⁴U_1 along every line, and the gradient of Σ M ∂²U_1."""
         series = coordinates.series(point, lines, 4)
         factor, first, second = series.factors[0][:3]
         weights = [4.0 * slope @ second, 4.0 * slope @ first, 4.0 * slope @ factor]
         pulled = series.pull_back(weights) @ directions.T
         return [series.overlap(0, k).reshape(len(lines), -1) for k in (2, 3, 4)], pulled
 
-    (own2, own3, own4), own_pulled = derivatives(directions)
+    (single2, single3, single4), single_pulled = derive(directions)
     second = np.zeros((count, count, square))
     slope_third = np.zeros((count, count, count))
-    drift, fourth = own3.copy(), own4.sum(axis=0)
+    drift, fourth = single3.copy(), single4.sum(axis=0)
     every = np.arange(count)
-    second[every, every], slope_third[every, every] = own2, own_pulled
+    second[every, every], slope_third[every, every] = single2, single_pulled
     left, right = np.triu_indices(count, 1)
-    for start in range(0, len(left), PAIRS_AT_A_TIME):
-        a, c = (index[start : start + PAIRS_AT_A_TIME] for index in (left, right))
-        (plus2, plus3, plus4), pulled = derivatives(directions[a] + directions[c])
-        (minus2, minus3, minus4), _ = derivatives(directions[a] - directions[c])
+    # Along both lines of a pair: five coefficients of B and F of every layer, and derivatives of U.
+    numbers = 20 * point.size + 20 * square
+    chunk = examples_at_a_time(len(left), 8 * numbers)
+    for start in range(0, len(left), chunk):
+        a, c = left[start : start + chunk], right[start : start + chunk]
+        (plus2, plus3, plus4), pulled = derive(directions[a] + directions[c])
+        (minus2, minus3, minus4), _ = derive(directions[a] - directions[c])
         second[a, c] = second[c, a] = 0.25 * (plus2 - minus2)
-        np.add.at(drift, c, (plus3 - minus3 - 2.0 * own3[c]) / 6.0)
-        np.add.at(drift, a, (plus3 + minus3 - 2.0 * own3[a]) / 6.0)
-        fourth += np.sum(plus4 + minus4 - 2.0 * own4[a] - 2.0 * own4[c], axis=0) / 6.0
-        slope_third[a, c] = slope_third[c, a] = 0.5 * (pulled - own_pulled[a] - own_pulled[c])
-    return AlongPairs(second, drift, fourth.reshape(slope.shape), slope_third)
+        np.add.at(drift, c, (plus3 - minus3 - 2.0 * single3[c]) / 6.0)
+        np.add.at(drift, a, (plus3 + minus3 - 2.0 * single3[a]) / 6.0)
+        fourth += np.sum(plus4 + minus4 - 2.0 * (single4[a] + single4[c]), axis=0) / 6.0
+        slope_third[a, c] = 0.5 * (pulled - single_pulled[a] - single_pulled[c])
+        slope_third[c, a] = slope_third[a, c]
+    return second, drift, fourth, slope_third
 
 
 def action_without_data(architecture: Architecture) -> float:

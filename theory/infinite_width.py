@@ -109,18 +109,22 @@ class BestTemperature:
 
 
 def best_temperature(
-    score: Callable[[float], float], mean_square_label: float, temperature: float
+    score: Callable[[float], float],
+    mean_square_label: float,
+    temperature: float,
+    lowest: float = 0.0,
 ) -> BestTemperature:
     """Return the temperature with the largest score.
 
     Looked for among the powers of ten from 10⁻⁶ to 10³ times the mean square label and the
-    temperature of the problem, then between the neighbours of the best of them, in ln 𝒯.
+    temperature of the problem, none below `lowest`, then between the neighbours of the best of
+    them, in ln 𝒯.
     """
     from scipy.optimize import minimize_scalar
 
     decades = np.arange(LOWEST_DECADE, HIGHEST_DECADE + 1)
     scale = mean_square_label or temperature  # without any label above 0
-    grid = np.unique([*np.log(scale * 10.0**decades), math.log(temperature)])
+    grid = np.unique(np.log(np.maximum([*scale * 10.0**decades, temperature], lowest)))
     scores = np.array([score(math.exp(log)) for log in grid])
     place = int(np.nanargmax(scores)) if np.isfinite(scores).any() else 0
     between = minimize_scalar(

@@ -49,21 +49,21 @@ class LogPosterior:
         """E(U_1) of the labels."""
         return DenseEnergy(self.problem)
 
+    @np.errstate(all="ignore")
     def value_and_gradient(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> tuple[float, Float[np.ndarray, " coordinate"]]:
         """Φ and ∇Φ; infinite where K + 𝒯 1 is not positive definite."""
-        with np.errstate(all="ignore"):
-            series = self.coordinates.series(point, point[None], 0)
-            factor = series.factors[0][0]
-            prior = self.coordinates.prior_derivatives(point)
-            try:
-                energy = self.energy.at(factor[0])
-            except np.linalg.LinAlgError:
-                return float("inf"), np.full_like(point, np.nan)
-            slope = series.pull_back([energy.slope @ factor])[0]
-            constant = 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
-            return 0.5 * energy.value + prior[0].sum() + constant, slope + prior[1]
+        series = self.coordinates.series(point, point[None], 0)
+        factor = series.factors[0][0]
+        try:
+            energy = self.energy.at(factor[0])
+        except np.linalg.LinAlgError:
+            return float("inf"), np.full_like(point, np.nan)
+        prior = self.coordinates.prior_derivatives(point)
+        constant = 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
+        value = 0.5 * energy.value + prior[0].sum() + constant
+        return float(value), series.pull_back([energy.slope @ factor])[0] + prior[1]
 
     def energy_at(self, point: Float[np.ndarray, " coordinate"]) -> EnergyAt:
         """E around U_1(x). Raises LinAlgError where K + 𝒯 1 is not positive definite."""
@@ -72,24 +72,21 @@ class LogPosterior:
     def hessian(
         self, point: Float[np.ndarray, " coordinate"], energy: EnergyAt | None = None
     ) -> Float[np.ndarray, "coordinate coordinate"]:
-        """∇²Φ = ½ (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″; energy: that at x, where it is known."""
+        """∇²Φ = ½ (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″; `energy` is that at x."""
         series = self.coordinates.series(point, np.eye(point.size), 1)
         factor, moved = series.factors[0]
         energy = self.energy_at(point) if energy is None else energy
         jacobian = series.overlap(0, 1).reshape(point.size, -1)
         square = jacobian.shape[1]
-        curved = jacobian @ energy.curvature.reshape(square, square) @ jacobian.T
-        bent = series.pull_back([energy.slope @ moved, energy.slope @ factor])
-        total = 0.5 * curved + bent
+        total = 0.5 * jacobian @ energy.curvature.reshape(square, square) @ jacobian.T
+        total += series.pull_back([energy.slope @ moved, energy.slope @ factor])
         return 0.5 * (total + total.T) + np.diag(self.coordinates.prior_derivatives(point)[2])
 
     def mode(self, saddle: SaddlePoint) -> Descent:
         """Newton descent to x̂, from the saddle point or, where a layer is narrow, from x = 0."""
         start = np.zeros(self.coordinates.size)
         if self.problem.architecture.is_regular:
-            start = self.coordinates.point_of(
-                list(map(np.asarray, saddle.order_parameters.factors))
-            )
+            start = self.coordinates.point_of(saddle.order_parameters.factors)
         # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
         scales = np.full(start.size, max(self.problem.architecture.widths) ** 0.5)
         return descend(
@@ -158,7 +155,7 @@ class Fluctuations:
         return [self.series.overlap(link, 2).sum(axis=0) for link in links]
 
     @cached_property
-    def bound_curvature(self) -> Float[np.ndarray, "row_row row_row"]:
+    def flat_curvature(self) -> Float[np.ndarray, "row_row row_row"]:
         """∂²E as a matrix of pairs (a, b)."""
         square = self.jacobian[0].size
         return self.energy.curvature.reshape(square, square)
@@ -172,17 +169,15 @@ class Fluctuations:
         (factor, first, second), slope = self.series.factors[0], self.energy.slope
         rows = slope.shape[0]
         flat = self.jacobian.reshape(len(self.jacobian), -1)
-        by_direction = (flat @ self.bound_curvature).reshape(-1, rows, rows)
-        steady = self.averages.third + (self.bound_curvature @ self.curved[0].reshape(-1)).reshape(
-            rows, rows
-        )
+        by_direction = (flat @ self.flat_curvature).reshape(-1, rows, rows)
+        by_curved = (self.flat_curvature @ self.curved[0].reshape(-1)).reshape(rows, rows)
         weights = [
             2.0 * by_direction @ first + 2.0 * slope @ second,
             2.0 * by_direction @ factor + 2.0 * slope @ first,
             2.0 * slope @ factor,
         ]
         total = self.series.pull_back(weights).sum(axis=0)
-        total += self.series.pull_back([steady @ factor])[0]
+        total += self.series.pull_back([(self.averages.third + by_curved) @ factor])[0]
         prior = self.posterior.coordinates.prior_derivatives(self.point)[3]
         return self.directions @ (total + np.sum(self.directions**2, axis=0) * prior)
 

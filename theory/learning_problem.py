@@ -19,13 +19,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.linalg import solve_triangular
 
 from theory.architecture import Architecture, AttentionPaths
-from theory.energy import NoisyKernel
+from theory.energy import NoisyKernel, TemperatureTooSmall, lowest_temperature
 from theory.path_kernels import PathKernels, make_path_kernels, path_features
 
 # Rows of a block that is folded in at a time, relative to its columns.
 ROWS_PER_COLUMN = 8
+# Σ y²/𝒯 above which derivatives of the energy may overflow.
+LARGEST_LABELS = 1e30
 
 
 @partial(
@@ -104,6 +107,13 @@ class LabelEnergy:
         return self(factors[0])
 
 
+def sum_of_squares(values: Float[Array | np.ndarray, "..."]) -> float:
+    """Sum of squares in double precision; infinite where it overflows."""
+    flat = np.ravel(np.asarray(values, np.float64))
+    with np.errstate(over="ignore"):
+        return float(flat @ flat)
+
+
 @dataclass(frozen=True)
 class LearningProblem:
     """One architecture with its training data, the common ground of theory and samplers.
@@ -117,7 +127,8 @@ class LearningProblem:
     residual_squares    y_⊥², the sum of squares of labels that no row stands for
 
     Raises ValueError when shapes disagree with the architecture, a number is not finite, the
-    temperature is not positive, or its spread is negative.
+    temperature is not positive, or its spread is negative; TemperatureTooSmall, one of them, below
+    `lowest_temperature`.
     """
 
     architecture: Architecture
@@ -156,11 +167,27 @@ class LearningProblem:
             raise ValueError(f"temperature_spread = {spread!r}: must be finite, and 0 or more")
         # Derivatives in it are taken: a whole number has none.
         object.__setattr__(self, "temperature", float(self.temperature))
+        if self.temperature < self.lowest_temperature:
+            raise TemperatureTooSmall(self.temperature, self.lowest_temperature)
 
     @property
     def examples(self) -> int:
         """Number P of all examples, whether rows stand for them or not."""
         return len(self.labels) + self.residual_examples
+
+    @cached_property
+    def lowest_temperature(self) -> float:
+        """Limit of 𝒯, by tr K at infinite width and by Σ y² of all labels over `LARGEST_LABELS`.
+
+        Infinite where K overflows, 0 while compiling.
+        """
+        if any(isinstance(values, jax.core.Tracer) for values in (self.attended, self.labels)):
+            return 0.0
+        arch = self.architecture
+        scale = math.prod(arch.variances) / (arch.channels * arch.path_count)
+        trace = arch.outputs * scale * sum_of_squares(self.attended)
+        squares = sum_of_squares(self.labels) + self.residual_squares
+        return max(lowest_temperature(trace), squares / LARGEST_LABELS)
 
     @property
     def residual(self) -> ResidualLabels | None:
@@ -184,6 +211,26 @@ class LearningProblem:
     def features(self) -> Float[Array, "example path channel"]:
         """Features φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
         return path_features(self.attended, self.architecture.variances[0])
+
+    def combinations(
+        self, attended: Float[Array | np.ndarray, "example path channel"]
+    ) -> Float[np.ndarray, "example row"]:
+        """Numbers q with ξ(x_i) = Σ_r q_ir ξ_r of any training examples and the rows for them.
+
+        Where rows are linearly dependent, to rounding, the smallest such numbers.
+        """
+        rows = np.asarray(self.attended, np.float64).reshape(len(self.labels), -1)
+        flat = np.asarray(attended, np.float64).reshape(len(attended), -1)
+        sizes = np.abs(np.diagonal(rows))
+        triangle = rows.shape[0] == rows.shape[1] and not np.tril(rows, -1).any()
+        if triangle and sizes.min() > len(rows) * np.finfo(np.float64).eps * sizes.max():
+            return solve_triangular(rows, flat.T, trans="T").T
+        return flat @ self._inverse_of_rows
+
+    @cached_property
+    def _inverse_of_rows(self) -> Float[np.ndarray, "path_channel row"]:
+        rows = np.asarray(self.attended, np.float64).reshape(len(self.labels), -1)
+        return np.linalg.pinv(rows, rcond=max(rows.shape) * np.finfo(np.float64).eps)
 
     @cached_property
     def energy(self) -> LabelEnergy:
@@ -284,7 +331,7 @@ class Triangle:
     @property
     def squares(self) -> float:
         """Sum of squares y_⊥² of the labels below the rows, without cancellation."""
-        return float(np.sum(self.matrix[-self.outputs :, -self.outputs :] ** 2))
+        return sum_of_squares(self.matrix[-self.outputs :, -self.outputs :])
 
     def learning_problem(
         self, architecture: Architecture, temperature: float, temperature_spread: float = 0.0

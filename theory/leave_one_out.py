@@ -26,7 +26,6 @@ from theory.architecture import examples_at_a_time
 from theory.energy_derivatives import feature_columns
 from theory.learning_problem import LabelEnergy, LearningProblem
 from theory.order_parameters import overlap_jacobian
-from theory.path_kernels import path_features, renormalise
 from theory.saddle_point import SaddlePoint, hessian_of_action
 
 
@@ -56,29 +55,6 @@ class LeftOut:
         columns = whitening.reshape(-1, examples, outputs)
         return cls(alpha, jnp.einsum("kxc,kxd->xcd", columns, columns))
 
-    @classmethod
-    def of_moments(
-        cls,
-        mean: Float[Array, " output"],
-        covariance: Float[Array, "output output"],
-        labels: Float[Array, " output"],
-        temperature: Float[Array, ""] | float,
-    ) -> "LeftOut":
-        """From mean m_i and covariance v_i of f given the labels of all, of one example.
-
-        α_i = (y_i − m_i)/𝒯 and c_i = (1 − v_i/𝒯)/𝒯, where rows stand for the examples. Digits are
-        lost where an example determines its own prediction, v_i ≈ 𝒯: 1 − v_i/𝒯 is positive, and
-        what rounding leaves below its own size is raised to it, so that densities stay finite.
-        """
-        precision = jnp.eye(len(labels), dtype=mean.dtype) - covariance / temperature
-        smallest = len(labels) * jnp.finfo(mean.dtype).eps
-        if len(labels) == 1:
-            precision = jnp.maximum(precision, smallest)
-        else:
-            eigenvalues, vectors = jnp.linalg.eigh(precision)
-            precision = (vectors * jnp.maximum(eigenvalues, smallest)) @ vectors.T
-        return cls((labels - mean) / temperature, precision / temperature)
-
     @property
     def covariance(self) -> Float[Array, "*example output output"]:
         """Covariance c_i⁻¹ of the labels of each example given those of all others."""
@@ -103,65 +79,101 @@ class LeftOut:
         return 0.5 * (log_determinant - quadratic - outputs * math.log(2.0 * math.pi))
 
 
-def left_out_by_rows(
-    energy: LabelEnergy,
-    rows: Float[Array, "row path channel"],
-    factor: Float[Array, "order_row rank"],
-    whitening: Float[Array, "row_output row_output"],
-    features: Float[Array, "example path channel"],
-    labels: Float[Array, "example output"],
-) -> LeftOut:
-    """Examples that rows stand for, as the others predict them at U_1 = F Fᵀ.
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["weights", "outside", "rest"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class Combinations:
+    """Examples as linear combinations q_i of the rows that stand for them, ξ(x_i) = Σ_r q_ir ξ_r.
 
-    energy     of the rows
-    rows       φ^π of the rows, features φ^π of the examples themselves
-    whitening  L⁻¹ with L Lᵀ = K + 𝒯 1 of the rows
+    With X = Q R these are rows of Q, so that (X … Xᵀ + 𝒯)⁻¹ = Q (K + 𝒯)⁻¹ Qᵀ + (1 − Q Qᵀ)/𝒯 of the
+    kernel K of the rows: what follows has sums of positive terms and loses no digits at small 𝒯.
+
+    weights  q_i
+    outside  1 − |q_i|², how far the other examples repeat this one; 0 below its rounding
+    rest     y_i − q_i·y_∥, the part of a label that no row stands for
     """
-    # Of any features: mean and standardised deviations are linear in them.
-    whitened = whitening @ renormalise(rows, factor)
-    towards_mean = (whitening @ energy.flat_labels) @ whitened
 
-    def of_example(example):
-        columns = renormalise(example[0][None], factor)
-        explained = columns @ whitened.T
-        covariance = columns @ columns.T - explained @ explained.T
-        mean = columns @ towards_mean
-        return LeftOut.of_moments(mean, covariance, example[1], energy.temperature)
+    weights: Float[Array, "example row"]
+    outside: Float[Array, " example"]
+    rest: Float[Array, "example output"]
 
-    numbers = labels.shape[1] * (2 * whitened.shape[1] + 2 * energy.labels.size)
-    at_a_time = examples_at_a_time(len(labels), numbers * factor.dtype.itemsize)
-    return jax.lax.map(of_example, (features, labels), batch_size=at_a_time)
+    @classmethod
+    def of(
+        cls,
+        problem: LearningProblem,
+        attended: Float[Array | np.ndarray, "example path channel"],
+        labels: Float[Array | np.ndarray, "example output"],
+    ) -> "Combinations":
+        """Any of the training examples, in the precision of the problem."""
+        weights = problem.combinations(attended)
+        outside = 1.0 - np.sum(weights**2, axis=1)
+        rounded = outside <= weights.shape[1] * np.finfo(np.float64).eps
+        rest = np.asarray(labels, np.float64) - weights @ np.asarray(problem.labels, np.float64)
+        parts = weights, np.where(rounded, 0.0, outside), np.where(rounded[:, None], 0.0, rest)
+        return cls(*(jnp.asarray(part, problem.labels.dtype) for part in parts))
+
+    def left_out(
+        self,
+        whitening: Float[Array, "row_output row_output"],
+        labels: Float[Array, "row output"],
+        temperature: Float[Array, ""] | float,
+    ) -> LeftOut:
+        """Each as the others predict it, from L⁻¹ with L Lᵀ = K + 𝒯 1 and the labels of the rows.
+
+        α_i = q_i·α + (y_i − q_i·y_∥)/𝒯,   c_i = |L⁻¹ q_i|² + (1 − |q_i|²)/𝒯.
+        """
+        rows, outputs = labels.shape
+        alpha = ((whitening @ labels.reshape(-1)) @ whitening).reshape(rows, outputs)
+        by_row = jnp.moveaxis(whitening.reshape(-1, rows, outputs), 1, 0).reshape(rows, -1)
+
+        def precision_of(weights):
+            columns = (weights @ by_row).reshape(-1, outputs)
+            return columns.T @ columns
+
+        at_a_time = examples_at_a_time(len(self.rest), by_row[0].nbytes)
+        inside = jax.lax.map(precision_of, self.weights, batch_size=at_a_time)
+        identity = jnp.eye(outputs, dtype=alpha.dtype)
+        outside = jnp.multiply.outer(self.outside / temperature, identity)
+        return LeftOut(self.weights @ alpha + self.rest / temperature, inside + outside)
 
 
 def left_out_log_density(
     problem: LearningProblem,
     factor: Float[Array, "order_row rank"],
-    attended: Float[Array, "example path channel"] | None = None,
-    labels: Float[Array, "example output"] | None = None,
+    examples: Combinations | None = None,
 ) -> Float[Array, " example"]:
     """Log densities ln p(y_i | y_{−i}, U_1) at U_1 = F Fᵀ, exact and without a refit.
 
-    attended, labels  of the examples, where rows stand for them in the problem; of any part of them
+    examples  of which they are asked, where rows stand for examples
 
     Raises ValueError if they are missing there.
     """
-    if problem.residual is None:
-        return _of_rows(problem.energy, factor)
-    if attended is None or labels is None:
-        raise ValueError("rows stand for the examples: attended inputs and labels must be given")
-    features = path_features(attended, problem.architecture.variances[0])
-    return _of_examples(problem.energy, problem.features, factor, features, labels)
+    return _log_density(problem.energy, factor, _asked(problem, examples))
+
+
+def _asked(problem, examples):
+    if problem.residual_examples == 0:
+        return None
+    if examples is None:
+        raise ValueError("rows stand for the examples: pass `Combinations.of(problem, …)` of them")
+    return examples
 
 
 @jax.jit
-def _of_rows(energy, factor):
-    return LeftOut.of_rows(energy.noisy_kernel(factor).whitening, energy.labels).log_density
+def _log_density(energy, factor, examples):
+    return left_out(energy, energy.noisy_kernel(factor).whitening, examples).log_density
 
 
-@jax.jit
-def _of_examples(energy, rows, factor, features, labels):
-    whitening = energy.noisy_kernel(factor).whitening
-    return left_out_by_rows(energy, rows, factor, whitening, features, labels).log_density
+def left_out(
+    energy: LabelEnergy,
+    whitening: Float[Array, "row_output row_output"],
+    examples: Combinations | None,
+) -> LeftOut:
+    """All examples, or those that rows stand for, as the others predict them; L Lᵀ = K + 𝒯 1."""
+    if examples is None:
+        return LeftOut.of_rows(whitening, energy.labels)
+    return examples.left_out(whitening, energy.labels, energy.temperature)
 
 
 @dataclass(frozen=True)
@@ -192,23 +204,17 @@ class LeftOutAtSaddle:
         inverse = np.linalg.inv(max(problem.architecture.widths) * hessian)[:count, :count]
         return cls(problem, factor, coordinates, inverse)
 
-    def log_density(
-        self,
-        attended: Float[Array, "example path channel"],
-        labels: Float[Array, "example output"],
-    ) -> Float[np.ndarray, " example"]:
-        """Log density ln p(y_i | y_{−i}) of examples, all of them where rows are examples."""
-        problem, features = self.problem, None
-        if problem.residual is not None:
-            features = path_features(attended, problem.architecture.variances[0])
-        arguments = problem.energy, problem.features, self.factor, features, labels
+    def log_density(self, examples: Combinations | None = None) -> Float[np.ndarray, " example"]:
+        """Log density ln p(y_i | y_{−i}) of examples as in `left_out_log_density`."""
+        problem = self.problem
+        arguments = problem.energy, problem.features, self.factor, _asked(problem, examples)
         at_saddle, slope = map(np.asarray, _with_slope(*arguments))
         along = np.einsum("xab,kab->xk", slope, self.coordinates, optimize=True)
         return at_saddle - 2.0 * np.einsum("xk,kl,xl->x", along, self.inverse, along, optimize=True)
 
 
 @jax.jit
-def _with_slope(energy, rows, factor, features, labels):
+def _with_slope(energy, rows, factor, examples):
     """Log densities ℓ_i and ∂ℓ_i/∂U_1 [example, row, row], all entries of U_1 free.
 
     With S_ia = [(K + 𝒯)⁻¹ Φ_a]_i, s_b = Φ_bᵀ α and r_i = c_i⁻¹ α_i:
@@ -220,31 +226,19 @@ def _with_slope(energy, rows, factor, features, labels):
     size, count, channels = columns.shape
     solved = noisy.solve(columns.reshape(size, count * channels))
     projected = (energy.flat_labels @ solved).reshape(count, channels)
+    solved = solved.reshape(-1, outputs * count * channels)
 
-    def slope_of(left_out: LeftOut, solved: Float[Array, "output row_channel"]):
-        solved = solved.reshape(outputs, count, channels)
-        residual = left_out.residual
-        spread = left_out.covariance + jnp.outer(residual, residual)
-        turned = jnp.einsum("cd,dbi->cbi", spread, solved)
-        slope = -0.5 * jnp.einsum("cai,cbi->ab", solved, turned)
-        slope += jnp.einsum("c,cai,bi->ab", residual, solved, projected)
-        return left_out.log_density, 0.5 * (slope + slope.T)
+    def slope_of(example):
+        label, weights = example
+        products = (weights if examples is None else weights @ solved).reshape(outputs, count, -1)
+        residual = label.residual
+        spread = label.covariance + jnp.outer(residual, residual)
+        turned = jnp.einsum("cd,dbi->cbi", spread, products)
+        slope = -0.5 * jnp.einsum("cai,cbi->ab", products, turned)
+        slope += jnp.einsum("c,cai,bi->ab", residual, products, projected)
+        return label.log_density, 0.5 * (slope + slope.T)
 
-    if features is None:
-        left_out = LeftOut.of_rows(noisy.whitening, energy.labels)
-        return jax.vmap(slope_of)(left_out, solved.reshape(-1, outputs, count * channels))
-    seen = renormalise(rows, factor)
-    whitening, alpha = noisy.whitening, noisy.solve(energy.flat_labels)
-
-    def of_example(example):
-        own = renormalise(example[0][None], factor)
-        across = own @ seen.T
-        explained = across @ whitening.T
-        covariance = own @ own.T - explained @ explained.T
-        left_out = LeftOut.of_moments(across @ alpha, covariance, example[1], energy.temperature)
-        own_columns = feature_columns(example[0][None], outputs).reshape(outputs, -1)
-        return slope_of(left_out, (own_columns - across @ solved) / energy.temperature)
-
-    numbers = outputs * (2 * count * channels + 3 * energy.labels.size) + count**2
-    at_a_time = examples_at_a_time(len(labels), numbers * factor.dtype.itemsize)
-    return jax.lax.map(of_example, (features, labels), batch_size=at_a_time)
+    labels = left_out(energy, noisy.whitening, examples)
+    weights = solved if examples is None else examples.weights
+    at_a_time = examples_at_a_time(len(weights), 2 * solved[0].nbytes + factor.nbytes)
+    return jax.lax.map(slope_of, (labels, weights), batch_size=at_a_time)

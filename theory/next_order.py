@@ -11,14 +11,13 @@ What is neglected is of second order in the size of the shift. Where P/N → 0 t
 grow with N, and neither order need be close.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture, examples_at_a_time
+from theory.architecture import examples_at_a_time
 from theory.energy_derivatives import as_matrix, feature_columns
 from theory.evidence import log_evidence_at_next_order
 from theory.laplace import Fluctuations, LogPosterior
@@ -86,10 +85,6 @@ class NextOrder:
         )
         return text if self.status is NextOrderStatus.FINE else f"{text}: {self.status.value}"
 
-    @cached_property
-    def _responses(self) -> "Responses":
-        return Responses.of(self.around, self.order_parameters[0])
-
     def predict(
         self, attended: Float[Array | np.ndarray, "test path channel"]
     ) -> tuple[Float[np.ndarray, "test output"], Float[np.ndarray, "test output"]]:
@@ -100,26 +95,26 @@ class NextOrder:
         if not self.defined:
             raise ValueError(self.explain())
         architecture = self.around.posterior.problem.architecture
-        responses, outputs = self._responses, architecture.outputs
+        responses, outputs = Responses.of(self.around), architecture.outputs
         rows, channels = responses.projected.shape
         chunk = examples_at_a_time(len(attended), 8 * outputs * rows * channels)
-        parts = []
+        moments = []
         for start in range(0, len(attended), chunk):
-            some = np.asarray(attended[start : start + chunk], float)
-            columns = feature_columns(path_features(some, architecture.variances[0]), outputs)
-            mean, variance = responses.predict(columns)
-            parts.append([mean.reshape(-1, outputs), variance.reshape(-1, outputs)])
-        mean, variance = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return mean, variance
+            part = np.asarray(attended[start : start + chunk], float)
+            columns = feature_columns(path_features(part, architecture.variances[0]), outputs)
+            moments.append(responses.predict(columns))
+        mean, variance = (np.concatenate(each) for each in zip(*moments, strict=True))
+        return mean.reshape(-1, outputs), variance.reshape(-1, outputs)
 
 
 @dataclass(frozen=True)
 class Responses:
-    """Arrays of the size of (row, channel) by which training examples enter a predictor.
+    """Arrays of the size of (row, channel) by which training examples enter predictors.
 
-    overlap    U_1 at the mode, and its `shift` ΔU_1
+    overlap    U_1 at the mode, as all that follows
     products   S as a matrix of (row, channel)
-    projected  s, and `moved` = Σ_b ΔU_ab s_b − q_a
+    projected  s
+    moved      Σ_b ΔU_ab s_b − q_a
     widening   Σ_b ΔU_ab − V_ab + N_ab as a matrix of (row, channel)
     """
 
@@ -130,13 +125,12 @@ class Responses:
     widening: Float[np.ndarray, "row_channel row_channel"]
 
     @classmethod
-    def of(cls, around: Fluctuations, mean: Float[np.ndarray, "row row"]) -> "Responses":
-        """Return the arrays around a mode, given E[U_1]."""
-        energy, averages = around.energy, around.averages
-        shift = around.shifts[0]
+    def of(cls, around: Fluctuations) -> "Responses":
+        """Return the arrays around a mode."""
+        energy, averages, shift = around.energy, around.averages, around.shifts[0]
         channels = energy.projected.shape[1]
         return cls(
-            overlap=mean - shift,
+            overlap=around.series.overlap(0, 0)[0],
             products=as_matrix(energy.products),
             projected=energy.projected,
             moved=shift @ energy.projected - averages.response,
@@ -147,14 +141,18 @@ class Responses:
     def predict(
         self, columns: Float[np.ndarray, "test_output row channel"]
     ) -> tuple[Float[np.ndarray, " test_output"], Float[np.ndarray, " test_output"]]:
-        """Predict E[m] and E[v] + Var[m] of examples with features φ_a, one block a row of U_1."""
+        """Predict E[m] and E[v] + Var[m] of examples with features φ_a, one block a row of U_1.
+
+        A variance that rounding, or the expansion, leaves below 0 is 0.
+        """
         carried = np.einsum("ab,xbi->xai", self.overlap, columns, optimize=True)
         flat, features = carried.reshape(len(columns), -1), columns.reshape(len(columns), -1)
         explained = flat @ self.products
         residual = features - explained
         mean = flat @ self.projected.reshape(-1) + residual @ self.moved.reshape(-1)
-        variance = np.maximum(np.sum(flat * residual, axis=1), 0.0)
-        return mean, variance + np.sum((residual @ self.widening) * residual, axis=1)
+        variance = np.sum(flat * residual, axis=1)
+        variance += np.sum((residual @ self.widening) * residual, axis=1)
+        return mean, np.maximum(variance, 0.0)
 
 
 def solve_next_order(
@@ -163,8 +161,8 @@ def solve_next_order(
     """Posterior means to next order in 1/N, starting at the saddle point; see the module.
 
     Costs a few Newton steps and three Hessians; the evidence costs more (all third derivatives) and
-    is left out where it does not fit. Temperature and prior variances count as known. Never raises
-    for an expansion that fails: `status` says what happened.
+    is left out where it does not fit. Never raises for an expansion that fails:
+    `status` says what happened.
     """
     if not saddle.converged:
         return NextOrder(NextOrderStatus.NO_SADDLE_POINT)
@@ -185,29 +183,24 @@ def solve_next_order(
     correction = float(np.linalg.norm(means[0] - leading) / np.linalg.norm(leading))
     if not all(np.all(np.isfinite(mean)) for mean in means):
         return NextOrder(NextOrderStatus.NOT_FINITE)
-    if any(is_indefinite(mean, around.series.factors[k][0].shape) for k, mean in enumerate(means)):
+    ranks = [factor[0].shape[-1] for factor in around.series.factors]
+    if any(map(is_indefinite, means, ranks)):
         return NextOrder(NextOrderStatus.NOT_POSITIVE, correction)
     variances = np.einsum("abab", around.averages.covariance)
     spread = float(np.sqrt(variances) / np.linalg.norm(means[0]))
     large = correction > LARGEST_SHIFT or spread > LARGEST_SPREAD
     status = NextOrderStatus.LARGE if large else NextOrderStatus.FINE
-    found = NextOrder(status, correction, spread, means, around=around)
-    if not (evidence and evidence_fits(problem.architecture, posterior.coordinates.size)):
-        return found
-    return replace(found, log_evidence=log_evidence_at_next_order(around))
+    rows, coordinates = len(means[0]), posterior.coordinates.size
+    fits = max(rows**6, (rows * coordinates) ** 2) <= LARGEST_THIRD_DERIVATIVES
+    log_evidence = log_evidence_at_next_order(around) if evidence and fits else float("nan")
+    return NextOrder(status, correction, spread, means, log_evidence, around)
 
 
-def evidence_fits(architecture: Architecture, coordinates: int) -> bool:
-    rows = architecture.order_parameter_sizes[0]
-    return max(rows**6, (rows * coordinates) ** 2) <= LARGEST_THIRD_DERIVATIVES
-
-
-def is_indefinite(mean: Float[np.ndarray, "row row"], factor: tuple[int, ...]) -> bool:
-    """Whether a posterior mean of U = F Fᵀ has eigenvalues that no such matrix has.
+def is_indefinite(mean: Float[np.ndarray, "row row"], rank: int) -> bool:
+    """Whether a posterior mean of U has eigenvalues that no matrix of this rank has.
 
     A narrow layer has a mean with as many small eigenvalues as U has zeros: they may be zero.
     """
     eigenvalues = np.linalg.eigvalsh(mean)
-    _, rows, rank = factor
-    lowest = 0.0 if rank == rows else -1e-12 * eigenvalues[-1]
+    lowest = 0.0 if rank == len(mean) else -1e-12 * eigenvalues[-1]
     return bool(eigenvalues[0] <= lowest)

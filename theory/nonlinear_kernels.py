@@ -26,7 +26,13 @@ from jaxtyping import Array, Float
 
 from theory.architecture import Architecture, Values
 from theory.attended import Readout, token_readout
-from theory.energy import NoisyKernel, energy_of_kernel, regress
+from theory.energy import (
+    NoisyKernel,
+    TemperatureTooSmall,
+    energy_of_kernel,
+    lowest_temperature,
+    regress,
+)
 
 # c of φ(u) = c · erf(u) and φ(u) = c · u Φ(u), Φ the normal distribution function:
 # E erf(u)² = (2/π) arcsin(2/3), E u² Φ(u)² = 1/3 + 1/(2π√3).
@@ -71,10 +77,10 @@ def pair_moment(
         correlation = 2.0 * both / jnp.sqrt((1.0 + 2.0 * left) * (1.0 + 2.0 * right))
         return ERF**2 * (2.0 / jnp.pi) * jnp.arcsin(correlation)
     a, b = 1.0 + left, 1.0 + right
-    of_steps = 0.25 + jnp.arcsin(both / jnp.sqrt(a * b)) / (2.0 * jnp.pi)
+    both_positive = 0.25 + jnp.arcsin(both / jnp.sqrt(a * b)) / (2.0 * jnp.pi)
     slopes = left * right + both**2 * (1.0 / a + 1.0 / b - 1.0)
     slopes = slopes / (2.0 * jnp.pi * jnp.sqrt(a * b - both**2))
-    return GELU**2 * (both * of_steps + slopes)
+    return GELU**2 * (both * both_positive + slopes)
 
 
 def first_moment(variance: Float[Array, "..."], values: Values) -> Float[Array, "..."]:
@@ -84,17 +90,6 @@ def first_moment(variance: Float[Array, "..."], values: Values) -> Float[Array, 
     if values == "gelu":
         return GELU * variance / jnp.sqrt(2.0 * jnp.pi * (1.0 + variance))
     return jnp.zeros_like(variance)
-
-
-def mean_slope(variance: Float[Array, "..."], values: Values) -> Float[Array, "..."]:
-    """Mean slope μ_φ = E φ'(u), which makes μ u the linear part of φ(u).
-
-    2^{-½} for the ReLU and c/2 for GELU, at any variance; 2c/√(π(1 + 2q)) for erf.
-    """
-    if values == "erf":
-        return 2.0 * ERF / jnp.sqrt(jnp.pi * (1.0 + 2.0 * variance))
-    constant = {"linear": 1.0, "relu": 0.5**0.5, "gelu": 0.5 * GELU}[values]
-    return jnp.full_like(variance, constant)
 
 
 @jax.custom_jvp
@@ -117,17 +112,13 @@ def _pair_moment_of_relu_jvp(primals, tangents):
 def _sine_and_angle(left, both, right):
     """√(q₁₁q₂₂) sin θ and θ, the angle between u and v; one from the other, to the same error."""
     sine = _root(left * right - both**2)
-    nothing = (sine == 0.0) & (both == 0.0)
-    return sine, jnp.arctan2(sine, jnp.where(nothing, 1.0, both))
+    undefined = (sine == 0.0) & (both == 0.0)
+    return sine, jnp.arctan2(sine, jnp.where(undefined, 1.0, both))
 
 
 def _root(square):
     """√x with a slope of 0 where x is not positive."""
     return jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
-
-
-# Numbers of one size of array that are held at a time: pairs of examples are taken in batches.
-BATCH_NUMBERS = 2**16
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "attention"], meta_fields=[])
@@ -154,9 +145,6 @@ class TokenExamples:
         *lower, last = attention
         read = jnp.einsum("xhkq,q->xhk", last, token_readout(inputs.shape[1], readout))
         return cls(inputs, (*lower, read[..., None]))
-
-    def __getitem__(self, place) -> "TokenExamples":
-        return jax.tree.map(lambda values: values[place], self)
 
     def __len__(self) -> int:
         return self.inputs.shape[0]
@@ -187,11 +175,18 @@ class NonlinearProblem:
 
         None of their results depends on a width: it is 1 everywhere.
         """
-        arch = self.architecture
-        return {
-            "architecture": replace(arch, widths=(1,) * len(arch.widths)),
-            "values": self.values,
-        }
+        widths = (1,) * len(self.architecture.widths)
+        return {"architecture": replace(self.architecture, widths=widths), "values": self.values}
+
+
+# --- covariances of a pair of examples
+
+
+def input_covariance(
+    left: TokenExamples, right: TokenExamples, architecture: Architecture
+) -> Float[Array, "token other"]:
+    """Q^1 of a pair of examples."""
+    return architecture.variances[0] / architecture.channels * left.inputs @ right.inputs.T
 
 
 def next_covariance(
@@ -207,98 +202,92 @@ def next_covariance(
     Σ_h Ω_hᵀ (k − m mᵀ) Ω'_h + (Σ_h Ω_hᵀ m)(Σ_h Ω'_hᵀ m')ᵀ, divided by H: the same sum, without the
     pairs of heads.
     """
-    of_one = pair_moment(left_variance[:, None], units, right_variance[None, :], values)
+    moment = pair_moment(left_variance[:, None], units, right_variance[None, :], values)
     left_mean, right_mean = (first_moment(q, values) for q in (left_variance, right_variance))
-    of_one = of_one - left_mean[:, None] * right_mean[None, :]
-    within = jnp.einsum("hst,su,huv->tv", left, of_one, right)
-    left_all, right_all = left.sum(0).T @ left_mean, right.sum(0).T @ right_mean
-    return (within + left_all[:, None] * right_all[None, :]) / len(left)
-
-
-def input_covariance(left, right, architecture: Architecture) -> Float[Array, "token other"]:
-    """Q^1 of a pair of examples."""
-    return architecture.variances[0] / architecture.channels * left.inputs @ right.inputs.T
+    centred = moment - left_mean[:, None] * right_mean[None, :]
+    within = jnp.einsum("hst,su,huv->tv", left, centred, right)
+    left_sum, right_sum = left.sum(0).T @ left_mean, right.sum(0).T @ right_mean
+    return (within + left_sum[:, None] * right_sum[None, :]) / len(left)
 
 
 def covariances(
     left: TokenExamples,
     right: TokenExamples,
     variances: tuple[tuple[Array, ...], tuple[Array, ...]] | None,
-    scales: Float[Array, " layer"],
     architecture: Architecture,
     values: Values,
 ) -> list[Float[Array, "_query _other_query"]]:
     """g_1 Q^1 … g_{L+1} Q^{L+1} of a pair of examples.
 
     variances  diagonals of g_l Q^l of both; None for an example with itself
-    scales     g_1 … g_{L+1}
     """
-    found = [scales[0] * input_covariance(left, right, architecture)]
-    for layer, (one, other) in enumerate(zip(left.attention, right.attention, strict=True)):
-        diagonals = (jnp.diagonal(found[-1]),) * 2
+    first, *scales = architecture.order_parameter_variances
+    units = [first * input_covariance(left, right, architecture)]
+    layers = zip(scales, left.attention, right.attention, strict=True)
+    for layer, (scale, omega, other_omega) in enumerate(layers):
+        diagonals = (jnp.diagonal(units[-1]),) * 2
         if variances is not None:
-            diagonals = tuple(of_one[layer] for of_one in variances)
-        above = next_covariance(found[-1], *diagonals, one, other, values)
-        found.append(scales[layer + 1] * above)
-    return found
+            diagonals = tuple(of_layers[layer] for of_layers in variances)
+        above = next_covariance(units[-1], *diagonals, omega, other_omega, values)
+        units.append(scale * above)
+    return units
 
 
-def own_variances(
-    examples: TokenExamples, scales: Float[Array, " layer"], architecture, values: Values
+# --- of all examples and pairs of them
+
+# Numbers of one array that are computed at a time for pairs of examples: they fit the caches. With
+# more of them, up to what memory holds, all kernels take up to twice as long.
+BATCH_NUMBERS = 2**16
+
+
+def unit_variances(
+    examples: TokenExamples, architecture: Architecture, values: Values
 ) -> tuple[Float[Array, "example _token"], ...]:
     """Diagonals of g_l Q^l(x, x), l = 1 … L, and K(x, x) [example, 1] as the last."""
 
-    def one(example):
-        found = covariances(example, example, None, scales, architecture, values)
-        return tuple(map(jnp.diagonal, found))
+    def of_example(example):
+        units = covariances(example, example, None, architecture, values)
+        return tuple(map(jnp.diagonal, units))
 
-    return in_batches(one, examples, examples.inputs.shape[1] ** 2)
+    batch = max(1, BATCH_NUMBERS // examples.inputs.shape[1] ** 2)
+    return jax.lax.map(of_example, examples, batch_size=batch)
 
 
-def in_batches(function: Callable, arguments, numbers: int):
-    """Apply a function to every entry, as many at a time as hold `BATCH_NUMBERS` in all.
+def of_pairs(function: Callable, left: Any, right: Any, numbers: int) -> Any:
+    """Arrays [left, right, …] of function(x, x') of every pair of two sets of examples.
 
-    Of what is differentiated nothing is kept but the arguments.
+    left, right  arrays with an axis of examples in front; right = None stands for the left set
+                 itself, where half of the pairs are enough: function(x', x) is the transpose in the
+                 last two axes, if there are any
+    numbers      those that one pair needs
     """
-    batch = max(1, BATCH_NUMBERS // numbers)
-    return jax.lax.map(jax.checkpoint(function), arguments, batch_size=batch)
+    others = left if right is None else right
+    size, other_size = (len(jax.tree.leaves(side)[0]) for side in (left, others))
+    places = np.triu_indices(size) if right is None else np.indices((size, other_size))
+    rows, columns = (place.reshape(-1) for place in places)
 
+    def of_pair(pair):
+        row, column = pair
+        x = jax.tree.map(lambda values: values[row], left)
+        return function(x, jax.tree.map(lambda values: values[column], others))
 
-def of_pairs(function: Callable, left: tuple, right: tuple | None, numbers: int) -> Any:
-    """Arrays [left, right, …] of function(one, other), of every pair of two sets of examples.
+    pairs, batch = (jnp.asarray(rows), jnp.asarray(columns)), max(1, BATCH_NUMBERS // numbers)
+    results = jax.lax.map(of_pair, pairs, batch_size=batch)
 
-    right = None stands for the left set itself. Then half of the pairs are enough:
-    function(other, one) is the transpose in the last two axes, if there are any. Here, and nowhere
-    else, pairs are batched; `numbers` are those that one of them needs.
-    """
-    size, others = len(left[0]), left if right is None else right
-    rows, columns = np.triu_indices(size) if right is None else np.indices((size, len(right[0])))
-
-    def one(pair):
-        first, second = (
-            jax.tree.map(lambda values, i=place: values[i], side)
-            for side, place in zip((left, others), pair, strict=True)
-        )
-        return function(first, second)
-
-    pairs = jnp.asarray(rows.reshape(-1)), jnp.asarray(columns.reshape(-1))
-    found = in_batches(one, pairs, numbers)
-
-    def placed(values):
+    def arrange(values):
         if right is not None:
-            return values.reshape(*rows.shape, *values.shape[1:])
+            return values.reshape(size, other_size, *values.shape[1:])
         whole = jnp.zeros((size, size, *values.shape[1:]), values.dtype)
         turned = jnp.swapaxes(values, -1, -2) if values.ndim > 1 else values
         return whole.at[columns, rows].set(turned).at[rows, columns].set(values)
 
-    return jax.tree.map(placed, found)
+    return jax.tree.map(arrange, results)
 
 
 @partial(jax.jit, static_argnames=("architecture", "values"))
 def kernel_of_pairs(
     left: TokenExamples,
     right: TokenExamples | None,
-    scales: Float[Array, " layer"],
     *,
     architecture: Architecture,
     values: Values,
@@ -307,19 +296,21 @@ def kernel_of_pairs(
 
     architecture  of which widths do not matter
     """
-    with_variances = partial(own_variances, scales=scales, architecture=architecture, values=values)
-    *of_left, prior = with_variances(left)
-    of_right = None if right is None else with_variances(right)[:-1]
+    *of_left, prior = unit_variances(left, architecture, values)
+    others = None
+    if right is not None:
+        others = right, unit_variances(right, architecture, values)[:-1]
 
-    def one(first, second):
-        (x, q), (other, p) = first, second
-        return covariances(x, other, (q, p), scales, architecture, values)[-1][0, 0]
+    def of_pair(first, second):
+        (x, variances), (other, other_variances) = first, second
+        both = variances, other_variances
+        return covariances(x, other, both, architecture, values)[-1][0, 0]
 
-    pairs = ((left, tuple(of_left)), None if right is None else (right, of_right))
-    tokens = left.inputs.shape[1]
-    return of_pairs(one, *pairs, tokens**2), prior[:, 0]
+    kernel = of_pairs(of_pair, (left, tuple(of_left)), others, left.inputs.shape[1] ** 2)
+    return kernel, prior[:, 0]
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["train", "cross", "prior"], meta_fields=[])
 @dataclass(frozen=True)
 class Kernels:
     """K of one theory: of the training examples, from test examples to these, and K(x, x).
@@ -331,31 +322,29 @@ class Kernels:
     cross: Float[Array, "test row"]
     prior: Float[Array, " test"]
 
+    @jax.jit
     def regression(
-        self, labels: Float[Array, "row set"], temperature: float
+        self, labels: Float[Array, "row set"], temperature: float | Float[Array, ""]
     ) -> tuple[Float[Array, "test set"], Float[Array, "test set"], Float[Array, ""]]:
         """Mean and variance of f, and ln p(y), for sets of labels that are independent.
 
         m = k (K + 𝒯)⁻¹ y,  v = K(x, x) − k (K + 𝒯)⁻¹ kᵀ,  ln p(y) = −½ Σ (E + n ln 2π)
         """
-        return _regression(self, labels, temperature)
-
-
-jax.tree_util.register_dataclass(Kernels, ["train", "cross", "prior"], [])
-
-
-@jax.jit
-def _regression(kernels, labels, temperature):
-    whitening = NoisyKernel.factorise(kernels.train, temperature).whitening
-    mean, variance = regress(whitening, kernels.cross, kernels.prior, labels)
-    energy = energy_of_kernel(kernels.train, labels, temperature)
-    evidence = -0.5 * (energy + labels.size * jnp.log(2.0 * jnp.pi))
-    return mean, jnp.repeat(variance[:, None], labels.shape[1], axis=1), evidence
+        whitening = NoisyKernel.factorise(self.train, temperature).whitening
+        mean, variance = regress(whitening, self.cross, self.prior, labels)
+        energy = energy_of_kernel(self.train, labels, temperature)
+        evidence = -0.5 * (energy + labels.size * jnp.log(2.0 * jnp.pi))
+        return mean, jnp.repeat(variance[:, None], labels.shape[1], axis=1), evidence
 
 
 def kernels_at(problem: NonlinearProblem, test: TokenExamples) -> Kernels:
-    """K of training and test examples at infinite width."""
-    scales = jnp.asarray(problem.architecture.order_parameter_variances)
-    train, _ = kernel_of_pairs(problem.train, None, scales, **problem.network)
-    cross, prior = kernel_of_pairs(test, problem.train, scales, **problem.network)
+    """K of training and test examples at infinite width.
+
+    Raises TemperatureTooSmall where rounding of K decides whether K + 𝒯 1 has a factor.
+    """
+    train, _ = kernel_of_pairs(problem.train, None, **problem.network)
+    lowest = lowest_temperature(float(jnp.trace(train)))
+    if not problem.temperature >= lowest:
+        raise TemperatureTooSmall(problem.temperature, lowest)
+    cross, prior = kernel_of_pairs(test, problem.train, **problem.network)
     return Kernels(train, cross, prior)

@@ -1,5 +1,6 @@
 """The saddle point of the action: Newton steps, then the search from one or several starts."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -25,7 +26,7 @@ SUFFICIENT_DECREASE = 1e-4
 HALVINGS = 40
 # How well values are known relative to their size: mostly, and where K + 𝒯 1 is ill-conditioned.
 ROUNDING, POOR_ROUNDING = 1e-13, 1e-9
-RANDOM_START_SPREAD = 0.5
+RANDOM_SPREAD = 0.5
 
 
 class SaddlePointStatus(Enum):
@@ -66,57 +67,62 @@ class Descent:
 def descend(
     value_and_gradient: Callable[[np.ndarray], tuple[float, np.ndarray]],
     newton_direction: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    coordinate_scales: Callable[[np.ndarray], np.ndarray],
+    scales_at: Callable[[np.ndarray], np.ndarray],
     start: np.ndarray,
     tolerance: float,
     max_steps: int,
 ) -> Descent:
     """Newton directions with backtracking until |gradient| ≤ tolerance.
 
-    `coordinate_scales` gives, at a point, the distance over which each coordinate changes things.
-    Near the minimum the value stops changing before the gradient does, so a step that lowers the
-    gradient norm without raising the value beyond rounding is accepted too; one that halves it may
-    raise the value by what rounding does to an ill-conditioned K + 𝒯 1.
+    `scales_at` gives, at a point, the distance over which each coordinate changes things. Near the
+    minimum the value stops changing before the gradient does, so a step that lowers the gradient
+    norm without raising the value beyond rounding is accepted too; one that halves it may raise the
+    value by what rounding does to an ill-conditioned K + 𝒯 1.
     """
     point = np.asarray(start, dtype=float)
     value, gradient = value_and_gradient(point)
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
         return Descent(point, float(value), float("nan"), 0, SaddlePointStatus.NOT_FINITE)
-    for step in range(max_steps):
+    for step in itertools.count():
         norm = float(np.linalg.norm(gradient))
+        ended = partial(Descent, point, float(value), norm, step)
         if norm <= tolerance:
-            return Descent(point, float(value), norm, step, SaddlePointStatus.CONVERGED)
+            return ended(SaddlePointStatus.CONVERGED)
+        if step >= max_steps:
+            return ended(SaddlePointStatus.STEP_LIMIT)
         direction = newton_direction(point, gradient)
-        furthest = np.max(np.abs(direction) / coordinate_scales(point))
+        if not np.all(np.isfinite(direction)):
+            return ended(SaddlePointStatus.NOT_FINITE)
+        furthest = np.max(np.abs(direction) / scales_at(point))
         direction *= min(1.0, LARGEST_MOVE / max(furthest, 1e-300))
-        slope, rounding = float(gradient @ direction), ROUNDING * (1.0 + abs(value))
-        length = 1.0
-        for _ in range(HALVINGS):
+        slope, size = float(gradient @ direction), 1.0 + abs(value)
+        highest, poor_highest = value + ROUNDING * size, value + POOR_ROUNDING * size
+        for halvings in range(HALVINGS):
+            length = 0.5**halvings
             trial = point + length * direction
             trial_value, trial_gradient = value_and_gradient(trial)
+            trial_norm = np.linalg.norm(trial_gradient)
             lower = trial_value <= value + SUFFICIENT_DECREASE * length * slope
-            size = np.linalg.norm(trial_gradient)
-            flatter = trial_value <= value + rounding and size < norm
-            much_flatter = trial_value <= value + POOR_ROUNDING * (1.0 + abs(value)) and (
-                size <= norm / 2.0
-            )
+            flatter = trial_value <= highest and trial_norm < norm
+            much_flatter = trial_value <= poor_highest and trial_norm <= norm / 2.0
             if np.isfinite(trial_value) and (lower or flatter or much_flatter):
                 break
-            length /= 2.0
         else:
-            return Descent(point, float(value), norm, step, SaddlePointStatus.STALLED)
+            return ended(SaddlePointStatus.STALLED)
         point, value, gradient = trial, trial_value, trial_gradient
-    norm = float(np.linalg.norm(gradient))
-    met = norm <= tolerance
-    status = SaddlePointStatus.CONVERGED if met else SaddlePointStatus.STEP_LIMIT
-    return Descent(point, float(value), norm, max_steps, status)
 
 
 def dense_direction(hessian: Callable[[np.ndarray], np.ndarray]):
-    """Newton direction −|H|⁻¹ g from the eigenvalues of the Hessian, so it always descends."""
+    """Newton direction −|H|⁻¹ g from the eigenvalues of the Hessian, so it always descends.
+
+    NaN where the Hessian is not finite.
+    """
 
     def direction(point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        eigenvalues, vectors = np.linalg.eigh(hessian(point))
+        matrix = hessian(point)
+        if not np.all(np.isfinite(matrix)):
+            return np.full_like(gradient, np.nan)
+        eigenvalues, vectors = np.linalg.eigh(matrix)
         sizes = np.maximum(np.abs(eigenvalues), 1e-10 * np.abs(eigenvalues).max())
         return -vectors @ ((vectors.T @ gradient) / sizes)
 
@@ -128,9 +134,8 @@ def truncated_direction(
 ):
     """Newton direction by conjugate gradients, cut short at negative curvature.
 
-    `hessian_products` gives, at a point, what the Hessian there makes of a vector.
-
-    The relative residual falls with the gradient norm, which keeps convergence superlinear.
+    `hessian_products` gives, at a point, what the Hessian there makes of a vector. The relative
+    residual falls with the gradient norm, which keeps convergence superlinear.
     """
 
     def direction(point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -157,7 +162,7 @@ def truncated_direction(
 
 
 def smallest_eigenvalue(product: Callable[[np.ndarray], np.ndarray], size: int) -> float:
-    """Smallest eigenvalue of a symmetric operator known by its products (Lanczos).
+    """Smallest eigenvalue of a symmetric operator, from its products with vectors (Lanczos).
 
     An eigenvalue lies within 1 % of what is returned, and its error is of second order in that.
     """
@@ -173,14 +178,14 @@ def smallest_eigenvalue(product: Callable[[np.ndarray], np.ndarray], size: int) 
 
 @dataclass(frozen=True)
 class SaddlePoint:
-    """The minimum of the action and how well it was found.
+    """The minimum of the action, and how the search for it ended.
 
     order_parameters            U_1 … U_L, U_a at the minimum
     action                      A / max(N_1 … N_L, N_a)
     gradient_norm               |∂(A / max width)| in log-Cholesky coordinates
     smallest_hessian_eigenvalue of A / max width in the same coordinates
     tolerance                   the limit that gradient_norm had to meet
-    steps                       Newton steps of the start that is kept
+    steps                       Newton steps from the start that led to it
     start_disagreement          largest coordinate difference among converged starts, NaN for one
     """
 
@@ -208,12 +213,16 @@ class SaddlePoint:
         return text if self.converged else f"{text}; {REMEDY[self.status]}"
 
 
+def make_action(problem: LearningProblem) -> DenseAction | ActionByProducts:
+    """A / max width of a problem, with the derivatives that are cheaper for its size."""
+    if problem.architecture.is_dense:
+        return DenseAction(problem)
+    return ActionByProducts(problem.architecture, problem.energy)
+
+
 def hessian_of_action(problem: LearningProblem, order_parameters: OrderParameters) -> np.ndarray:
     """Second derivatives of A / max width in log-Cholesky coordinates."""
-    arch = problem.architecture
-    dense = arch.is_dense
-    function = DenseAction(problem) if dense else ActionByProducts(arch, problem.energy)
-    return function.hessian(to_log_cholesky(order_parameters))
+    return make_action(problem).hessian(to_log_cholesky(order_parameters))
 
 
 def solve_saddle_point(
@@ -228,7 +237,7 @@ def solve_saddle_point(
     """Minimise the action by damped Newton steps on log-Cholesky coordinates, in float64.
 
     The first start is `initial` or the GP limit, `starts − 1` more are random around it; the lowest
-    converged minimum is kept. Up to 500 coordinates Newton equations use the exact Hessian, and
+    converged minimum counts. Up to 500 coordinates Newton equations use the exact Hessian, and
     `tolerance`, the limit on |∂(A / max width)|, is 1e-10 by default; above, conjugate gradients on
     exact Hessian products, and 1e-8. Never raises for a search that fails: `status` says what
     happened.
@@ -238,83 +247,80 @@ def solve_saddle_point(
             f"the saddle point needs float64, got {problem.attended.dtype}: "
             "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
         )
-    if starts < 1:
-        raise ValueError(f"starts = {starts}: must be at least 1")
-    dense = problem.architecture.is_dense
-    return lowest_minimum(
-        DenseAction(problem) if dense else ActionByProducts(problem.architecture, problem.energy),
+    return minimise_action(
+        make_action(problem),
         problem.architecture,
-        dense=dense,
+        dense=problem.architecture.is_dense,
+        constant=problem.residual_energy,
         tolerance=tolerance,
         max_steps=max_steps,
         starts=starts,
         seed=seed,
         initial=initial,
-        constant=problem.residual_energy,
     )
 
 
-def lowest_minimum(
-    function: DenseAction | ActionByProducts,
+def minimise_action(
+    action: DenseAction | ActionByProducts,
     architecture: Architecture,
     *,
     dense: bool,
-    tolerance: float | None,
-    max_steps: int,
-    starts: int,
-    seed: int,
-    initial: OrderParameters | None = None,
     constant: float = 0.0,
+    tolerance: float | None = None,
+    max_steps: int = 100,
+    starts: int = 1,
+    seed: int = 0,
+    initial: OrderParameters | None = None,
 ) -> SaddlePoint:
     """Minimise an action from all starts, as `solve_saddle_point` does.
 
     dense     whether Newton equations use the Hessian, or products with it
-    constant  what the action has beside this function
+    constant  what is to be added to this action
     """
-    count = architecture.coordinate_count
+    if starts < 1:
+        raise ValueError(f"starts = {starts}: must be at least 1")
+    sizes, count = architecture.order_parameter_sizes, architecture.coordinate_count
     if tolerance is None:
         tolerance = 1e-10 if count <= DENSE_COORDINATES else 1e-8
     if dense:
-        direction = dense_direction(function.hessian)
+        direction = dense_direction(action.hessian)
     else:
-        direction = truncated_direction(function.hessian_products)
-    begin = _first_start(initial, architecture)
-    noise = np.random.default_rng(seed)
-    kicks = [RANDOM_START_SPREAD * noise.standard_normal(count) for _ in range(starts - 1)]
+        direction = truncated_direction(action.hessian_products)
+    first, rng = first_start(initial, architecture), np.random.default_rng(seed)
+    others = [first + RANDOM_SPREAD * rng.standard_normal(count) for _ in range(starts - 1)]
+    scales_at = partial(coordinate_scales, sizes=sizes)
     descents = [
-        descend(
-            function.value_and_gradient,
-            direction,
-            partial(coordinate_scales, sizes=architecture.order_parameter_sizes),
-            start,
-            tolerance,
-            max_steps,
-        )
-        for start in [begin, *(begin + kick for kick in kicks)]
+        descend(action.value_and_gradient, direction, scales_at, start, tolerance, max_steps)
+        for start in (first, *others)
     ]
-    best = min(descents, key=_rank)
-    status = best.status
-    if status is SaddlePointStatus.NOT_FINITE:
-        curvature = float("nan")
-    elif dense:
-        curvature = float(np.linalg.eigvalsh(function.hessian(best.point))[0])
-    else:
-        curvature = smallest_eigenvalue(function.hessian_products(best.point), count)
-    if status is SaddlePointStatus.CONVERGED and not curvature > 0:
+    finite = [end for end in descents if end.status is not SaddlePointStatus.NOT_FINITE]
+    converged = [end for end in finite if end.converged]
+    best = min(converged or finite or descents, key=lambda end: end.value)
+    status, smallest = best.status, float("nan")
+    if finite and dense:
+        smallest = float(np.linalg.eigvalsh(action.hessian(best.point))[0])
+    elif finite:
+        smallest = smallest_eigenvalue(action.hessian_products(best.point), count)
+    if best.converged and not smallest > 0:
         status = SaddlePointStatus.NOT_A_MINIMUM
+    distances = [np.abs(end.point - converged[0].point).max() for end in converged[1:]]
     return SaddlePoint(
-        order_parameters=from_log_cholesky(best.point, architecture.order_parameter_sizes),
+        order_parameters=from_log_cholesky(best.point, sizes),
         action=best.value + constant / max(architecture.widths),
         gradient_norm=best.gradient_norm,
-        smallest_hessian_eigenvalue=curvature,
+        smallest_hessian_eigenvalue=smallest,
         tolerance=tolerance,
         steps=best.steps,
-        start_disagreement=_disagreement(descents),
+        start_disagreement=float(max(distances, default=float("nan"))),
         status=status,
     )
 
 
-def _first_start(initial: OrderParameters | None, architecture: Architecture) -> np.ndarray:
+def first_start(initial: OrderParameters | None, architecture: Architecture) -> np.ndarray:
+    """Coordinates of `initial`, or of the GP limit.
+
+    Raises ValueError for order parameters of another architecture.
+    """
     if initial is None:
         initial = OrderParameters.gp_limit(architecture)
     shapes = tuple(factor.shape for factor in initial.factors)
@@ -322,15 +328,3 @@ def _first_start(initial: OrderParameters | None, architecture: Architecture) ->
     if shapes != needed:
         raise ValueError(f"initial factors have shapes {shapes}: this architecture needs {needed}")
     return to_log_cholesky(initial)
-
-
-def _rank(descent: Descent) -> tuple[bool, bool, float]:
-    """Converged starts first, then finite ones, lowest action first."""
-    return not descent.converged, descent.status is SaddlePointStatus.NOT_FINITE, descent.value
-
-
-def _disagreement(descents: list[Descent]) -> float:
-    points = [descent.point for descent in descents if descent.converged]
-    if len(points) < 2:
-        return float("nan")
-    return float(max(np.abs(point - points[0]).max() for point in points[1:]))

@@ -100,14 +100,14 @@ class WishartChain:
     def of(cls, architecture: Architecture, dtype=float) -> "WishartChain":
         """Return the law of a network, in a floating-point precision."""
 
-        def of(numbers) -> Array:
-            """Converted by NumPy, which compiles nothing."""
+        def convert(numbers) -> Array:
+            """By NumPy, which compiles nothing."""
             return jnp.asarray(np.asarray(numbers, dtype))
 
         return cls(
-            tuple(of(shape.degrees) for shape in bartlett_shapes(architecture)),
-            tuple(of(scale) for scale in link_scales(architecture)),
-            of(architecture.variances),
+            tuple(convert(shape.degrees) for shape in bartlett_shapes(architecture)),
+            tuple(convert(scale) for scale in link_scales(architecture)),
+            convert(architecture.variances),
             architecture.heads,
             architecture.outputs,
         )
@@ -142,23 +142,29 @@ def bartlett_matrix(
 
 
 def chain_factors(
-    matrices: Sequence[Float[Array, "_rows _rank"]],
+    matrices: Sequence[Float[Array | np.ndarray, "*draw _rows _rank"]],
     heads: Sequence[int],
     scales: Sequence[float | Float[Array, ""]],
-) -> tuple[Float[Array, "_size _rank"], ...]:
-    """Factors F_1 … F_{L+1} [p_l, r_l] from the Bartlett matrices B_1 … B_{L+1}.
+) -> tuple[Float[Array | np.ndarray, "*draw _size _rank"], ...]:
+    """Factors F_1 … F_{L+1} [p_l, r_l] from the Bartlett matrices B_1 … B_{L+1}, JAX or NumPy.
 
     heads H_1 … H_L, scales σ_l/√N_l of every link.
     """
     *layers, readout = matrices
-    factor = readout * scales[-1]
-    factors = [factor]
+    numbers, factors = readout.__array_namespace__(), [readout * scales[-1]]
     for bartlett, count, scale in zip(layers[::-1], heads[::-1], scales[-2::-1], strict=True):
-        by_head = bartlett.reshape(count, factor.shape[1], bartlett.shape[1])
-        factor = scale * jnp.einsum("pr,hrk->hpk", factor, by_head)
-        factor = factor.reshape(-1, bartlett.shape[1])
-        factors.append(factor)
-    return tuple(reversed(factors))
+        by_head = split_heads(bartlett, count)
+        factor = scale * numbers.einsum("...pr,...hrk->...hpk", factors[0], by_head)
+        factors.insert(0, factor.reshape(*factor.shape[:-3], -1, factor.shape[-1]))
+    return tuple(factors)
+
+
+def split_heads(
+    matrices: Float[Array | np.ndarray, "*draw _rows _rank"], heads: int
+) -> Float[Array | np.ndarray, "*draw head _row _rank"]:
+    """Rows of Bartlett matrices, or of factors, by head."""
+    *draws, rows, rank = matrices.shape
+    return matrices.reshape(*draws, heads, rows // heads, rank)
 
 
 @dataclass(frozen=True)
@@ -201,20 +207,20 @@ class BartlettCoordinates:
         return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
 
     def point_of(
-        self, factors: Sequence[Float[np.ndarray, "_ _"]]
+        self, factors: Sequence[Float[Array | np.ndarray, "_ _"]]
     ) -> Float[np.ndarray, " coordinate"]:
         """Coordinates of given Cholesky factors F_1 … F_{L+1}, where no layer is narrow.
 
         Raises ValueError where a layer is narrower than its order parameter.
         """
         if not self.architecture.is_regular:
-            raise ValueError("factors of a narrow layer have no Bartlett coordinates of their own")
+            raise ValueError("factors of a narrow layer have no Bartlett coordinates")
         scales, pieces = link_scales(self.architecture), []
         for link, (factor, shape) in enumerate(zip(factors, self.shapes, strict=True)):
             matrix = np.asarray(factor, float) / scales[link]
             if link < self.architecture.layers:
                 above = np.asarray(factors[link + 1], float)
-                by_head = matrix.reshape(self.architecture.heads[link], len(above), -1)
+                by_head = split_heads(matrix, self.architecture.heads[link])
                 matrix = np.linalg.solve(above, by_head).reshape(matrix.shape)
             logs = np.log(np.diagonal(matrix)) - 0.5 * np.log(shape.degrees)
             pieces.append(np.sqrt(2.0 * shape.degrees) * logs)
@@ -224,7 +230,7 @@ class BartlettCoordinates:
     def prior_derivatives(
         self, point: Float[np.ndarray, " coordinate"]
     ) -> Float[np.ndarray, "order coordinate"]:
-        """The prior π(x) = −ln p(x) of each coordinate by itself, and its first four derivatives.
+        """The prior π(x) = −ln p(x) of each coordinate, and its first four derivatives.
 
         χ: π = (ν/2)(e^u − 1 − u) + const, u = t √(2/ν);  entries below: π = x²/2 + const.
         """
@@ -233,11 +239,11 @@ class BartlettCoordinates:
         derivatives[0] += 0.5 * math.log(2.0 * math.pi)
         chi = half > 0
         half = half[chi]
-        root = np.sqrt(half)
+        root, log = np.sqrt(half), np.log(half)
         u = x[chi] / root
+        constant = half * log - half - scipy.special.gammaln(half) - 0.5 * log
         with np.errstate(over="ignore"):
             growth, power = np.expm1(u), np.exp(u)
-            constant = half * np.log(half) - half - scipy.special.gammaln(half) - 0.5 * np.log(half)
             derivatives[:, chi] = np.stack(
                 [half * (growth - u) - constant, root * growth, power, power / root, power / half]
             )
@@ -250,96 +256,90 @@ class BartlettCoordinates:
         order: int,
     ) -> "FactorSeries":
         """Expand F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
-        matrices = [[] for _ in self.shapes]
-        for shape, layer, into in zip(self.shapes, self.layers, matrices, strict=True):
-            degrees = shape.degrees.astype(float)
-            middle, rates = layer.start + shape.rank, 1.0 / np.sqrt(2.0 * degrees)
-            chi = np.sqrt(degrees) * np.exp(rates * point[layer.start : middle])
-            below = point[middle : layer.stop]
-            entries = np.concatenate([chi, below])[None]
-            moves = directions[:, layer]
-            for power in range(order + 1):
-                matrix = np.zeros((len(entries), shape.rows, shape.rank))
-                matrix[:, *shape.places] = entries
-                into.append(matrix)
-                grown = entries[:, : shape.rank] * rates * moves[:, : shape.rank] / (power + 1)
-                straight = moves[:, shape.rank :] if power == 0 else 0.0 * moves[:, shape.rank :]
-                entries = np.concatenate([grown, straight], axis=1)
-        scales = link_scales(self.architecture)
-        factors = [[scales[-1] * matrix for matrix in matrices[-1]]]
-        for link in reversed(range(self.architecture.layers)):
-            above, heads = factors[0], self.architecture.heads[link]
-            rows, rank = heads * above[0].shape[1], self.shapes[link].rank
-            by_head = [_by_head(matrix, heads) for matrix in matrices[link]]
-            products = [
-                scales[link] * sum(above[i][:, None] @ by_head[k - i] for i in range(k + 1))
-                for k in range(order + 1)
-            ]
+        scales, heads = link_scales(self.architecture), self.architecture.heads
+        links = [
+            _bartlett_series(shape, scale, point[layer], directions[:, layer], order)
+            for shape, scale, layer in zip(self.shapes, scales, self.layers, strict=True)
+        ]
+        factors = [links[-1]]
+        for link, count in zip(links[-2::-1], heads[::-1], strict=True):
+            above = [factor[:, None] for factor in factors[0]]
+            products = multiply_series(above, [split_heads(matrix, count) for matrix in link])
+            rows, rank = count * above[0].shape[2], link[0].shape[2]
             factors.insert(0, [product.reshape(-1, rows, rank) for product in products])
-        return FactorSeries(self, matrices, factors)
+        return FactorSeries(self, links, factors)
+
+
+def _bartlett_series(
+    shape: BartlettShape, scale: float, point: np.ndarray, directions: np.ndarray, order: int
+) -> list[Float[np.ndarray, "_line _row _rank"]]:
+    """Coefficients of ε^k of one scaled B_l: c_i (v_i/√(2ν))^k/k!, and a line for other entries."""
+    rank, rates = shape.rank, 1.0 / np.sqrt(2.0 * shape.degrees)
+    chi = scale * np.sqrt(shape.degrees) * np.exp(rates * point[:rank])
+    diagonal, below = chi[None], scale * point[None, rank:]
+    coefficients = []
+    for power in range(order + 1):
+        matrix = np.zeros((len(diagonal), shape.rows, rank))
+        matrix[:, *shape.places] = np.concatenate([diagonal, below], axis=1)
+        coefficients.append(matrix)
+        diagonal = diagonal * rates * directions[:, :rank] / (power + 1)
+        below = (scale if power == 0 else 0.0) * directions[:, rank:]
+    return coefficients
+
+
+def multiply_series(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Coefficients of the matrix product of two power series, as many as both have."""
+    count = min(len(left), len(right))
+    return [sum(left[i] @ right[power - i] for i in range(power + 1)) for power in range(count)]
 
 
 @dataclass(frozen=True)
 class FactorSeries:
-    """Coefficients of ε^k, k = 0 …, of B_l and F_l along several lines; k = 0 has one line only.
+    """Coefficients of ε^k, k = 0 …, of F_l along several lines; k = 0 has one line only.
 
-    matrices  of B_1 … B_{L+1}: [link][k] → [line, rows, rank]
-    factors   of F_1 … F_{L+1}
+    links    of σ_l B_l/√N_l, l = 1 … L + 1: [link][k] → [line, row, rank]
+    factors  of F_1 … F_{L+1}
     """
 
     coordinates: BartlettCoordinates
-    matrices: list[list[Float[np.ndarray, "_line _rows _rank"]]]
-    factors: list[list[Float[np.ndarray, "_line _rows _rank"]]]
+    links: list[list[Float[np.ndarray, "_line _row _rank"]]]
+    factors: list[list[Float[np.ndarray, "_line _row _rank"]]]
 
-    def overlap(self, link: int, power: int) -> Float[np.ndarray, "_line _rows _rows"]:
+    def overlap(self, link: int, power: int) -> Float[np.ndarray, "_line _row _row"]:
         """Derivative ∂^k U_l/∂ε^k of one link, counted from 0, along every line."""
-        factor = self.factors[link]
-        terms = (factor[i] @ factor[power - i].swapaxes(1, 2) for i in range(power + 1))
+        factor = self.factors[link][: power + 1]
+        terms = (
+            left @ right.swapaxes(1, 2) for left, right in zip(factor, factor[::-1], strict=True)
+        )
         return math.factorial(power) * sum(terms)
 
     def pull_back(
-        self, weights: list[Float[np.ndarray, "_line _rows _rank"]]
+        self, weights: list[Float[np.ndarray, "_line _row _rank"]]
     ) -> Float[np.ndarray, "line coordinate"]:
-        """Gradient at x of Σ_k ⟨weights_k, coefficient k of F_1⟩, for every line by itself."""
-        coordinates = self.coordinates
-        scales, order = link_scales(coordinates.architecture), len(weights) - 1
-        pieces = []
-        for link, shape in enumerate(coordinates.shapes):
-            if link < coordinates.architecture.layers:
-                heads = coordinates.architecture.heads[link]
-                above = self.factors[link + 1]
-                passed = [scales[link] * _by_head(weight, heads) for weight in weights]
-                on_matrix = [
-                    sum(
-                        above[k - j].swapaxes(1, 2)[:, None] @ passed[k]
-                        for k in range(j, order + 1)
-                    )
-                    for j in range(order + 1)
-                ]
-                on_matrix = [each.reshape(len(each), shape.rows, shape.rank) for each in on_matrix]
-                matrices = [_by_head(matrix, heads) for matrix in self.matrices[link]]
-                weights = [
-                    sum(
-                        (passed[k] @ matrices[k - i].swapaxes(2, 3)).sum(axis=1)
-                        for k in range(i, order + 1)
-                    )
-                    for i in range(order + 1)
-                ]
-            else:
-                on_matrix = [scales[link] * weight for weight in weights]
-            # Coefficients of a χ grow as exp(x/√(2ν)); of the other entries only the first moves.
+        """Gradient at x of Σ_k ⟨weights_k, coefficient k of F_1⟩, for every line by itself.
+
+        Coefficients from the last to the first make each step back a product of series as well.
+        """
+        coordinates, pieces = self.coordinates, []
+        scales, heads = link_scales(coordinates.architecture), coordinates.architecture.heads
+        weights = weights[::-1]
+        for layer, (shape, link) in enumerate(zip(coordinates.shapes, self.links, strict=True)):
+            on_link = weights
+            if layer < len(heads):
+                by_head = [split_heads(weight, heads[layer]) for weight in weights]
+                above = [factor.swapaxes(1, 2)[:, None] for factor in self.factors[layer + 1]]
+                on_link = multiply_series(above, by_head)
+                on_link = [each.reshape(len(each), shape.rows, shape.rank) for each in on_link]
+                matrices = [split_heads(matrix, heads[layer]).swapaxes(2, 3) for matrix in link]
+                weights = [each.sum(axis=1) for each in multiply_series(by_head, matrices)]
+            # Coefficients of a χ grow as exp(x/√(2ν)); of other entries only the first moves.
+            diagonal = np.arange(shape.rank)
             chi = sum(
-                weight[:, *shape.places][:, : shape.rank]
-                * matrix[:, *shape.places][:, : shape.rank]
-                for weight, matrix in zip(on_matrix, self.matrices[link], strict=False)
+                weight[:, diagonal, diagonal] * matrix[:, diagonal, diagonal]
+                for weight, matrix in zip(on_link[::-1], link, strict=False)
             )
-            below = on_matrix[0][:, *shape.places][:, shape.rank :]
-            pieces += [chi / np.sqrt(2.0 * shape.degrees), below]
-        lines = max(len(piece) for piece in pieces)
+            below = on_link[-1][:, *shape.places][:, shape.rank :]
+            pieces += [chi / np.sqrt(2.0 * shape.degrees), scales[layer] * below]
+        lines = max(map(len, pieces))
         spread = [np.broadcast_to(piece, (lines, piece.shape[1])) for piece in pieces]
         return np.concatenate(spread, axis=1)
-
-
-def _by_head(matrices: np.ndarray, heads: int) -> Float[np.ndarray, "_line head _rows _rank"]:
-    lines, rows, rank = matrices.shape
-    return matrices.reshape(lines, heads, rows // heads, rank)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from scipy.special import logsumexp
 
 from sampler.analysis.compared import NAN, Row
 from sampler.analysis.estimate import RepetitionWeights
@@ -31,15 +32,14 @@ from sampler.posterior.spaces import HIDDEN_WEIGHTS, WEIGHTS
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import (
+    Combinations,
     LearningProblem,
     LeftOutAtSaddle,
     OrderParameters,
     SaddlePoint,
     left_out_log_density,
 )
-from theory.leave_one_out import left_out_by_rows
-from theory.path_kernels import path_features
-from theory.predictor import Predictor
+from theory.leave_one_out import left_out
 
 # Draws of all chains that are asked about examples which are too many for all draws.
 MOST_DRAWS = 400
@@ -87,12 +87,10 @@ def pointwise_elpd(
                 smooth, shape = array_stats.psislw(row, r_eff=efficiency)
                 if np.isfinite(smooth).all():  # not always, of few draws
                     log_weights[example], pareto_k[example] = smooth, shape
-    weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
-    weights /= weights.sum(axis=1, keepdims=True)
-    largest = values.max(axis=1, keepdims=True)
-    density = np.exp(values - largest)
-    mean = np.sum(weights * density, axis=1, keepdims=True)
-    shares = weights * (density / mean - 1.0)
+    log_weights = log_weights - logsumexp(log_weights, axis=1, keepdims=True)
+    # Where densities of draws differ very much, weights and densities apart are 0.
+    elpd = logsumexp(log_weights + values, axis=1, keepdims=True)
+    shares = np.exp(log_weights + values - elpd) - np.exp(log_weights)
     if repetitions is None:
         # As of any mean with weights that sum to one; draws of chains are worth fewer.
         error = np.sqrt(np.sum(shares**2, axis=1) / efficiency)
@@ -100,7 +98,7 @@ def pointwise_elpd(
         count = len(repetitions)
         of_repetitions = shares.reshape(len(shares), count, -1).sum(axis=2)
         error = np.sqrt(np.sum(of_repetitions**2, axis=1) * count / max(count - 1, 1))
-    return {ELPD: (np.log(mean) + largest)[:, 0], MCSE: error, PARETO_K: np.asarray(pareto_k)}
+    return {ELPD: elpd[:, 0], MCSE: error, PARETO_K: np.asarray(pareto_k)}
 
 
 def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"]) -> float:
@@ -211,33 +209,29 @@ def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[Of
 
     def of_block(attended, labels):
         with jax_settings():
-            found = np.asarray(compiled(known, learning_arrays(problem), attended, labels))
+            block = attended, labels
+            if of_draw is _given_overlap:
+                block = Combinations.of(learning, attended, labels)
+            found = np.asarray(compiled(known, learning.energy, block))
         return found.reshape(chains, len(numbers), -1)
 
     return of_block, chains * len(numbers)
 
 
-def learning_arrays(problem: Problem) -> tuple:
-    """Energy, features of the rows, and prior variance of V_0, as compiled functions take them."""
-    learning = problem.learning
-    return learning.energy, learning.features, learning.architecture.variances[0]
+def _of_block(of_draw, known, energy, block):
+    return jax.lax.map(lambda draw: of_draw(draw, energy, block), known)
 
 
-def _of_block(of_draw, known, learning, attended, labels):
-    return jax.lax.map(lambda draw: of_draw(draw, learning, attended, labels), known)
-
-
-def _given_weights(draw, learning, attended, labels, *, architecture):
+def _given_weights(draw, _, block, *, architecture):
+    attended, labels = block
     outputs = outputs_of(draw["weights"].astype(attended.dtype), attended, architecture)
     return log_likelihood_of_examples(outputs, labels, draw["temperature"])
 
 
-def _given_overlap(draw, learning, attended, labels):
-    energy, rows, variance = learning
-    factor, here = draw["factor"], replace(energy, temperature=draw["temperature"])
-    whitening = Predictor(here, here.kernels, None).whitening(factor)
-    features = path_features(attended, variance)
-    return left_out_by_rows(here, rows, factor, whitening, features, labels).log_density
+def _given_overlap(draw, energy, block):
+    here = replace(energy, temperature=draw["temperature"])
+    whitening = here.noisy_kernel(draw["factor"]).whitening
+    return left_out(here, whitening, block).log_density
 
 
 # --- of theories
@@ -258,11 +252,13 @@ def left_out_columns(problem: Problem, saddle: SaddlePoint, gp_own: LearningProb
         at_saddle, found["theory"] = LeftOutAtSaddle.of(problem.learning, saddle), []
     checksum = hashlib.sha256()
     for block in examples_left_out(problem, checksum):
-        arrays = tuple(map(jnp.asarray, block))
+        examples = None
+        if problem.learning.residual_examples:
+            examples = Combinations.of(problem.learning, *block)
         for name, learning in limits.items():
-            found[name].append(np.asarray(left_out_log_density(learning, limit, *arrays)))
+            found[name].append(np.asarray(left_out_log_density(learning, limit, examples)))
         if at_saddle is not None:
-            found["theory"].append(at_saddle.log_density(*arrays))
+            found["theory"].append(at_saddle.log_density(examples))
     identity = {"labels": checksum.hexdigest()}
     few = problem.learning.examples < MOST_POINTWISE
     dimension = "example" if few else "example_left_out"

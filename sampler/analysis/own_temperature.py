@@ -42,7 +42,8 @@ class OwnLimit:
         score = limit.log_evidence
         if problem.attended_validation is not None:
             chosen_by, score = BY_VALIDATION, validation_score(problem, limit)
-        best = best_temperature(score, limit.mean_square_label, problem.temperature)
+        lowest = problem.learning.lowest_temperature
+        best = best_temperature(score, limit.mean_square_label, problem.temperature, lowest)
         there, evidence = problem.learning.at(best.temperature), limit.log_evidence
         return cls(there, chosen_by, best.bound, evidence(best.temperature))
 

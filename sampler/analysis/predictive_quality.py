@@ -323,12 +323,14 @@ def sampled_quality(
     labels: Float[np.ndarray, "example output"],
     temperature: float,
     weights: RepetitionWeights = None,
-) -> Quality:
+) -> Quality | None:
     """Quality of the sampled predictive density; `mcse` beside `error` is the Monte Carlo error.
 
     `predictive` says which density it is, "mixture" or "gaussian". The MCSE is a bootstrap over
-    batches of draws.
+    batches of draws. None of draws that are not finite, which diagnostics name.
     """
+    if not all(np.isfinite(values).all() for values in draws.values()):
+        return None
     of_draws = np.asarray(draws.get("temperature", temperature), dtype=np.float64)
     if "predictor_mean" in draws:
         kind, (batches, densities) = "mixture", mixture(draws, labels.shape, of_draws, weights)
@@ -403,7 +405,7 @@ def gaussian(
 
     def densities(means: np.ndarray) -> LogDensities:
         shift = means[..., 0] - centre
-        between = (means[..., 1] - shift**2) * (count / (count - 1))
+        between = np.maximum(means[..., 1] - shift**2, 0.0) * (count / (count - 1))
         return log_densities(means[..., 0], between, temperature)
 
     return batches, densities

@@ -8,15 +8,23 @@ import xarray as xr
 
 from sampler.analysis.labels import LIMIT, label, squeeze_output, with_long_names
 from sampler.analysis.user_theories import axes_of_network, stacked
+from sampler.errors import InputError
 from sampler.token_network import TokenSplit
 from sampler.token_problem import TokenProblem
+from theory import TemperatureTooSmall
 from theory.nonlinear_kernels import NonlinearProblem, TokenExamples, kernels_at
 
 
 def value_theories(problem: TokenProblem) -> xr.Dataset:
-    """Predictions and ln p(y) at infinite width, along an axis `own_theory` of one entry."""
+    """Predictions and ln p(y) at infinite width, along an axis `own_theory` of one entry.
+
+    Raises InputError for a temperature that is lost in the rounding of the kernel.
+    """
     learning, test = learning_problem(problem)
-    kernels = kernels_at(learning, test)
+    try:
+        kernels = kernels_at(learning, test)
+    except TemperatureTooSmall as error:
+        raise InputError("temperature", error.temperature, error.remedy) from None
     *moments, evidence = kernels.regression(learning.labels, learning.temperature)
     mean, variance = (squeeze_output(np.asarray(moment)) for moment in moments)
     found = {

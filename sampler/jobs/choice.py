@@ -300,9 +300,15 @@ def some_examples(split: AnySplit) -> Iterator[Split | AttendedSplit]:
 
 
 def eigenvalue_of_all(attended: Float[np.ndarray, "example path channel"], examples: int) -> float:
-    """The largest eigenvalue of the Gram matrix of so many examples like these: it is extensive."""
+    """The largest eigenvalue of the Gram matrix of so many examples like these: it is extensive.
+
+    NaN where the matrix overflows.
+    """
     flat = attended.reshape(len(attended), -1)
-    gram = flat @ flat.T if len(flat) < flat.shape[1] else flat.T @ flat
+    with np.errstate(over="ignore", invalid="ignore"):
+        gram = flat @ flat.T if len(flat) < flat.shape[1] else flat.T @ flat
+    if not np.isfinite(gram).all():
+        return math.nan
     return float(np.linalg.eigvalsh(gram)[-1] / flat.shape[1] * examples / len(flat))
 
 

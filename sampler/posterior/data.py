@@ -6,7 +6,7 @@ that learned attention is a kind of data in every space.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from numpyro import distributions as dist
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.sampled import Tokens as AttendingTokens
 from sampler.posterior.labels import Residual
+from theory.leave_one_out import Combinations
 from theory.path_kernels import Features, PathKernels
 
 # Eigenvalues of U_1, U_2 … U_a, which an exchange of heads leaves as they are.
@@ -100,6 +101,7 @@ class FixedPaths(Data):
     """Attended inputs ξ^π, and path kernels of them where these are stored.
 
     whole         attended inputs and labels of the examples, where rows stand for them
+    combinations  what these are of the rows, where they are left out in turn
     kernels       of the training examples with themselves
     cross         of the test examples with the training examples
     gram          φ^π(x)·φ^π'(x) of each test example with itself, beside `cross`
@@ -108,6 +110,7 @@ class FixedPaths(Data):
     attended: Float[Array, "row path channel"]
     attended_test: Float[Array, "test path channel"]
     whole: tuple[Array, Array] | None = None
+    combinations: Combinations | None = None
     stored: PathKernels | None = None
     stored_cross: PathKernels | None = None
     gram: Float[Array, "test path path"] | None = None
@@ -140,7 +143,9 @@ class FixedPaths(Data):
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SampledPaths(Data):
-    """Attended inputs that follow from the logit weights of a position."""
+    """Attended inputs that follow from the logit weights of a position; every row is an example."""
+
+    combinations: ClassVar[None] = None
 
     attention: SampledAttention
     tokens: AttendingTokens

@@ -139,11 +139,13 @@ class ReadoutPosterior:
     def left_out_by_rows(
         self, columns: Float[Array, "example unit"], labels: Float[Array, "example output"]
     ) -> LeftOut:
-        """The same where examples are more than units, so that 𝒯 is taken off without loss."""
-        mean, variance = self.moments(columns)
-        covariance = variance[:, :, None] * jnp.eye(labels.shape[1], dtype=columns.dtype)[None]
+        """The same of more examples than units, with the leverage h_i = |L⁻¹ g_i|² < 1 of each.
 
-        def of_example(mean, covariance, labels):
-            return LeftOut.of_moments(mean, covariance, labels, self.temperature)
-
-        return jax.vmap(of_example)(mean, covariance, labels)
+        α_i = (y_i − m_i)/𝒯 and c_i = (1 − h_i)/𝒯; what rounding leaves below its own size is raised
+        to it.
+        """
+        leverage = jnp.sum((columns @ self.whitening.T) ** 2, axis=1)
+        outside = jnp.maximum(1.0 - leverage, jnp.finfo(columns.dtype).eps) / self.temperature
+        identity = jnp.eye(labels.shape[1], dtype=columns.dtype)
+        alpha = (labels - columns @ self.mean) / self.temperature
+        return LeftOut(alpha, jnp.multiply.outer(outside, identity))

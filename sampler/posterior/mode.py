@@ -12,13 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sampler.errors import InputError
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import TEMPERATURE, Gaussian, Mode
 from theory.architecture import HESSIAN_COORDINATES
 from theory.energy_derivatives import hessian_with_energy
 from theory.laplace import LogPosterior
 from theory.learning_problem import LearningProblem
-from theory.saddle_point import dense_direction, descend, truncated_direction
+from theory.saddle_point import (
+    SaddlePointStatus,
+    dense_direction,
+    descend,
+    truncated_direction,
+)
 
 # The Hessian is formed by its formula where that holds no more numbers than this at a time, else
 # column by column.
@@ -40,7 +46,8 @@ def find_mode(space: OrderParameters, learning: LearningProblem) -> Mode | None:
     """Newton descent on −ln p(x, y) from x = 0, where Bartlett factors are diagonal.
 
     The scale is that of the Hessian at its end; directions along which that is not convex keep
-    their absolute curvature. None where value or Hessian there are not finite.
+    their absolute curvature. None where the Hessian there is not finite. Raises InputError for a
+    density that is not finite.
     """
     size, dtype = space.size, space.dtype
     few, formula_fits = size <= HESSIAN_COORDINATES, hessian_fits(space)
@@ -66,6 +73,9 @@ def find_mode(space: OrderParameters, learning: LearningProblem) -> Mode | None:
         tolerance,
         STEPS,
     )
+    if ended.status is SaddlePointStatus.NOT_FINITE:
+        remedy = "the posterior density is not finite: raise it, or rescale inputs and labels"
+        raise InputError("temperature", learning.temperature, remedy)
     if few:
         curvature = hessian(ended.point)
         if not np.all(np.isfinite(curvature)):
@@ -74,8 +84,6 @@ def find_mode(space: OrderParameters, learning: LearningProblem) -> Mode | None:
         scale = vectors / np.sqrt(np.maximum(np.abs(eigenvalues), SMALLEST_CURVATURE))
     else:
         scale = prior_scales(space)
-    if not np.all(np.isfinite(ended.point)):
-        return None
     gaussian = Gaussian(jnp.asarray(ended.point, dtype), jnp.asarray(scale, dtype))
     return Mode(gaussian, *(jnp.asarray(x, dtype) for x in (ended.gradient_norm, tolerance)))
 

@@ -21,7 +21,7 @@ from sampler.posterior.given import Given
 from sampler.posterior.labels import CollapsedLabels
 from sampler.posterior.space import Position, Space
 from theory.learning_problem import LabelEnergy
-from theory.leave_one_out import LeftOut, left_out_by_rows
+from theory.leave_one_out import left_out
 from theory.path_kernels import Features, path_features, sum_over_paths
 from theory.predictor import Predictor
 from theory.wishart_chain import WishartChain, bartlett_matrix, chain_factors
@@ -119,19 +119,17 @@ class OrderParameters(Space):
             cross = self.data.cross(inputs, features, self.features)
             return Predictor(energy, *cross).moments(whitening, factor)
 
-        def left_out(inputs: Array) -> LeftOut:
-            if self.data.residual is None:
-                return LeftOut.of_rows(whitening, energy.labels)
-            _, labels = self.data.examples(position)
-            given_rows = energy, features, factor, whitening
-            return left_out_by_rows(*given_rows, self.features(inputs), labels)
-
         function = None
         if key is not None:
             weights = predictor.draw_weights(key, whitening, factor, features)
             function = lambda inputs: sum_over_paths(self.features(inputs), weights)  # noqa: E731
-        overlaps = self.order_parameters(factors)
-        return Given(function, moments, left_out, overlaps, self.stored(position))
+        return Given(
+            function,
+            moments,
+            lambda _: left_out(energy, whitening, self.data.combinations),
+            self.order_parameters(factors),
+            self.stored(position),
+        )
 
 
 def bartlett_matrices(

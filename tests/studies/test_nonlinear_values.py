@@ -11,11 +11,13 @@ from runs.studies.nonlinear_values.mathematics import (
     HeadsEnergy,
     kernel_parts,
     kernels_by_heads,
+    mean_slope,
     solve_by_heads,
 )
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import READOUTS, all_but, random_order_parameters
 from tests.theory.nonlinear import NONLINEAR, nonlinear_problem
+from tests.theory.test_activations import CASES, DEFINITIONS, by_quadrature
 from theory import (
     Architecture,
     LearningProblem,
@@ -25,10 +27,19 @@ from theory import (
     predict,
     solve_saddle_point,
 )
-from theory.nonlinear_kernels import first_moment, kernels_at, mean_slope, pair_moment
+from theory.nonlinear_kernels import first_moment, kernels_at, pair_moment
 
 TWO = Architecture((2, 3), (13, 9, 11), (0.9, 1.5, 0.6, 1.3), 4)
 OUTPUTS = Architecture((3, 2), (23, 9, 7), (0.9, 1.5, 0.6, 1.3), 4, 2)
+
+
+@pytest.mark.parametrize("values", DEFINITIONS)
+def test_mean_slopes_are_those_of_quadrature(values):
+    """To the error of quadrature: below 10⁻¹⁰ of numbers of order 1."""
+    cases = CASES[CASES[:, 2] > 0]
+    expected = np.array([by_quadrature(values, *case)[2] for case in cases])
+    received = mean_slope(jnp.asarray(cases[:, 2]), values)
+    assert np.abs(received - expected).max() < 1e-10
 
 
 def kernel_by_loops(problem, data, overlaps) -> np.ndarray:

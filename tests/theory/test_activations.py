@@ -9,7 +9,7 @@ import pytest
 from scipy.special import erf, ndtr
 
 from tests.assertions import assert_equal_to_rounding
-from theory.nonlinear_kernels import ERF, GELU, activation, first_moment, mean_slope, pair_moment
+from theory.nonlinear_kernels import ERF, GELU, activation, first_moment, pair_moment
 
 POINTS, WEIGHTS = np.polynomial.hermite_e.hermegauss(100)
 WEIGHTS = WEIGHTS / np.sqrt(2.0 * np.pi)
@@ -77,16 +77,9 @@ def by_quadrature(values, left, both, right):
 def test_gaussian_means_are_those_of_quadrature(values):
     """To the error of quadrature: below 10⁻¹⁰ of numbers of order 1."""
     left, both, right = map(jnp.asarray, CASES.T)
-    received = np.array(
-        [
-            pair_moment(left, both, right, values),
-            first_moment(right, values),
-            mean_slope(right, values),
-        ]
-    ).T
-    expected = np.array([by_quadrature(values, *case) for case in CASES])
-    known = np.isfinite(expected)
-    assert np.abs(received - expected)[known].max() < 1e-10
+    moments = pair_moment(left, both, right, values), first_moment(right, values)
+    expected = np.array([by_quadrature(values, *case)[:2] for case in CASES])
+    assert np.abs(np.transpose(moments) - expected).max() < 1e-10
 
 
 @pytest.mark.heavy

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from jax.test_util import check_grads
 
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
@@ -18,8 +19,8 @@ from tests.problems import (
     random_problem,
     random_weights,
 )
-from theory import LabelEnergy, LearningProblem, sub_network
-from theory.energy import energy_of_columns, energy_of_kernel
+from theory import LabelEnergy, LearningProblem, NoisyKernel, TemperatureTooSmall, sub_network
+from theory.energy import energy_of_columns, energy_of_kernel, lowest_temperature
 from theory.energy_derivatives import expand_energy
 from theory.path_kernels import Features, path_features, store_path_kernels
 
@@ -124,7 +125,8 @@ def test_slope_in_the_labels_is_twice_the_solution(name, rng):
 @pytest.mark.parametrize("name", ["one layer, two outputs", "two layers"])
 def test_no_argument_is_left_out_of_the_derivatives_of_path_kernels(name, rng):
     problem, factor = problem_and_factor(name, rng)
-    expected = jax.jit(jax.grad(lambda x: plain_energy(replace(problem, attended=x), factor)))(
+    overlap = factor @ factor.T
+    expected = jax.jit(jax.grad(lambda x: plain_energy(replace(problem, attended=x), overlap)))(
         problem.attended
     )
 
@@ -167,6 +169,78 @@ def test_both_energies_are_differentiable_twice_in_every_argument(energy, rng):
     ):
         for one, other in zip(received, wanted, strict=True):
             assert_equal_to_rounding(one, other, operations=125, condition=condition**3)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
+def test_derivatives_are_those_of_finite_differences(name, stored, rng):
+    """First and second, along attended inputs, factor, labels and temperature at once."""
+    problem, factor = problem_and_factor(name, rng)
+    architecture = problem.architecture
+
+    def energy(attended, factor, labels, temperature):
+        kernels = Features(path_features(attended, architecture.variances[0]))
+        if stored:
+            kernels = store_path_kernels(kernels, architecture.outputs)
+        return LabelEnergy(kernels, labels, temperature)(factor)
+
+    arguments = problem.attended, factor, problem.labels, jnp.asarray(problem.temperature)
+    check_grads(jax.jit(energy), arguments, order=2, rtol=1e-4)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
+def test_kernels_between_two_sets_have_the_derivatives_of_finite_differences(name, stored, rng):
+    problem, factor = problem_and_factor(name, rng)
+    architecture = problem.architecture
+
+    def kernel(left, right, factor):
+        kernels = Features(left, right)
+        if stored:
+            kernels = store_path_kernels(kernels, architecture.outputs)
+        return jnp.sin(kernels.kernel(factor))
+
+    features = problem.features
+    check_grads(jax.jit(kernel), (features[:2], features[2:], factor), order=2, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [3, 20, 100])
+def test_singular_kernels_are_factorised_down_to_the_lowest_temperature(size, rng):
+    """Of any rank, on every scale; below, Cholesky's algorithm fails for some."""
+    failures = 0
+    for rank in {1, 2, size // 2}:
+        for scale in (1e-6, 1.0, 1e6):
+            columns = scale * rng.standard_normal((size, rank))
+            kernel = columns @ columns.T
+            lowest = lowest_temperature(np.trace(kernel))
+            factor = NoisyKernel.factorise(jnp.asarray(kernel), lowest).cholesky
+            assert np.isfinite(factor).all()
+            factor = NoisyKernel.factorise(jnp.asarray(kernel), lowest / 1e4).cholesky
+            failures += not np.isfinite(factor).all()
+    assert failures
+
+
+@pytest.mark.parametrize(
+    ("attended", "labels", "temperature", "message"),
+    [
+        (1.0, 1.0, 1e-16, r"temperature = 1e-16: below .*e-1. rounding decides .* raise it, or"),
+        (1e80, 1.0, 0.2, r"temperature = 0.2: below .*e\+14. rounding decides"),
+        (1e160, 1.0, 0.2, r"squares of inputs or labels overflow; scale inputs and labels"),
+        (1.0, 1e160, 0.2, r"squares of inputs or labels overflow; scale inputs and labels"),
+        (1.0, 1e30, 0.2, r"temperature = 0.2: below .* rounding decides"),
+    ],
+)
+def test_a_temperature_lost_in_rounding_is_refused(attended, labels, temperature, message, rng):
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
+    with pytest.raises(TemperatureTooSmall, match=message):
+        replace(
+            problem,
+            attended=attended * problem.attended,
+            labels=labels * problem.labels,
+            temperature=temperature,
+        )
 
 
 @pytest.mark.parametrize("name", ["one head", "one layer, two outputs", "two layers"])

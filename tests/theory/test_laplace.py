@@ -48,11 +48,11 @@ def test_density_and_its_first_two_derivatives(name, rng):
 def test_mode(name, rng):
     """Of narrow layers, too; where the gradient vanishes and the Hessian is positive."""
     problem, posterior = posterior_of(name, rng)
-    found = posterior.mode(solve_saddle_point(problem))
-    assert found.converged, found.status
-    assert np.linalg.norm(posterior.value_and_gradient(found.point)[1]) <= 1e-8
-    assert np.linalg.eigvalsh(posterior.hessian(found.point))[0] > 0
-    assert np.linalg.norm(found.point) > 0.1
+    mode = posterior.mode(solve_saddle_point(problem))
+    assert mode.converged, mode.status
+    assert np.linalg.norm(posterior.value_and_gradient(mode.point)[1]) <= 1e-8
+    assert np.linalg.eigvalsh(posterior.hessian(mode.point))[0] > 0
+    assert np.linalg.norm(mode.point) > 0.1
 
 
 @pytest.mark.heavy
@@ -60,15 +60,15 @@ def test_mode(name, rng):
 def test_third_and_fourth_derivatives(name, rng):
     """All along the directions v_a of unit variance: drift t, Φ_abc and Σ_ac Φ_aacc."""
     problem, posterior = posterior_of(name, rng)
-    found = posterior.mode(solve_saddle_point(problem))
-    around = Fluctuations.around(posterior, found.point, found.value)
+    mode = posterior.mode(solve_saddle_point(problem))
+    around = Fluctuations.around(posterior, mode.point, mode.value)
     directions = jnp.asarray(around.directions)
-    hessian = posterior.hessian(found.point)
+    hessian = posterior.hessian(mode.point)
     np.testing.assert_allclose(directions @ hessian @ directions.T, np.eye(len(hessian)), atol=1e-9)
     phi = plain_log_posterior(problem)
 
     def along(e):
-        return phi(found.point + e @ directions)
+        return phi(mode.point + e @ directions)
 
     origin = jnp.zeros(len(directions))
     every_third = jax.jit(jax.jacfwd(jax.hessian(along)))(origin)
@@ -97,9 +97,9 @@ def laplacian(function, point, basis):
 def test_moments_of_the_order_parameters(name, rng):
     """ΔU_l = −½ ∂U_l·S t + ½ tr(S ∂²U_l), T = ∂U_1 S ∂U_1ᵀ with S from the plain Hessian."""
     problem, posterior = posterior_of(name, rng)
-    found = posterior.mode(solve_saddle_point(problem))
-    around = Fluctuations.around(posterior, found.point, found.value)
-    phi, point = plain_log_posterior(problem), jnp.asarray(found.point)
+    mode = posterior.mode(solve_saddle_point(problem))
+    around = Fluctuations.around(posterior, mode.point, mode.value)
+    phi, point = plain_log_posterior(problem), jnp.asarray(mode.point)
     covariance = jnp.linalg.inv(jax.jit(jax.hessian(phi))(point))
     drift = jax.jit(jax.grad(lambda x: jnp.vdot(covariance, jax.hessian(phi)(x))))(point)
 

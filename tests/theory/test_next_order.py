@@ -51,7 +51,7 @@ def errors_of_both_orders(problem, span):
     The first training example is predicted; `span` is the range of ln U that quadrature covers.
     """
     saddle = solve_saddle_point(problem)
-    found = solve_next_order(problem, saddle)
+    expansion = solve_next_order(problem, saddle)
     example = problem.attended[:1]
     exact = exact_scalar_posterior(problem, example, points=1200, span=span)
     mean, variance = predict(
@@ -59,9 +59,9 @@ def errors_of_both_orders(problem, span):
     )
     leading = [u[0, 0] for u in saddle.order_parameters.matrices]
     leading += [mean[0, 0], variance[0, 0], log_evidence_at_saddle(problem, saddle)]
-    mean, variance = found.predict(np.asarray(example))
-    following = [u[0, 0] for u in found.order_parameters]
-    following += [mean[0, 0], variance[0, 0], found.log_evidence]
+    mean, variance = expansion.predict(np.asarray(example))
+    following = [u[0, 0] for u in expansion.order_parameters]
+    following += [mean[0, 0], variance[0, 0], expansion.log_evidence]
     expected = np.array(
         [
             exact.order_parameter[0],
@@ -73,7 +73,7 @@ def errors_of_both_orders(problem, span):
     )
     errors = np.array([leading, following], float) - expected
     errors[:, :4] /= np.where(expected[:4] == 0.0, 1.0, np.abs(expected[:4]))
-    return found, errors
+    return expansion, errors
 
 
 @pytest.mark.heavy
@@ -83,8 +83,8 @@ def test_orders_of_the_errors_in_the_width():
     errors = []
     for width in widths:
         problem = orthogonal_examples(int(width), int(width), 1.5, 0.1)
-        found, both = errors_of_both_orders(problem, span=6.0)
-        assert found.status is NextOrderStatus.FINE
+        expansion, both = errors_of_both_orders(problem, span=6.0)
+        assert expansion.status is NextOrderStatus.FINE
         errors.append(both)
     logs = np.log(np.abs(errors)).reshape(len(widths), -1)
     slopes = np.polyfit(np.log(widths), logs, 1)[0].reshape(2, 5)
@@ -99,12 +99,12 @@ def test_one_example_is_out_of_its_regime():
     next order, whose error is then as large, is not. Below width 16 the spread says so.
     """
     for width, status in ((2, "LARGE"), (4, "LARGE"), (8, "LARGE"), (16, "FINE")):
-        found, (leading, following) = errors_of_both_orders(
+        expansion, (leading, following) = errors_of_both_orders(
             orthogonal_examples(width, 1, 1.0, 0.3), span=14.0 if width < 8 else 8.0
         )
-        assert found.status is NextOrderStatus[status], found.explain()
-        assert found.correction < LARGEST_SHIFT
-        assert (found.spread > LARGEST_SPREAD) is (status == "LARGE")
+        assert expansion.status is NextOrderStatus[status], expansion.explain()
+        assert expansion.correction < LARGEST_SHIFT
+        assert (expansion.spread > LARGEST_SPREAD) is (status == "LARGE")
         variance = 3
         assert abs(following[variance]) > abs(leading[variance])
         if width == 2:
@@ -118,18 +118,18 @@ def solved_without_data(architecture, rng):
     problem = random_problem(architecture, rng)
     test = np.asarray(problem.attended[:2])
     problem = replace(problem, attended=jnp.zeros_like(problem.attended))
-    found = solve_next_order(problem, solve_saddle_point(problem))
-    assert found.defined
-    return problem, found, test
+    expansion = solve_next_order(problem, solve_saddle_point(problem))
+    assert expansion.defined
+    return problem, expansion, test
 
 
-def errors_of_means(found):
+def errors_of_means(expansion):
     """E[U_l] − σ_a² σ_L² ··· σ_l² 1, l = 1 … L + 1, where there are no data."""
-    architecture = found.around.posterior.problem.architecture
+    architecture = expansion.around.posterior.problem.architecture
     variances = np.cumprod(architecture.order_parameter_variances[::-1])[::-1]
     return [
         mean - variance * np.eye(len(mean))
-        for mean, variance in zip(found.order_parameters, variances, strict=True)
+        for mean, variance in zip(expansion.order_parameters, variances, strict=True)
     ]
 
 
@@ -140,22 +140,22 @@ def test_without_data(name, rng):
     The evidence misses what Stirling's series of every Γ(ν/2) has from its second term on, which
     begins with 1/(360 (ν/2)³).
     """
-    problem, found, test = solved_without_data(SMALL[name], rng)
+    problem, expansion, test = solved_without_data(SMALL[name], rng)
     architecture = problem.architecture
-    *_, readout = errors_of_means(found)
+    *_, readout = errors_of_means(expansion)
     np.testing.assert_allclose(readout, 0.0, atol=1e-12)
     expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
-    degrees = found.around.posterior.coordinates.degrees
+    degrees = expansion.around.posterior.coordinates.degrees
     half = 0.5 * degrees[degrees > 0]
     series = (half - 0.5) * np.log(half) - half + 0.5 * np.log(2.0 * np.pi) + 1.0 / (12.0 * half)
     missing = np.sum(series - scipy.special.gammaln(half))
     assert 0.0 < missing < np.sum(1.0 / (360.0 * half**3))
     # The mode is found to 1e-8.
-    assert found.log_evidence - expected == pytest.approx(missing, abs=1e-8)
-    mean, prior = found.predict(test)
+    assert expansion.log_evidence - expected == pytest.approx(missing, abs=1e-8)
+    mean, prior = expansion.predict(test)
     np.testing.assert_array_equal(mean, 0.0)
     paths, outputs = architecture.path_count, architecture.outputs
-    blocks = found.order_parameters[0].reshape(paths, outputs, paths, outputs)
+    blocks = expansion.order_parameters[0].reshape(paths, outputs, paths, outputs)
     kernel = np.einsum("xpi,pcqc,xqi->xc", test, blocks, test)
     kernel *= architecture.variances[0] / (architecture.channels * paths)
     np.testing.assert_allclose(prior, kernel, rtol=1e-12)
@@ -184,9 +184,9 @@ def test_means_without_data(name, rng):
 def test_predictors_by_brute_force(name, rng):
     """E[m] and E[v] + Var[m] with derivatives of a plain predictor along every direction."""
     problem = random_problem(SMALL[name], rng, temperature=0.3)
-    found = solve_next_order(problem, solve_saddle_point(problem), evidence=False)
+    expansion = solve_next_order(problem, solve_saddle_point(problem), evidence=False)
     test = rng.standard_normal((3, *problem.attended.shape[1:]))
-    around, plain = found.around, plain_predictor(problem, test)
+    around, plain = expansion.around, plain_predictor(problem, test)
     coordinates, point = around.posterior.coordinates, jnp.asarray(around.point)
 
     def moments(x):
@@ -203,7 +203,7 @@ def test_predictors_by_brute_force(name, rng):
     expected = np.array(moments(point) + 0.5 * second.sum(axis=0))
     expected -= 0.5 * np.tensordot(around.drift, first, 1)
     expected[1] += np.sum(first[:, 0] ** 2, axis=0)
-    for received, values in zip(found.predict(test), expected, strict=True):
+    for received, values in zip(expansion.predict(test), expected, strict=True):
         assert received.shape == (3, problem.architecture.outputs)
         np.testing.assert_allclose(received, values, rtol=0, atol=1e-8 * np.abs(values).max())
 
@@ -211,11 +211,11 @@ def test_predictors_by_brute_force(name, rng):
 @pytest.mark.parametrize("name", ["one layer", "one layer, two outputs", "narrow"])
 def test_without_fluctuations_predictors_are_those_of_the_mode(name, rng):
     problem = random_problem(SMALL[name], rng)
-    found = solve_next_order(problem, solve_saddle_point(problem), evidence=False)
-    around, test = found.around, rng.standard_normal((4, *problem.attended.shape[1:]))
+    expansion = solve_next_order(problem, solve_saddle_point(problem), evidence=False)
+    around, test = expansion.around, rng.standard_normal((4, *problem.attended.shape[1:]))
     factor = jnp.asarray(around.series.factors[0][0][0])
     expected = predict(Predictor.for_examples(problem, jnp.asarray(test)), factor)
-    responses = Responses.of(around, found.order_parameters[0])
+    responses = Responses.of(around)
     still = replace(responses, moved=0.0 * responses.moved, widening=0.0 * responses.widening)
     features = path_features(test, problem.architecture.variances[0])
     columns = feature_columns(features, problem.architecture.outputs)
@@ -246,15 +246,15 @@ def test_order_of_the_heads_does_not_matter_at_next_order(name):
         results = []
         for paths in (np.arange(len(order)), order):
             permuted = replace(wide, attended=wide.attended[:, paths])
-            found = solve_next_order(permuted, solve_saddle_point(permuted))
+            expansion = solve_next_order(permuted, solve_saddle_point(permuted))
             back = np.argsort(paths)
-            mode = found.around.series.overlap(0, 0)[0]
+            mode = expansion.around.series.overlap(0, 0)[0]
             results.append(
                 [
                     mode[np.ix_(back, back)],
-                    found.order_parameters[0][np.ix_(back, back)],
-                    *found.predict(np.asarray(permuted.attended[:3])),
-                    np.array(found.log_evidence),
+                    expansion.order_parameters[0][np.ix_(back, back)],
+                    *expansion.predict(np.asarray(permuted.attended[:3])),
+                    np.array(expansion.log_evidence),
                 ]
             )
         pairs = zip(*results, strict=True)
@@ -272,10 +272,10 @@ def test_limits_of_what_is_fine(examples):
     beyond = []
     for label, temperature, width in itertools.product((1.0, 10.0), (0.01, 3.0, 10.0), (2, 3, 8)):
         problem = orthogonal_examples(width, examples, label, temperature)
-        found, (_, following) = errors_of_both_orders(problem, span=14.0)
-        assert found.defined
-        large = found.correction > LARGEST_SHIFT or found.spread > LARGEST_SPREAD
-        assert large is (found.status is NextOrderStatus.LARGE)
+        expansion, (_, following) = errors_of_both_orders(problem, span=14.0)
+        assert expansion.defined
+        large = expansion.correction > LARGEST_SHIFT or expansion.spread > LARGEST_SPREAD
+        assert large is (expansion.status is NextOrderStatus.LARGE)
         if large:
             beyond.append(np.any(np.abs(following[:4]) > promised))
         else:
@@ -295,7 +295,7 @@ def test_a_narrow_layer_by_importance_draws(copies, limit):
     problem = random_problem(architecture, np.random.default_rng(3))
     problem = copied(replace(problem, labels=5.0 * problem.labels), copies)
     saddle = solve_saddle_point(problem)
-    found = solve_next_order(problem, saddle)
+    expansion = solve_next_order(problem, saddle)
     draws = importance_draws(order_parameters_of(problem), 20_000, seed=0)
     assert draws.trusted, draws.explain()
     factors = jax.jit(
@@ -305,8 +305,8 @@ def test_a_narrow_layer_by_importance_draws(copies, limit):
     mean, error = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))
     size = np.linalg.norm(mean)
     assert 3.0 * np.linalg.norm(error) < 0.5 * limit * size
-    assert np.linalg.norm(found.order_parameters[0] - mean) < limit * size
+    assert np.linalg.norm(expansion.order_parameters[0] - mean) < limit * size
     assert np.linalg.norm(saddle.order_parameters.matrices[0] - mean) > 0.5 * size
-    assert found.status is NextOrderStatus.LARGE
-    assert found.correction > LARGEST_SHIFT
-    assert abs(found.log_evidence - draws.log_evidence) < 0.02 + 3.0 * draws.log_evidence_error
+    assert expansion.status is NextOrderStatus.LARGE
+    assert expansion.correction > LARGEST_SHIFT
+    assert abs(expansion.log_evidence - draws.log_evidence) < 0.02 + 3.0 * draws.log_evidence_error

@@ -47,11 +47,11 @@ def test_every_element_of_the_order_parameter(width):
 
     Some elements off the diagonal are nearly zero, so that their own size is no scale for them.
     """
-    _, saddle, found, draws, factors = both(width)
-    assert found.status is NextOrderStatus.FINE, found.explain()
+    _, saddle, expansion, draws, factors = both(width)
+    assert expansion.status is NextOrderStatus.FINE, expansion.explain()
     mean, error = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))
     scale = np.sqrt(np.outer(np.diagonal(mean), np.diagonal(mean)))
-    received = (found.order_parameters[0] - mean) / scale
+    received = (expansion.order_parameters[0] - mean) / scale
     leading = (np.asarray(saddle.order_parameters.matrices[0]) - mean) / scale
     print(
         f"\nN = {width}: U_1 off by up to {np.abs(leading).max():.2%} at leading order, "
@@ -66,7 +66,7 @@ def test_every_element_of_the_order_parameter(width):
 @WIDTHS
 def test_predictors(width, reference):
     """Mean and variance on 50 test examples as wholes: within 1 %."""
-    problem, saddle, found, draws, factors = both(width)
+    problem, saddle, expansion, draws, factors = both(width)
     test = jnp.asarray(reference["attended_inputs_test"][:50], float)
     predictor = Predictor.for_examples(problem, test)
     means, variances = (
@@ -79,7 +79,7 @@ def test_predictors(width, reference):
     mean, error = weighted_mean_and_error(weights, means)
     variance, variance_error = weighted_mean_and_error(weights, variances + (means - mean) ** 2)
     at_saddle = predict(predictor, saddle.order_parameters.factors[0])
-    received = found.predict(np.asarray(test))
+    received = expansion.predict(np.asarray(test))
     for what, value, leading, expected, noise in zip(
         ("mean", "variance"),
         received,
@@ -103,11 +103,11 @@ def test_predictors(width, reference):
 
 @WIDTHS
 def test_evidence(width):
-    problem, saddle, found, draws, _ = both(width)
+    problem, saddle, expansion, draws, _ = both(width)
     exact, error = draws.log_evidence, draws.log_evidence_error
     print(
         f"\nN = {width}: ln p(y) {log_evidence_at_saddle(problem, saddle):.4f} at leading order, "
-        f"{found.log_evidence:.4f} at next order, {exact:.4f} ± {error:.4f} exact"
+        f"{expansion.log_evidence:.4f} at next order, {exact:.4f} ± {error:.4f} exact"
     )
     assert error < 0.006
-    assert abs(found.log_evidence - exact) <= 0.02 + 3.0 * error
+    assert abs(expansion.log_evidence - exact) <= 0.02 + 3.0 * error

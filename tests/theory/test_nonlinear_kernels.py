@@ -10,9 +10,9 @@ import theory.nonlinear_kernels as module
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import random_weights
 from tests.theory.nonlinear import NONLINEAR, last_hidden, nonlinear_problem, read
-from theory import Architecture, OrderParameters, Predictor, predict
+from theory import Architecture, OrderParameters, Predictor, TemperatureTooSmall, predict
 from theory.learning_problem import LearningProblem
-from theory.nonlinear_kernels import kernel_of_pairs, kernels_at, own_variances
+from theory.nonlinear_kernels import kernel_of_pairs, kernels_at, unit_variances
 
 TWO = Architecture((2, 3), (7, 5, 6), (0.9, 1.5, 0.6, 1.3), 4)
 
@@ -77,16 +77,15 @@ def test_pairs_in_batches_and_one_set_with_itself_are_all_at_once(values, rng, m
     """Also the diagonal, of examples alone, is that of pairs."""
     problem, _, _ = nonlinear_problem(TWO, values, rng)
     network = problem.network
-    scales = jnp.asarray(TWO.order_parameter_variances)
-    together, _ = kernel_of_pairs(problem.train, problem.train, scales, **network)
+    together, _ = kernel_of_pairs(problem.train, problem.train, **network)
     monkeypatch.setattr(module, "BATCH_NUMBERS", 2 * 3**2)
     kernel_of_pairs.clear_cache()
-    halves, prior = kernel_of_pairs(problem.train, None, scales, **network)
+    halves, prior = kernel_of_pairs(problem.train, None, **network)
     kernel_of_pairs.clear_cache()
     assert_equal_to_rounding(halves, together, operations=100)
     assert_equal_to_rounding(prior, jnp.diagonal(together), operations=100)
     np.testing.assert_array_equal(halves, halves.T)
-    *below, last = own_variances(problem.train, scales, **network)
+    *below, last = unit_variances(problem.train, **network)
     assert [q.shape for q in below] == [(6, 3), (6, 3)]
     np.testing.assert_array_equal(last[:, 0], prior)
 
@@ -102,3 +101,11 @@ def test_tokens_that_no_query_reads_do_not_matter(rng):
     received = kernels_at(replace(problem, train=padded), padded)
     for name in ("train", "cross", "prior"):
         assert_equal_to_rounding(getattr(received, name), getattr(expected, name), operations=100)
+
+
+def test_a_temperature_lost_in_rounding_is_refused(rng):
+    problem, test, _ = nonlinear_problem(TWO, "relu", rng, readout="last")
+    with pytest.raises(
+        TemperatureTooSmall, match=r"temperature = 1e-30: below .* rounding decides"
+    ):
+        kernels_at(replace(problem, temperature=1e-30), test)

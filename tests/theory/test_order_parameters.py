@@ -28,8 +28,8 @@ def test_matrices_and_coordinates_come_back(name, rng):
     point = to_log_cholesky(order_parameters)
     assert point.shape == (architecture.coordinate_count,)
     again = from_log_cholesky(point, architecture.order_parameter_sizes)
-    for one in (order_parameters, again):
-        for received, expected in zip(one.matrices, matrices, strict=True):
+    for parameters in (order_parameters, again):
+        for received, expected in zip(parameters.matrices, matrices, strict=True):
             assert_equal_to_rounding(received, expected, operations=4 * len(expected))
     for factor in again.factors:
         np.testing.assert_array_equal(factor, np.tril(factor))

@@ -150,21 +150,21 @@ def test_one_path_against_minimisation_by_hand():
     grid = np.linspace(-4, 4, 41)
     begin = min(((a, b) for a in grid for b in grid), key=by_hand)
     options = {"xatol": 1e-9, "fatol": 1e-14, "maxiter": 4000}
-    found = scipy.optimize.minimize(by_hand, begin, method="Nelder-Mead", options=options)
+    simplex = scipy.optimize.minimize(by_hand, begin, method="Nelder-Mead", options=options)
     saddle = solve_saddle_point(problem)
     received = [float(np.log(m[0, 0])) for m in saddle.order_parameters.matrices]
     # A function known to rounding fixes its minimum to the square root of that only.
-    depth = np.finfo(float).eps * 10 * abs(found.fun)
+    depth = np.finfo(float).eps * 10 * abs(simplex.fun)
     curvature = saddle.smallest_hessian_eigenvalue * max(arch.widths) / 4  # per unit of ln U
     limit = np.sqrt(2 * depth / curvature) + 1e-9
-    np.testing.assert_allclose(received, found.x, rtol=0, atol=2 * limit)
+    np.testing.assert_allclose(received, simplex.x, rtol=0, atol=2 * limit)
     # minimum values agree to second order in that distance
-    np.testing.assert_allclose(saddle.action * max(arch.widths), found.fun, rtol=1e-12)
+    np.testing.assert_allclose(saddle.action * max(arch.widths), simplex.fun, rtol=1e-12)
 
     mean, variance = predict(
         Predictor.for_examples(problem, attended_test), saddle.order_parameters.factors[0]
     )
-    u = np.exp(found.x[0])
+    u = np.exp(simplex.x[0])
     inverse = np.linalg.inv(u * gram + problem.temperature * np.eye(len(labels)))
     cross = u * test @ features.T
     expected_variance = u * np.sum(test**2, 1) - np.sum(cross @ inverse * cross, 1)
@@ -232,8 +232,9 @@ def test_too_few_steps_are_reported_as_such(rng):
 
 def test_an_action_that_is_not_finite_is_reported_as_such(rng):
     problem = random_problem(ARCHITECTURES["one head"], rng)
-    problem = replace(problem, labels=1e200 * problem.labels)
-    saddle = solve_saddle_point(problem, starts=2)
+    limit = OrderParameters.gp_limit(problem.architecture)
+    far = OrderParameters(tuple(1e200 * factor for factor in limit.factors))
+    saddle = solve_saddle_point(problem, starts=2, initial=far)
     assert saddle.status is SaddlePointStatus.NOT_FINITE
     assert "rescale inputs and labels" in saddle.explain()
 
@@ -295,12 +296,12 @@ def test_a_saddle_of_the_action_is_no_minimum():
         return function.value_and_gradient(np.array([log_overlap / 2, log_overlap / 4]))[1][0]
 
     place = scipy.optimize.brentq(slope, -6.0, -5.0, xtol=1e-14)
-    found = solve_saddle_point(problem, initial=one_path(place), tolerance=1e-9)
-    assert found.gradient_norm <= found.tolerance
-    assert found.smallest_hessian_eigenvalue < -0.1
-    assert found.status is SaddlePointStatus.NOT_A_MINIMUM
-    assert not found.converged
-    assert found.explain().endswith("raise `starts`")
+    saddle = solve_saddle_point(problem, initial=one_path(place), tolerance=1e-9)
+    assert saddle.gradient_norm <= saddle.tolerance
+    assert saddle.smallest_hessian_eigenvalue < -0.1
+    assert saddle.status is SaddlePointStatus.NOT_A_MINIMUM
+    assert not saddle.converged
+    assert saddle.explain().endswith("raise `starts`")
 
 
 def test_of_several_starts_the_lowest_minimum_is_kept():

@@ -111,7 +111,8 @@ def test_derivatives_of_the_prior(rng):
     point = np.concatenate(points)
     half = np.concatenate([0.5 * coordinates.degrees for coordinates in every])
     received = [
-        coordinates.prior_derivatives(one) for coordinates, one in zip(every, points, strict=True)
+        coordinates.prior_derivatives(point)
+        for coordinates, point in zip(every, points, strict=True)
     ]
     received = np.concatenate(received, axis=1)
 

@@ -12,8 +12,8 @@ tails ρ = (h_{l+1} … h_L) above it. The kernel then is
     K = Σ_ππ' U_1^{ππ'} C^μ_ππ' + Σ_{l=1}^L Σ_ρρ' U_{l+1}^{ρρ'} R^l_ρρ'
 
 and all U_l minimise the action of the linear theory (`theory.action_functional`) with this K.
-Linear values leave nothing, R^l = 0, which gives that theory; at infinite width U_l = σ_l² ··· σ_a²
-gives the kernel of `theory.nonlinear_kernels`.
+Linear values leave nothing, R^l = 0, which gives that theory; at infinite width
+U_l = σ_l² ··· σ_a² 1 gives the kernel of `theory.nonlinear_kernels`.
 """
 
 from dataclasses import dataclass
@@ -30,18 +30,19 @@ from theory.action_functional import ActionByProducts
 from theory.architecture import Architecture, Values
 from theory.energy import energy_of_kernel
 from theory.nonlinear_kernels import (
+    ERF,
+    GELU,
     Kernels,
     NonlinearProblem,
     TokenExamples,
     input_covariance,
-    mean_slope,
     next_covariance,
     of_pairs,
-    own_variances,
+    unit_variances,
 )
 from theory.order_parameters import OrderParameters
-from theory.path_kernels import Features, PathKernels, StoredKernels
-from theory.saddle_point import SaddlePoint, lowest_minimum
+from theory.path_kernels import Features, PathKernels, StoredKernels, path_pairs
+from theory.saddle_point import SaddlePoint, minimise_action
 
 # Up to this many coordinates the Hessian is formed, from products; above, these alone are used.
 DENSE_COORDINATES = 100
@@ -100,7 +101,7 @@ def solve_by_heads(
     if parts is None:
         parts = kernel_parts(problem, problem.train)
     energy = HeadsEnergy(parts, problem.labels, problem.temperature)
-    return lowest_minimum(
+    return minimise_action(
         ActionByProducts(arch, energy),
         arch,
         dense=arch.coordinate_count <= DENSE_COORDINATES,
@@ -176,7 +177,7 @@ def _kernel_parts(left, right, *, architecture, values):
     numbers = left.inputs.shape[1] ** 2 + sum(sizes)
     pairs = (left, *of_left), None if right is None else (right, *of_right)
     found = of_pairs(lambda x, other: one(*x, *other), *pairs, numbers)
-    rests = tuple(StoredKernels.of(jnp.moveaxis(rest, (2, 3), (0, 1)), outputs) for rest in found)
+    rests = tuple(store(jnp.moveaxis(rest, (2, 3), (0, 1)), outputs) for rest in found)
     return KernelParts(Features(features, others), rests)
 
 
@@ -194,10 +195,32 @@ def _prior(test, factors, *, architecture, values):
 
     def of_example(feature, rest):
         form = Features(feature[None], None)
-        parts = KernelParts(form, tuple(StoredKernels.of(one, outputs) for one in rest))
+        parts = KernelParts(form, tuple(store(one, outputs) for one in rest))
         return jnp.diagonal(parts.kernel(factors))
 
     return jax.vmap(of_example)(features, rests).reshape(-1)
+
+
+def store(kernels: Float[Array, "path path left right"], outputs: int) -> StoredKernels:
+    """Kernels of all pairs of paths, packed as `StoredKernels` has them."""
+    paths, _, examples, others = kernels.shape
+    first, second = path_pairs(paths, outputs)
+    pairs = kernels[first, second]
+    if outputs == 1:
+        halves = np.where(first == second, 0.5, 1.0)[:, None, None]
+        pairs = halves * (pairs + kernels[second, first])
+    return StoredKernels((pairs.reshape(len(first), -1),), paths, examples, others)
+
+
+def mean_slope(variance: Float[Array, "..."], values: Values) -> Float[Array, "..."]:
+    """Mean slope μ_φ = E φ'(u), which makes μ u the linear part of φ(u).
+
+    2^{-½} for the ReLU and c/2 for GELU, at any variance; 2c/√(π(1 + 2q)) for erf.
+    """
+    if values == "erf":
+        return 2.0 * ERF / jnp.sqrt(jnp.pi * (1.0 + 2.0 * variance))
+    constant = {"linear": 1.0, "relu": 0.5**0.5, "gelu": 0.5 * GELU}[values]
+    return jnp.full_like(variance, constant)
 
 
 def described_by_token(
@@ -208,8 +231,7 @@ def described_by_token(
     Features are φ^π = (σ_0/√D) Σ_s τ^0_πs x_s; tails τ^l [example, path above, token] begin with
     τ^L = 1 and go down by τ^{l-1}_{(h,ρ),s} = μ^l_s Σ_t Ω^{l,h}_st τ^l_ρt/√H_l.
     """
-    scales = jnp.asarray(architecture.order_parameter_variances)
-    variances = own_variances(examples, scales, architecture, values)[:-1]
+    variances = unit_variances(examples, architecture, values)[:-1]
     slopes = tuple(mean_slope(q, values) for q in variances)
     tails = [jnp.ones((len(examples), 1, 1))]
     for omega, slope in zip(reversed(examples.attention), reversed(slopes), strict=True):

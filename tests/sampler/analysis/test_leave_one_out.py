@@ -28,7 +28,7 @@ from sampler.network import network_outputs
 from sampler.problem import square_roots
 from tests import FIXTURES
 from tests.problems import all_but
-from theory import OrderParameters, left_out_log_density
+from theory import Combinations, OrderParameters, left_out_log_density
 
 TEMPERATURE = 0.3
 SPACES = ("order_parameters", "weights")
@@ -73,6 +73,12 @@ PAIRS = [
 OTHERS = all_but([case for case in CASES if case not in PAIRS], [], pytest.mark.long)
 
 
+def examples_of(problem, attended, labels):
+    if not problem.learning.residual_examples:
+        return None
+    return Combinations.of(problem.learning, attended, labels)
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("space", "examples", "outputs"), [*all_but(PAIRS, FAST, pytest.mark.long), *OTHERS]
@@ -95,8 +101,8 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
             expected.append(density.sum(axis=1))
         else:
             factor = jnp.asarray(square_roots(posterior["order_parameter"].values[chain, draw]))
-            arrays = jnp.asarray(attended), jnp.asarray(labels)
-            expected.append(left_out_log_density(problem.learning, factor, *arrays))
+            asked = examples_of(problem, attended, labels)
+            expected.append(left_out_log_density(problem.learning, factor, asked))
     received = tree["log_likelihood"]["y"]
     assert received.dtype == np.float32
     np.testing.assert_allclose(
@@ -216,8 +222,8 @@ def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
     with jax.enable_x64(True):
         (attended, labels), *_ = problem.blocks()
-        arguments = jnp.asarray(attended), jnp.asarray(labels)
-        expected = left_out_log_density(problem.learning, limit, *arguments)
+        asked = examples_of(problem, attended, labels)
+        expected = left_out_log_density(problem.learning, limit, asked)
     np.testing.assert_allclose(theory["elpd_gp"], expected, rtol=1e-6)
     assert theory["elpd_theory"].dims == ("example",)
     known = np.ascontiguousarray(labels, dtype=np.float64).tobytes()

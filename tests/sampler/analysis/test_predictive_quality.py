@@ -227,6 +227,22 @@ def test_one_gaussian_has_the_mean_temperature(rng):
     )
 
 
+def test_draws_that_hardly_differ_have_no_negative_variance(rng):
+    """Far from 0 the spread of f is lost in the rounding of its square, and 𝒯 does not hide it."""
+    labels, temperature = signs(rng), 1e-30
+    drawn = {"predictor": 1e3 + 1e-13 * normal(rng, (2, 20, TEST, 1))}
+    received = sampled_quality(drawn, labels, temperature)
+    assert np.isfinite(received.log_predictive_density.value)
+    assert np.isfinite(received.log_predictive_density.mcse)
+
+
+def test_draws_that_are_not_finite_have_no_quality(rng):
+    mean = normal(rng, (2, 20, TEST, 1))
+    mean[1, 3] = np.nan
+    drawn = {"predictor_mean": mean, "predictor_variance": np.ones_like(mean)}
+    assert sampled_quality(drawn, signs(rng), TEMPERATURE) is None
+
+
 def test_the_monte_carlo_error_is_the_spread_over_repetitions(rng):
     labels = rng.choice([-1.0, 1.0], (12, 1))
     centres = normal(rng, (12,))

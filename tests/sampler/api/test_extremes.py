@@ -1,0 +1,67 @@
+"""Temperatures and data of extreme size: numbers that mean something, or one sentence."""
+
+import numpy as np
+import pytest
+
+import sampler
+from sampler.errors import InputError
+
+FEW = {"draws": 30, "warmup": 30, "progress": False}
+
+
+def task_and_network(temperature, *, inputs=1.0, labels=1.0, examples=20):
+    rng = np.random.default_rng(1)
+    attended = rng.standard_normal((20, 4, 3))
+    signs = np.sign(attended[:, 0, 0])
+    chosen = sampler.arrays_task(
+        attended_train=inputs * attended[:examples],
+        labels_train=labels * signs[:examples],
+        attended_test=inputs * (attended[:5] + 0.1),
+        labels_test=labels * signs[:5],
+        heads=[2, 2],
+    )
+    return chosen, sampler.make_network(widths=5, temperature=temperature)
+
+
+# The trace of K is 17: 𝒯 is lost below 4e-15.
+EXTREME = [
+    {"temperature": 1e-16},
+    {"temperature": 1e-30, "examples": 8},
+    {"temperature": 0.2, "inputs": 1e80},
+    {"temperature": 0.2, "inputs": 1e160},
+    {"temperature": 0.2, "labels": 1e160},
+]
+
+
+@pytest.mark.parametrize("extreme", EXTREME)
+@pytest.mark.parametrize("algorithm", ["theory", "auto", "importance"])
+def test_what_cannot_be_factorised_is_refused(extreme, algorithm):
+    chosen = task_and_network(**extreme)
+    function, settings = sampler.sample, {"algorithm": algorithm, **FEW}
+    if algorithm == "theory":
+        function, settings = sampler.solve, {}
+    with pytest.raises(InputError, match="scale inputs and labels to a size of about 1") as caught:
+        function(*chosen, **settings)
+    assert caught.value.field == "temperature"
+    assert caught.value.value == extreme["temperature"]
+
+
+def test_estimators_refuse_it_too(rng):
+    inputs = rng.standard_normal((20, 4, 3))
+    estimator = sampler.AttentionClassifier(method="theory", widths=5, temperature=1e-20)
+    with pytest.raises(InputError, match="rounding decides"):
+        estimator.fit(inputs, np.sign(inputs[:, 0, 0]))
+
+
+@pytest.mark.heavy
+def test_at_the_lowest_temperature_results_are_compared():
+    """No variance is negative and no probability is NaN."""
+    chosen = task_and_network(4e-15)
+    theory = sampler.solve(*chosen)
+    for name in ("predictor", "gp", "gp_own"):
+        assert (theory[f"{name}_variance"] >= 0.0).all()
+    assert np.isfinite(theory["elpd_gp"]).all()
+    draws = sampler.sample(*chosen, **FEW)
+    table = sampler.compare(theory, draws).to_dataframe()
+    scores = table.loc[["log predictive density", "expected calibration error"]]
+    assert np.isfinite(scores[["theory", "gp", "sampled"]]).all(axis=None)
