@@ -22,12 +22,10 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from renew import estimate, record
 
 from sampler.analysis.estimate import RESOLVED_MCSE, fit_power_law
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameters import factors_at
-from sampler.posterior.spaces import order_parameter_density
+from sampler.posterior.importance import BatchedDensity, draw_weighted, single
 from sampler.presentation import style
+from sampler.problem import Problem
 from theory import Architecture, LearningProblem, solve_next_order, solve_saddle_point
-from theory.wishart_chain import WishartChain
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/next_order")
 MOST_DRAWS = int(sys.argv[2]) if len(sys.argv) > 2 else 3_000_000
@@ -70,24 +68,25 @@ def exact(problem: LearningProblem, predictions: list[np.ndarray]) -> tuple:
 
     Draws until the noise is below a fifth of the smallest difference from the predictions.
     """
-    chain = WishartChain.of(problem.architecture)
-    density = order_parameter_density(problem, problem.attended[:1])
+    space = Problem(problem, problem.attended[:1], None, (), ()).space("order_parameters")
+    # Around the mode alone: its heavy tails bound the weights of so many draws.
+    proposal, log_density = single(space.mode.gaussian), BatchedDensity.of(space)
 
     @jax.jit
-    def overlaps(positions):
-        def one(position):
-            factor = factors_at(position, chain)[0]
+    def overlaps(points):
+        def one(point):
+            factor = space.factors(space.unflatten(point))[0]
             return (factor @ factor.T).reshape(-1)
 
-        return jax.vmap(one)(positions)
+        return jax.vmap(one)(points)
 
     total, moments, squares, draws, first = 0.0, 0.0, 0.0, 0, None
     while draws < MOST_DRAWS:
-        # Around the mode alone: its heavy tails bound the weights of so many draws.
-        block = importance_draws(density, min(BLOCK, MOST_DRAWS), seed=draws + 1, rounds=0)
+        rng = np.random.default_rng(draws + 1)
+        block = draw_weighted(proposal, log_density, min(BLOCK, MOST_DRAWS), rng)
         if not block.trusted:
             raise SystemExit(block.explain())
-        values = np.asarray(overlaps({k: jnp.asarray(v) for k, v in block.position.items()}))
+        values = np.asarray(overlaps(jnp.asarray(block.points)))
         first = block.log_evidence if first is None else first
         weights = block.weights * np.exp(block.log_evidence - first)
         total, moments = total + weights.sum(), moments + weights @ values

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from jax import export
 
-from sampler.posterior.spaces import make_density
 from tests.small import small_problem
 
 
@@ -15,15 +14,9 @@ from tests.small import small_problem
 def test_the_gradient_of_the_log_posterior_is_lowered_for_cuda(rng):
     """Exporting raises where an operation has no rule for the platform."""
     problem = small_problem(rng)
-    density = make_density(
-        "order_parameters", problem.learning, problem.attended_test, False, whitened=False
-    )
-
-    def log_density(flat):
-        return density.log_density(density.coordinates.unflatten(flat))
-
-    point = np.zeros(density.coordinates.size)
-    gradient = jax.jit(jax.value_and_grad(log_density))
+    space = problem.space("order_parameters", whitened=False)
+    point = np.zeros(space.size)
+    gradient = jax.jit(jax.value_and_grad(space.potential))
     text = export.export(gradient, platforms=["cuda"])(point).mlir_module()
     called = set(re.findall(r"stablehlo\.custom_call @([\w.]+)", text))
     # Factorisations are NVIDIA's own: none of a processor, and none that asks the host.

@@ -10,7 +10,6 @@ from arviz_stats.base import array_stats
 from jax.flatten_util import ravel_pytree
 
 from sampler.network import network_outputs
-from sampler.posterior.spaces import weight_density
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.benchmarks.outsider_samplers import (
     CRANK_NICOLSON_ACCEPTANCE,
@@ -26,7 +25,7 @@ from tests.benchmarks.outsider_samplers import (
     weight_posterior,
 )
 from tests.benchmarks.outsiders import FEWEST, Collected, effective_draws, row
-from tests.problems import ARCHITECTURES, random_problem, random_weights
+from tests.problems import ARCHITECTURES, random_problem, random_weights, space_of
 from theory import Architecture
 
 AXES = {"chain_axis": 0, "draw_axis": 1}
@@ -66,7 +65,7 @@ def test_readout_sees_what_the_network_computes(name, rng):
 def test_whitened_density_is_the_original_one_times_the_jacobian(make, examples, rng):
     arch = Architecture((2,), (4, 7), (1.4, 0.8, 1.2), 3, outputs=2)
     problem = random_problem(arch, rng, examples=examples)
-    posterior, original = make(problem), weight_density(problem, problem.attended[:1], False)
+    posterior, original = make(problem), space_of(problem, "weights")
     for _ in range(2):
         flat, unflatten = ravel_pytree(normals(posterior, rng))
 

@@ -1,30 +1,30 @@
 """The posteriors that are timed against each other: a table of named spaces.
 
-A row is a function of a width and a precision that returns a `Density`; its `observe` gives
-at least `order_parameter`. A new space joins every benchmark by one more row.
+A row is a function of a width and a precision that returns a model of NumPyro and its arguments. A
+new space joins every benchmark by one more row.
 """
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 
 import jax.numpy as jnp
-from sampler.posterior.density import Density
 
-from sampler.network import overlaps
-from sampler.posterior.spaces import weight_density
-from sampler.posterior.weights import weight_priors
+from sampler.posterior.space import chain_model
 from sampler.problem import build_problem
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests import ROOT
 from tests.benchmarks.token_by_token import token_by_token_model
+from tests.problems import space_of
 from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem
 
 RECIPE = ROOT / "runs" / "markov_four_paths.toml"
 # Too few for their cost to matter: only gradients and order parameters are timed.
 TEST_EXAMPLES = 2
+# A model of NumPyro and its arguments.
+Competitor = tuple[Callable, tuple]
 
 
 def published_problem(width: int) -> LearningProblem:
@@ -51,33 +51,25 @@ def markov_problem(width: int) -> LearningProblem:
 
 def path_contracted(
     problem_at: Callable[[int], LearningProblem], width: int, precision: str
-) -> Density:
+) -> Competitor:
     """This project's space of all weights."""
-    problem = problem_at(width).astype(precision)
-    return weight_density(problem, problem.attended[:TEST_EXAMPLES], with_weights=False)
+    return chain_model, (space_of(problem_at(width), "weights", precision=precision),)
 
 
-def token_by_token(width: int, precision: str) -> Density:
+def token_by_token(width: int, precision: str) -> Competitor:
     """The recipe's posterior of all weights with a forward pass over tokens."""
     problem, train = markov_problem(width), markov_task().train
-    architecture = problem.architecture
-    return Density(
-        name="token_by_token",
-        model=partial(token_by_token_model, architecture=architecture),
-        arguments=(
-            jnp.asarray(train.inputs, precision),
-            tuple(jnp.asarray(matrices, precision) for matrices in train.attention),
-            jnp.asarray(train.labels, precision),
-            jnp.asarray(problem.temperature, precision),
-        ),
-        priors=weight_priors(architecture, jnp.asarray(architecture.variances, precision)),
-        observe=lambda key, weights: {"order_parameter": overlaps(weights, architecture)[0]},
-        observed=(),
+    arguments = (
+        jnp.asarray(train.inputs, precision),
+        tuple(jnp.asarray(matrices, precision) for matrices in train.attention),
+        jnp.asarray(train.labels, precision),
+        jnp.asarray(problem.temperature, precision),
     )
+    return partial(token_by_token_model, architecture=problem.architecture), arguments
 
 
 # The baseline of all ratios is the last row.
-COMPETITORS: dict[str, Callable[[int, str], Density]] = {
+COMPETITORS: dict[str, Callable[[int, str], Competitor]] = {
     "path-contracted, published data": partial(path_contracted, published_problem),
     "path-contracted, recipe's data": partial(path_contracted, markov_problem),
     "token by token, recipe's data": token_by_token,

@@ -13,15 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
-from sampler.posterior.density import drawn_sites
 
 from sampler.jobs.train import read_splits
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import Chunk, sample
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.posterior.importance import single
-from sampler.posterior.order_parameters import OrderParameterPosterior, factors_at, find_mode
-from sampler.posterior.spaces import make_density
+from sampler.posterior.importance import log_densities, single, with_stored_kernels
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.storage.results import read_draws
 from sampler.transformer.evaluation import learning_data
@@ -29,10 +26,9 @@ from sampler.transformer.training import initial_state, train
 from tests import ROOT
 from tests.benchmarks.outsiders import ENDLESS
 from tests.pictures import write_labelled
-from tests.problems import problem_of_many_paths
+from tests.problems import problem_of_many_paths, space_of
 from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem
-from theory.wishart_chain import WishartChain
 
 HEADS = {4: (2, 2), 16: (4, 4)}
 WARMUP = {"order_parameters": 60, "weights": 10}
@@ -97,33 +93,27 @@ def compared(function, points, *trees) -> tuple[np.ndarray, np.ndarray]:
 
 def energy_row(paths: int, examples: int, width: int) -> str:
     """−ln p(y | U_1) around the mode; the largest relative differences to a processor."""
-    learning = problem(paths, examples, width)
-    mode = find_mode(learning, OrderParameterPosterior.of(learning))
-    points = single(mode.point, mode.covariance).draw(8, np.random.default_rng(2))
-    unflatten, chain = mode.coordinates.unflatten, WishartChain.of(learning.architecture)
+    space = space_of(problem(paths, examples, width))
+    points = single(space.mode.gaussian).draw(8, np.random.default_rng(2))
 
-    def energy_at(point, energy):
-        return energy(factors_at(unflatten(point), chain)[0])
+    def energy_at(point, space):
+        position = space.unflatten(point)
+        return space.energy(position)(space.factors(position)[0])
 
-    found = compared(energy_at, points, learning.energy)
+    found = compared(energy_at, points, space)
     return f"| energy | float64 | {paths} paths, P = {examples} | {verdict(*found)} |"
 
 
-def density_row(space: str, precision: str, paths: int, examples: int, width: int) -> str:
+def density_row(name: str, precision: str, paths: int, examples: int, width: int) -> str:
     """ln p of a whole space at draws from its prior."""
     with jax.enable_x64(precision == "float64"):
         learning = problem(paths, examples, width).astype(precision)
-        density = make_density(space, learning, learning.attended[:2], False)
-        flatten = density.coordinates.flatten
+        space = space_of(learning, name, precision=precision)
         keys = jax.random.split(jax.random.key(4), 8)
-        points = jnp.stack([flatten(drawn_sites(key, density.priors)) for key in keys])
-
-        def log_density(point, density):
-            return density.log_density(density.coordinates.unflatten(point))
-
-        found = compared(log_density, points, density)
+        points = jnp.stack([space.flatten(space.draw_prior(key)) for key in keys])
+        found = compared(lambda point, space: space.potential(point), points, space)
     judged = verdict(*found) if precision == "float64" else rounded(*found)
-    return f"| {space} | {precision} | {paths} paths, P = {examples} | {judged} |"
+    return f"| {name} | {precision} | {paths} paths, P = {examples} | {judged} |"
 
 
 def rounded(value: float, gradient: float) -> str:
@@ -160,14 +150,13 @@ def run_row(recipe: str, folder: Path, further: tuple[str, ...] = ()) -> str:
 def importance_row(paths: int, examples: int, width: int, batch: int) -> str:
     """Densities of the first proposal: no adaptation, so that rows compare."""
     learning = problem(paths, examples, width)
-    posterior = OrderParameterPosterior.of(learning)
-    mode = find_mode(learning, posterior)
-    proposal = single(mode.point, mode.covariance)
-    density = partial(posterior.for_batches.log_densities, batch_size=batch)
+    space = with_stored_kernels(space_of(learning))
+    proposal = single(space.mode.gaussian)
     points = proposal.draw(32 * batch, np.random.default_rng(3))
-    density(points)
+    density = partial(log_densities, space=space, batch=batch)
+    density(points).block_until_ready()
     started = time.perf_counter()
-    log_weights = density(points) - proposal.log_density(points)
+    log_weights = np.asarray(density(points)) - proposal.log_density(points)
     rate = len(points) / (time.perf_counter() - started)
     weights = np.exp(log_weights - log_weights.max())
     efficiency = weights.sum() ** 2 / np.sum(weights**2) / len(weights)
@@ -216,7 +205,7 @@ def chain_row(name: str, paths: int, examples: int, chains: int, width: int, sec
     clock = Clock(seconds)
     with jax.enable_x64(PRECISION[name] == "float64"):
         learning = problem(paths, examples, width).astype(PRECISION[name])
-        space = make_density(name, learning, learning.attended[:2], False)
+        space = space_of(learning, name, precision=PRECISION[name])
         with suppress(Enough):
             sample(space, NUTS, settings, clock)
     taken = time.perf_counter() - clock.drawing_since

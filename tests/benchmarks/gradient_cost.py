@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.util import initialize_model
-from sampler.posterior.density import Density
 
-from tests.benchmarks.competitors import BASELINE, COMPETITORS
+from tests.benchmarks.competitors import BASELINE, COMPETITORS, Competitor
 
 SECONDS_PER_MEASUREMENT = 0.3
 
@@ -25,14 +24,13 @@ class GradientCost:
     milliseconds: np.ndarray
 
 
-def gradient_loop(space: Density) -> Callable[[int], float]:
+def gradient_loop(competitor: Competitor) -> Callable[[int], float]:
     """A function of a number of gradients that computes them in one compiled loop, as chains do.
 
     Each gradient is taken where the one before led to, so none can be left out.
     """
-    info = initialize_model(
-        jax.random.key(0), space.model, model_args=space.arguments, dynamic_args=True
-    )
+    model, given = competitor
+    info = initialize_model(jax.random.key(0), model, model_args=given, dynamic_args=True)
     start = info.param_info.z
 
     @jax.jit
@@ -47,7 +45,7 @@ def gradient_loop(space: Density) -> Callable[[int], float]:
 
     def run(count: int) -> float:
         started = time.perf_counter()
-        jax.block_until_ready(loop(start, count, space.arguments))
+        jax.block_until_ready(loop(start, count, given))
         return time.perf_counter() - started
 
     return run
@@ -83,15 +81,13 @@ def largest_disagreement(width: int) -> float:
     with jax.enable_x64(True):
         values = []
         for name in ("path-contracted, recipe's data", BASELINE):
-            space = COMPETITORS[name](width, "float64")
-            info = initialize_model(
-                jax.random.key(1), space.model, model_args=space.arguments, dynamic_args=True
-            )
+            model, given = COMPETITORS[name](width, "float64")
+            info = initialize_model(jax.random.key(1), model, model_args=given, dynamic_args=True)
             position = {
                 site: jax.random.normal(jax.random.key(i), value.shape)
                 for i, (site, value) in enumerate(sorted(info.param_info.z.items()))
             }
-            values.append(float(info.potential_fn(*space.arguments)(position)))
+            values.append(float(info.potential_fn(*given)(position)))
     return abs(values[0] - values[1]) / abs(values[0])
 
 

@@ -2,8 +2,7 @@
 
 import jax
 
-from sampler.posterior.importance import importance_draws
-from tests.problems import order_parameters_of
+from tests.problems import importance_draws_of, space_of
 from tests.reference_data import load_reference, reference_problem
 
 DRAWS = 40_000
@@ -18,10 +17,8 @@ def measure_importance(widths: list[int], repetitions: int) -> str:
     with jax.enable_x64(True):
         for width in widths:
             problem = reference_problem(load_reference(), width)
-            found = [
-                importance_draws(order_parameters_of(problem), DRAWS, seed)
-                for seed in range(repetitions)
-            ]
+            space = space_of(problem)
+            found = [importance_draws_of(space, DRAWS, seed) for seed in range(repetitions)]
             rates = ", ".join(
                 f"{draws.effective_sample_size / draws.seconds:,.0f}" for draws in found
             )

@@ -12,10 +12,8 @@ from sampler.mcmc.chains import Chunk, sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.spaces import order_parameter_density
 from tests.benchmarks.gallery import measured
-from tests.problems import order_parameters_of, problem_of_many_paths
+from tests.problems import importance_draws_of, problem_of_many_paths, space_of
 
 HEADS, EXAMPLES = (4, 4), 600
 WIDTHS = (100, 10)
@@ -48,9 +46,7 @@ def measure_many_paths():
             problem = problem_of_many_paths(
                 np.random.default_rng(0), width, examples=EXAMPLES, heads=HEADS
             )
-            draws = importance_draws(
-                order_parameters_of(problem), EVALUATIONS, 0, pilot_draws=EVALUATIONS
-            )
+            draws = importance_draws_of(space_of(problem), EVALUATIONS, 0)
             yield (
                 f"| {width} | {draws.efficiency:.2g} | {draws.pareto_k:.2f} | "
                 f"{'yes' if draws.trusted else 'no'} |"
@@ -86,7 +82,7 @@ def chains_row(width: int) -> str:
     """Four short chains from the mode."""
     problem = problem_of_many_paths(np.random.default_rng(0), width, examples=EXAMPLES, heads=HEADS)
     started = time.perf_counter()
-    space = order_parameter_density(problem, problem.attended[:2])
+    space = space_of(problem)
     to_mode = time.perf_counter() - started
     collected = DrawCollector()
     first_draws: list[float] = []

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from sampler.jobs.plan import Point, plan_run
 from sampler.jobs.stages import chain_settings
 from sampler.mcmc.algorithm import algorithm_named
-from sampler.mcmc.chains import Chunk, sample
+from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
 from sampler.problem import Problem, build_problem
 from sampler.recipes.sampler_section import SamplerSection
 from tests.benchmarks.competitors import markov_problem, markov_recipe, markov_task, token_by_token
@@ -78,13 +78,14 @@ def stream_draws(problem: Problem, section: SamplerSection, send: Callable[..., 
         if chunk.phase == "draws":
             send_overlap(chunk.observables)
 
-    density = problem.density(section.space, section.precision, False)
-    independent = algorithm.independent_draws(density, settings)
+    space = problem.space(section.space, section.precision)
+    independent = algorithm.independent_draws(space, settings)
     if independent is None:
-        density = algorithm.suited(density)
-        sample(density, algorithm, replace(settings, draws=ENDLESS), of_chunk)
-    elif independent.observables is not None:
-        send_overlap(independent.observables)
+        space = algorithm.suited(space)
+        sample(space, algorithm, replace(settings, draws=ENDLESS), of_chunk)
+    elif independent.points is not None:
+        observer = Observer.of(space, settings, chain_mesh(settings.chains))
+        send_overlap(observer(independent.points, np.arange(settings.draws, dtype=np.int32)))
 
 
 def ours(setting: Setting, send: Callable[..., None]) -> None:
@@ -98,11 +99,11 @@ def ours(setting: Setting, send: Callable[..., None]) -> None:
 def token_by_token_nuts(setting: Setting, send: Callable[..., None]) -> None:
     """NumPyro's NUTS on the model as a user would write it."""
     with jax.enable_x64(setting.precision == "float64"):
-        density = token_by_token(setting.width, setting.precision)
+        model, arguments = token_by_token(setting.width, setting.precision)
         read = partial(
             first_order_parameter, architecture=markov_problem(setting.width).architecture
         )
-        chains = numpyro_nuts(density.model, density.arguments, read, setting.seconds, setting.seed)
+        chains = numpyro_nuts(model, arguments, read, setting.seconds, setting.seed)
         for block in chains:
             send(block)
 

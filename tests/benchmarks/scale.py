@@ -11,16 +11,13 @@ from multiprocessing import get_context
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sampler.posterior.density import Coordinates
 
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import Nuts
-from sampler.posterior.order_parameters import log_likelihood_at, log_prior, site_priors
-from sampler.posterior.spaces import order_parameter_density
 from sampler.storage.manifest import most_memory
-from tests.problems import problem_of_many_paths
+from tests.problems import problem_of_many_paths, space_of
 from theory import (
     LearningProblem,
     OrderParameters,
@@ -31,7 +28,6 @@ from theory import (
 )
 from theory.action_functional import action
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
-from theory.wishart_chain import WishartChain
 
 EXAMPLES, HEADS, WIDTH = 300, (4, 4), 100
 SECONDS_PER_MEASUREMENT = 0.4
@@ -108,20 +104,10 @@ def repeated(call: Callable[[], object]) -> Callable[[], float]:
 
 def collapsed_gradient(problem: LearningProblem) -> Callable[[], object]:
     """Value and gradient of the sampled density, in Bartlett coordinates."""
-    chain = WishartChain.of(problem.architecture)
-    coordinates = Coordinates.of(site_priors(chain))
-
-    @jax.jit
-    def value_and_gradient(point, energy):
-        def log_density(point):
-            position = coordinates.unflatten(point)
-            prior = log_prior(position, chain)
-            return prior + log_likelihood_at(position, energy, chain)
-
-        return jax.value_and_grad(log_density)(point)
-
-    point = jnp.asarray(np.random.default_rng(1).standard_normal(coordinates.size) * 0.1)
-    return lambda: value_and_gradient(point, problem.energy)
+    space = space_of(problem, whitened=False)
+    value_and_gradient = jax.jit(lambda point, space: jax.value_and_grad(space.potential)(point))
+    point = jnp.asarray(np.random.default_rng(1).standard_normal(space.size) * 0.1)
+    return lambda: value_and_gradient(point, space)
 
 
 def action_gradient(problem: LearningProblem) -> Callable[[], object]:
@@ -233,7 +219,7 @@ def sample_many_paths(draws: int = 5) -> str:
         problem = problem_of(examples=500, heads=(16, 16), width=1000)
         collected = DrawCollector()
         started = time.perf_counter()
-        space = order_parameter_density(problem, problem.attended[:2])
+        space = space_of(problem)
         found = time.perf_counter() - started
         settings = ChainSettings(chains=1, warmup=10, draws=draws)
         sample(space, Nuts(max_tree_depth=4), settings, collected)
