@@ -53,9 +53,9 @@ def numpyro_model(
     (`numpyro.enable_x64()` comes first), for a network outside the theory in another space than
     "hidden_weights" and "weights", and for what does not fit the memory.
     """
-    from sampler.posterior.flat_density import require_float64
+    from sampler.posterior.flat_density import require_settings
 
-    require_float64()
+    require_settings()
     chosen, recipe, data = posed(task, network, space, settings)
     more = []
     if recipe.has_theory:
@@ -85,9 +85,9 @@ def log_density(
 
     Raises InputError as `numpyro_model` does.
     """
-    from sampler.posterior.flat_density import require_float64
+    from sampler.posterior.flat_density import require_settings
 
-    require_float64()
+    require_settings()
     chosen, recipe, data = posed(task, network, space, settings)
     refuse_too_large(recipe, data)
     use_one_blas_thread()

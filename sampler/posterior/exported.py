@@ -13,7 +13,7 @@ import numpyro
 from jaxtyping import Array, Float
 
 from sampler.errors import InputError
-from sampler.posterior.flat_density import require_float64
+from sampler.posterior.flat_density import require_settings
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.space import Space, sample_labels
 from sampler.posterior.spaces import WEIGHTS
@@ -32,7 +32,7 @@ def export_model(space: Space, sites: Sequence[str], labels: Array | None = None
 
     Raises InputError for a site that this space does not have.
     """
-    require_float64()
+    require_settings()
     allowed = ("predictor",) if space.name == WEIGHTS else ("predictor_mean", "predictor_variance")
     for name in sites:
         if name not in allowed:
@@ -51,7 +51,7 @@ def posterior_model(
     inputs_new  further inputs, whose labels are the site `y_new`
     sites       predictors of the test set that are asked for
     """
-    require_float64()
+    require_settings()
     position = space.model(labels)
     labels = position.pop("y")
     space = space.with_labels(labels)

@@ -15,14 +15,23 @@ from sampler.posterior.space import Space
 from sampler.runtime import side_by_side
 
 TOGETHER = 16
+# Settings of JAX's transfer guard with which no constant may be written in a function.
+GUARDED = ("disallow", "disallow_explicit")
 
 
-def require_float64() -> None:
-    """Raise InputError unless JAX computes in float64; nothing is set here."""
+def require_settings() -> None:
+    """Raise InputError unless JAX computes in float64 and takes numbers from the host.
+
+    Nothing is set here: what is handed out is called outside `jax_settings`.
+    """
     precision = jnp.result_type(float)
     if precision != jnp.float64:
         remedy = "factorising K + 𝒯 1 needs 64 bits; call numpyro.enable_x64() before anything else"
         raise InputError("precision", str(precision), remedy)
+    guard = jax.config.jax_transfer_guard_host_to_device
+    if guard in GUARDED:
+        remedy = 'constants of the posterior come from the host: set it to "allow" or "log"'
+        raise InputError("jax_transfer_guard", guard, remedy)
 
 
 @register_dataclass
@@ -70,14 +79,14 @@ class FlatDensity:
 
     def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
         """Draw a start from the prior."""
-        require_float64()
+        require_settings()
         return self.posterior.flatten(self.posterior.draw_prior(key))
 
     def sites(
         self, point: Float[Array | np.ndarray, " coordinate"]
     ) -> dict[str, Float[Array, "..."]]:
         """The sites of a NumPyro model at x, by name."""
-        require_float64()
+        require_settings()
         return self.posterior.unflatten(jnp.asarray(point))
 
     def point(
@@ -94,7 +103,7 @@ class FlatDensity:
         Predictors are those of the test set. `key` is for what is drawn given x, such as f in the
         collapsed spaces. Draws are taken a few at a time, so that memory stays bounded.
         """
-        require_float64()
+        require_settings()
         points = jnp.asarray(points)
         leading, flat = points.shape[:-1], points.reshape(-1, points.shape[-1])
         observables = observe_points(jax.random.split(key, len(flat)), flat, self.posterior)

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sampler.posterior.density import Density, drawn_sites
 
 from sampler.attention.sampled import SampledAttention
 from sampler.mcmc.split_hmc import SplitChain
-from sampler.posterior.weights import weight_priors
+from sampler.posterior.space import Space
 from sampler.recipes.sections import MlpSection
 from sampler.token_network import TokenNetwork, predict_split
 from sampler.token_problem import TokenProblem
@@ -74,25 +73,25 @@ class BlockCalibration:
         data = (data_of(self.network, rng, count, TOKENS) for count in (self.examples, 1))
         return tuple(split_of(one, self.heads) for one in data)
 
-    def start(self, key) -> dict:
-        """All sites of the sampler from their priors."""
-        return drawn_sites(key, self.density(jnp.zeros((self.examples, 1))).priors)
-
     def simulate(self, key):
         """All weights from their priors, and labels from these."""
         site_key, noise_key = jax.random.split(key)
-        variances = jnp.asarray(self.network.variances)
-        position = drawn_sites(site_key, weight_priors(self.network, variances))
+        network, position = self.network, {}
+        keys = jax.random.split(site_key, len(network.weight_shapes))
+        for one, (name, shape) in zip(keys, network.weight_shapes.items(), strict=True):
+            layer = network.weight_layers.get(name)
+            variance = 1.0 if layer is None else network.variances[layer]
+            position[name] = variance**0.5 * jax.random.normal(one, shape)
         clean = predict_split(position, self.splits[0].arrays, self.network)
         return position, clean + TEMPERATURE**0.5 * jax.random.normal(noise_key, clean.shape)
 
-    def density(self, labels) -> Density:
+    def space(self, labels) -> Space:
         train, test = self.splits
         names = ("0", "1")
         problem = TokenProblem(
             self.believed, train, labels, TEMPERATURE, test, None, names, (names,)
         )
-        return problem.density("weights", "float64", with_weights=False)
+        return problem.space("weights")
 
     def at_truth(self, position, start) -> dict:
         return sites_at_truth(position, start)
@@ -115,8 +114,12 @@ class BlockCalibration:
         return jnp.stack([test[0, 0], -jnp.sum((train - labels) ** 2), *squares])
 
 
-def p_values(space: BlockCalibration, seed: int, data_sets: int = DATA_SETS) -> dict[str, float]:
-    received = uniformity(calibration_ranks(space, data_sets, seed, chain=SPLIT), space.names)
+def p_values(
+    calibrated: BlockCalibration, seed: int, data_sets: int = DATA_SETS
+) -> dict[str, float]:
+    received = uniformity(
+        calibration_ranks(calibrated, data_sets, seed, chain=SPLIT), calibrated.names
+    )
     print({name: f"{p:.3g}" for name, p in received.items()})
     return received
 

@@ -14,15 +14,11 @@ import pytest
 
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.tempered_smc import begin, next_temperature
-from sampler.posterior.initial_distribution import StartLaw
-from sampler.posterior.order_parameters import factors_at
+from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.problem import build_problem
 from sampler.teacher import make_labelled_task
 from tests.learned import learned_recipe
 from tests.nishimori import overlap_scores
-from theory.path_kernels import Features
-from theory.predictor import Predictor
-from theory.wishart_chain import WishartChain
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,49 +48,42 @@ def taught(number: int, believed: float):
     )
     task = make_labelled_task(recipe)
     problem = build_problem(recipe, task)
-    examples = replace(problem.examples, temperature=jnp.asarray(believed))
     outputs = np.concatenate([task.teacher.outputs[name][:, 0] for name in ("train", "test")])
     attention = task.test.attention[0][..., -1]  # [example, head, key], of the token read out
     teacher = attention, task.teacher.order_parameters[0], outputs
-    return teacher, replace(problem, examples=examples)
+    return teacher, replace(problem, temperature=believed)
 
 
 @jax.jit
-def drawn(key, position, examples, test, chain):
+def drawn(key, point, space):
     """Attention to the test set, U_1, and f on both sets, of weights given a particle."""
-    factor = factors_at(position, chain)[0]
-    attended = examples.attended(position)
-    train = examples.features(attended)
-    every = jnp.concatenate([train, examples.features(examples.attended(position, test))])
-    predictor = Predictor(examples.energy(attended), Features(every, train), None)
-    outputs = predictor.draw(key, factor, train, every)[:, 0]
-    return examples.attention.matrices(position, test)[0][..., 0], factor @ factor.T, outputs
+    position, data = space.unflatten(point), space.data
+    given = space.given(position, key)
+    every = jnp.concatenate([data.train(position), data.test(position)])
+    matrices = data.attention.matrices(position, data.tokens_test)[0][..., 0]
+    return matrices, given.order_parameters["order_parameter"], given.function(every)[:, 0]
 
 
 class TemperedDraws:
     """Draws of repetitions of tempered particles, one of each."""
 
     def __init__(self, problem: LearnedProblem) -> None:
-        self.density = problem.density("order_parameters", "float64", False)
-        self.chain = WishartChain.of(problem.architecture)
-        self.law = StartLaw.prior(self.density)
+        self.law = InitialDistribution.prior(problem.space("order_parameters"))
 
     def draw(self, problem: LearnedProblem, count: int, rng: np.random.Generator):
         """As `IndependentDraws.draw`, and of how many particles they are."""
-        examples = problem.examples
-        density = replace(self.density, arguments=(examples, self.density.arguments[1]))
+        space = problem.space("order_parameters")
         seed, course, found = int(rng.integers(2**31)), None, []
         for number in (PILOT, *range(count)):
-            particles = begin(density, self.law, PARTICLES, (seed, number))
+            particles = begin(space, self.law, PARTICLES, (seed, number))
             while not particles.finished:
-                arguments = density, self.law, 0.8, (seed, number), course
+                arguments = space, self.law, 0.8, (seed, number), course
                 particles = next_temperature(particles, *arguments)
             if number == PILOT:
                 course = particles.course
                 continue
-            position = density.coordinates.unflatten(jnp.asarray(particles.points[0]))
             key = jax.random.fold_in(jax.random.key(seed), number)
-            one = drawn(key, position, examples, problem.test, self.chain)
+            one = drawn(key, jnp.asarray(particles.points[0]), space)
             found.append(tuple(map(np.asarray, one)))
         return found, float(PARTICLES * count)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sampler import runtime
-from tests.commands import SMALLEST, command, in_process
+from tests.commands import SMALLEST, TINY_SAMPLED, assert_same_bits, command, in_process
 
 # Eight independent batches of triangular solves, each of them ready at the same time.
 MANY_SOLVES = """
@@ -79,6 +79,19 @@ def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
     lines = [line for line in errors.splitlines() if line.strip()]
     assert lines
     assert all(line.startswith(("compiling", "warmup", "draws")) for line in lines), errors
+
+
+@pytest.mark.slow
+def test_draws_follow_from_the_recipe_whatever_generator_the_shell_asks_for(tmp_path, monkeypatch):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(TINY_SAMPLED)
+    for name in ("here", "elsewhere"):
+        if name == "elsewhere":
+            monkeypatch.setenv("JAX_THREEFRY_PARTITIONABLE", "0")
+            monkeypatch.setenv("JAX_DEFAULT_PRNG_IMPL", "rbg")
+        code, errors = command("run", recipe, "--no-figures", "--out", tmp_path / name)
+        assert code in (0, 3), errors
+    assert_same_bits(tmp_path / "elsewhere", tmp_path / "here")
 
 
 @pytest.mark.parametrize(

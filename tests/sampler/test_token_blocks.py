@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.posterior.weights import weight_priors
 from sampler.recipes.sections import MlpSection
 from sampler.token_network import predict_split
 from sampler.token_problem import TokenProblem
@@ -181,7 +180,7 @@ def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
     """ln p(y, weights) from the loops; its gradient from differences of both signs."""
     problem = block_problem(rng)
     network = problem.network
-    density = problem.density("weights", "float64", with_weights=True)
+    space = problem.space("weights", keep=tuple(network.weight_shapes))
     weights = drawn_weights(network, rng)
     position = {name: jnp.asarray(values) for name, values in weights.items()}
     data = data_of(network, np.random.default_rng(0), 4, 3)
@@ -194,9 +193,9 @@ def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
     for name, values in weights.items():
         variance = network.variances[layers[name]] if name in layers else 1.0
         expected += scipy.stats.norm.logpdf(values, 0, sqrt(variance)).sum()
-    log_density = jax.jit(density.log_density)
+    log_density = jax.jit(space.log_density)
     assert_equal_to_rounding(float(log_density(position)), expected, operations=2000)
-    slopes = jax.jit(jax.grad(density.log_density))(position)
+    slopes = jax.jit(jax.grad(space.log_density))(position)
     for name, values in position.items():
         direction = jnp.asarray(rng.standard_normal(values.shape))
 
@@ -209,13 +208,12 @@ def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
         # The error of the far one is four times that of the near one, but for rounding.
         error = abs(near - far) + 100 * np.finfo(float).eps * abs(expected) / 1e-4
         assert abs(float(jnp.sum(slopes[name] * direction)) - near) < error, name
-    seen = density.observe(jax.random.key(0), position, *density.observed)
+    seen = space.observe(jax.random.key(0), position)
     assert {*network.weight_shapes} <= {*seen}
 
 
 def test_weights_of_mlps_have_the_variances_of_their_layer_and_logits_have_none(rng):
-    network = block_problem(rng).network
-    priors = weight_priors(network, jnp.asarray(network.variances))
+    priors = block_problem(rng).space("weights").priors
     expected = {"V_0": 0.9, "V_1": 1.5, "a": 0.6, "mlp_in_1": 1.5, "mlp_out_1": 1.5, "logits_1": 1}
     received = {name: np.unique(prior.variance).item() for name, prior in priors.items()}
     assert received == pytest.approx(expected, rel=1e-15)

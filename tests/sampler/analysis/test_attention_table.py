@@ -47,7 +47,7 @@ def collected(draws, statistics=None) -> DrawCollector:
     """A collector of draws that are given, name → [chain, draw, …]."""
     found = DrawCollector()
     given = {"lp": np.zeros((CHAINS, DRAWS))} | (statistics or {})
-    found(Chunk("draws", DRAWS, DRAWS, draws, given, 0.0))
+    found(Chunk("draws", DRAWS, DRAWS, given, draws))
     return found
 
 

@@ -109,6 +109,53 @@ def test_what_has_no_posterior_is_refused_by_its_setting(
     assert refused(*chosen) == "memory"
 
 
+# Settings of JAX as strict as they go.
+STRICT = {
+    "jax_numpy_rank_promotion": "raise",
+    "jax_numpy_dtype_promotion": "strict",
+    "jax_disable_jit": True,
+    "jax_transfer_guard": "disallow",
+}
+
+
+@pytest.fixture
+def strictly():
+    """A function that makes these settings, for the whole process."""
+    before = {name: getattr(jax.config, name) for name in STRICT}
+
+    def make(*names: str) -> None:
+        for name in names:
+            jax.config.update(name, STRICT[name])
+
+    yield make
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def solved_and_sampled(task, network) -> list[np.ndarray]:
+    """U_1 of theory and draws."""
+    few = {"chains": 2, "warmup": 2, "draws": 3, "leapfrog_steps": 2, "progress": False}
+    theory = sampler.solve(task, network, starts=1)
+    draws = sampler.sample(task, network, space="order_parameters", algorithm="hmc", **few)
+    return [one["order_parameter"].values for one in (theory, draws["posterior"])]
+
+
+@pytest.mark.heavy
+def test_strict_settings_of_the_process_change_no_number(chosen, strictly):
+    """What is handed out keeps to all but a guard of transfers, which it names."""
+    expected, handed_out = solved_and_sampled(*chosen), joint(*chosen, space="order_parameters")
+    guard = "jax_transfer_guard"
+    strictly(*(name for name in STRICT if name != guard))
+    received = joint(*chosen, space="order_parameters")
+    assert received == pytest.approx(handed_out, rel=1e-12)
+    strictly(guard)
+    for function in (sampler.numpyro_model, sampler.log_density):
+        with pytest.raises(InputError, match=r"^jax_transfer_guard = disallow"):
+            function(*chosen)
+    for received, values in zip(solved_and_sampled(*chosen), expected, strict=True):
+        np.testing.assert_array_equal(received, values)
+
+
 @pytest.mark.parametrize("function", [sampler.numpyro_model, sampler.log_density])
 def test_64_bits_are_asked_for_before_anything_is_done(function, chosen):
     with jax.enable_x64(False):

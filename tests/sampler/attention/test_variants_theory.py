@@ -9,15 +9,18 @@ import numpy as np
 import pytest
 
 from sampler.network import network_outputs
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameters import factors_at
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
-from tests.problems import all_but, order_parameters_of, random_weights, weighted_mean_and_error
+from tests.problems import (
+    all_but,
+    importance_draws_of,
+    random_weights,
+    space_of,
+    weighted_mean_and_error,
+)
 from theory import solve_saddle_point
-from theory.wishart_chain import WishartChain
 
 TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
 # attention.form, the heads, and whether they make a hypernetwork: four paths each
@@ -105,16 +108,17 @@ def difference(kind: str, width: int, theory_of: str | None = None) -> tuple[flo
 def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
     """E[U_1] and its errors, from independent draws of the exact posterior."""
     learning = problem_of(kind, width)[0].learning
-    draws = importance_draws(order_parameters_of(learning), DRAWS, seed=width)
+    space = space_of(learning)
+    draws = importance_draws_of(space, DRAWS, seed=width)
     assert draws.trusted, draws.explain()
     assert draws.effective_sample_size > DRAWS / 10
 
-    def overlap(position):
-        factor = factors_at(position, WishartChain.of(learning.architecture))[0]
+    def overlap(point):
+        factor = space.factors(space.unflatten(point))[0]
         return factor @ factor.T
 
-    positions = {name: jnp.asarray(values) for name, values in draws.position.items()}
-    return weighted_mean_and_error(draws.weights, np.asarray(jax.jit(jax.vmap(overlap))(positions)))
+    overlaps = jax.jit(jax.vmap(overlap))(jnp.asarray(draws.points))
+    return weighted_mean_and_error(draws.weights, np.asarray(overlaps))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -37,8 +37,8 @@ def folder(tmp_path, rng):
         for done in range(STEPS, total + 1, STEPS):
             values = {"lp": rng.standard_normal((CHAINS, STEPS))}
             drawn = {"predictor": rng.standard_normal((CHAINS, STEPS, 3))}
-            state = {}, {"position": np.array([done])}
-            chunk = Chunk(phase, done, total, drawn if phase == "draws" else {}, values, 1.0,
+            state = {}, {"point": np.array([done])}
+            chunk = Chunk(phase, done, total, values, drawn if phase == "draws" else {}, 1.0,
                           state=state)  # fmt: skip
             collected(chunk)
             keeper(chunk)
@@ -48,7 +48,7 @@ def folder(tmp_path, rng):
 def test_a_segment_has_the_steps_of_all_of_its_chunks(rng):
     values = rng.standard_normal((CHAINS, DRAWS))
     parts = np.split(values, [3, 8], axis=1)
-    chunks = [Chunk("draws", 0, DRAWS, {"x": one}, {"lp": -one}, 1.0) for one in parts]
+    chunks = [Chunk("draws", 0, DRAWS, {"lp": -one}, {"x": one}, 1.0) for one in parts]
     for name, joined in segment_arrays(chunks, DrawCollector()).items():
         np.testing.assert_array_equal(joined, -values if name.endswith("lp") else values)
 
@@ -61,8 +61,8 @@ def test_chains_that_go_on_leave_the_newest_checkpoint_and_count_the_seconds_bef
     assert keeper.seconds_before == 1 + DRAWS // STEPS
     assert collected.seconds == {"warmup": 1.0, "draws": DRAWS // STEPS}
     drawn = (
-        {"predictor": rng.standard_normal((CHAINS, STEPS, 3))},
         {"lp": np.zeros((CHAINS, STEPS))},
+        {"predictor": rng.standard_normal((CHAINS, STEPS, 3))},
     )
     chunk = Chunk("draws", DRAWS + STEPS, DRAWS + STEPS, *drawn, 1.0, state=({}, {}))
     collected(chunk)
@@ -77,7 +77,7 @@ def test_draws_of_much_memory_are_saved_before_their_time(folder):
     keeper.go_on(collected, every=1e9)
     numbers = MOST_WAITING // (3 * CHAINS * 4)  # in single precision, a third of the limit
     for count, saved in ((1, 0), (2, 0), (3, 3), (4, 3)):
-        drawn = {"predictor": np.zeros((CHAINS, 1, numbers + 1))}, {"lp": np.zeros((CHAINS, 1))}
+        drawn = {"lp": np.zeros((CHAINS, 1))}, {"predictor": np.zeros((CHAINS, 1, numbers + 1))}
         chunk = Chunk("draws", DRAWS + count, 100, *drawn, 1.0, state=({}, {}))
         collected(chunk)
         keeper(chunk)
@@ -94,9 +94,9 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
     keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
     found = keeper.go_on(collected, every=1e9, looks=rule)
     done = 0 if found is None else found.done
-    while (end := min(done + 40, rule.next_end(done))) > done:
-        part = {"x": values[:, done:end]}, {"lp": -(values[:, done:end] ** 2)}
-        state = {}, {"position": np.array([end])}
+    while (end := min(done + 40, rule.next_end("draws", done))) > done:
+        part = {"lp": -(values[:, done:end] ** 2)}, {"x": values[:, done:end]}
+        state = {}, {"point": np.array([end])}
         chunk = Chunk("draws", end, values.shape[1], *part, 1.0, state=state)
         if end >= stop:
             keeper.interruption.received = signal.SIGTERM
@@ -211,7 +211,7 @@ def test_draws_that_are_read_back_must_be_there_whole(folder, monkeypatch, caplo
     for phase, part in steps.items():
         joined = segment_arrays(list(expected[part]), DrawCollector())
         tables = ({n.partition("/")[2]: v for n, v in joined.items() if n.startswith(kind)}
-                  for kind in ("observable", "statistic"))  # fmt: skip
+                  for kind in ("statistic", "observable"))  # fmt: skip
         done = expected[part][-1].done
         whole[phase] = Chunk(phase, done, done, *tables, 0.0)
     remove_segments(folder)

@@ -69,8 +69,8 @@ def at_every_line(
 
 def chunk(done: int, total: int = CHUNKS * STEPS) -> Chunk:
     values = np.arange(done - STEPS, done) * np.ones((CHAINS, 1))
-    state = {}, {"position": np.array([done])}
-    return Chunk("draws", done, total, {"predictor": values}, {"lp": -values}, 1.0, state=state)
+    state = {}, {"point": np.array([done])}
+    return Chunk("draws", done, total, {"lp": -values}, {"predictor": values}, 1.0, state=state)
 
 
 @pytest.mark.heavy

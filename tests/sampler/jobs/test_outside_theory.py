@@ -203,16 +203,15 @@ def test_chains_agree_with_weighted_draws_from_the_prior(rng):
     error = np.sqrt(share**2 @ (values - expected) ** 2)
 
     chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3)
-    for space, algorithm in (
+    for name, algorithm in (
         ("weights", Nuts(target_acceptance=0.95)),
         ("hidden_weights", SplitHmc()),
     ):
         collected = DrawCollector()
-        density = problem.density(space, "float64", with_weights=False)
-        sample(density, algorithm, chains, collected)
-        drawn = {name: values[..., 0] for name, values in collected.draws.items()}
+        sample(problem.space(name), algorithm, chains, collected)
+        drawn = {key: values[..., 0] for key, values in collected.draws.items()}
         moments = [(drawn["predictor"], drawn["predictor"] ** 2)]
-        if space == "hidden_weights":
+        if name == "hidden_weights":
             mean = drawn["predictor_mean"]
             moments.append((mean, mean**2 + drawn["predictor_variance"]))
         for both in moments:
@@ -221,7 +220,7 @@ def test_chains_agree_with_weighted_draws_from_the_prior(rng):
             estimate = mean_of(both)
             errors = np.hypot(estimate.mcse, error)
             assert_within_mcse(
-                estimate.value, expected, errors, ess=ess, minimum_ess=400, what=space
+                estimate.value, expected, errors, ess=ess, minimum_ess=400, what=name
             )
 
 

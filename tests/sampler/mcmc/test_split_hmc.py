@@ -40,6 +40,7 @@ from tests.problems import (
     space_of,
 )
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
+from theory import Architecture, Triangle
 
 ALGORITHM = SplitHmc()
 WARMUP, WEIGHTS_WARMUP = (
@@ -159,15 +160,16 @@ def test_moments_are_shrunk_towards_the_standard_normal(rng):
 def test_warmup_ends_with_what_it_has_found():
     settings = ChainSettings(chains=4, warmup=60, draws=40, seed=2)
     received = []
-    sample(normal(known=False), ALGORITHM, settings, received.append)
+    # A label x_i + noise of variance 1 about each coordinate, whose prior has variance 1.
+    space = Linear.of(np.eye(3), 2.0 * CENTRE, 1.0, np.zeros(3), np.ones(3))
+    sample(space, ALGORITHM, settings, received.append)
     by_phase = {one.phase: one for one in received}
     warm, last = by_phase["warmup"].snapshot.arrays, by_phase["draws"].snapshot.arrays
     for name in ("['gaussian'].centre", "['gaussian'].scale", "['step_size']"):
         np.testing.assert_array_equal(warm[f"shared{name}"], last[f"shared{name}"])
     assert warm["shared['moments'].count"] == 4 * (60 - 6)  # not of the first tenth
-    # Without a mode coordinates are x/σ, so the centre is that of the prior in these units.
-    expected = CENTRE / np.sqrt(COVARIANCE)
-    np.testing.assert_allclose(warm["shared['gaussian'].centre"], expected, atol=0.5)
+    np.testing.assert_allclose(warm["shared['gaussian'].centre"], CENTRE, atol=0.5)
+    np.testing.assert_allclose(warm["shared['gaussian'].scale"], np.sqrt(0.5), rtol=0.5)
     steps = np.concatenate([one.statistics["trajectory_steps"] for one in received], axis=1)
     assert (steps == steps[:1]).all(), "chains advance by trajectories of one length"
     angles = np.concatenate([o.statistics["step_size"] for o in received], axis=1) * steps
@@ -241,6 +243,26 @@ def test_exact_posterior_of_a_single_path(precision):
     ):
         draws = found.draws[name]
         assert_mean(draws, np.broadcast_to(expected, draws.shape[2:]), f"{name}, {precision}")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(("width", "temperature"), [(2, 1e-8), (5, 1e-10)])
+def test_a_stiff_posterior_is_walked_by_the_adapted_step(width, temperature, rng):
+    """A trajectory that may have few steps is cut short, not made of longer ones."""
+    attended = rng.standard_normal((200, 4, 3))
+    labels = np.sign(attended[:, 0, 0] + attended[:, 1, 1])[:, None]
+    (*_, triangle) = Triangle.empty(4, 3, 1).fold_all([(attended, labels)])
+    architecture = Architecture.uniform((2, 2), width, 3)
+    problem = triangle.learning_problem(architecture, temperature)
+    received, settings = [], ChainSettings(chains=2, warmup=100, draws=30, seed=1)
+    sample(space_of(problem), SplitHmc(max_steps=7), settings, received.append)
+    last = received[-1].snapshot.arrays["shared['step_size']"]
+    steps, diverging = (
+        np.concatenate([one.statistics[name] for one in received if one.phase == "draws"], axis=1)
+        for name in ("step_size", "diverging")
+    )
+    assert steps.max() <= last
+    assert np.mean(diverging) < 0.5
 
 
 def assert_mean(draws, expected, what) -> None:

@@ -31,10 +31,10 @@ def checked(draws, lp, most=5000, seconds=np.inf, pieces=()):
     collected = DrawCollector()
     rule = StoppingRule(Algorithm(), collected, most, seconds / 60.0)
     done = 0
-    while (end := rule.next_end(done)) > done:
+    while (end := rule.next_end("draws", done)) > done:
         end = min([piece for piece in pieces if piece > done] + [end])
         cut = slice(done, end)
-        chunk = Chunk("draws", end, most, {"x": draws[:, cut]}, {"lp": lp[:, cut]}, 1.0)
+        chunk = Chunk("draws", end, most, {"lp": lp[:, cut]}, {"x": draws[:, cut]}, 1.0)
         collected(chunk)
         rule(chunk)
         done = end
@@ -108,8 +108,6 @@ def test_one_check_that_passes_is_not_enough():
     rule.fewest_draws = 677
     assert rule.ended is None
     rule.fewest_draws = 1
-    rule.found = [replace(fine, passed=False, seconds=15.0)]
-    assert rule.ended == "max_minutes"
     rule.found = [replace(fine, draws=5000, passed=False)]
     assert rule.ended == "max_draws"
 
@@ -120,9 +118,19 @@ def test_chains_that_stand_apart_go_on_to_the_end(rng):
     assert rule.ended == "max_draws"
     assert [one.draws for one in rule.found] == [400, 520, 676, 879, 1000]
     assert rule.found[-1].r_hat > 1.1
-    # The time that is up is noticed at a check, not before.
-    rule = checked(draws, rng.standard_normal(draws.shape), seconds=1.5)
-    assert (rule.ended, rule.found[-1].draws) == ("max_minutes", 520)
+
+
+def test_minutes_end_warmup_and_draws_after_the_chunk_in_which_they_are_over(rng):
+    """Chunks of a second each, of 100 draws or up to the next check."""
+    draws = rng.standard_normal((4, 1000)) + np.arange(4)[:, None]
+    lp = rng.standard_normal(draws.shape)
+    for pieces, expected in (((), 520), (range(100, 1000, 100), 200)):
+        rule = checked(draws, lp, seconds=1.5, pieces=pieces)
+        assert (rule.ended, rule.found[-1].draws) == ("max_minutes", expected)
+    rule = StoppingRule(Algorithm(), DrawCollector(), 5000, 1.5 / 60.0, warmup=30)
+    for done, end in ((10, 30), (20, 20)):
+        rule(Chunk("warmup", done, 30, {"lp": lp[:, :10]}, seconds=1.0))
+        assert rule.next_end("warmup", done) == end
 
 
 def test_a_check_judges_every_element_where_the_first_ones_pass(rng):
@@ -132,7 +140,7 @@ def test_a_check_judges_every_element_where_the_first_ones_pass(rng):
     values[1, :, left_out] += 1.0
     statistics = {"lp": rng.standard_normal((4, FIRST_CHECK))}
     rule = StoppingRule(Algorithm(), DrawCollector(), 5000, np.inf)
-    chunk = Chunk("draws", FIRST_CHECK, 5000, {"x": values}, statistics, 1.0)
+    chunk = Chunk("draws", FIRST_CHECK, 5000, statistics, {"x": values}, 1.0)
     rule.collected(chunk)
     assert rule.judge(JUDGED_FIRST).passed
     rule(chunk)
@@ -147,7 +155,7 @@ def test_what_is_not_judged_does_not_keep_chains_going(rng):
     """Such as weights, which may stand still or apart."""
     values = {name: rng.standard_normal((4, FIRST_CHECK)) for name in ("x", "weight")}
     values["weight"] += np.arange(4)[:, None]
-    chunk = Chunk("draws", FIRST_CHECK, 5000, values, {"lp": -(values["x"] ** 2)}, 1.0)
+    chunk = Chunk("draws", FIRST_CHECK, 5000, {"lp": -(values["x"] ** 2)}, values, 1.0)
     for judged in (True, False):
         names = ("x", "weight") if judged else ("x",)
         rule = StoppingRule(Algorithm(), DrawCollector(), 5000, np.inf, names.__contains__)
