@@ -27,7 +27,7 @@ from jaxtyping import Array, Float
 from numpyro.infer import NUTS
 
 from sampler.network import Weights, network_outputs, overlaps
-from sampler.posterior.weights import standard_normals
+from sampler.posterior.weights_from_order_parameters import standard_normals
 from theory import Architecture, LearningProblem
 
 CHAINS = 4

@@ -6,22 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
-from sampler.network import network_outputs
 from sampler.posterior.flat_density import FlatDensity
-from sampler.posterior.spaces import make_density
-from tests.problems import ARCHITECTURES, random_problem
+from tests.problems import ARCHITECTURES, random_problem, space_of
 from theory import Predictor
-from theory.learning_problem import compress
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
 
 
 def flat_of(problem, space="weights", test=None) -> FlatDensity:
-    test = problem.attended[:2] if test is None else test
-    density = make_density(space, problem, test, False, whitened=False)
-    return FlatDensity(density, problem.residual_log_likelihood)
+    return FlatDensity(space_of(problem, space, test, whitened=False))
 
 
 @pytest.fixture
@@ -41,37 +35,6 @@ def test_the_density_is_prior_times_likelihood(space, problem, rng):
     warmer = flat_of(replace(problem, temperature=2 * problem.temperature), space)
     assert float(warmer.log_prior(point)) == float(prior)
     assert float(warmer.log_likelihood(point)) != float(likelihood)
-
-
-def test_the_prior_of_weights_is_normal(problem, rng):
-    flat = flat_of(replace(problem, temperature_spread=0.0))
-    point = rng.standard_normal(flat.dimension)
-    arch = problem.architecture
-    sites = flat.sites(point)
-    expected = sum(
-        scipy.stats.norm(0, arch.weight_variances[name] ** 0.5).logpdf(values).sum()
-        for name, values in sites.items()
-    )
-    assert float(flat.log_prior(point)) == pytest.approx(expected, rel=1e-12)
-    noise = scipy.stats.norm(
-        network_outputs(sites, problem.attended, arch), problem.temperature**0.5
-    )
-    expected = noise.logpdf(problem.labels).sum()
-    assert float(flat.log_likelihood(point)) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("space", SPACES)
-def test_rows_in_the_place_of_examples_change_nothing(space, rng):
-    arch = replace(ARCHITECTURES["one layer"], channels=2)
-    whole = random_problem(arch, rng, examples=15)
-    rows = compress(whole)
-    assert len(rows.labels) == 6
-    flat, of_rows = flat_of(whole, space), flat_of(rows, space)
-    point = rng.standard_normal(flat.dimension)
-    for name in ("log_prior", "log_likelihood", "__call__"):
-        expected, received = (float(getattr(one, name)(point)) for one in (flat, of_rows))
-        assert received == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.heavy
@@ -97,22 +60,6 @@ def test_names_and_sites_say_what_a_coordinate_is(space, problem):
         site, _, place = name.partition("[")
         assert sites[site][tuple(map(int, place.rstrip("]").split(",")))] == index
     np.testing.assert_array_equal(flat.point(sites), np.arange(flat.dimension))
-
-
-@pytest.mark.heavy
-def test_starts_are_draws_from_the_prior(problem):
-    """Under which −2 Σ_i ln p would be chi-square for normal coordinates: here by each."""
-    flat = flat_of(replace(problem, temperature_spread=0.0))
-    draws = np.asarray(jax.vmap(flat.start)(jax.random.split(jax.random.key(0), 500)))
-    deviations = flat.point(
-        {
-            name: np.full(shape, problem.architecture.weight_variances[name] ** 0.5)
-            for name, shape in problem.architecture.weight_shapes.items()
-        }
-    )
-    assert scipy.stats.kstest((draws / deviations).ravel(), "norm").pvalue > 1e-4
-    again = flat.start(jax.random.split(jax.random.key(0), 500)[3])
-    np.testing.assert_allclose(again, draws[3], rtol=1e-14)
 
 
 def test_one_output_has_no_axis(rng):

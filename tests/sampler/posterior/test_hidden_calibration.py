@@ -9,7 +9,7 @@ import pytest
 
 from sampler.mcmc.split_hmc import SplitChain
 from sampler.token_network import predict_split
-from tests.calibration import WARMUP, calibration_ranks, draw_sites, sites_at_truth, uniformity
+from tests.calibration import WARMUP, calibration_ranks, sites_at_truth, uniformity
 from tests.problems import all_but
 from tests.token_networks import KINDS, random_token_problem
 
@@ -34,22 +34,20 @@ class HiddenCalibration:
     def simulate(self, key):
         """All weights from the prior, and labels from these."""
         weight_key, noise_key = jax.random.split(key)
-        weights = draw_sites(weight_key, self.problem.density("weights", "float64", False).priors)
         problem = self.problem
+        weights = problem.space("weights").draw_prior(weight_key)
         clean = predict_split(weights, problem.train.arrays, problem.network.sizes)
         noise = jax.random.normal(noise_key, clean.shape)
         return weights, clean + problem.temperature**0.5 * noise
 
-    def density(self, labels):
-        return replace(self.believed, labels=labels).density("hidden_weights", "float64", True)
-
-    def start(self, key):
-        return draw_sites(key, self.density(self.problem.labels).priors)
+    def space(self, labels):
+        weights = tuple(self.problem.network.weight_shapes)
+        return replace(self.believed, labels=labels).space("hidden_weights", keep=weights)
 
     def drawn(self, key, position, labels):
-        density = self.density(labels)
-        found = density.observables(key, position)
-        return self.quantities(found, found["predictor"], density, position)
+        space = self.space(labels)
+        observed = space.observe(key, position)
+        return self.quantities(observed, observed["predictor"], space, position)
 
     def at_truth(self, position, start) -> dict:
         return sites_at_truth(position, start)
@@ -57,11 +55,11 @@ class HiddenCalibration:
     def truth(self, key, weights, labels):
         test = predict_split(weights, self.problem.test.arrays, self.problem.network.sizes)
         hidden = {name: values for name, values in weights.items() if name != "a"}
-        return self.quantities(weights, test, self.density(labels), hidden)
+        return self.quantities(weights, test, self.space(labels), hidden)
 
-    def quantities(self, weights, predictor, density, hidden):
+    def quantities(self, weights, predictor, space, hidden):
         squares = [jnp.sum(weights[name] ** 2) for name in ("V_1", "a")]
-        likelihood = density.log_likelihood(hidden)
+        likelihood = space.log_likelihood(hidden)
         return jnp.stack([weights["V_0"][0, 0], *squares, predictor[0, 0], likelihood])
 
 

@@ -1,20 +1,19 @@
 """The readout integrated out of any network: against dense Gaussians, and all weights."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from numpyro.infer.util import log_density
-from sampler.posterior.density import TEMPERATURE, specialised
-from sampler.posterior.numpyro_model import make_numpyro_model
-from sampler.posterior.pointwise import LabelledExamples
+from jax.tree_util import register_dataclass
 
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.hidden_weights import NewIndependentLabels, ReadoutPosterior
-from sampler.posterior.spaces import make_density
+from sampler.posterior.data import FixedPaths
+from sampler.posterior.hidden_weights import HiddenWeights, ReadoutPosterior
+from sampler.posterior.space import TEMPERATURE
+from sampler.problem import Problem
 from sampler.token_network import predict_split
 from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding, assert_within_mcse
 from tests.problems import random_problem
@@ -23,29 +22,29 @@ from theory import Architecture
 
 DRAWS = 40_000
 LINEAR = Architecture((2,), (4, 3), (0.7, 1.3, 0.6), channels=5, outputs=2)
-SPREADS = 0.5
+SPREAD = 0.5
 
 
 def posed(name: str, rng):
-    """Densities of hidden and of all weights, the forward pass, examples, labels and 𝒯."""
+    """Spaces of hidden and of all weights, the forward pass, inputs, and the network."""
     if name == "linear":
-        arch = LINEAR
-        problem = replace(random_problem(arch, rng, examples=7), temperature_spread=SPREADS)
+        learning = replace(random_problem(LINEAR, rng, examples=7), temperature_spread=SPREAD)
         test = jnp.asarray(rng.standard_normal((3, 2, 5)))
-        training = LabelledExamples(problem.attended, problem.labels)
-        hidden, whole = (
-            make_density(space, problem, test, True, training=training)
-            for space in ("hidden_weights", "weights")
-        )
-        predict = specialised(network_outputs, architecture=arch.sizes)
-        return hidden, whole, predict, problem.attended, test, arch
-    problem = random_token_problem(name, rng)
+        problem, network, forward = Problem(learning, test, None, (), ()), LINEAR, network_outputs
+        arrays = learning.attended, test
+    else:
+        problem = random_token_problem(name, rng)
+        network, forward = problem.network, predict_split
+        arrays = problem.train.arrays, problem.test.arrays
     hidden, whole = (
-        problem.density(space, "float64", True) for space in ("hidden_weights", "weights")
+        problem.space(space, keep=tuple(network.weight_shapes))
+        for space in ("hidden_weights", "weights")
     )
-    predict = specialised(predict_split, network=problem.network)
-    arrays = problem.train.arrays, problem.test.arrays
-    return hidden, whole, predict, *arrays, problem.network
+
+    def predict(weights, inputs):
+        return forward(weights, inputs, network)
+
+    return hidden, whole, predict, *arrays, network
 
 
 def dense_columns(predict, position, inputs, arch) -> np.ndarray:
@@ -69,11 +68,11 @@ def dense_columns(predict, position, inputs, arch) -> np.ndarray:
 def test_labels_predictors_and_left_out_examples_are_those_of_a_dense_gaussian(name, rng):
     hidden, whole, predict, inputs, test, arch = posed(name, rng)
     position = hidden.draw_prior(jax.random.key(1))
-    labels = np.asarray(hidden.arguments[1])
+    labels = np.asarray(hidden.data.labels)
     columns = dense_columns(predict, position, inputs, arch)
     of_test = dense_columns(predict, position, test, arch)
     ratio = np.exp(np.asarray(position.get(TEMPERATURE, np.zeros(1))))[0]
-    temperature = ratio * float(hidden.arguments[2])
+    temperature = ratio * float(hidden.temperature)
     noisy = columns @ columns.T + temperature * np.eye(len(labels))
     condition = np.linalg.cond(noisy)
 
@@ -97,7 +96,7 @@ def test_labels_predictors_and_left_out_examples_are_those_of_a_dense_gaussian(n
     expected = float(of_readout(zero) + gained - 0.5 * determinant)
     assert_equal_to_rounding(float(hidden.log_density(position)), expected, **rounding)
 
-    found = jax.jit(hidden.observables)(jax.random.key(2), position)
+    found = jax.jit(hidden.observe)(jax.random.key(2), position)
     size = {"operations": 100 * labels.size, "condition": condition, "scale": np.abs(labels).max()}
     cross = of_test @ columns.T
     mean = cross @ np.linalg.solve(noisy, labels)
@@ -147,11 +146,24 @@ def test_the_readout_is_drawn_from_its_conditional(examples, units, rng):
     assert_within_mcse(np.mean(across[:, 0] * across[:, 1]), 0.0, error)
 
 
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Columns(HiddenWeights):
+    """Hidden weights of which the inputs themselves are what the readout is multiplied by."""
+
+    def columns(self, position, inputs):
+        return inputs
+
+
 def test_new_labels_are_gaussian_given_the_others(rng):
     known, new = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
     labels, values = rng.standard_normal((5, 2)), rng.standard_normal((4, 2))
-    arrays = (jnp.asarray(new), jnp.asarray(0.3), jnp.asarray(known), jnp.asarray(labels))
-    law = NewIndependentLabels(*arrays)
+    data = FixedPaths(
+        labels=jnp.asarray(labels), attended=jnp.asarray(known), attended_test=jnp.asarray(new)
+    )
+    sizes = jnp.ones(3), Architecture((1,), (3, 3), (1.0,) * 3, channels=3, outputs=2)
+    space = Columns(data=data, temperature=jnp.asarray(0.3), variances=sizes[0], network=sizes[1])
+    law = space.law_of_new({}, jnp.asarray(new))
     noisy = known @ known.T + 0.3 * np.eye(5)
     mean = new @ known.T @ np.linalg.solve(noisy, labels)
     covariance = new @ new.T + 0.3 * np.eye(4)
@@ -170,26 +182,3 @@ def test_new_labels_are_gaussian_given_the_others(rng):
     variance = np.diagonal(covariance)
     error = np.sqrt((np.outer(variance, variance) + covariance**2) / DRAWS)
     assert_within_mcse(np.cov(drawn[..., 1].T), covariance, error)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["linear", "relu"])
-def test_the_numpyro_model_is_the_density(name, rng):
-    sites = ("predictor_mean", "predictor_variance")
-    if name == "linear":
-        problem = replace(random_problem(LINEAR, rng, examples=7), temperature_spread=SPREADS)
-        test = problem.attended[:3]
-        density = make_density("hidden_weights", problem, test, False)
-        model, known = make_numpyro_model("hidden_weights", problem, test, sites)
-    else:
-        problem = random_token_problem(name, rng)
-        density = problem.density("hidden_weights", "float64", False)
-        model, known = problem.numpyro_model("hidden_weights", sites)
-    position = density.draw_prior(jax.random.key(1))
-    received, trace = log_density(model, (), known, position)
-    expected = density.log_density(position)
-    assert_equal_to_rounding(float(received), float(expected), operations=1000)
-    found = density.observables(jax.random.key(0), position)
-    for site in sites:
-        one = np.reshape(trace[site]["value"], found[site].shape)
-        assert_equal_to_rounding(one, found[site], operations=1000)

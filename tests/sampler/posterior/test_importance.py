@@ -7,60 +7,49 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from numpyro.infer.util import log_density
-from sampler.mcmc.importance import EFFECTIVE_PER_KEPT
-from sampler.posterior.density import Coordinates
 
+from sampler.mcmc.importance_draws import EFFECTIVE_PER_KEPT
 from sampler.posterior.importance import (
+    BatchedDensity,
     Proposal,
-    importance_draws,
+    adapt_proposal,
+    draw_weighted,
     pareto_k,
     refit,
     single,
     systematic_resampling,
 )
-from sampler.posterior.order_parameters import (
-    MODE_TOLERANCE,
-    OrderParameterPosterior,
-    derivatives_by_numpy,
-    factors_at,
-    find_mode,
-    site_priors,
-)
-from sampler.posterior.spaces import order_parameter_density
+from sampler.posterior.space import Gaussian
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
-    EVERY_ARCHITECTURE,
     exact_scalar_posterior,
-    order_parameters_of,
+    importance_draws_of,
     problem_of_many_paths,
     random_problem,
     scalar_problem,
+    space_of,
     weighted_mean_and_error,
 )
 from tests.reference_data import reference_problem
 from theory import LearningProblem, solve_saddle_point
 from theory.evidence import log_evidence_at_saddle
-from theory.path_kernels import Features, StoredKernels
-from theory.wishart_chain import WishartChain
 
 
-def overlaps_of(problem, draws):
+def overlaps_of(space, draws):
     """U_1 … U_a [draw, p, p] of importance draws."""
-    factors = jax.jit(
-        jax.vmap(lambda position: factors_at(position, WishartChain.of(problem.architecture)))
-    )({name: jnp.asarray(values) for name, values in draws.position.items()})
-    return [np.asarray(f @ f.swapaxes(1, 2)) for f in factors]
+    factors = jax.jit(jax.vmap(lambda point: space.factors(space.unflatten(point))))
+    return [np.asarray(f @ f.swapaxes(1, 2)) for f in factors(jnp.asarray(draws.points))]
 
 
 @pytest.mark.heavy
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
-    draws = importance_draws(order_parameters_of(problem), 20_000, seed=1)
+    space = space_of(problem)
+    draws = importance_draws_of(space, 20_000, seed=1)
     assert draws.trusted, draws.explain()
-    overlap, readout = (values[:, 0, 0] for values in overlaps_of(problem, draws))
+    overlap, readout = (values[:, 0, 0] for values in overlaps_of(space, draws))
     for values, (mean, deviation) in ((overlap, exact.order_parameter), (readout, exact.readout)):
         received, error = weighted_mean_and_error(draws.weights, values)
         assert_within_mcse(received, mean, error, ess=draws.effective_sample_size)
@@ -75,7 +64,7 @@ def test_evidence_without_data(name, rng):
     """With zero inputs the posterior is the prior and the labels are noise: ln p(y) is known."""
     problem = random_problem(ARCHITECTURES[name], rng)
     problem = replace(problem, attended=jnp.zeros_like(problem.attended))
-    draws = importance_draws(order_parameters_of(problem), 20_000, seed=2)
+    draws = importance_draws_of(space_of(problem), 20_000, seed=2)
     assert draws.trusted, draws.explain()
     expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
     assert_within_mcse(
@@ -83,24 +72,6 @@ def test_evidence_without_data(name, rng):
         expected,
         draws.log_evidence_error,
         ess=draws.effective_sample_size,
-    )
-
-
-@pytest.mark.heavy
-def test_density_is_that_of_the_model(rng):
-    """Batched values equal the log density of the NumPyro model that the chains sample."""
-    problem = random_problem(ARCHITECTURES["narrow"], rng)
-    space = order_parameter_density(problem, problem.attended)
-    points = single(space.mode.point, space.mode.covariance).draw(5, rng)
-    received = OrderParameterPosterior.of(problem).log_densities(points)
-    unflatten = space.coordinates.unflatten
-    expected = [
-        log_density(space.model, space.arguments, {}, unflatten(jnp.asarray(point)))[0]
-        for point in points
-    ]
-    size = problem.labels.size
-    assert_equal_to_rounding(
-        received, expected, operations=size**2, condition=1.0 / problem.temperature
     )
 
 
@@ -147,7 +118,8 @@ def test_a_refit_keeps_the_shares_of_components_far_apart(rng):
 def test_refitting_finds_the_shape(rng):
     """Weighted draws from one proposal refit to the mixture they are weighted by."""
     target = two_component_proposal(rng)
-    broad = single(target.centre, 4.0 * target.spread)
+    scale = np.linalg.cholesky(4.0 * target.spread)
+    broad = single(Gaussian(jnp.asarray(target.centre), jnp.asarray(scale)))
     points = broad.draw(20_000, rng)
     log_weights = target.log_density(points) - broad.log_density(points)
     weights = np.exp(log_weights) / np.exp(log_weights).sum()
@@ -176,17 +148,15 @@ def test_pareto_shape_of_known_tails(shape, rng):
 def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counted, rng):
     """A few draws only, so that the weights alone would be good; no density is a number, too."""
     problem, _ = scalar_problem(rng)
-    density = order_parameters_of(problem)
-    plain = importance_draws(density, 2000, seed=3)
-    limit = np.sort(plain.points[:, 0])[-4]
+    log_density = BatchedDensity.of(space_of(problem))
+    proposal = single(log_density.space.mode.gaussian)
+    good = draw_weighted(proposal, log_density, 2000, np.random.default_rng(3))
+    limit = np.sort(good.points[:, 0])[-4]
 
     def spoiled(points):
-        return np.where(points[:, 0] >= limit, value, density.log_densities(points))
+        return np.where(points[:, 0] >= limit, value, log_density(points))
 
-    # The refits of other pilot weights would give other draws.
-    rest = {"seed": 3, "rounds": 0}
-    good = importance_draws(density, 2000, **rest)
-    bad = importance_draws(replace(density, log_densities=spoiled), 2000, **rest)
+    bad = draw_weighted(proposal, spoiled, 2000, np.random.default_rng(3))
     np.testing.assert_array_equal(bad.points, good.points)
     outside = bad.points[:, 0] >= limit
     assert 0 < outside.sum() < 40
@@ -249,14 +219,14 @@ def test_systematic_resampling_mixes_the_order():
     assert_within_mcse(halves.mean(), 0.0, halves.std() / np.sqrt(len(halves)))
 
 
-def test_settings_out_of_range_are_refused(rng):
+def test_spaces_in_single_precision_or_without_a_mode_are_refused(rng):
     problem, _ = scalar_problem(rng)
+    single = space_of(problem, precision="float32")
     with pytest.raises(ValueError, match="float64, got float32"):
-        importance_draws(order_parameters_of(problem.astype("float32")), 1000, seed=0)
-    with pytest.raises(ValueError, match="draws = 10: must be at least 400"):
-        importance_draws(order_parameters_of(problem), 10, seed=0)
-    with pytest.raises(ValueError, match="pilot_draws = 10"):
-        importance_draws(order_parameters_of(problem), 1000, seed=0, pilot_draws=10)
+        adapt_proposal(single, BatchedDensity.of(single), rng)
+    unknown = space_of(problem, whitened=False)
+    with pytest.raises(ValueError, match="need the mode of the posterior"):
+        adapt_proposal(unknown, BatchedDensity.of(unknown), rng)
 
 
 @pytest.mark.slow
@@ -265,7 +235,7 @@ def test_saddle_point_evidence_approaches_importance_sampling(reference):
     differences, errors = [], []
     for width in (10, 100):
         problem = reference_problem(reference, width)
-        draws = importance_draws(order_parameters_of(problem), 40_000, seed=6)
+        draws = importance_draws_of(space_of(problem), 40_000, seed=6)
         laplace = log_evidence_at_saddle(problem, solve_saddle_point(problem))
         differences.append(abs(laplace - draws.log_evidence))
         errors.append(draws.log_evidence_error)
@@ -281,9 +251,9 @@ def sixteen_path_problem(rng, width: int) -> LearningProblem:
 @pytest.mark.slow
 def test_failure_at_sixteen_paths_is_caught(rng):
     """In 147 dimensions one t distribution at the mode fails; the weights' tail must say so."""
-    draws = importance_draws(
-        order_parameters_of(sixteen_path_problem(rng, 20)), 2_000, seed=9, rounds=0
-    )
+    space = space_of(sixteen_path_problem(rng, 20))
+    proposal = single(space.mode.gaussian)
+    draws = draw_weighted(proposal, BatchedDensity.of(space), 2000, rng)
     assert draws.efficiency < 0.05, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()
     assert "use NUTS instead" in draws.explain()
@@ -294,68 +264,28 @@ def test_stored_path_kernels_give_the_same_density(rng):
     """The kernel form that batches use agrees with the feature form of single evaluations."""
     problem = sixteen_path_problem(rng, 20)
     problem = replace(problem, attended=problem.attended[:9], labels=problem.labels[:9])
-    energy = replace(problem.energy, kernels=Features(problem.features, None))
-    posterior = replace(OrderParameterPosterior.of(problem), energy=energy)
-    stored = posterior.for_batches
-    assert isinstance(stored.energy.kernels, StoredKernels)
-    points = 0.5 * rng.standard_normal((20, posterior.coordinates.size))
-    received, expected = (form.log_densities(points) for form in (stored, posterior))
+    space = space_of(problem, whitened=False)
+    space = replace(space, data=replace(space.data, stored=None))
+    batched = BatchedDensity.of(space)
+    assert batched.space.data.stored is not None
+    points = 0.5 * rng.standard_normal((20, space.size))
+    received, expected = batched(points), jax.vmap(space.potential)(jnp.asarray(points))
+    expected = -np.asarray(expected)
     assert_equal_to_rounding(
         received, expected, operations=9 * 16**2, condition=1.0 / problem.temperature
     )
 
 
 @pytest.mark.heavy
-def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
-    """The same mode, unit masses, and a refusal of what needs the Hessian."""
-    problem = random_problem(ARCHITECTURES["two layers"], rng)
-    exact = find_mode(problem, OrderParameterPosterior.of(problem))
-    monkeypatch.setattr("sampler.posterior.order_parameters.HESSIAN_COORDINATES", 10)
-    monkeypatch.setattr("sampler.posterior.density.HESSIAN_COORDINATES", 10)
-    rough = find_mode(problem, OrderParameterPosterior.of(problem))
-    assert rough.converged
-    # Within a fraction of the posterior's own width.
-    away = rough.point - exact.point
-    distance = float(away @ jnp.linalg.solve(exact.covariance, away)) ** 0.5
-    assert distance < 0.2 * away.size**0.5
-    (masses,) = rough.inverse_mass_matrix.values()
-    np.testing.assert_array_equal(masses, np.ones(away.size))
-    key = jax.random.key(0)
-    flat = jnp.concatenate([rough.draw(key)[name] for name in rough.coordinates.names])
-    np.testing.assert_allclose(flat - rough.point, jax.random.normal(key, away.shape), atol=1e-12)
-    with pytest.raises(ValueError, match="the Hessian at the mode is too large"):
-        importance_draws(order_parameters_of(problem), 500, seed=0)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
-def test_derivatives_by_numpy_are_those_of_the_model(name, rng):
-    problem = random_problem(ARCHITECTURES[name], rng, temperature=0.5)
-    posterior = OrderParameterPosterior.of(problem)
-    value_and_gradient, hessian = derivatives_by_numpy(problem, posterior.coordinates)
-    point = rng.standard_normal(posterior.coordinates.size)
-    value, gradient = posterior.value_and_gradient(jnp.asarray(point))
-    constant = 0.5 * problem.labels.size * np.log(2.0 * np.pi)
-    received = value_and_gradient(point)
-    np.testing.assert_allclose(received[0], float(value) + constant, rtol=1e-12)
-    np.testing.assert_allclose(received[1], gradient, rtol=1e-9, atol=1e-9)
-    expected = posterior.curvature(jnp.asarray(point))
-    np.testing.assert_allclose(hessian(point), expected, rtol=1e-9, atol=1e-9)
-
-
-def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
-    problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
-    monkeypatch.setattr("sampler.posterior.order_parameters.NUMPY_PRODUCTS", 0)
-    by_formula = find_mode(problem, OrderParameterPosterior.of(problem))
-    monkeypatch.setattr("sampler.posterior.order_parameters.FORMULA_NUMBERS", 10)
-    by_columns = find_mode(problem, OrderParameterPosterior.of(problem))
-    assert by_columns.converged
-    ratio = np.linalg.solve(by_formula.covariance, by_columns.covariance)
-    # Both are as exact as the modes, whose gradients are at most the tolerance.
-    assert np.abs(ratio - np.eye(len(ratio))).max() < 1e3 * MODE_TOLERANCE
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_coordinates_are_counted_without_the_model(name):
-    arch = ARCHITECTURES[name]
-    assert arch.bartlett_coordinate_count == Coordinates.of(site_priors(WishartChain.of(arch))).size
+def test_further_draws_join_those_that_there_are(rng):
+    """As one sample: evidence, effective draws and tail are those of all weights together."""
+    space = space_of(scalar_problem(rng)[0])
+    log_density, proposal = BatchedDensity.of(space), single(space.mode.gaussian)
+    first, more = (draw_weighted(proposal, log_density, count, rng) for count in (500, 1500))
+    both = first.extend(more)
+    weights = np.exp(np.concatenate([first.log_weights, more.log_weights]))
+    assert both.log_evidence == pytest.approx(np.log(weights.mean()), rel=1e-12)
+    expected = weights.sum() ** 2 / np.sum(weights**2)
+    assert both.effective_sample_size == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_array_equal(both.points[500:], more.points)
+    assert both.pareto_k == pareto_k(both.log_weights)

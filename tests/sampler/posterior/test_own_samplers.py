@@ -6,7 +6,6 @@ import pytest
 from arviz_stats.base import array_stats
 
 from sampler.posterior.flat_density import FlatDensity
-from sampler.posterior.spaces import make_density
 from tests.assertions import assert_within_mcse
 from tests.benchmarks.own_samplers import (
     AXES,
@@ -16,7 +15,7 @@ from tests.benchmarks.own_samplers import (
     moments,
     published,
 )
-from tests.problems import all_but, exact_scalar_posterior, scalar_problem
+from tests.problems import all_but, exact_scalar_posterior, scalar_problem, space_of
 
 # The library of each, and its steps before and after it has adapted.
 LIBRARIES = {
@@ -40,8 +39,7 @@ def test_a_sampler_finds_what_quadrature_knows(name, without_annotation_checks):
     skip_without(library)
     problem, test = scalar_problem(np.random.default_rng(7))
     exact = exact_scalar_posterior(problem, test)
-    density = make_density("order_parameters", problem, test, False, whitened=False)
-    flat = FlatDensity(density, problem.residual_log_likelihood)
+    flat = FlatDensity(space_of(problem, test=test, whitened=False))
     points = SAMPLERS[name](flat, warmup, draws, 3)
     assert points.shape == (4, draws, flat.dimension)
     found = flat.observables(points, jax.random.key(1))

@@ -11,17 +11,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 
 from sampler.analysis.estimate import mean_of
-from sampler.mcmc.algorithm import Algorithm, ChainSettings
+from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameters import factors_at
-from sampler.posterior.spaces import order_parameter_density
 from tests.assertions import assert_within_mcse
-from tests.problems import all_but, copied, order_parameters_of, weighted_mean_and_error
+from tests.problems import (
+    all_but,
+    copied,
+    importance_draws_of,
+    sampled,
+    space_of,
+    weighted_mean_and_error,
+)
 from tests.reference_data import (
     PUBLISHED_OVERLAP,
     TRIAL_OVERLAP,
@@ -29,7 +32,6 @@ from tests.reference_data import (
     reference_problem,
 )
 from theory import Architecture, LearningProblem, solve_saddle_point
-from theory.wishart_chain import WishartChain
 
 pytestmark = pytest.mark.slow
 
@@ -44,12 +46,10 @@ def collapsed_chains(
 ) -> DrawCollector:
     """Four chains over the order parameters, with gradients in this precision."""
     problem = reference_problem(load_reference(), width)
-    settings = ChainSettings(chains=4, warmup=150, draws=2000, seed=width)
-    collected = DrawCollector()
-    density = order_parameter_density(problem, problem.attended[:2])
+    space = space_of(problem, test=problem.attended[:2])
     if precision == "float32":
-        density = density.with_single_gradients()
-    sample_in_chunks(density, algorithm, settings, collected)
+        space = space.with_single_gradients()
+    collected = sampled(space, algorithm, chains=4, warmup=150, draws=2000, seed=width)
     assert not collected.statistics["diverging"].any()
     return collected
 
@@ -113,14 +113,13 @@ def test_split_trajectories_agree_with_chains_of_nuts(width, precision):
 def test_importance_draws_agree_with_chains(width):
     collected = collapsed_chains(width).draws
     problem = reference_problem(load_reference(), width)
-    draws = importance_draws(order_parameters_of(problem), 40_000, seed=5)
+    space = space_of(problem)
+    draws = importance_draws_of(space, 40_000, seed=5)
     assert draws.trusted, draws.explain()
     rate = draws.effective_sample_size / draws.seconds
     print(f"\nN = {width}: {draws.explain()}; {rate:.0f} a second")
-    factors = jax.jit(
-        jax.vmap(lambda position: factors_at(position, WishartChain.of(problem.architecture)))
-    )({name: jnp.asarray(values) for name, values in draws.position.items()})
-    for name, factor in zip(MATRICES, factors, strict=True):
+    factors = jax.jit(jax.vmap(lambda point: space.factors(space.unflatten(point))))
+    for name, factor in zip(MATRICES, factors(jnp.asarray(draws.points)), strict=True):
         rows, columns = np.tril_indices(factor.shape[1])
         overlap = np.asarray(factor @ factor.swapaxes(1, 2))[:, rows, columns]
         received, error = weighted_mean_and_error(draws.weights, overlap)
@@ -144,11 +143,7 @@ def difference(problem: LearningProblem) -> tuple[float, float]:
     saddle = solve_saddle_point(problem)
     assert saddle.converged, saddle.explain()
     theory = np.asarray(saddle.order_parameters.matrices[0])
-    collected = DrawCollector()
-    settings = ChainSettings(warmup=200, draws=1500, seed=1)
-    sample_in_chunks(
-        order_parameter_density(problem, problem.attended[:1]), NUTS, settings, collected
-    )
+    collected = sampled(space_of(problem), NUTS, warmup=200, draws=1500, seed=1)
     exact = mean_of(collected.draws["order_parameter"])
     upper = np.triu_indices(len(theory))
     gap, mcse = (exact.value - theory)[upper], exact.mcse[upper]

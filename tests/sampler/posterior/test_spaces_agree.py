@@ -5,19 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
-from sampler.posterior.weight_draws import weight_draws
 
 from sampler.analysis.estimate import mean_of, variance_of
-from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import network_outputs
-from sampler.posterior.spaces import order_parameter_density, weight_density
+from sampler.posterior.order_parameters import stored_sites
+from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from tests.assertions import assert_within_mcse
-from tests.problems import (
-    random_problem,
-)
+from tests.problems import random_problem, sampled, space_of
 from theory import Architecture
 
 # Unequal widths, heads and variances; "two outputs" and "narrow" (N_1 < p_1, N_2 < p_2) besides.
@@ -38,9 +33,8 @@ def run(space, *, warmup, draws):
 
     The overlaps have long tails: it takes thousands of draws until their means are Gaussian.
     """
-    collected = DrawCollector()
-    settings = ChainSettings(chains=4, warmup=warmup, draws=draws, seed=8)
-    sample_in_chunks(space, Nuts(target_acceptance=0.9), settings, collected)
+    algorithm = Nuts(target_acceptance=0.9)
+    collected = sampled(space, algorithm, chains=4, warmup=warmup, draws=draws, seed=8)
     assert np.mean(collected.statistics["diverging"]) < 0.01
     return collected.draws
 
@@ -105,20 +99,16 @@ def test_both_spaces_sample_the_same_posterior(name, rng):
     attended = jnp.concatenate([problem.attended, unseen])
     labels = np.asarray(problem.labels)
 
-    draws = run(weight_density(problem, attended, with_weights=False), warmup=600, draws=4000)
+    draws = run(space_of(problem, "weights", attended), warmup=600, draws=4000)
     weights = order_parameter_estimates(draws)
     weights |= sampled_outputs(draws["predictor"])
     weights |= log_likelihood_estimates(draws["predictor"], labels)
 
-    draws = run(order_parameter_density(problem, attended), warmup=200, draws=4000)
+    space = space_of(problem, test=attended)
+    draws = run(space, warmup=200, draws=4000)
     collapsed = order_parameter_estimates(draws)
     collapsed |= averaged_outputs(draws["predictor_mean"], draws["predictor_variance"])
-    positions = {
-        key.removeprefix("bartlett_"): values
-        for key, values in draws.items()
-        if key.startswith("bartlett_")
-    }
-    drawn_back = weight_draws(problem, positions, 4000, seed=1).weights
+    drawn_back = draw_weights_back(space, arch, stored_sites(draws), 4000, seed=1).weights
     predict_all = jax.jit(jax.vmap(jax.vmap(lambda w: network_outputs(w, attended, arch))))
     outputs = np.asarray(predict_all(drawn_back))
     collapsed |= log_likelihood_estimates(outputs, labels)

@@ -2,22 +2,26 @@
 
 from dataclasses import dataclass
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
 
 from sampler.analysis.comparison import sampled_accuracy
 from sampler.analysis.estimate import Estimate, batch_means, mean_of, variance_of
-from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC, Nuts
-from sampler.posterior.spaces import make_density
+from sampler.runtime import jax_settings
 from tests.assertions import assert_within_mcse
-from tests.problems import ARCHITECTURES, exact_scalar_posterior, random_problem, scalar_problem
+from tests.problems import (
+    ARCHITECTURES,
+    exact_scalar_posterior,
+    random_problem,
+    sampled,
+    scalar_problem,
+    space_of,
+)
 from tests.reference_data import (
     PUBLISHED_ACCURACIES,
     PUBLISHED_OVERLAP,
@@ -27,17 +31,6 @@ from tests.reference_data import (
 from theory import LearningProblem
 
 pytestmark = pytest.mark.slow
-
-
-def sampled(
-    problem, attended_test, algorithm, settings, precision="float64", space="weights"
-) -> DrawCollector:
-    collected = DrawCollector()
-    with jax.enable_x64(precision == "float64"):
-        arrays = problem.astype(precision), jnp.asarray(attended_test, precision)
-        density = make_density(space, *arrays, with_weights=False)
-        sample_in_chunks(density, algorithm, settings, collected)
-    return collected
 
 
 def effective(draws):
@@ -52,8 +45,8 @@ def test_one_head_and_one_layer_agree_with_quadrature(space, algorithm, rng):
     """U_1, u_a and the predictor against integrals over (u_a, U_1), which know no weights."""
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
-    settings = ChainSettings(chains=4, warmup=1000, draws=4000, seed=1)
-    collected = sampled(problem, test, algorithm, settings, space=space)
+    posterior = space_of(problem, space, test)
+    collected = sampled(posterior, algorithm, chains=4, warmup=1000, draws=4000, seed=1)
     assert not collected.statistics["diverging"].any()
     draws = {name: values.reshape(4, 4000, -1) for name, values in collected.draws.items()}
     for name, (mean, deviation) in (
@@ -98,8 +91,9 @@ def test_hot_posterior_is_the_prior(rng):
     arch = ARCHITECTURES["two layers"]
     problem = random_problem(arch, rng, temperature=1e12)
     test = problem.attended[:3]
-    settings = ChainSettings(chains=4, warmup=500, draws=1500, seed=2)
-    draws = sampled(problem, test, Nuts(max_tree_depth=6), settings).draws
+    space = space_of(problem, "weights", test)
+    shallow = Nuts(max_tree_depth=6)
+    draws = sampled(space, shallow, chains=4, warmup=500, draws=1500, seed=2).draws
     scale = np.cumprod(arch.variances[:0:-1])[::-1]  # s_1, s_2 …, s_a
     names = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
     for name, size in zip(names, scale, strict=True):
@@ -125,8 +119,10 @@ def published_run(full_reference) -> PublishedRun:
     """NUTS in single precision, trees as deep as the published ones; about four minutes."""
     arrays = full_reference
     problem = reference_problem(arrays, 10)
-    settings = ChainSettings(chains=4, warmup=300, draws=450, seed=0)
-    collected = sampled(problem, arrays["attended_inputs_test"], NUTS, settings, "float32")
+    with jax_settings("float32"):
+        test = jnp.asarray(arrays["attended_inputs_test"])
+        space = space_of(problem, "weights", test, precision="float32")
+        collected = sampled(space, NUTS, chains=4, warmup=300, draws=450, seed=0)
     return PublishedRun(problem, collected, np.asarray(arrays["y_test"], float)[:, None])
 
 

@@ -10,37 +10,37 @@ import pytest
 import scipy.stats
 from numpyro import handlers, infer
 from numpyro.infer.util import log_density
-from sampler.posterior.density import TEMPERATURE, weights_at
-from sampler.posterior.numpyro_model import make_numpyro_model
 
 from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.spaces import make_density
+from sampler.posterior.space import TEMPERATURE, chain_model
+from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.learned import learned_problem
 from tests.problems import (
     ARCHITECTURES,
-    EVERY_ARCHITECTURE,
     all_but,
     exact_scalar_posterior,
     random_problem,
     scalar_problem,
+    space_of,
 )
+from tests.token_networks import loops, random_token_problem
 from theory import Architecture, Predictor
 from theory.learning_problem import compress
 
 SPACES = ("weights", "order_parameters")
-SPREADS = 0.5
-COLLAPSED = SPACES[1:]
+SPREAD = 0.5
 
 
-def density_in(space, problem):
-    """The posterior as our chains know it."""
-    return make_density(space, problem, problem.attended[:1], False, whitened=False)
+def problem_of(learning, test=None) -> Problem:
+    test = learning.attended[:1] if test is None else test
+    return Problem(learning, test, None, (), ())
 
 
-def drawn(density, rng) -> dict:
+def drawn(space, rng) -> dict:
     """A random position."""
-    return density.coordinates.unflatten(jnp.asarray(rng.standard_normal(density.coordinates.size)))
+    return space.unflatten(jnp.asarray(rng.standard_normal(space.size)))
 
 
 def traced(model, kwargs, position=(), seed: int = 0) -> dict:
@@ -60,46 +60,130 @@ def label_covariance(problem, overlap, position) -> np.ndarray:
     return kernel + ratio * problem.temperature * np.eye(size)
 
 
+# --- one density, whatever the space and the data
+
+
+def fixed(name):
+    def pose(rng, spread):
+        learning = replace(random_problem(ARCHITECTURES[name], rng), temperature_spread=spread)
+        return problem_of(learning), learning
+
+    return pose
+
+
+def rows(rng, spread):
+    whole = replace(many_examples(rng, outputs=2)[0], temperature_spread=spread)
+    return problem_of(compress(whole)), whole
+
+
+def sampled(rng, spread):
+    return learned_problem(posterior={"temperature_spread": spread}), None
+
+
+def tokens(rng, spread):
+    return random_token_problem("relu", rng, temperature_spread=spread), None
+
+
+FIXED = ("order_parameters", "hidden_weights", "weights")
+# Kinds of data, each with the spaces that it has.
+DATA = {
+    "fixed paths": (fixed("two layers"), FIXED),
+    "several outputs": (fixed("two layers, three outputs"), FIXED),
+    "narrow": (fixed("narrow"), FIXED),
+    "rows": (rows, FIXED),
+    "sampled paths": (sampled, (*FIXED, "attention")),
+    "tokens": (tokens, FIXED[1:]),
+}
+EVERY_SPACE = [(kind, space) for kind, (_, spaces) in DATA.items() for space in spaces]
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize("spreads", [0.0, SPREADS], ids=["known", "hyper-priors"])
-@pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
-def test_the_joint_density_is_that_of_our_chains_and_of_the_definition(name, space, spreads, rng):
-    problem = replace(random_problem(ARCHITECTURES[name], rng), temperature_spread=spreads)
-    ours = density_in(space, problem)
-    model, kwargs = make_numpyro_model(space, problem, problem.attended[:1])
-    position = drawn(ours, rng)
-    received = float(log_density(model, (), kwargs, position)[0])
-    assert received == pytest.approx(float(ours.log_density(position)), rel=1e-10)
-    sites = traced(model, kwargs, position)
-    assert {n for n, s in sites.items() if s["type"] == "sample" and n != "y"} == set(position)
-    likelihood = float(jnp.sum(sites["y"]["fn"].log_prob(sites["y"]["value"])))
-    labels = np.asarray(problem.labels)
-    if space == "weights":
-        outputs = network_outputs(
-            weights_at(position, problem.architecture), problem.attended, problem.architecture
-        )
-        ratio = np.exp(position[TEMPERATURE][0]) if TEMPERATURE in position else 1.0
-        noise = scipy.stats.norm(outputs, (ratio * problem.temperature) ** 0.5)
-        expected = noise.logpdf(labels).sum()
+@pytest.mark.parametrize("spread", [0.0, SPREAD], ids=["known", "sampled"])
+@pytest.mark.parametrize(("kind", "name"), EVERY_SPACE)
+def test_numpyro_and_flat_vector_have_one_density(kind, name, spread, rng):
+    """Of chains, of the exported model, and of the definition where that can be written down."""
+    problem, whole = DATA[kind][0](rng, spread)
+    space = problem.space(name)
+    position = drawn(space, rng)
+    model, kwargs = problem.numpyro_model(name, ())
+
+    @jax.jit
+    def densities(position, space, kwargs):
+        of_chains = log_density(chain_model, (space,), {}, position)[0]
+        of_export = log_density(model, (), kwargs, position)[0]
+        return of_chains, of_export, -space.potential(space.flatten(position))
+
+    of_chains, of_export, expected = map(float, densities(position, space, kwargs))
+    assert of_chains == pytest.approx(expected, rel=1e-10)
+    if name == "order_parameters" and kind == "rows":
+        # Of the rows alone, as nobody has the examples.
+        of_export += float(space.data.residual.log_likelihood(space.temperature_at(position)))
+    assert of_export == pytest.approx(expected, rel=1e-10)
+    if kind != "sampled paths" and name != "hidden_weights":
+        written = by_definition(problem, whole, name, position)
+        assert expected == pytest.approx(written, rel=1e-9)
+
+
+def by_definition(problem, whole, name, position) -> float:
+    """ln p(x, y) of weights, ln p(y | x) + ln p(x) of order parameters, by SciPy's densities."""
+    position = {site: np.asarray(values) for site, values in position.items()}
+    learning = problem if whole is None else whole
+    temperature, prior = learning.temperature, 0.0
+    if TEMPERATURE in position:
+        shift = position[TEMPERATURE][0]
+        temperature *= np.exp(shift)
+        prior += scipy.stats.norm(0, SPREAD).logpdf(shift)
+    labels = np.asarray(learning.labels)
+    if name == "order_parameters":
+        for site, values in position.items():
+            if site.startswith("lower"):
+                prior += scipy.stats.norm.logpdf(values).sum()
+            elif site.startswith("chi"):
+                layer = int(site.rpartition("_")[2])
+                degrees = learning.architecture.widths[layer - 1] - np.arange(len(values))
+                # t = √(2ν) ln(c/√ν) of c ~ χ_ν.
+                c = np.sqrt(degrees) * np.exp(values / np.sqrt(2.0 * degrees))
+                prior += np.sum(
+                    scipy.stats.chi(degrees).logpdf(c) + np.log(c / np.sqrt(2 * degrees))
+                )
+        sites = {site: jnp.asarray(values) for site, values in position.items()}
+        factor = np.asarray(space_of(learning, whitened=False).factors(sites)[0])
+        covariance = label_covariance(learning, factor @ factor.T, position)
+        law = scipy.stats.multivariate_normal(np.zeros(labels.size), covariance)
+        return prior + law.logpdf(labels.reshape(-1))
+    if whole is None:
+        network = problem.network
+        layers, variances = network.weight_layers, network.variances
+        data = TokensOfExamples(problem)
+        f = loops(network, data, position)
     else:
-        overlap = sites["order_parameter"]["value"]
-        covariance = label_covariance(problem, overlap, position)
-        normal = scipy.stats.multivariate_normal(np.zeros(labels.size), covariance)
-        expected = normal.logpdf(labels.reshape(-1))
-    assert likelihood == pytest.approx(expected, rel=1e-9)
+        network = whole.architecture
+        layers, variances = network.weight_layers, network.variances
+        f = network_outputs(position, whole.attended, network)
+    for site in network.weight_shapes:
+        prior += scipy.stats.norm(0, variances[layers[site]] ** 0.5).logpdf(position[site]).sum()
+    return prior + scipy.stats.norm(np.asarray(f), temperature**0.5).logpdf(labels).sum()
+
+
+class TokensOfExamples:
+    """Inputs and attention of a token problem, as the loops take them."""
+
+    def __init__(self, problem) -> None:
+        self.inputs, attention, *_ = (np.asarray(problem.train.inputs), problem.train.attention)
+        self.attention = tuple(map(np.asarray, attention))
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("space", SPACES)
 def test_order_parameters_are_always_sites(space, rng):
     problem = replace(
-        random_problem(ARCHITECTURES["three layers, two outputs"], rng), temperature_spread=SPREADS
+        random_problem(ARCHITECTURES["three layers, two outputs"], rng), temperature_spread=SPREAD
     )
-    ours = density_in(space, problem)
-    sites = traced(*make_numpyro_model(space, problem, problem.attended[:1]), drawn(ours, rng))
-    position = {n: s["value"] for n, s in sites.items() if n in ours.coordinates.names}
-    expected = ours.seen(jax.random.key(0), position)
+    problem = problem_of(problem)
+    ours = problem.space(space, whitened=False)
+    position = drawn(ours, rng)
+    sites = traced(*problem.numpyro_model(space, ()), position)
+    expected = ours.observe(jax.random.key(0), position)
     received = {n: s["value"] for n, s in sites.items() if s["type"] == "deterministic"}
     names = {
         "order_parameter",
@@ -111,17 +195,15 @@ def test_order_parameters_are_always_sites(space, rng):
     assert set(received) == names
     for name in names:
         np.testing.assert_allclose(received[name], expected[name], rtol=1e-12)
-    if space != "order_parameters":
-        whole = {"V_0": jnp.zeros(problem.architecture.weight_shapes["V_0"]), **position}
-        weights = weights_at(whole, problem.architecture)
-        expected = overlaps(weights, problem.architecture)[0]
-        np.testing.assert_allclose(received["order_parameter"], expected, rtol=1e-12)
+    if space == "weights":
+        lowest = overlaps(position, problem.architecture)[0]
+        np.testing.assert_allclose(received["order_parameter"], lowest, rtol=1e-12)
 
 
 def many_examples(rng, outputs: int):
     """More examples than paths times channels: whole, and by the rows that stand for them."""
     arch = Architecture((2,), (5, 4), (1.4, 0.8, 1.2), 3, outputs)
-    whole = replace(random_problem(arch, rng, examples=17), temperature_spread=SPREADS)
+    whole = replace(random_problem(arch, rng, examples=17), temperature_spread=SPREAD)
     return whole, compress(whole)
 
 
@@ -132,15 +214,12 @@ def test_where_rows_stand_for_examples_the_labels_are_the_original_ones(space, o
     whole, rows = many_examples(rng, outputs)
     assert len(rows.labels) == 6
     examples = np.asarray(whole.attended), np.asarray(whole.labels)
-    model, kwargs = make_numpyro_model(space, rows, whole.attended[:2], (), examples)
+    model, kwargs = problem_of(rows).numpyro_model(space, (), examples)
     expected_labels = whole.labels[:, 0] if outputs == 1 else whole.labels
     np.testing.assert_array_equal(kwargs["labels"], expected_labels)
-    of_rows = density_in(space, rows)
-    position = drawn(of_rows, rng)
+    position = drawn(space_of(rows, space, whitened=False), rng)
     received = float(log_density(model, (), kwargs, position)[0])
-    expected = float(of_rows.log_density(position)) + rows.residual_log_likelihood
-    assert received == pytest.approx(expected, rel=1e-10)
-    expected = float(density_in(space, whole).log_density(position))
+    expected = float(space_of(whole, space, whitened=False).log_density(position))
     assert received == pytest.approx(expected, rel=1e-10)
     simulated = traced(model, {**kwargs, "labels": None}, position)["y"]["value"]
     assert simulated.shape == expected_labels.shape
@@ -154,8 +233,8 @@ def test_labels_that_are_simulated_have_the_covariance_of_the_kernel(kind, outpu
     whole, rows = many_examples(rng, outputs)
     examples = (np.asarray(whole.attended), np.asarray(whole.labels)) if kind == "rows" else None
     problem = whole if examples is None else rows
-    model, kwargs = make_numpyro_model("order_parameters", problem, whole.attended, (), examples)
-    position = drawn(density_in("order_parameters", problem), rng)
+    model, kwargs = problem_of(problem).numpyro_model("order_parameters", (), examples)
+    position = drawn(space_of(problem, whitened=False), rng)
     site = traced(model, {**kwargs, "labels": None}, position)
     law = site["y"]["fn"]
     draws = np.asarray(law.sample(jax.random.key(1), (4000,))).reshape(4000, -1)
@@ -169,16 +248,15 @@ def test_labels_that_are_simulated_have_the_covariance_of_the_kernel(kind, outpu
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", COLLAPSED)
-def test_new_labels_are_those_of_the_joint_gaussian(space, rng):
+def test_new_labels_are_those_of_the_joint_gaussian(rng):
     """y_new given y: its density against the joint kernel, its moments against the predictor."""
     arch = ARCHITECTURES["one layer, two outputs"]
     joint = random_problem(arch, rng, examples=9)
     problem = replace(joint, attended=joint.attended[:6], labels=joint.labels[:6])
     new = joint.attended[6:]
     sites = ("predictor_mean", "predictor_variance")
-    model, kwargs = make_numpyro_model(space, problem, new, sites)
-    position = drawn(density_in(space, problem), rng)
+    model, kwargs = problem_of(problem, new).numpyro_model("order_parameters", sites)
+    position = drawn(space_of(problem, whitened=False), rng)
     found = traced(model, {**kwargs, "inputs_new": new}, position)
     covariance = label_covariance(joint, found["order_parameter"]["value"], {})
     both, train = (
@@ -201,8 +279,8 @@ def test_new_labels_are_those_of_the_joint_gaussian(space, rng):
 def test_labels_as_a_latent_site_have_their_own_gradient(rng):
     """Where labels are not given they can be sampled, too: the slope is −(K + 𝒯)⁻¹ y."""
     problem = random_problem(ARCHITECTURES["one layer"], rng)
-    model, kwargs = make_numpyro_model("order_parameters", problem, problem.attended[:1])
-    position = drawn(density_in("order_parameters", problem), rng)
+    model, kwargs = problem_of(problem).numpyro_model("order_parameters", ())
+    position = drawn(space_of(problem, whitened=False), rng)
     free = {**kwargs, "labels": None}
 
     def density(y):
@@ -230,7 +308,7 @@ def test_nuts_finds_the_posterior_that_quadrature_knows(space, scalar, without_a
     """NumPyro puts hashes in the place of arrays among the arguments: unchecked, as for users."""
     problem, test, exact = scalar
     name = "predictor" if space == "weights" else "predictor_mean"
-    model, kwargs = make_numpyro_model(space, problem, test, (name,))
+    model, kwargs = problem_of(problem, test).numpyro_model(space, (name,))
     mcmc = infer.MCMC(
         infer.NUTS(model), num_warmup=300, num_samples=1500, num_chains=2,
         chain_method="vectorized", progress_bar=False,
@@ -262,7 +340,7 @@ def test_nuts_finds_the_posterior_that_quadrature_knows(space, scalar, without_a
 def test_the_prior_predictive_has_the_moments_of_the_network(space, scalar):
     """E[y²] = σ_0² … σ_a² |ξ|²/(D Π) + 𝒯, whatever is integrated out."""
     problem, test, _ = scalar
-    model, kwargs = make_numpyro_model(space, problem, test)
+    model, kwargs = problem_of(problem, test).numpyro_model(space, ())
     draws = infer.Predictive(model, num_samples=4000)(
         jax.random.PRNGKey(5), **{**kwargs, "labels": None}
     )
@@ -279,8 +357,8 @@ def test_predictors_on_request_are_those_of_the_theory(rng):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng)
     test = jnp.asarray(rng.standard_normal((4, *problem.attended.shape[1:])))
     sites = ("predictor_mean", "predictor_variance")
-    model, kwargs = make_numpyro_model("order_parameters", problem, test, sites)
-    position = drawn(density_in("order_parameters", problem), rng)
+    model, kwargs = problem_of(problem, test).numpyro_model("order_parameters", sites)
+    position = drawn(space_of(problem, whitened=False), rng)
     found = traced(model, kwargs, position)
     values, vectors = np.linalg.eigh(found["order_parameter"]["value"])
     factor = jnp.asarray(vectors * np.sqrt(np.clip(values, 0.0, None)))
@@ -289,18 +367,18 @@ def test_predictors_on_request_are_those_of_the_theory(rng):
         assert_equal_to_rounding(
             found[name]["value"], values, operations=1000, condition=1e3, what=name
         )
-    model, kwargs = make_numpyro_model("weights", problem, test, ("predictor",))
-    position = drawn(density_in("weights", problem), rng)
+    model, kwargs = problem_of(problem, test).numpyro_model("weights", ("predictor",))
+    position = drawn(space_of(problem, "weights"), rng)
     received = traced(model, kwargs, position)["predictor"]["value"]
     np.testing.assert_array_equal(received, network_outputs(position, test, problem.architecture))
 
 
 def test_without_64_bits_the_remedy_is_told_and_nothing_is_set(rng):
-    problem = random_problem(ARCHITECTURES["one head"], rng)
-    model, kwargs = make_numpyro_model("weights", problem, problem.attended)
+    problem = problem_of(random_problem(ARCHITECTURES["one head"], rng))
+    model, kwargs = problem.numpyro_model("weights", ())
     with jax.enable_x64(False):
         for call in (
-            lambda: make_numpyro_model("weights", problem, problem.attended),
+            lambda: problem.numpyro_model("weights", ()),
             lambda: traced(model, kwargs),
         ):
             with pytest.raises(InputError, match=r"call numpyro\.enable_x64\(\)"):

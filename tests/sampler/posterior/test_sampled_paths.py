@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sampler.posterior.density import Density
 
+from sampler.posterior.space import Space
 from sampler.tasks.make import build_task
 from tests.learned import (
     DIGITS,
@@ -72,27 +72,28 @@ IN_TURN = [
 PAIRS = all_but(itertools.product(CASES, SPACES), IN_TURN, pytest.mark.long)
 
 
-def pair_of_densities(changes: dict, space: str) -> tuple[Density, Density, dict]:
+def pair_of_spaces(changes: dict, name: str) -> tuple[Space, Space, dict]:
     """The posterior with learned heads, that of the random heads, and the logits of these."""
     recipe = learned_recipe(**changes)
     logits = logits_of_random_heads(recipe, build_task(recipe))
     with_random = problem_with_random_heads(**changes)
-    fixed = with_random.density(space, "float64", space != "order_parameters")
-    learned = learned_problem(**changes).density(space, "float64", space != "order_parameters")
+    keep = () if name == "order_parameters" else tuple(with_random.architecture.weight_shapes)
+    fixed = with_random.space(name, keep=keep, whitened=False)
+    learned = learned_problem(**changes).space(name, keep=keep)
     return learned, fixed, {name: jnp.asarray(values) for name, values in logits.items()}
 
 
 @jax.jit
-def densities_and_observables(density: Density, key, position):
-    """ln p(x, y), ln p(y | x), and what is read off a draw: in one compilation."""
-    likelihood = density.log_likelihood(position)
-    return density.log_density(position), likelihood, density.observables(key, position)
+def densities_and_observables(space: Space, key, position):
+    """ln p(x, y), ln p(y | x), and what is observed of a draw: in one compilation."""
+    likelihood = space.log_likelihood(position)
+    return space.log_density(position), likelihood, space.observe(key, position)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(("case", "space"), PAIRS)
 def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case, space):
-    learned, fixed, logits = pair_of_densities(CASES[case], space)
+    learned, fixed, logits = pair_of_spaces(CASES[case], space)
     position = fixed.draw_prior(jax.random.key(1))
     there, key = {**position, **logits}, jax.random.key(2)
     expected, likelihood, wanted = densities_and_observables(fixed, key, position)
@@ -116,16 +117,10 @@ def test_at_the_logits_of_random_heads_it_is_the_network_of_fixed_attention(case
     "case", ["two layers", "batch normalised", "pooled and normalised", "robust"]
 )
 def test_gradients_are_those_of_finite_differences(case):
-    space = "order_parameters"
-    density = learned_problem(**CASES[case]).density(space, "float64", False)
-    coordinates = density.coordinates
-    point = coordinates.flatten(density.draw_prior(jax.random.key(3)))
+    space = learned_problem(**CASES[case]).space("order_parameters")
+    point = space.flatten(space.draw_prior(jax.random.key(3)))
     directions = jax.random.normal(jax.random.key(4), (3, point.size))
-
-    @jax.jit
-    def value(x):
-        return density.log_density(coordinates.unflatten(x))
-
+    value = jax.jit(space.potential)
     gradient, step = jax.grad(value)(point), 1e-3
     for direction in directions / jnp.linalg.norm(directions, axis=1, keepdims=True):
         # Of sixth order: at this step its error is that of rounding.
@@ -140,14 +135,12 @@ def test_gradients_are_those_of_finite_differences(case):
 @pytest.mark.heavy
 def test_blocks_of_examples_change_nothing(monkeypatch):
     changes = {"task": {**MARKOV, "examples_train": 11}}
-    density = learned_problem(**changes).density("order_parameters", "float64", False)
-    position = density.draw_prior(jax.random.key(5))
-    expected = density.value_and_gradient(position)
+    space = learned_problem(**changes).space("order_parameters")
+    point = space.flatten(space.draw_prior(jax.random.key(5)))
+    expected = jax.value_and_grad(space.potential)(point)
     monkeypatch.setattr("sampler.attention.sampled.BLOCK_BYTES", 2**15)
-    examples = density.arguments[0]
-    size = examples.attention.numbers(examples.tokens) * 8
+    size = space.data.attention.numbers(space.data.tokens) * 8
     assert 2 < 11 * size / 2**15 < 11  # several blocks of several examples
-    received = density.value_and_gradient(position)
+    received = jax.value_and_grad(space.potential)(point)
     np.testing.assert_allclose(received[0], expected[0], rtol=1e-13)
-    for name, values in expected[1].items():
-        np.testing.assert_allclose(received[1][name], values, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(received[1], expected[1], rtol=1e-10, atol=1e-12)

@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from sampler.posterior.weight_draws import draw_weights, weight_draws
 
 from sampler.network import effective_weights, network_outputs, outputs_of, overlaps, path_weights
-from sampler.posterior.order_parameters import (
-    bartlett_matrices_at,
-    factors_at,
+from sampler.posterior.order_parameters import bartlett_matrices
+from sampler.posterior.weights_from_order_parameters import (
+    draw_input_weights,
+    draw_weights,
+    draw_weights_back,
+    orthonormal_rows,
 )
-from sampler.posterior.weights import draw_input_weights, orthonormal_rows
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
@@ -22,10 +23,11 @@ from tests.problems import (
     all_but,
     random_problem,
     random_weights,
+    space_of,
 )
 from theory import Architecture
 from theory.predictor import Predictor
-from theory.wishart_chain import WishartChain, bartlett_shapes
+from theory.wishart_chain import WishartChain, bartlett_shapes, chain_factors
 
 # Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.
 SMALL = {
@@ -37,9 +39,15 @@ SMALL = {
 }
 
 
-def weights_of(problem, positions, count, **settings):
+def factors_at(position, chain: WishartChain):
+    """Factors F_1 … F_{L+1} with U_l = F_l F_lᵀ."""
+    return chain_factors(bartlett_matrices(position, chain), chain.heads, chain.scales)
+
+
+def weights_of(problem, positions, count, seed):
     """Weight draws of a learning problem."""
-    return weight_draws(problem, positions, count, **settings)
+    space = space_of(problem, whitened=False)
+    return draw_weights_back(space, problem.architecture, positions, count, seed)
 
 
 def prior_positions(rng, architecture, *shape):
@@ -72,7 +80,7 @@ def test_overlaps_of_the_weights_are_the_order_parameters(name, rng):
 
     @jax.jit
     def drawn(position):
-        matrices = bartlett_matrices_at(position, chain)
+        matrices = bartlett_matrices(position, chain)
         weights = draw_weights(jax.random.key(2), matrices, problem.energy, problem.features, arch)
         return weights, overlaps(weights, arch), factors_at(position, chain)
 
@@ -155,7 +163,7 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
     def draw(key, position, label_normal):
         noisy = energy.noisy_kernel(factors_at(position, WishartChain.of(arch))[0])
         labels = (noisy.cholesky @ label_normal).reshape(energy.labels.shape)
-        matrices = bartlett_matrices_at(position, WishartChain.of(arch))
+        matrices = bartlett_matrices(position, WishartChain.of(arch))
         weights = draw_weights(key, matrices, replace(energy, labels=labels), features, arch)
         outputs = network_outputs(weights, attended, arch)
         return weights, outputs, (labels - outputs) / temperature**0.5
@@ -259,7 +267,7 @@ def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
     test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
     position = as_arrays(prior_positions(rng, arch))
     factor = factors_at(position, WishartChain.of(arch))[0]
-    matrices = bartlett_matrices_at(position, WishartChain.of(arch))
+    matrices = bartlett_matrices(position, WishartChain.of(arch))
 
     def draw(key):
         weights = draw_weights(key, matrices, energy, features, arch)

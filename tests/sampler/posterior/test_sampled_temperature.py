@@ -9,60 +9,44 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
-from numpyro.infer.util import log_density
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
-from sampler.posterior.density import TEMPERATURE
-from sampler.posterior.weight_draws import weight_draws
 from scipy.special import logsumexp
 
 from sampler.analysis.validation import example_scores, sampled_scores, validation_draws
-from sampler.jobs.stages import stored_positions
-from sampler.mcmc.algorithm import ChainSettings
+from sampler.jobs.stages import sites_of_draws
+from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.hamiltonian import NUTS
 from sampler.network import network_outputs, overlaps
-from sampler.posterior.bridge import bridge_evidence
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.labels import label_log_likelihood
-from sampler.posterior.order_parameters import (
-    OrderParameterPosterior,
-    factors_at,
-    find_mode,
-    likelihood_factor,
-    log_likelihood_at,
-    log_prior,
-)
-from sampler.posterior.spaces import make_density
-from sampler.posterior.weights import weight_model
+from sampler.posterior.space import TEMPERATURE
+from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, settings
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
-    order_parameters_of,
+    importance_draws_of,
     random_problem,
+    sampled,
     scalar_problem,
+    space_of,
     weighted_mean_and_error,
 )
 from theory import LearningProblem, Predictor
 from theory import predict as predict_labels
-from theory.wishart_chain import WishartChain
 
-SPREADS = 0.5
+SPREAD = 0.5
 NAMES = ["one layer", "two layers, three outputs", "narrow"]
 ROUNDING = {"operations": 1e4}
 
 
 def problem_of(name, rng, temperature=0.3) -> LearningProblem:
     problem = random_problem(ARCHITECTURES[name], rng, temperature=temperature)
-    return replace(problem, temperature_spread=SPREADS)
+    return replace(problem, temperature_spread=SPREAD)
 
 
-def random_position(problem, rng) -> dict:
-    """A position of the order parameter model, hyper-parameters included."""
-    coordinates = OrderParameterPosterior.of(problem).coordinates
-    return coordinates.unflatten(jnp.asarray(0.5 * rng.standard_normal(coordinates.size)))
+def random_position(space, rng) -> dict:
+    """A position of a space, the temperature included."""
+    return space.unflatten(jnp.asarray(0.5 * rng.standard_normal(space.size)))
 
 
 def known_problem(problem: LearningProblem, position) -> LearningProblem:
@@ -72,66 +56,20 @@ def known_problem(problem: LearningProblem, position) -> LearningProblem:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", NAMES)
-def test_the_likelihood_is_that_at_the_temperature_of_a_position(name, rng):
+@pytest.mark.parametrize("space", ["order_parameters", "hidden_weights", "weights"])
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_the_likelihood_is_that_at_the_temperature_of_a_position(name, space, rng):
     problem = problem_of(name, rng)
-    position = random_position(problem, rng)
-    known, chain = known_problem(problem, position), WishartChain.of(problem.architecture)
-    expected = label_log_likelihood(known.energy, factors_at(position, chain)[0])
-    received = log_likelihood_at(position, problem.energy, chain)
-    assert_equal_to_rounding(received, expected, condition=1.0 / known.temperature, **ROUNDING)
-
-
-def density_of(model, fixed, values, *arguments):
-    """The logarithm of a model's density, compiled as a whole."""
-    return jax.jit(lambda v, *data: log_density(model, data, fixed, v)[0])(values, *arguments)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", NAMES)
-def test_the_model_of_weights_has_the_density_at_this_temperature_and_its_prior(name, rng):
-    problem = problem_of(name, rng)
-    architecture = problem.architecture
-    shift = random_position(problem, rng)[TEMPERATURE]
-    known = known_problem(problem, {TEMPERATURE: shift})
-    sites = {n: jnp.asarray(rng.standard_normal(s)) for n, s in architecture.weight_shapes.items()}
-    prior = -0.5 * float(shift[0] / 0.5) ** 2 - np.log(0.5 * np.sqrt(2 * np.pi))
-    data, variances = (problem.attended, problem.labels), jnp.asarray(architecture.variances)
-    fixed = {"architecture": architecture}
-    received = density_of(
-        weight_model, fixed | {"temperature_spread": SPREADS}, sites | {TEMPERATURE: shift}, *data,
-        problem.temperature, variances,
-    )  # fmt: skip
-    expected = density_of(weight_model, fixed, sites, *data, known.temperature, variances)
-    assert_equal_to_rounding(received, expected + prior, scale=abs(float(expected)), **ROUNDING)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", NAMES)
-def test_the_hessian_at_the_mode_is_that_of_repeated_differentiation(name, rng):
-    problem = problem_of(name, rng)
-    mode = find_mode(problem, OrderParameterPosterior.of(problem))
-    assert mode.converged
-    chain, unflatten = WishartChain.of(problem.architecture), mode.coordinates.unflatten
-
-    def negative_log_density(point):
-        position = unflatten(point)
-        factor = likelihood_factor(position, chain)
-        temperature = problem.temperature * jnp.exp(position[TEMPERATURE][0])
-        noisy = problem.energy.kernels.kernel(factor)
-        noisy = noisy + temperature * jnp.eye(noisy.shape[0])
-        flat = problem.labels.reshape(-1)
-        energy = jnp.linalg.slogdet(noisy)[1] + flat @ jnp.linalg.solve(noisy, flat)
-        return 0.5 * energy - log_prior(position, chain, SPREADS)
-
-    gradient = jax.jit(jax.grad(negative_log_density))(mode.point)
-    hessian = np.asarray(jax.jit(jax.hessian(negative_log_density))(mode.point))
-    eigenvalues = np.linalg.eigvalsh(hessian)
-    assert np.linalg.norm(gradient) < 1e-4 * np.sqrt(eigenvalues.max())
-    assert eigenvalues.min() > 1e-3  # where the mode has a floor for what is not convex
-    received = np.asarray(mode.covariance) @ hessian
-    condition = eigenvalues.max() / eigenvalues.min() / problem.temperature
-    assert_equal_to_rounding(received, np.eye(len(hessian)), condition=condition, **ROUNDING)
+    unknown = space_of(problem, space, whitened=False)
+    position = random_position(unknown, rng)
+    given = space_of(known_problem(problem, position), space, whitened=False)
+    expected, received = (float(jax.jit(one.log_likelihood)(position)) for one in (given, unknown))
+    assert received == pytest.approx(expected, rel=1e-9)
+    prior = -0.5 * float(position[TEMPERATURE][0] / SPREAD) ** 2
+    prior -= np.log(SPREAD * np.sqrt(2 * np.pi))
+    without = {site: v for site, v in position.items() if site != TEMPERATURE}
+    difference = unknown.log_density(position) - given.log_density(without)
+    assert float(difference) == pytest.approx(prior, rel=1e-8)
 
 
 @pytest.mark.heavy
@@ -143,11 +81,11 @@ def test_what_is_observed_of_a_draw_is_that_at_its_temperature(space, name, rng)
     problem = problem_of(name, rng)
     architecture = problem.architecture
     attended = jnp.asarray(rng.standard_normal((5, *problem.attended.shape[1:])))
-    density = make_density(space, problem, attended, with_weights=True)
-    flat = jnp.asarray(0.5 * rng.standard_normal(density.coordinates.size))
-    position = density.coordinates.unflatten(flat)
+    keep = tuple(architecture.weight_shapes) if space == "weights" else ()
+    posterior = space_of(problem, space, attended, keep=keep, whitened=False)
+    position = random_position(posterior, rng)
     known = known_problem(problem, position)
-    seen = jax.jit(density.observables)(jax.random.key(1), position)
+    seen = jax.jit(posterior.observe)(jax.random.key(1), position)
     assert_equal_to_rounding(seen["temperature"], known.temperature, **ROUNDING)
     condition = 1.0 / known.temperature
     if space != "weights":
@@ -183,43 +121,37 @@ def quadrature(problem: LearningProblem, test, nodes: int = 32):
 @pytest.mark.heavy
 def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
-    problem = replace(problem, temperature_spread=SPREADS)
+    problem = replace(problem, temperature_spread=SPREAD)
     evidence, temperature = quadrature(problem, test)
-    found = importance_draws(order_parameters_of(problem), 40_000, seed=5)
+    space = space_of(problem)
+    found = importance_draws_of(space, 40_000, seed=5)
     assert found.trusted, found.explain()
     ess = found.effective_sample_size
     assert_within_mcse(found.log_evidence, evidence, found.log_evidence_error, ess=ess)
-    mean, error = weighted_mean_and_error(found.weights, found.position[TEMPERATURE][:, 0])
+    shifts = np.asarray(space.unflatten(jnp.asarray(found.points))[TEMPERATURE])[:, 0]
+    mean, error = weighted_mean_and_error(found.weights, shifts)
     assert_within_mcse(mean, temperature, error, ess=ess)
-    positions = stored_positions(chains_of(problem, "order_parameters"), problem)
-    bridged = bridge_evidence(order_parameters_of(problem), positions, seed=3)
+    sites = sites_of_draws(sampled(space, NUTS, warmup=300, draws=1000, seed=3).draws, problem)
+    points = np.concatenate([sites[name] for name in space.shapes], axis=-1)
+    bridged = bridge_evidence(space, points, seed=3)
     assert bridged.trusted, bridged.explain()
     assert_within_mcse(bridged.log_evidence, evidence, bridged.error)
-
-
-def chains_of(problem, space: str, draws: int = 1000, with_weights: bool = False) -> dict:
-    """What four chains observe [chain, draw, …]."""
-    collected = DrawCollector()
-    settings = ChainSettings(warmup=300, draws=draws, seed=3)
-    sample_in_chunks(
-        make_density(space, problem, problem.attended[:2], with_weights), NUTS, settings, collected
-    )
-    return collected.draws
 
 
 @pytest.mark.slow
 def test_weights_drawn_back_have_the_overlaps_and_the_predictors_of_their_draw(rng):
     problem = problem_of("two layers", rng)
-    draws = chains_of(problem, "order_parameters", draws=50)
-    positions = stored_positions(draws, problem)
-    drawn = weight_draws(problem, positions, 50, seed=1)
+    space = space_of(problem, test=problem.attended[:2])
+    draws = sampled(space, NUTS, warmup=300, draws=50, seed=3).draws
+    positions = sites_of_draws(draws, problem)
+    drawn = draw_weights_back(space, problem.architecture, positions, 50, seed=1)
     received = jax.vmap(jax.vmap(lambda w: overlaps(w, problem.architecture)[0]))(
         {n: jnp.asarray(v) for n, v in drawn.weights.items()}
     )
     assert_equal_to_rounding(received, draws["order_parameter"], operations=1e5)
     # One draw of the order parameters, many of the weights: the predictor's exact law.
     one = {n: np.repeat(v[:1, :1], 4000, axis=1) for n, v in positions.items()}
-    drawn = weight_draws(problem, one, 4000, seed=2)
+    drawn = draw_weights_back(space, problem.architecture, one, 4000, seed=2)
     outputs = jax.vmap(lambda w: network_outputs(w, problem.attended[:2], problem.architecture))(
         {n: jnp.asarray(v[0]) for n, v in drawn.weights.items()}
     )
@@ -237,11 +169,10 @@ def test_validation_scores_use_the_temperature_of_every_draw(rng):
     whole = Problem(
         problem, attended, labels, ("path",) * 4, (("h", "h"), ("h", "h")), attended, labels
     )
-    positions = [random_position(problem, rng) for _ in range(6)]
+    space = space_of(problem, whitened=False)
+    positions = [random_position(space, rng) for _ in range(6)]
     known = [known_problem(problem, position) for position in positions]
-    factors = [
-        factors_at(position, WishartChain.of(problem.architecture))[0] for position in positions
-    ]
+    factors = [space.factors(position)[0] for position in positions]
     shape = (2, 3)
     drawn = {
         "order_parameter": np.array([f @ f.T for f in factors]).reshape(
@@ -262,16 +193,6 @@ def test_validation_scores_use_the_temperature_of_every_draw(rng):
         assert_equal_to_rounding(
             received[score]["by_example"], values, operations=1e5, condition=1e2, what=score
         )
-
-
-def test_without_a_hessian_every_site_has_its_own_scale(rng, monkeypatch):
-    monkeypatch.setattr("sampler.posterior.order_parameters.HESSIAN_COORDINATES", 0)
-    problem = problem_of("one layer", rng)
-    mode = find_mode(problem, OrderParameterPosterior.of(problem))
-    for name, spread in ((TEMPERATURE, 0.5), ("chi_1", 1.0)):
-        part = mode.coordinates.part(name)
-        np.testing.assert_allclose(mode.scale[part], spread)
-        np.testing.assert_allclose(mode.covariance[part], spread**2)
 
 
 @pytest.mark.long

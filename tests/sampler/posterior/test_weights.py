@@ -1,25 +1,21 @@
 """The posterior of all weights: its density, its prior, and an exactly Gaussian part of it."""
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 import pytest
 from arviz_stats.base import array_stats
-from numpyro.infer.util import log_density
-from sampler.mcmc.chunks import sample_in_chunks
-from sampler.mcmc.draws import DrawCollector
-from sampler.posterior.density import sample_sites
+from jax.tree_util import register_dataclass
 
 from sampler.analysis.estimate import mean_of
-from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.hamiltonian import Nuts
-from sampler.network import network_outputs, overlaps
-from sampler.posterior.spaces import weight_density
-from sampler.posterior.weights import weight_model, weight_priors
+from sampler.network import network_outputs
+from sampler.posterior.data import FixedPaths
+from sampler.posterior.space import draw_prior
+from sampler.posterior.spaces import make_space
+from sampler.posterior.weights import Weights
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
@@ -28,6 +24,8 @@ from tests.problems import (
     random_network_data,
     random_problem,
     random_weights,
+    sampled,
+    space_of,
     token_by_token,
 )
 
@@ -46,10 +44,12 @@ def test_density_is_prior_times_tempered_likelihood(name, rng):
     errors = labels - token_by_token(arch, data, weights)
     terms.append(-0.5 * (errors**2 / temperature + np.log(2 * np.pi * temperature)))
     expected = sum(term.sum() for term in terms)
-    model = partial(weight_model, architecture=arch)
-    received = jax.jit(lambda values, *given: log_density(model, given, {}, values)[0])(
-        weights, data.attended, labels, temperature, np.asarray(arch.variances)
+    inputs = FixedPaths(
+        labels=jnp.asarray(labels), attended=data.attended, attended_test=data.attended
     )
+    space = make_space("weights", inputs, arch, temperature)
+    position = {name: jnp.asarray(values) for name, values in weights.items()}
+    received = jax.jit(space.log_density)(position)
     count = arch.weight_count + labels.size
     size = max(np.abs(term).max() for term in terms)
     assert_equal_to_rounding(received, expected, operations=count, scale=count * size)
@@ -65,12 +65,9 @@ def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
     arch = ARCHITECTURES[name]
     draws = 20_000
 
-    def draw(key):
-        seeded = numpyro.handlers.seed(sample_sites, key)
-        return overlaps(seeded(weight_priors(arch, jnp.asarray(arch.variances))), arch)
-
-    keys = jax.random.split(jax.random.key(3), draws)
-    received = [np.asarray(u) for u in jax.jit(jax.vmap(draw))(keys)]
+    space = space_of(random_problem(arch, np.random.default_rng(0)), "weights")
+    drawn = draw_prior(space, draws, 3)
+    received = [u for name, u in drawn.items() if "order_parameter" in name]
     scale = 1.0
     for layer in range(arch.layers + 1, 0, -1):
         u = received[layer - 1]
@@ -97,6 +94,24 @@ def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name):
     assert_within_mcse(difference.mean(axis=0), 0.0, mcse, what="E[U_L²]")
 
 
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReadoutAlone(Weights):
+    """The readout of a network whose other weights are known."""
+
+    rest: dict[str, jax.Array]
+
+    @property
+    def weight_shapes(self):
+        return {"a": self.network.weight_shapes["a"]}
+
+    def outputs(self, weights, inputs):
+        return super().outputs({**self.rest, **weights}, inputs)
+
+    def order_parameters(self, weights):
+        return {}
+
+
 @pytest.mark.heavy
 def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
     """f is linear in `a`: Σ = (Φᵀ Φ/𝒯 + 1/σ_a²)⁻¹ and mean Σ Φᵀ y/𝒯, Φ = [example, unit]."""
@@ -116,18 +131,10 @@ def test_readout_given_all_other_weights_has_its_gaussian_posterior(rng):
     covariance = np.linalg.inv(precision)
     mean = covariance @ features.T @ np.asarray(problem.labels)[:, 0] / temperature
 
-    space = weight_density(problem, problem.attended, with_weights=True)
-    space = replace(
-        space,
-        model=numpyro.handlers.condition(space.model, fixed),
-        priors={"a": space.priors["a"]},
-        observe=lambda key, position, *_: {"a": position["a"][0]},
-        complete=None,
-    )
-    collected = DrawCollector()
-    settings = ChainSettings(chains=4, warmup=300, draws=1000, seed=5)
-    sample_in_chunks(space, Nuts(max_tree_depth=6), settings, collected)
-    draws = collected.draws["a"]
+    whole = space_of(problem, "weights")
+    space = ReadoutAlone(**vars(replace(whole, keep=("a",))), rest=fixed)
+    chains = sampled(space, Nuts(max_tree_depth=6), chains=4, warmup=300, draws=1000, seed=5)
+    draws = chains.draws["a"][:, :, 0]
     ess = array_stats.ess(draws, chain_axis=0, draw_axis=1)
     estimate = mean_of(draws)
     assert_within_mcse(estimate.value, mean, estimate.mcse, ess=ess, what="mean of a")

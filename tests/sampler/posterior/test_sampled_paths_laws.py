@@ -5,14 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from numpyro.infer.util import log_density
-from sampler.posterior.learned_attention import AttendingExamples
 
 from sampler.attention.heads import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
 from sampler.learned_problem import LearnedProblem
+from sampler.posterior.data import SampledPaths
 from tests.assertions import assert_within_mcse
 from tests.learned import DIGITS, MARKOV, learned_problem
 from theory.architecture import Architecture
@@ -29,23 +28,19 @@ def of_positions(rng, widths=(3, 2), deviation=1.2) -> LearnedProblem:
     labels = (inputs[:, :1] @ np.array([1.0, -0.5, 0.8]))[:, :, None][:, :, 0]
     empty = (np.empty((6, 1, 2, 2)),)
     tokens = attention.tokens(inputs[:4], (empty[0][:4],))
-    examples = AttendingExamples(
-        attention,
-        tokens,
-        jnp.asarray(labels[:4]),
-        jnp.asarray(0.2),
-        jnp.asarray(architecture.variances),
+    data = SampledPaths(
+        labels=jnp.asarray(labels[:4]),
+        attention=attention,
+        tokens=tokens,
+        tokens_test=attention.tokens(inputs[4:], (empty[0][4:],)),
     )
-    test = attention.tokens(inputs[4:], (empty[0][4:],))
-    return LearnedProblem(
-        architecture, examples, test, None, ("0",), (("0",),), 0.2, exchangeable=False
-    )
+    return LearnedProblem(architecture, data, None, ("0",), (("0",),), 0.2, exchangeable=False)
 
 
 def quadrature(problem: LearnedProblem) -> dict[str, np.ndarray]:
     """Posterior moments by quadrature over the difference of logits, u_a and U_1."""
-    examples, arch = problem.examples, problem.architecture
-    deviation = float(examples.attention.scale[0])
+    data, arch = problem.data, problem.architecture
+    deviation = float(data.attention.scale[0])
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     differences, of_difference = np.sqrt(2.0) * deviation * nodes, weights
     laws = []
@@ -55,8 +50,8 @@ def quadrature(problem: LearnedProblem) -> dict[str, np.ndarray]:
     (first, of_first), (top, of_top) = laws
     overlaps = arch.variances[1] * arch.variances[2] * np.outer(first, top).ravel()
     of_overlap = np.outer(of_first, of_top).ravel()
-    train, test = np.asarray(examples.tokens.inputs), np.asarray(problem.test.inputs)
-    labels, temperature = np.asarray(examples.labels)[:, 0], float(examples.temperature)
+    train, test = (np.asarray(one.inputs) for one in (data.tokens, data.tokens_test))
+    labels, temperature = np.asarray(data.labels)[:, 0], problem.temperature
     total, sums = 0.0, {}
     for difference, weight in zip(differences, of_difference, strict=True):
         first_token = 1.0 / (1.0 + np.exp(-difference))
@@ -92,18 +87,18 @@ def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
     """Prior draws of the density, weighted by its likelihood, are draws of the posterior."""
     problem = of_positions(rng)
     exact = quadrature(problem)
-    density = problem.density("order_parameters", "float64", False)
+    space = problem.space("order_parameters")
     keys = jax.random.split(jax.random.key(7), DRAWS)
 
     @jax.jit
     def one(key):
-        position = density.draw_prior(key)
-        found = density.observables(key, position)
-        omega = density.arguments[0].attention.matrices(position, density.arguments[0].tokens)[0]
-        kept = ("order_parameter", "predictor_mean", "predictor_variance")
-        read = omega[0, 0, 0, 0]
-        observed = {"attention": read, "attention squared": read**2}
-        return density.log_likelihood(position), observed | {name: found[name] for name in kept}
+        position = space.draw_prior(key)
+        found = space.observe(key, position)
+        omega = space.data.attention.matrices(position, space.data.tokens)[0]
+        kept = ("predictor_mean", "predictor_variance")
+        read, overlap = omega[0, 0, 0, 0], space.factors(position)[0][0, 0] ** 2
+        observed = {"attention": read, "attention squared": read**2, "order_parameter": overlap}
+        return space.log_likelihood(position), observed | {name: found[name] for name in kept}
 
     log_likelihood, draws = jax.lax.map(one, keys)
     weights = np.exp(np.asarray(log_likelihood))
@@ -120,9 +115,8 @@ def test_moments_and_evidence_of_one_head_are_those_of_quadrature(rng):
 
 def simulated(rng, problem: LearnedProblem, draws: int) -> np.ndarray:
     """Labels [draw, example] of networks whose weights are drawn, token by token, by NumPy."""
-    arch, examples = problem.architecture, problem.examples
-    inputs = np.asarray(examples.tokens.inputs)
-    scale = np.asarray(examples.attention.scale)
+    arch, data = problem.architecture, problem.data
+    inputs, scale = np.asarray(data.tokens.inputs), np.asarray(data.attention.scale)
     found = []
     for _ in range(draws):
         layer = np.swapaxes(inputs, 1, 2)  # [example, channel, token]
@@ -138,7 +132,7 @@ def simulated(rng, problem: LearnedProblem, draws: int) -> np.ndarray:
             moved = np.einsum("hij,ejs,ehst->eit", values, hidden, omega, optimize=True)
             hidden = moved / np.sqrt(heads * arch.widths[depth - 1])
         outputs = np.einsum("ci,ei->ec", drawn["a"], hidden[:, :, -1]) / np.sqrt(arch.widths[-1])
-        noise = np.sqrt(float(examples.temperature)) * rng.standard_normal(outputs.shape)
+        noise = np.sqrt(problem.temperature) * rng.standard_normal(outputs.shape)
         found.append((outputs + noise)[:, 0])
     return np.array(found)
 
@@ -178,9 +172,7 @@ def test_draws_without_data_have_the_law_of_simulated_networks(rng):
 def test_the_readout_integrates_to_the_space_of_hidden_weights():
     """Given attention and hidden weights the density of a is Gaussian: its integral is exact."""
     problem = learned_problem(task={**MARKOV, "features": 2, "tokens": 2}, widths=2)
-    spaces = {
-        name: problem.density(name, "float64", False) for name in ("weights", "hidden_weights")
-    }
+    spaces = {name: problem.space(name) for name in ("weights", "hidden_weights")}
     position = spaces["weights"].draw_prior(jax.random.key(1))
     shape = position["a"].shape
 
@@ -202,15 +194,15 @@ def test_hidden_weights_integrate_to_order_parameters_at_any_attention():
     problem = learned_problem(task={**MARKOV, "examples_train": 4}, widths=[3, 2, 4])
     logits, found = None, {}
     for number, name in enumerate(("order_parameters", "hidden_weights")):
-        density = problem.density(name, "float64", False)
+        space = problem.space(name)
         if logits is None:
-            drawn = density.draw_prior(jax.random.key(5))
+            drawn = space.draw_prior(jax.random.key(5))
             logits = {site: v for site, v in drawn.items() if site.startswith("logits")}
         keys = jax.random.split(jax.random.key(number), DRAWS)
 
         @jax.jit
-        def one(key, density=density, logits=logits):
-            return density.log_likelihood(density.draw_prior(key) | logits)
+        def one(key, space=space, logits=logits):
+            return space.log_likelihood(space.draw_prior(key) | logits)
 
         likelihoods = np.exp(np.asarray(jax.lax.map(one, keys)))
         found[name] = likelihoods.mean(), likelihoods.std() / np.sqrt(DRAWS)
@@ -220,37 +212,18 @@ def test_hidden_weights_integrate_to_order_parameters_at_any_attention():
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", ["order_parameters", "hidden_weights", "weights", "attention"])
-def test_the_numpyro_model_has_the_density_of_the_space(space):
-    widths = "infinite" if space == "attention" else 3
-    problem = learned_problem(task=DIGITS, heads=(("learned", "similar"),), widths=widths)
-    sites = ("predictor",) if space == "weights" else ("predictor_mean", "predictor_variance")
-    model, arguments = problem.numpyro_model(space, sites)
-    density = problem.density(space, "float64", False)
-    position = density.draw_prior(jax.random.key(2))
-    received, trace = log_density(model, (), arguments, position)
-    np.testing.assert_allclose(received, density.log_density(position), rtol=1e-12)
-    observed = density.observables(jax.random.key(3), position)
-    for name in sites:
-        scale = np.abs(observed[name]).max()
-        np.testing.assert_allclose(
-            trace[name]["value"], observed[name], rtol=0, atol=1e-9 * scale, err_msg=name
-        )
-
-
-@pytest.mark.heavy
 @pytest.mark.parametrize("changes", [{}, {"task": DIGITS, "heads": (("learned", "near"),)}])
 def test_infinite_width_is_the_limit_of_wide_networks(changes):
     spreads = {"posterior": {"temperature_spread": 0.4}}
     limit = learned_problem(widths="infinite", **changes, **spreads)
-    limit = limit.density("attention", "float64", False)
+    limit = limit.space("attention")
     position = limit.draw_prior(jax.random.key(6))
     expected = float(limit.log_likelihood(position))
     differences = []
     for width in (10**4, 10**6):
         wide = learned_problem(widths=width, **changes, **spreads)
-        wide = wide.density("order_parameters", "float64", False)
-        centre = {n: jnp.zeros(p.event_shape) for n, p in wide.priors.items()}
+        wide = wide.space("order_parameters")
+        centre = {name: jnp.zeros(shape) for name, shape in wide.shapes.items()}
         differences.append(float(wide.log_likelihood({**centre, **position})) - expected)
     assert abs(differences[1]) < 1e-4 * abs(expected)
     np.testing.assert_allclose(differences[0] / differences[1], 100.0, rtol=0.05)

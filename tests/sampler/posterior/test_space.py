@@ -1,0 +1,175 @@
+"""What follows from the definition of a space, in every space."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from sampler.posterior.order_parameters import StandardisedLogChi
+from sampler.posterior.space import TEMPERATURE, Gaussian
+from tests.problems import ARCHITECTURES, random_problem, space_of
+from theory.learning_problem import compress
+from theory.wishart_chain import BartlettShape, bartlett_matrix
+
+SPACES = ("order_parameters", "hidden_weights", "weights")
+SPREAD = 0.5
+
+
+@pytest.fixture(scope="module")
+def problem():
+    problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(4))
+    return replace(problem, temperature_spread=SPREAD)
+
+
+@pytest.fixture(scope="module", params=SPACES)
+def space(request, problem):
+    return space_of(problem, request.param, whitened=False)
+
+
+def test_vectors_and_positions_are_each_others_inverse(space, rng):
+    points = jnp.asarray(rng.standard_normal((2, 3, space.size)))
+    position = space.unflatten(points)
+    assert {n: v.shape for n, v in position.items()} == {
+        name: (2, 3, *prior.event_shape) for name, prior in space.priors.items()
+    }
+    of_one = {name: values[1, 2] for name, values in position.items()}
+    np.testing.assert_array_equal(space.flatten(of_one), points[1, 2])
+    # Whatever the order of the sites.
+    backwards = dict(reversed(of_one.items()))
+    np.testing.assert_array_equal(space.flatten(backwards), points[1, 2])
+    drawn = space.draw_prior(jax.random.key(1))
+    assert {n: v.shape for n, v in drawn.items()} == {n: v.shape for n, v in of_one.items()}
+
+
+@pytest.mark.heavy
+def test_the_slope_is_that_of_finite_differences_also_in_single_precision(space, rng):
+    point, along = 0.5 * rng.standard_normal((2, space.size))
+    value = jax.jit(space.potential)
+    up, down = (float(value(point + sign * 1e-5 * along)) for sign in (1, -1))
+    slope = np.asarray(jax.jit(space.slope)(jnp.asarray(point)))
+    assert slope @ along == pytest.approx((up - down) / 2e-5, rel=1e-6)
+    single, point = space.with_single_gradients(), jnp.asarray(point)
+    assert (space.gradient_dtype, single.gradient_dtype) == ("float64", "float32")
+    rough = np.asarray(jax.jit(single.slope)(point))
+    assert rough.dtype == np.float64
+    assert 0.0 < np.linalg.norm(rough - slope) < 1e-4 * np.linalg.norm(slope)
+    # The value is that of double precision.
+    assert float(single.potential(point)) == pytest.approx(float(value(point)), rel=1e-12)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", SPACES)
+def test_rows_in_the_place_of_examples_change_nothing(name, rng):
+    """Neither the density nor the slope, whatever the temperature."""
+    whole = random_problem(replace(ARCHITECTURES["one layer"], channels=2), rng, examples=15)
+    whole = replace(whole, temperature_spread=SPREAD)
+    rows = compress(whole)
+    assert len(rows.labels) == 6
+    (value, slope), (of_rows, slope_of_rows) = (
+        jax.value_and_grad(one.potential)(jnp.asarray(0.5 * np.cos(np.arange(one.size))))
+        for one in (space_of(learning, name, whitened=False) for learning in (whole, rows))
+    )
+    assert float(of_rows) == pytest.approx(float(value), rel=1e-10)
+    np.testing.assert_allclose(slope_of_rows, slope, rtol=1e-8, atol=1e-8)
+
+
+def test_the_reference_is_the_mode_or_else_the_prior(rng):
+    """Without a mode: E ln χ² = ψ(ν/2) + ln 2 in Bartlett coordinates, by quadrature of χ."""
+    problem = replace(random_problem(ARCHITECTURES["one layer"], rng), temperature_spread=SPREAD)
+    known, unknown = (space_of(problem, whitened=whitened) for whitened in (True, False))
+    assert known.reference is known.mode.gaussian
+    assert unknown.mode is None
+    centre = unknown.unflatten(unknown.reference.centre)
+    scale = unknown.unflatten(unknown.reference.scale)
+    for layer, shape in enumerate(problem.architecture.widths, start=1):
+        rank = len(centre[f"chi_{layer}"])
+        for place, degrees in enumerate(shape - np.arange(rank)):
+            chi = scipy.stats.chi(degrees)
+
+            def t(c, degrees=degrees):
+                return np.sqrt(2.0 * degrees) * np.log(c / np.sqrt(degrees))
+
+            mean = chi.expect(t)
+            deviation = np.sqrt(chi.expect(lambda c, m=mean, t=t: (t(c) - m) ** 2))
+            assert centre[f"chi_{layer}"][place] == pytest.approx(mean, rel=1e-6)
+            assert scale[f"chi_{layer}"][place] == pytest.approx(deviation, rel=1e-6)
+        if f"lower_{layer}" in centre:
+            assert not np.any(centre[f"lower_{layer}"])
+            assert np.all(scale[f"lower_{layer}"] == 1.0)
+    assert (float(centre[TEMPERATURE][0]), float(scale[TEMPERATURE][0])) == (0.0, SPREAD)
+
+
+@pytest.mark.heavy
+def test_draws_of_the_prior_have_its_moments(problem, space):
+    points = jax.jit(jax.vmap(lambda key: space.flatten(space.draw_prior(key))))
+    draws = np.asarray(points(jax.random.split(jax.random.key(0), 4000)))
+    standard = jax.vmap(space.prior_gaussian.standardise)(jnp.asarray(draws))
+    # Of all coordinates: 4.5 errors of means, and of variances where laws are skewed, too.
+    assert np.all(np.abs(standard.mean(axis=0)) < 4.5 / 4000**0.5)
+    squares = np.asarray(standard) ** 2
+    error = squares.std(axis=0) / 4000**0.5
+    assert np.all(np.abs(squares.mean(axis=0) - 1.0) < 4.5 * error)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_gaussian_maps_points_and_slopes(dense, rng):
+    centre, matrix = rng.standard_normal(3), rng.standard_normal((3, 3)) + 3 * np.eye(3)
+    scale = matrix if dense else np.diag(matrix)
+    gaussian = Gaussian(jnp.asarray(centre), jnp.asarray(scale))
+    full = matrix if dense else np.diag(scale)
+    z = rng.standard_normal(3)
+    x = centre + full @ z
+    np.testing.assert_allclose(gaussian.at(jnp.asarray(z)), x, rtol=1e-12)
+    np.testing.assert_allclose(gaussian.standardise(jnp.asarray(x)), z, rtol=1e-12)
+    np.testing.assert_allclose(gaussian.pull_back(jnp.asarray(x)), full.T @ x, rtol=1e-12)
+    covariance = full @ full.T
+    expected = covariance if dense else np.diag(covariance)
+    np.testing.assert_allclose(gaussian.covariance, expected, rtol=1e-12)
+
+
+# --- the prior of Bartlett coordinates
+
+
+def test_the_prior_of_a_bartlett_factor_is_that_of_a_wishart_matrix(rng):
+    """ln p(t, lower) = ln p(B Bᵀ) + ln |∂(B Bᵀ)/∂(t, lower)| with B Bᵀ ~ Wishart(N, 1)."""
+    shape = BartlettShape(rows=3, rank=3, width=7)
+    lower = np.tril_indices(3)
+    point = jnp.asarray(0.7 * rng.standard_normal(6))
+
+    def entries(x):
+        matrix = bartlett_matrix(x[:3], x[3:], shape.rows, jnp.asarray(shape.degrees, float))
+        return (matrix @ matrix.T)[lower]
+
+    matrix = np.zeros((3, 3))
+    matrix[lower] = entries(point)
+    matrix = matrix + np.tril(matrix, -1).T
+    volume = np.linalg.slogdet(np.asarray(jax.jit(jax.jacfwd(entries))(point)))[1]
+    expected = scipy.stats.wishart(7, np.eye(3)).logpdf(matrix) + volume
+    chi = StandardisedLogChi(jnp.asarray(shape.degrees, float)).log_prob(point[:3]).sum()
+    received = float(chi) + scipy.stats.norm.logpdf(np.asarray(point[3:])).sum()
+    assert received == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("degrees", [1.0, 7.0, 1000.0])
+def test_a_standardised_log_chi_has_the_draws_and_moments_of_chi(degrees):
+    """Moments by the trapezoidal rule, which converges faster than any power of the spacing."""
+    site = StandardisedLogChi(degrees)
+    t = np.asarray(site.sample(jax.random.key(5), (4000,)))
+    squares = degrees * np.exp(np.sqrt(2.0 / degrees) * t)
+    assert scipy.stats.kstest(squares, scipy.stats.chi2(degrees).cdf).pvalue > 1e-4
+    t = np.linspace(-60.0, 12.0, 20_001)
+    density = np.exp(np.asarray(site.log_prob(t)))
+    total, mean, square = (np.trapezoid(density * t**power, t) for power in range(3))
+    assert total == pytest.approx(1.0, rel=1e-9)
+    assert float(site.mean) == pytest.approx(mean, rel=1e-9)
+    assert float(site.variance) == pytest.approx(square - mean**2, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_coordinates_are_counted_without_the_space(name, rng):
+    architecture = ARCHITECTURES[name]
+    space = space_of(random_problem(architecture, rng), whitened=False)
+    assert architecture.bartlett_coordinate_count == space.size
