@@ -294,7 +294,15 @@ class Space:
         law = self.law(position)
         if self.data.basis is not None:
             law = RowsOfExamples(law, self.data.basis, self.temperature_at(position))
+        elif labels is not None:
+            self.weigh_residual(position)
         return position | {"y": sample_labels("y", "example", law, labels)}
+
+    def weigh_residual(self, position: Position) -> None:
+        """The labels that no row stands for, as a factor of the model."""
+        if self.data.residual is not None:
+            residual = self.data.residual.log_likelihood(self.temperature_at(position))
+            numpyro.factor("labels_that_no_row_stands_for", residual)
 
     def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
         """Law of the labels of new inputs, given a position and the training labels."""

@@ -56,9 +56,8 @@ class Weights(Space):
 
         with numpyro.plate("example", len(f)):
             y = numpyro.sample("y", dist.Normal(f, noise).to_event(f.ndim - 1), obs=labels)
-        if self.data.residual is not None and labels is not None:
-            residual = self.data.residual.log_likelihood(noise**2)
-            numpyro.factor("labels_that_no_row_stands_for", residual)
+        if labels is not None:
+            self.weigh_residual(weights)
         return weights | {"y": y}
 
     @property
