@@ -230,6 +230,7 @@ def exact_scalar_posterior(
     overlap_prior = _log_gamma_density(overlap[:, None], width, variance * readout[None, :])
 
     eigenvalues, vectors = np.linalg.eigh(train @ train.T)
+    eigenvalues = np.maximum(eigenvalues, 0.0)  # rounding, where examples are more than channels
     noisy = overlap[:, None] * eigenvalues + problem.temperature  # [overlap, component]
     projected = labels @ vectors
     likelihood = -0.5 * np.sum(np.log(2 * np.pi * noisy) + projected**2 / noisy, axis=1)

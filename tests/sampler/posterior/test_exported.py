@@ -13,6 +13,7 @@ from numpyro.infer.util import log_density
 
 from sampler.errors import InputError
 from sampler.network import network_outputs, overlaps
+from sampler.posterior.exported import export_model
 from sampler.posterior.space import TEMPERATURE, chain_model
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
@@ -372,13 +373,10 @@ def test_predictors_on_request_are_those_of_the_theory(rng):
 
 
 def test_without_64_bits_the_remedy_is_told_and_nothing_is_set(rng):
-    problem = problem_of(random_problem(ARCHITECTURES["one head"], rng))
-    model, kwargs = problem.numpyro_model("weights", ())
+    space = space_of(random_problem(ARCHITECTURES["one head"], rng), "weights")
+    model, kwargs = export_model(space, ())
     with jax.enable_x64(False):
-        for call in (
-            lambda: problem.numpyro_model("weights", ()),
-            lambda: traced(model, kwargs),
-        ):
+        for call in (lambda: export_model(space, ()), lambda: traced(model, kwargs)):
             with pytest.raises(InputError, match=r"call numpyro\.enable_x64\(\)"):
                 call()
         assert jnp.result_type(float) == jnp.float32

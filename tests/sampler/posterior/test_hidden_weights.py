@@ -130,7 +130,7 @@ def test_labels_predictors_and_left_out_examples_are_those_of_a_dense_gaussian(n
 @pytest.mark.parametrize(("examples", "units"), [(9, 3), (3, 5)])
 def test_the_readout_is_drawn_from_its_conditional(examples, units, rng):
     columns, labels = rng.standard_normal((examples, units)), rng.standard_normal((examples, 2))
-    posterior = ReadoutPosterior.of(jnp.asarray(columns), jnp.asarray(labels), 0.3)
+    posterior = ReadoutPosterior.of(*map(jnp.asarray, (columns, labels, 0.3)))
     drawn = np.asarray(jax.vmap(posterior.draw)(jax.random.split(jax.random.key(3), DRAWS)))
     precision = columns.T @ columns / 0.3 + np.eye(units)
     covariance = np.linalg.inv(precision)
@@ -152,18 +152,21 @@ class Columns(HiddenWeights):
     """Hidden weights of which the inputs themselves are what the readout is multiplied by."""
 
     def columns(self, position, inputs):
-        return inputs
+        return inputs[:, 0]
+
+    def order_parameters(self, weights):
+        return {}
 
 
 def test_new_labels_are_gaussian_given_the_others(rng):
     known, new = rng.standard_normal((5, 3)), rng.standard_normal((4, 3))
     labels, values = rng.standard_normal((5, 2)), rng.standard_normal((4, 2))
-    data = FixedPaths(
-        labels=jnp.asarray(labels), attended=jnp.asarray(known), attended_test=jnp.asarray(new)
-    )
-    sizes = jnp.ones(3), Architecture((1,), (3, 3), (1.0,) * 3, channels=3, outputs=2)
-    space = Columns(data=data, temperature=jnp.asarray(0.3), variances=sizes[0], network=sizes[1])
-    law = space.law_of_new({}, jnp.asarray(new))
+    arrays = jnp.asarray(known)[:, None], jnp.asarray(new)[:, None]
+    data = FixedPaths(labels=jnp.asarray(labels), attended=arrays[0], attended_test=arrays[1])
+    network = Architecture((1,), (3, 3), (1.0,) * 3, channels=3, outputs=2)
+    law = Columns(
+        data=data, temperature=jnp.asarray(0.3), variances=jnp.ones(3), network=network
+    ).law_of_new({}, arrays[1])
     noisy = known @ known.T + 0.3 * np.eye(5)
     mean = new @ known.T @ np.linalg.solve(noisy, labels)
     covariance = new @ new.T + 0.3 * np.eye(4)
