@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 from numpyro import distributions as dist
 
 from theory.energy import energy_of_columns
@@ -33,7 +33,7 @@ def flat_labels(labels: Labels | None) -> Labels | None:
 class Residual:
     """The labels y_⊥ that no row stands for: their number, and their sum of squares."""
 
-    count: Float[Array, ""] | int
+    count: Shaped[Array, ""] | int
     squares: Float[Array, ""]
 
     def log_likelihood(self, temperature: Float[Array, ""]) -> Float[Array, ""]:

@@ -1,0 +1,48 @@
+"""`max_minutes`: looked at after every chunk; what has no draws when it is over can be resumed."""
+
+import numpy as np
+import pytest
+
+from sampler.errors import ExitCode
+from sampler.storage.results import read_draws
+from tests.commands import TINY, settings
+from tests.commands import in_process as command
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
+
+RECIPE = f"{TINY}algorithm = 'hmc'\nleapfrog_steps = 2\nchains = 2\n"
+NO_TIME = settings("sampler.max_minutes=1e-9")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+def test_in_warm_up_nothing_is_lost_and_there_are_no_draws(recipe, tmp_path, capsys):
+    """Every start makes a chunk of warm-up more, which the next one finds."""
+    run = tmp_path / "run"
+    code = command("sample", recipe, "--out", run, *settings("sampler.warmup=6"), *NO_TIME)
+    assert code == ExitCode.DIAGNOSTICS_FAILED
+    assert "sampler.max_minutes = 1e-09: over in warm-up" in capsys.readouterr().err
+    assert not (run / "draws.nc").exists()
+    codes = []
+    while not (run / "draws.nc").exists() and len(codes) < 8:
+        codes.append(command("resume", run))
+    assert len(codes) <= 6  # one for each step of warm-up, and one for the first draw
+    drawn = read_draws(run)
+    assert drawn["sample_stats"].attrs["ended_by"] == "max_minutes"
+
+
+def test_among_draws_those_so_far_stand_with_their_verdict(recipe, tmp_path):
+    """Against the first draws of the same chains without a limit, bit for bit."""
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    cut = settings("sampler.warmup=0")
+    assert command("sample", recipe, "--out", run, *cut, *NO_TIME) == ExitCode.DIAGNOSTICS_FAILED
+    received = read_draws(run)["posterior"]["order_parameter"].values
+    command("sample", recipe, "--out", whole, *cut, *settings("sampler.draws=20"))
+    expected = read_draws(whole)["posterior"]["order_parameter"].values
+    assert 0 < received.shape[1] < 20
+    np.testing.assert_array_equal(received, expected[:, : received.shape[1]])
