@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -74,6 +75,12 @@ def importance_draws_of(space: Space, count: int, seed: int) -> ImportanceDraws:
     """Independent weighted draws of the order parameters, from an adapted proposal."""
     rng, log_density = np.random.default_rng(seed), BatchedDensity.of(space)
     return draw_weighted(adapt_proposal(space, log_density, rng), log_density, count, rng)
+
+
+def drawn_factors(space: Space, draws: ImportanceDraws) -> np.ndarray:
+    """Factors F of U_1 = F Fᵀ of weighted draws [draw, row, rank]."""
+    factor_at = jax.vmap(lambda point: space.factors(space.unflatten(point))[0])
+    return np.asarray(jax.jit(factor_at)(jnp.asarray(draws.points)))
 
 
 def sampled(space: Space, algorithm: Algorithm, **settings) -> DrawCollector:

@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.infer.util import log_density
 
-from sampler.posterior.weights import weight_model
 from tests.problems import (
     ARCHITECTURES,
     all_but,
     random_problem,
     random_weights,
+    space_of,
 )
 from theory import (
     DenseEnergy,
@@ -201,19 +200,13 @@ def test_weights_see_the_same_likelihood(name, rng):
     problem, small = both(name, rng)
     arch = problem.architecture
 
-    @jax.jit
-    def of_weights(weights, *data):
-        return log_density(weight_model, data, {"architecture": arch.sizes}, weights)[0]
-
-    found = []
-    for one in (problem, small):
+    densities = []
+    for each in (problem, small):
         values = []
-        for seed, temperature in ((1, one.temperature), (2, 0.7)):
+        for seed, temperature in ((1, each.temperature), (2, 0.7)):
             weights = random_weights(arch, np.random.default_rng(seed))
             weights = {name: jnp.asarray(values) for name, values in weights.items()}
-            variances = jnp.asarray(arch.variances)
-            arguments = (one.attended, one.labels, temperature, variances, one.residual)
-            value = of_weights(weights, *arguments)
-            values.append(float(value) + one.residual_log_likelihood)
-        found.append(values)
-    close(*found[::-1])
+            space = space_of(replace(each, temperature=temperature), "weights")
+            values.append(float(space.log_density(weights)))
+        densities.append(values)
+    close(*densities[::-1])

@@ -10,15 +10,13 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameters import factors_at
 from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
     all_but,
     copied,
     exact_scalar_posterior,
-    order_parameters_of,
     random_problem,
+    space_of,
     weighted_mean_and_error,
 )
 from theory import (
@@ -34,7 +32,6 @@ from theory import (
 from theory.energy_derivatives import feature_columns
 from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, Responses
 from theory.path_kernels import path_features
-from theory.wishart_chain import WishartChain
 
 
 def orthogonal_examples(width, examples, label, temperature):
@@ -296,12 +293,10 @@ def test_a_narrow_layer_by_importance_draws(copies, limit):
     problem = copied(replace(problem, labels=5.0 * problem.labels), copies)
     saddle = solve_saddle_point(problem)
     expansion = solve_next_order(problem, saddle)
-    draws = importance_draws(order_parameters_of(problem), 20_000, seed=0)
+    space = space_of(problem)
+    draws = importance_draws_of(space, 20_000, seed=0)
     assert draws.trusted, draws.explain()
-    factors = jax.jit(
-        jax.vmap(lambda position: factors_at(position, WishartChain.of(architecture))[0])
-    )({name: jnp.asarray(values) for name, values in draws.position.items()})
-    factors = np.asarray(factors)
+    factors = drawn_factors(space, draws)
     mean, error = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))
     size = np.linalg.norm(mean)
     assert 3.0 * np.linalg.norm(error) < 0.5 * limit * size

@@ -7,9 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameters import factors_at
-from tests.problems import all_but, order_parameters_of, weighted_mean_and_error
+from tests.problems import (
+    all_but,
+    drawn_factors,
+    importance_draws_of,
+    space_of,
+    weighted_mean_and_error,
+)
 from tests.reference_data import load_reference, reference_problem
 from theory import (
     NextOrderStatus,
@@ -19,7 +23,6 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
-from theory.wishart_chain import WishartChain
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +35,11 @@ def both(width):
     """The problem, its saddle point, its next order, trusted draws and their U_1."""
     problem = reference_problem(load_reference(), width)
     saddle = solve_saddle_point(problem)
-    draws = importance_draws(order_parameters_of(problem), DRAWS, seed=width)
+    space = space_of(problem)
+    draws = importance_draws_of(space, DRAWS, seed=width)
     assert draws.trusted, draws.explain()
     assert draws.effective_sample_size > 10_000
-    factors = jax.jit(
-        jax.vmap(lambda position: factors_at(position, WishartChain.of(problem.architecture))[0])
-    )({name: jnp.asarray(values) for name, values in draws.position.items()})
-    return problem, saddle, solve_next_order(problem, saddle), draws, np.asarray(factors)
+    return problem, saddle, solve_next_order(problem, saddle), draws, drawn_factors(space, draws)
 
 
 @WIDTHS
