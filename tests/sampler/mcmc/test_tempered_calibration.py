@@ -15,7 +15,7 @@ import scipy.stats
 from sampler.mcmc.tempered_smc import Particles, TemperedLaw, begin, next_temperature
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Space
-from tests.calibration import CalibrationProblem, OrderParameterCalibration, simulate
+from tests.calibration import CalibrationProblem
 from tests.learned_calibration import LearnedCalibration
 from tests.problems import all_but
 
@@ -29,26 +29,19 @@ SPREAD = 0.5
 TOO_FAR = 10.0
 
 
-class FixedCalibration(OrderParameterCalibration):
-    """Order parameters of a network whose attention is fixed."""
-
-    def simulate(self, key):
-        return simulate(key, self.problem)
-
-
-def fixed(wrong: bool) -> FixedCalibration:
+def fixed(wrong: bool) -> SpaceCalibration:
     """Two layers; wrongly, the readout believed to be of ten times its variance."""
     problem = CalibrationProblem.small()
     arch = problem.architecture
     variances = (*arch.variances[:-1], TOO_FAR * arch.variances[-1])
     believed = replace(arch, variances=variances) if wrong else arch
-    return FixedCalibration(replace(problem, believed_architecture=believed))
+    return SpaceCalibration(replace(problem, believed_architecture=believed))
 
 
-def temperature_sampled(wrong: bool) -> FixedCalibration:
+def temperature_sampled(wrong: bool) -> SpaceCalibration:
     """The temperature has a prior; wrongly, one about ten times what it is."""
     problem = CalibrationProblem.small().with_spread(SPREAD)
-    return FixedCalibration(problem.misjudging_temperature(TOO_FAR if wrong else 1.0))
+    return SpaceCalibration(problem.misjudging_temperature(TOO_FAR if wrong else 1.0))
 
 
 def learned(wrong: bool) -> LearnedCalibration:
