@@ -197,7 +197,7 @@ def descend_from_far(space: Space, seed: int) -> Descents:
     return Descents(np.stack(ends), np.array(values), count)
 
 
-def far_starts(space: Space, prior: Gaussian, seed: int) -> Float[Array, "start coordinate"]:
+def far_starts(space: Space, prior: Gaussian, seed: int) -> Float[np.ndarray, "start coordinate"]:
     """Starts of descents, in units of the prior about its mean."""
     size, rng = space.size, np.random.default_rng(seed)
     centre, scale = np.asarray(prior.centre), np.asarray(prior.scale)

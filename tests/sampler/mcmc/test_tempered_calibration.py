@@ -15,7 +15,7 @@ import scipy.stats
 from sampler.mcmc.tempered_smc import Particles, TemperedLaw, begin, next_temperature
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Space
-from tests.calibration import CalibrationProblem
+from tests.calibration import CalibrationProblem, SpaceCalibration
 from tests.learned_calibration import LearnedCalibration
 from tests.problems import all_but
 
