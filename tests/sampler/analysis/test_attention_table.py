@@ -93,7 +93,7 @@ def test_a_mean_over_draws_that_are_not_exchanged_is_their_plain_mean():
     problem, logits, _ = taught()
     draws = around(logits)
     table = attention_table(problem, collected(exchanged(draws)[0]))
-    attention, tokens = problem.examples.attention, problem.examples.tokens
+    attention, tokens = problem.data.attention, problem.data.tokens
     expected = np.zeros(table["attention_1"].shape)
     for chain in range(CHAINS):
         for draw in range(DRAWS):
@@ -271,11 +271,12 @@ def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
     given = collected(draws | {"order_parameter": overlaps})
     table = learned_kernels(problem, given, None)
     shown = table["shown_example"].values
-    expected = np.zeros((7, 7))
+    arch, expected = problem.architecture, np.zeros((7, 7))
+    scale = np.sqrt(arch.variances[0] / arch.channels)
     for chain in range(CHAINS):
         for draw in range(DRAWS):
             position = {n: jnp.asarray(values[chain, draw]) for n, values in draws.items()}
-            features = np.asarray(problem.examples.features(problem.examples.attended(position)))
+            features = scale * np.asarray(problem.data.train(position))
             for x in range(7):
                 for y in range(7):
                     cross = features[shown[x]] @ features[shown[y]].T
@@ -297,7 +298,7 @@ def test_at_infinite_width_the_kernel_is_that_of_the_limit():
     for chain in range(CHAINS):
         for draw in range(DRAWS):
             position = {"logits_1": jnp.asarray(weights["logits_1"][chain, draw])}
-            attended = np.asarray(problem.examples.attended(position))
+            attended = np.asarray(problem.data.train(position))
             flat = attended[table["shown_example"].values].reshape(7, -1)
             expected += flat @ flat.T / flat.shape[1] / (CHAINS * DRAWS)
     np.testing.assert_allclose(table["kernel"], expected, rtol=1e-5)

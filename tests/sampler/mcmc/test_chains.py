@@ -115,10 +115,12 @@ def test_chains_are_those_of_numpyro(algorithm, space, default_run):
         chain_method="vectorized",
         progress_bar=False,
     )
-    chain_key, _ = jax.random.split(jax.random.key(SETTINGS.seed))
+    chain_key, start_key = jax.random.split(jax.random.key(SETTINGS.seed))
+    starts = jax.vmap(space.start)(jax.random.split(start_key, SETTINGS.chains))
     extra = ("num_steps", "diverging", "accept_prob", "potential_energy", "energy")
     keys = jax.random.split(chain_key, SETTINGS.chains)
-    mcmc.run(keys, flat_labels(space.data.labels), extra_fields=extra)
+    arguments = {"extra_fields": extra, "init_params": space.unflatten(starts)}
+    mcmc.run(keys, flat_labels(space.data.labels), **arguments)
     expected = mcmc.get_samples(group_by_chain=True)
     for name, values in expected.items():
         assert_same_trajectories(run.draws[name], values)
