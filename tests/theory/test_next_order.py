@@ -14,7 +14,9 @@ from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
     all_but,
     copied,
+    drawn_factors,
     exact_scalar_posterior,
+    importance_draws_of,
     random_problem,
     space_of,
     weighted_mean_and_error,
