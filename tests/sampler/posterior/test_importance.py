@@ -99,22 +99,6 @@ def test_proposal_density(rng):
     assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
 
 
-def test_a_refit_keeps_the_shares_of_components_far_apart(rng):
-    """Shares on either side are those of the sample, but for that of the broad component."""
-    target = Proposal(np.array([0.2, 0.8]), np.array([[-30.0], [30.0]]), np.ones((2, 1, 1)), 16.0)
-    points = target.draw(40, rng)
-    weights = np.full(40, 1.0 / 40)
-    refitted = refit(target, points, weights, rng)
-    sides = np.sign(refitted.centres[:-1, 0])
-    left = np.mean(points[:, 0] < 0)
-    if set(sides) == {-1.0, 1.0}:
-        received = refitted.shares[:-1][sides < 0].sum()
-        np.testing.assert_allclose(received, 0.95 * left, rtol=1e-6)
-    assert refitted.shares[-1] == 0.05
-    np.testing.assert_allclose(refitted.shares.sum(), 1.0, rtol=1e-12)
-    assert set(sides) == {-1.0, 1.0}, "no component began on the other side"
-
-
 def test_refitting_finds_the_shape(rng):
     """Weighted draws from one proposal refit to the mixture they are weighted by."""
     target = two_component_proposal(rng)

@@ -13,9 +13,8 @@ import pytest
 from arviz_stats.base import array_stats
 
 from sampler.analysis.estimate import mean_of
-from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC
+from sampler.mcmc.hamiltonian import NUTS
 from tests.assertions import assert_within_mcse
 from tests.problems import (
     all_but,
@@ -41,15 +40,11 @@ MATRICES = ("order_parameter", "order_parameter_layer_2", "readout_order_paramet
 
 
 @cache
-def collapsed_chains(
-    width: int, algorithm: Algorithm = NUTS, precision: str = "float64"
-) -> DrawCollector:
-    """Four chains over the order parameters, with gradients in this precision."""
+def collapsed_chains(width: int) -> DrawCollector:
+    """Four chains over the order parameters."""
     problem = reference_problem(load_reference(), width)
     space = space_of(problem, test=problem.attended[:2])
-    if precision == "float32":
-        space = space.with_single_gradients()
-    collected = sampled(space, algorithm, chains=4, warmup=150, draws=2000, seed=width)
+    collected = sampled(space, NUTS, chains=4, warmup=150, draws=2000, seed=width)
     assert not collected.statistics["diverging"].any()
     return collected
 
@@ -85,28 +80,6 @@ def test_overlaps_of_the_published_problem(name, expected):
         ess=ess[rows, columns],
         what=name,
     )
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-@pytest.mark.long
-def test_split_trajectories_agree_with_chains_of_nuts(width, precision):
-    split = collapsed_chains(width, SPLIT_HMC, precision)
-    nuts = collapsed_chains(width)
-    steps = [one.statistics["n_steps"].mean() for one in (split, nuts)]
-    print(f"\nN = {width}: {steps[0]:.1f} leapfrog steps per draw, {steps[1]:.1f} of NUTS")
-    for name in (*MATRICES, "predictor_mean", "predictor_variance"):
-        (one, error, ess), (other, other_error, other_ess) = (
-            mean_and_error(collected.draws[name]) for collected in (split, nuts)
-        )
-        assert_within_mcse(
-            one,
-            other,
-            np.hypot(error, other_error),
-            k=3.0,
-            ess=np.minimum(ess, other_ess),
-            what=name,
-        )
 
 
 @pytest.mark.parametrize("width", WIDTHS)

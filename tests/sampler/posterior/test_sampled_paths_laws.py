@@ -169,26 +169,6 @@ def test_draws_without_data_have_the_law_of_simulated_networks(rng):
 
 
 @pytest.mark.heavy
-def test_the_readout_integrates_to_the_space_of_hidden_weights():
-    """Given attention and hidden weights the density of a is Gaussian: its integral is exact."""
-    problem = learned_problem(task={**MARKOV, "features": 2, "tokens": 2}, widths=2)
-    spaces = {name: problem.space(name) for name in ("weights", "hidden_weights")}
-    position = spaces["weights"].draw_prior(jax.random.key(1))
-    shape = position["a"].shape
-
-    def of_readout(flat):
-        return spaces["weights"].log_density({**position, "a": flat.reshape(shape)})
-
-    zero = jnp.zeros(position["a"].size)
-    slope, curvature = jax.grad(of_readout)(zero), -jax.hessian(of_readout)(zero)
-    determinant = np.linalg.slogdet(np.asarray(curvature) / (2 * np.pi))[1]
-    gained = 0.5 * slope @ np.linalg.solve(curvature, slope)
-    expected = of_readout(zero) + gained - 0.5 * determinant
-    hidden = {name: value for name, value in position.items() if name != "a"}
-    np.testing.assert_allclose(spaces["hidden_weights"].log_density(hidden), expected, rtol=1e-10)
-
-
-@pytest.mark.heavy
 def test_hidden_weights_integrate_to_order_parameters_at_any_attention():
     """The likelihood of given attention, averaged over what else is sampled, in two spaces."""
     problem = learned_problem(task={**MARKOV, "examples_train": 4}, widths=[3, 2, 4])

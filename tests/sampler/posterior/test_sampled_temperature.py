@@ -20,7 +20,7 @@ from sampler.posterior.space import TEMPERATURE
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.commands import FEW_DRAWS, SMALLEST, in_process, settings
+from tests.commands import SMALLEST, in_process, settings
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
@@ -53,23 +53,6 @@ def known_problem(problem: LearningProblem, position) -> LearningProblem:
     """The problem that has the temperature of a position for given."""
     temperature = problem.temperature * float(np.exp(position[TEMPERATURE][0]))
     return LearningProblem(problem.architecture, problem.attended, problem.labels, temperature)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("space", ["order_parameters", "hidden_weights", "weights"])
-@pytest.mark.parametrize("name", NAMES[1:])
-def test_the_likelihood_is_that_at_the_temperature_of_a_position(name, space, rng):
-    problem = problem_of(name, rng)
-    unknown = space_of(problem, space, whitened=False)
-    position = random_position(unknown, rng)
-    given = space_of(known_problem(problem, position), space, whitened=False)
-    expected, received = (float(jax.jit(one.log_likelihood)(position)) for one in (given, unknown))
-    assert received == pytest.approx(expected, rel=1e-9)
-    prior = -0.5 * float(position[TEMPERATURE][0] / SPREAD) ** 2
-    prior -= np.log(SPREAD * np.sqrt(2 * np.pi))
-    without = {site: v for site, v in position.items() if site != TEMPERATURE}
-    difference = unknown.log_density(position) - given.log_density(without)
-    assert float(difference) == pytest.approx(prior, rel=1e-8)
 
 
 @pytest.mark.heavy
@@ -226,14 +209,3 @@ def test_a_run_says_what_it_found_beside_what_was_given(tmp_path, capsys):
     stored = posterior["readout_order_parameter"].sel(draw=weights["draw"].values).values
     received = np.einsum("cdoi,cdpi->cdop", weights["a"].values, weights["a"].values)
     np.testing.assert_allclose(received / weights["a"].shape[-1], stored, rtol=1e-8)
-
-
-@pytest.mark.long
-def test_networks_outside_the_theory_sample_it_too(tmp_path):
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(SMALLEST)
-    asked = ("network.values=relu", "sampler.space=weights", *FEW_DRAWS)
-    spread = "posterior.temperature_spread=0.5"
-    in_process("run", recipe, "--out", tmp_path / "run", *settings(*asked, spread))
-    found = json.loads((tmp_path / "run" / "comparison.json").read_text())["hyper_parameters"]
-    assert found["temperature"]["sampled"] != 1.0

@@ -11,7 +11,6 @@ import scipy.stats
 from sampler.posterior.order_parameters import StandardisedLogChi
 from sampler.posterior.space import TEMPERATURE, Gaussian
 from tests.problems import ARCHITECTURES, random_problem, space_of
-from theory.learning_problem import compress
 from theory.wishart_chain import BartlettShape, bartlett_matrix
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
@@ -58,22 +57,6 @@ def test_the_slope_is_that_of_finite_differences_also_in_single_precision(space,
     assert 0.0 < np.linalg.norm(rough - slope) < 1e-4 * np.linalg.norm(slope)
     # The value is that of double precision.
     assert float(single.potential(point)) == pytest.approx(float(value(point)), rel=1e-12)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", SPACES)
-def test_rows_in_the_place_of_examples_change_nothing(name, rng):
-    """Neither the density nor the slope, whatever the temperature."""
-    whole = random_problem(replace(ARCHITECTURES["one layer"], channels=2), rng, examples=15)
-    whole = replace(whole, temperature_spread=SPREAD)
-    rows = compress(whole)
-    assert len(rows.labels) == 6
-    (value, slope), (of_rows, slope_of_rows) = (
-        jax.value_and_grad(one.potential)(jnp.asarray(0.5 * np.cos(np.arange(one.size))))
-        for one in (space_of(learning, name, whitened=False) for learning in (whole, rows))
-    )
-    assert float(of_rows) == pytest.approx(float(value), rel=1e-10)
-    np.testing.assert_allclose(slope_of_rows, slope, rtol=1e-8, atol=1e-8)
 
 
 def test_the_reference_is_the_mode_or_else_the_prior(rng):

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.network import effective_weights, network_outputs, outputs_of, overlaps, path_weights
+from sampler.network import network_outputs, overlaps
 from sampler.posterior.order_parameters import bartlett_matrices
 from sampler.posterior.weights_from_order_parameters import (
-    draw_input_weights,
     draw_weights,
     draw_weights_back,
     orthonormal_rows,
@@ -22,11 +21,9 @@ from tests.problems import (
     EVERY_ARCHITECTURE,
     all_but,
     random_problem,
-    random_weights,
     space_of,
 )
 from theory import Architecture
-from theory.predictor import Predictor
 from theory.wishart_chain import WishartChain, bartlett_shapes, chain_factors
 
 # Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.
@@ -118,28 +115,6 @@ def test_orthonormal_rows_span_the_rows_of_any_matrix(condition, rng):
     assert np.all(np.diag(triangle) > 0)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 3), (3, 7)])
-def test_orthonormal_rows_of_a_gaussian_matrix_are_uniform(shape, rng):
-    """Invariant under rotation of either side: known moments, no preferred sign."""
-    rows, width = shape
-    draws = 20_000
-    gaussian = jnp.asarray(rng.standard_normal((draws, rows, width)))
-    received = np.asarray(jax.jit(jax.vmap(orthonormal_rows))(gaussian))
-    mcse = received.std(axis=0) / draws**0.5
-    assert_within_mcse(received.mean(axis=0), 0.0, mcse, what="mean of Q")
-    if width == 1:
-        return
-    # E q⁴ = 3/(N (N + 2)) for any entry of a random unit vector
-    fourth = received**4
-    mcse = fourth.std(axis=0) / draws**0.5
-    assert_within_mcse(fourth.mean(axis=0), 3 / (width * (width + 2)), mcse, what="E[Q⁴]")
-    if rows > 1:  # E q_11² q_22² = (N + 1)/((N − 1) N (N + 2))
-        mixed = received[:, 0, 0] ** 2 * received[:, 1, 1] ** 2
-        expected = (width + 1) / ((width - 1) * width * (width + 2))
-        mcse = mixed.std() / draws**0.5
-        assert_within_mcse(mixed.mean(), expected, mcse, what="E[Q_11² Q_22²]")
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("temperature", [0.3, pytest.param(1e16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
@@ -212,88 +187,6 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
         mcse = np.sqrt((one.var(axis=0) + other.var(axis=0)) / draws)
         k = most_standard_errors(f.shape[1])
         assert_within_mcse(one.mean(axis=0), other.mean(axis=0), mcse, k=k, what=what)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one layer", "one layer, narrow, two outputs", "three layers"])
-def test_input_weights_have_their_gaussian_posterior(name, rng):
-    """f is linear in V_0: Σ = (AᵀA/𝒯 + 1/σ_0²)⁻¹ and mean Σ Aᵀ y/𝒯, A = ∂f/∂V_0."""
-    arch = SMALL[name]
-    draws = 40_000
-    problem = random_problem(arch, rng, examples=3, temperature=0.2)
-    upper = {k: jnp.asarray(v) for k, v in random_weights(arch, rng).items() if k != "V_0"}
-    lowest = path_weights(upper, arch)[0]
-    shape = arch.weight_shapes["V_0"]
-    design = np.asarray(
-        jax.jacobian(
-            lambda v: outputs_of(
-                effective_weights(lowest, v, arch), problem.attended, arch
-            ).reshape(-1)
-        )(jnp.zeros(shape))
-    ).reshape(problem.labels.size, -1)
-    count = design.shape[1]
-    precision = design.T @ design / problem.temperature + np.eye(count) / arch.variances[0]
-    covariance = np.linalg.inv(precision)
-    mean = covariance @ design.T @ np.asarray(problem.labels).reshape(-1) / problem.temperature
-
-    def draw(key):
-        factor = lowest / arch.widths[0] ** 0.5
-        energy, features = problem.energy, problem.features
-        return draw_input_weights(key, lowest, factor, energy, features, arch.variances[0])
-
-    received = np.asarray(jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(5), draws)))
-    deviations = received.reshape(draws, count) - mean
-    variances = np.diag(covariance)
-    k = most_standard_errors(count)
-    assert_within_mcse(deviations.mean(axis=0), 0.0, np.sqrt(variances / draws), k=k, what="mean")
-    # products of normal deviates: Var = Σ_ii Σ_jj + Σ_ij²
-    mcse = np.sqrt((np.outer(variances, variances) + covariance**2) / draws)
-    k = most_standard_errors(count * (count + 1) // 2)
-    received_covariance = deviations.T @ deviations / draws
-    assert_within_mcse(received_covariance, covariance, mcse, k=k, what="covariance")
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one layer, narrow, two outputs", "three layers"])
-def test_residuals_and_predictions_at_fixed_order_parameters(name, rng):
-    """Given U: E[(f − y)²] on the training set, and mean and variance of f on the test set.
-
-    mean square residual = 𝒯 [1 − 𝒯 (tr (K + 𝒯)⁻¹ − αᵀα)/(P O)],  α = (K + 𝒯)⁻¹ y
-    """
-    arch = SMALL[name]
-    draws, temperature = 20_000, 0.3
-    problem = random_problem(arch, rng, examples=5, temperature=temperature)
-    energy, features = problem.energy, problem.features
-    test = jnp.asarray(rng.standard_normal((3, arch.path_count, arch.channels)))
-    position = as_arrays(prior_positions(rng, arch))
-    factor = factors_at(position, WishartChain.of(arch))[0]
-    matrices = bartlett_matrices(position, WishartChain.of(arch))
-
-    def draw(key):
-        weights = draw_weights(key, matrices, energy, features, arch)
-        return network_outputs(weights, problem.attended, arch), network_outputs(
-            weights, test, arch
-        )
-
-    keys = jax.random.split(jax.random.key(8), draws)
-    on_train, on_test = jax.jit(jax.vmap(draw))(keys)
-
-    kernel = np.asarray(energy.kernels.kernel(factor))
-    inverse = np.linalg.inv(kernel + temperature * np.eye(len(kernel)))
-    alpha = inverse @ np.asarray(problem.labels).reshape(-1)
-    expected = temperature * (
-        1 - temperature * (np.trace(inverse) - alpha @ alpha) / problem.labels.size
-    )
-    residuals = np.mean((np.asarray(on_train) - np.asarray(problem.labels)) ** 2, axis=(1, 2))
-    mcse = residuals.std() / draws**0.5
-    assert_within_mcse(residuals.mean(), expected, mcse, what="mean square residual")
-
-    mean, variance = Predictor.for_examples(problem, test)(factor)
-    mean, variance = np.asarray(mean), np.asarray(variance)
-    assert_within_mcse(np.mean(on_test, axis=0), mean, np.sqrt(variance / draws), what="mean of f")
-    squares = np.mean((np.asarray(on_test) - mean) ** 2, axis=0)
-    mcse = variance * (2 / draws) ** 0.5
-    assert_within_mcse(squares, variance, mcse, what="variance of f")
 
 
 @pytest.mark.heavy
