@@ -111,7 +111,7 @@ class FlatDensity:
         squeeze = observables["predictor"].shape[-1] == 1
         return {
             name: np.asarray(values).reshape(
-                *leading, *values.shape[1 : -1 if squeeze and "predictor" in name else None]
+                leading + values.shape[1 : -1 if squeeze and "predict" in name else None]
             )
             for name, values in observables.items()
         }

@@ -67,7 +67,9 @@ def test_one_output_has_no_axis(rng):
     flat = flat_of(problem, "order_parameters", problem.attended)
     point = rng.standard_normal(flat.dimension)
     found = flat.observables(point, jax.random.key(0))
-    assert found["predictor_mean"].shape == found["predictor"].shape == (6,)
+    for name in ("predictor_mean", "predictor", "posterior_predictive", "log_likelihood"):
+        assert found[name].shape == (6,)
+    assert found["log_prior"].shape == ()
     predictor = Predictor.for_examples(problem, problem.attended)
     cholesky = jnp.linalg.cholesky(jnp.asarray(found["order_parameter"]))
     np.testing.assert_allclose(found["predictor_mean"], predictor(cholesky)[0][:, 0], rtol=1e-8)
