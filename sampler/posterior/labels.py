@@ -42,6 +42,14 @@ class Residual:
         return -0.5 * (logs + self.squares / temperature)
 
 
+def split_labels(
+    labels: Float[Array, "example output"], basis: Float[Array, "example row"]
+) -> tuple[Float[Array, "row output"], Residual]:
+    """Labels y_∥ = Qᵀ y of the rows that stand for examples, and what of y these leave."""
+    rows = basis.T @ labels
+    return rows, Residual(labels.size - rows.size, jnp.sum((labels - basis @ rows) ** 2))
+
+
 class LabelLaw(dist.Distribution):
     """Base of joint laws of labels: all of them are one event of real numbers."""
 
@@ -143,10 +151,7 @@ class RowsOfExamples(LabelLaw):
         super().__init__(len(basis), shape[1] if len(shape) == 2 else 1, validate_args)
 
     def log_prob(self, value):
-        labels = jnp.reshape(value, (len(self.basis), -1))
-        rows = self.basis.T @ labels
-        apart = labels - self.basis @ rows
-        residual = Residual(labels.size - rows.size, jnp.sum(apart**2))
+        rows, residual = split_labels(jnp.reshape(value, (len(self.basis), -1)), self.basis)
         of_rows = jnp.sum(self.rows.log_prob(flat_labels(rows)))
         return of_rows + residual.log_likelihood(self.temperature)
 

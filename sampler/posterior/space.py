@@ -21,7 +21,7 @@ from numpyro import distributions as dist
 
 from sampler.posterior.data import Data, astype
 from sampler.posterior.given import Given
-from sampler.posterior.labels import LabelLaw, RowsOfExamples, flat_labels
+from sampler.posterior.labels import LabelLaw, RowsOfExamples, flat_labels, split_labels
 from sampler.runtime import side_by_side
 
 # Site name → value.
@@ -310,10 +310,10 @@ class Space:
 
     def with_labels(self, labels: Array) -> "Space":
         """The space with other labels of the examples."""
-        rows = jnp.reshape(labels, (-1, self.data.labels.shape[1]))
+        labels, residual = jnp.reshape(labels, (-1, self.data.labels.shape[1])), self.data.residual
         if self.data.basis is not None:
-            rows = self.data.basis.T @ rows
-        return replace(self, data=replace(self.data, labels=rows))
+            labels, residual = split_labels(labels, self.data.basis)
+        return replace(self, data=replace(self.data, labels=labels, residual=residual))
 
 
 class NewLabels(LabelLaw):

@@ -124,6 +124,10 @@ def test_numpyro_and_flat_vector_have_one_density(kind, name, spread, rng):
         np.testing.assert_array_equal(kwargs["labels"], whole.labels)
         of_examples = float(log_density(model, (), kwargs, position)[0])
         assert of_examples == pytest.approx(expected, rel=1e-10)
+        other = whole.labels + np.sin(np.arange(whole.labels.size)).reshape(whole.labels.shape)
+        relabelled = space_of(replace(whole, labels=other), name, whitened=False)
+        received = float(kwargs["space"].with_labels(other).log_density(position))
+        assert received == pytest.approx(float(relabelled.log_density(position)), rel=1e-10)
     if kind != "sampled paths" and name != "hidden_weights":
         written = by_definition(problem, whole, name, position)
         assert expected == pytest.approx(written, rel=1e-9)
