@@ -19,7 +19,6 @@ from tests.problems import (
     ARCHITECTURES,
     all_but,
     exact_scalar_posterior,
-    importance_draws_of,
     random_problem,
     sampled,
     scalar_problem,
@@ -67,29 +66,6 @@ def test_evidence_without_data(name, rng):
     assert found.trusted, found.explain()
     expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
     assert_within_mcse(found.log_evidence, expected, found.error)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    all_but(
-        ["two layers", "narrow", "two layers, three outputs"],
-        ["narrow"],
-        pytest.mark.long,
-    ),
-)
-def test_agrees_with_importance_weights(name, rng):
-    problem = random_problem(ARCHITECTURES[name], rng, temperature=1.0)
-    space = space_of(problem)
-    weighted = importance_draws_of(space, 20_000, seed=4)
-    assert weighted.trusted, weighted.explain()
-    found = bridge_evidence(space, chains(space), seed=3)
-    assert found.trusted, found.explain()
-    assert_within_mcse(
-        found.log_evidence,
-        weighted.log_evidence,
-        np.hypot(found.error, weighted.log_evidence_error),
-    )
 
 
 @pytest.mark.slow

@@ -193,16 +193,6 @@ def test_errors_of_the_accepted_draws_are_short_by_a_tenth_at_most(rng):
     assert error_of_resampled(rng, 1.0) > 1.1 * uncertain
 
 
-def test_systematic_resampling_mixes_the_order():
-    """The order carries no information: a later half is no later in the sample."""
-    indices = np.stack(
-        [systematic_resampling(np.full(100, 0.01), 100, seed) for seed in range(200)]
-    )
-    assert np.array_equal(np.sort(indices, axis=1), np.tile(np.arange(100), (200, 1)))
-    halves = indices[:, :50].mean(axis=1) - indices[:, 50:].mean(axis=1)
-    assert_within_mcse(halves.mean(), 0.0, halves.std() / np.sqrt(len(halves)))
-
-
 def test_spaces_in_single_precision_or_without_a_mode_are_refused(rng):
     problem, _ = scalar_problem(rng)
     single = space_of(problem, precision="float32")

@@ -64,13 +64,6 @@ def mean_and_error(draws):
 def test_overlaps_of_the_published_problem(name, expected):
     collected = collapsed_chains(10)
     mean, mcse, ess = mean_and_error(collected.draws["order_parameter"])
-    print(f"\n{name}; {collected.statistics['n_steps'].mean():.1f} leapfrog steps per draw")
-    for (i, j), (value, error) in expected.items():
-        apart = (mean[i, j] - value) / np.hypot(mcse[i, j], error)
-        print(
-            f"U_1[{i},{j}]: {mean[i, j]:.4f} ± {mcse[i, j]:.4f} (ESS {ess[i, j]:.0f}), expected "
-            f"{value} ± {error}: {apart:+.1f} standard errors apart"
-        )
     rows, columns = map(list, zip(*expected, strict=True))
     values, errors = map(np.array, zip(*expected.values(), strict=True))
     assert_within_mcse(
