@@ -272,7 +272,7 @@ def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
     table = learned_kernels(problem, given, None)
     shown = table["shown_example"].values
     arch, expected = problem.architecture, np.zeros((7, 7))
-    scale = np.sqrt(arch.variances[0] / arch.channels)
+    scale = np.sqrt(arch.variances[0] / (arch.channels * arch.path_count))
     for chain in range(CHAINS):
         for draw in range(DRAWS):
             position = {n: jnp.asarray(values[chain, draw]) for n, values in draws.items()}

@@ -134,7 +134,7 @@ def strictly():
 
 def solved_and_sampled(task, network) -> list[np.ndarray]:
     """U_1 of theory and draws."""
-    few = {"chains": 2, "warmup": 2, "draws": 3, "leapfrog_steps": 2, "progress": False}
+    few = {"chains": 2, "warmup": 2, "draws": 4, "leapfrog_steps": 2, "progress": False}
     theory = sampler.solve(task, network, starts=1)
     draws = sampler.sample(task, network, space="order_parameters", algorithm="hmc", **few)
     return [one["order_parameter"].values for one in (theory, draws["posterior"])]
