@@ -150,7 +150,7 @@ def test_strict_settings_of_the_process_change_no_number(chosen, strictly):
     assert received == pytest.approx(handed_out, rel=1e-12)
     strictly(guard)
     for function in (sampler.numpyro_model, sampler.log_density):
-        with pytest.raises(InputError, match=r"^jax_transfer_guard = disallow"):
+        with pytest.raises(InputError, match=r"^jax_transfer_guard = 'disallow'"):
             function(*chosen)
     for received, values in zip(solved_and_sampled(*chosen), expected, strict=True):
         np.testing.assert_array_equal(received, values)
