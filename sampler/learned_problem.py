@@ -60,11 +60,11 @@ class LearnedProblem:
     @property
     def names_of_attention(self) -> tuple[tuple[str, ...], ...]:
         """Names of the heads of each layer of attention, of which some serve two of weights."""
-        found, start = [], 0
+        names, start = [], 0
         for is_pair in self.data.attention.pairs:
-            found.append(self.head_names[start])
+            names.append(self.head_names[start])
             start += 1 + is_pair
-        return tuple(found)
+        return tuple(names)
 
     @property
     def attended_validation(self) -> None:

@@ -58,7 +58,7 @@ class StoredChains:
     segments: tuple[dict, ...]
     sequence: int
     fingerprint: dict
-    looks: tuple[dict, ...] = ()
+    checks: tuple[dict, ...] = ()
 
 
 def segment_arrays(chunks: list[Chunk], collected: DrawCollector) -> dict[str, np.ndarray]:
@@ -176,7 +176,7 @@ def _with_segments(
         segments=tuple(header["segments"]),
         sequence=header["sequence"],
         fingerprint=header["fingerprint"],
-        looks=tuple(header.get("looks", ())),
+        checks=tuple(header.get("checks", ())),
     )
 
 
@@ -215,27 +215,27 @@ class ChainKeeper:
     _waiting: list[Chunk] = field(default_factory=list)
     _collected: DrawCollector = field(init=False)
     _every: float = field(init=False)
-    _looks: StoppingRule | None = None
+    _rule: StoppingRule | None = None
 
     def go_on(
         self,
         collected: DrawCollector,
         every: float = SECONDS_BETWEEN,
-        looks: StoppingRule | None = None,
+        rule: StoppingRule | None = None,
     ) -> Snapshot | None:
         """Fill the collector with the draws found; where chains go on, None for the beginning.
 
-        `every` is the computing time, in seconds, after which chunks are saved; `looks` get back
-        what they found. Raises InputError, naming what differs, for a checkpoint of another run.
+        `every` is the computing time, in seconds, after which chunks are saved; `rule` gets back
+        its checks. Raises InputError, naming what differs, for a checkpoint of another run.
         """
-        self._collected, self._every, self._looks = collected, every, looks
+        self._collected, self._every, self._rule = collected, every, rule
         stored = load_chains(self.folder)
         if stored is None:
             return None
         refuse_another_checkpoint(self.folder, stored.fingerprint, self.fingerprint, "run")
         collected.restore(stored.partial_moments, stored.chunks)
-        if looks is not None:
-            looks.restore(stored.looks)
+        if rule is not None:
+            rule.restore(stored.checks)
         self.seconds_before = sum(chunk.seconds for chunk in stored.chunks)
         self._segments, self._sequence = list(stored.segments), stored.sequence + 1
         LOG.info(
@@ -252,7 +252,7 @@ class ChainKeeper:
         unsaved = sum(one.seconds for one in self._waiting)
         held = sum(v.nbytes for one in self._waiting for v in one.observables.values())
         enough = unsaved >= self._every or held >= MOST_WAITING
-        ended = self._looks is not None and self._looks.ended
+        ended = self._rule is not None and self._rule.ended
         if ended or chunk.done == chunk.total or enough:
             self._save()
         where = f"{chunk.phase} {chunk.done} of {chunk.total}"
@@ -296,6 +296,6 @@ class ChainKeeper:
             "segments": segments,
             "fingerprint": self.fingerprint,
         }
-        if self._looks is not None:
-            header |= {"looks": self._looks.stored, "seen": self._looks.text}
+        if self._rule is not None:
+            header |= {"checks": self._rule.stored, "seen": self._rule.text}
         write_sealed(self.folder / CHECKPOINT_SLOTS[self._sequence % 2], header, arrays)

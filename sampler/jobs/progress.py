@@ -135,9 +135,9 @@ class ProgressDisplay:
 class SamplingProgress(ProgressDisplay):
     """Shows every chunk: time left, and what the algorithm says of its chains."""
 
-    def __init__(self, algorithm: "Algorithm", looks: "StoppingRule | None" = None) -> None:
+    def __init__(self, algorithm: "Algorithm", rule: "StoppingRule | None" = None) -> None:
         super().__init__()
-        self._algorithm, self._looks = algorithm, looks
+        self._algorithm, self._rule = algorithm, rule
         self._totals: dict[tuple[str, str], float] = {}
 
     def __enter__(self) -> "SamplingProgress":
@@ -151,18 +151,18 @@ class SamplingProgress(ProgressDisplay):
             self._totals[key] = self._totals.get(key, 0.0) + float(chunk.statistics[name].sum())
         compiled = f"compiled in {chunk.seconds:.0f} s"
         text = compiled if chunk.compiled else self.describe(chunk)
-        ended = chunk.phase == "draws" and self._looks is not None and self._looks.ended
+        ended = chunk.phase == "draws" and self._rule is not None and self._rule.ended
         self.show(chunk.phase, chunk.done, chunk.total, text, bool(ended))
 
     def describe(self, chunk: "Chunk") -> str:
         """Rate and health of the chains, from the latest chunk."""
         total, seen = chunk.total, ""
-        if self._looks is not None and self._looks.found and chunk.phase == "draws":
-            last = self._looks.found[-1]
-            total = chunk.done if self._looks.ended else last.draws_needed(chunk.total)
+        if self._rule is not None and self._rule.checks and chunk.phase == "draws":
+            last = self._rule.checks[-1]
+            total = chunk.done if self._rule.ended else last.draws_needed(chunk.total)
             seen = f", {last.text}"
-        elif self._looks is not None and chunk.phase == "draws":
-            total = self._looks.next_end("draws", chunk.done)
+        elif self._rule is not None and chunk.phase == "draws":
+            total = self._rule.next_end("draws", chunk.done)
             seen = " to the first check"
         left = f"{chunk.seconds / chunk.draws * max(0, total - chunk.done):.0f} s left{seen}"
         totals = {name: v for (phase, name), v in self._totals.items() if phase == chunk.phase}

@@ -84,12 +84,14 @@ class RepetitionStore:
         if self.folder is None or not (self.folder / name).exists():
             return None
         try:
-            found = read_sealed(self.folder / name)
+            sealed = read_sealed(self.folder / name)
         except DamagedFile as problem:
             LOG.warning("%s; it is made again", problem)
             return None
-        refuse_another_checkpoint(self.folder, found.header["fingerprint"], self.fingerprint, "run")
-        return found.header, found.arrays
+        refuse_another_checkpoint(
+            self.folder, sealed.header["fingerprint"], self.fingerprint, "run"
+        )
+        return sealed.header, sealed.arrays
 
     def write(self, name: str, header: dict, arrays: Mapping[str, np.ndarray]) -> None:
         """Write a file completely or not at all."""
@@ -102,20 +104,25 @@ class RepetitionStore:
             raise InputError(name, str(self.folder), unwritable(problem)) from None
 
 
+def names_of(record: Any) -> list[str]:
+    """Names of the fields of a dataclass or of one of its values."""
+    return [each.name for each in fields(record)]
+
+
 ARRAYS = ("points", "log_ratio", "log_p", "ancestor", "acceptance")
 
 
 def stored_form(particles: Particles) -> tuple[dict, dict[str, np.ndarray]]:
     header = {
-        one.name: getattr(particles, one.name)
-        for one in fields(particles)
-        if one.name not in (*ARRAYS, "path", "course")
+        name: getattr(particles, name)
+        for name in names_of(particles)
+        if name not in (*ARRAYS, "path", "course")
     }
     arrays = {name: getattr(particles, name) for name in ARRAYS}
     arrays |= {f"path/{name}": np.array(values) for name, values in particles.path.items()}
     for number, stage in enumerate(particles.course):
-        for one in fields(stage):
-            arrays[f"course/{number}/{one.name}"] = np.asarray(getattr(stage, one.name))
+        for name in names_of(stage):
+            arrays[f"course/{number}/{name}"] = np.asarray(getattr(stage, name))
     return header, arrays
 
 
@@ -128,10 +135,10 @@ def particles_of(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) ->
     numbers = {name: header[name] for name in ("power", "log_evidence", "step_size")}
     stages = []
     while f"course/{len(stages)}/power" in arrays:
-        found = {one.name: arrays[f"course/{len(stages)}/{one.name}"] for one in fields(Stage)}
+        stage = {name: arrays[f"course/{len(stages)}/{name}"] for name in names_of(Stage)}
         for name, kind in (("power", float), ("step_size", float), ("moves", int)):
-            found[name] = kind(found[name])
-        stages.append(Stage(**found))
+            stage[name] = kind(stage[name])
+        stages.append(Stage(**stage))
     return Particles(*(arrays[name] for name in ARRAYS), **numbers, path=path, course=tuple(stages))
 
 
@@ -152,7 +159,7 @@ class Repetitions:
     pilots          by law, whose course all repetitions follow
     made            repetitions by law
     observed        what was read off the particles of each repetition from the modes
-    seconds_before  computing time of all that was found on disk
+    seconds_before  computing time of all that was on disk
     seconds_here    computing time of repetitions since the run was started or resumed
     """
 
@@ -179,8 +186,8 @@ class Repetitions:
 
     def find_modes(self) -> None:
         """Find the modes, or read them."""
-        found = self.store.read(START_FILE)
-        if found is None:
+        stored = self.store.read(START_FILE)
+        if stored is None:
             started = time.perf_counter()
             descended = descend_from_far(self.space, self.settings.seed)
             law = mixture_at_modes(self.space, descended, self.settings.seed)
@@ -190,7 +197,7 @@ class Repetitions:
             }
             self.store.write(START_FILE, header, law.arrays)
         else:
-            header, arrays = found
+            header, arrays = stored
             law = InitialDistribution(self.space, **arrays)
             self.seconds_before += header["seconds"]
         self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, header
@@ -243,11 +250,11 @@ class Repetitions:
         course: Course | None,
     ) -> Repetition:
         """A repetition or pilot, from where its file says; `place`: its number, of how many."""
-        found = self.store.read(name)
-        if found is None:
+        stored = self.store.read(name)
+        if stored is None:
             particles, seconds = None, 0.0
         else:
-            header, arrays = found
+            header, arrays = stored
             particles, seconds = particles_of(header, arrays), header["seconds"]
             self.seconds_before += seconds
         unsaved, (number, count) = 0.0, place
@@ -301,36 +308,36 @@ class Repetitions:
     @property
     def path(self) -> dict[str, np.ndarray]:
         """Course of every repetition, name → [repetition, temperature]; NaN after λ = 1."""
-        paths = [one.particles.path for one in self.kept]
+        paths = [repetition.particles.path for repetition in self.kept]
         longest = max(len(path["power"]) for path in paths)
-        found = {}
+        table = {}
         for name in paths[0]:
             empty = 0.0 if name in ("n_steps", "moves") else np.nan
-            found[name] = np.full((len(paths), longest), empty)
-            for row, path in zip(found[name], paths, strict=True):
+            table[name] = np.full((len(paths), longest), empty)
+            for row, path in zip(table[name], paths, strict=True):
                 row[: len(path[name])] = path[name]
-        return found
+        return table
 
     @property
     def statistics(self) -> dict[str, np.ndarray]:
         """Statistics of the draws, name → [repetition, particle]."""
-        particles = [one.particles for one in self.kept]
+        particles = [repetition.particles for repetition in self.kept]
         ones = np.ones((len(particles), self.algorithm.particles))
         law = self.laws[MODES]
         prior = np.full(len(particles), np.nan)
-        known = [one.particles.log_evidence for one in self.made[PRIOR]]
-        count = min(len(known), len(prior))
-        prior[:count] = known[:count]
-        evidence = np.array([one.log_evidence for one in particles])
+        made = [repetition.particles.log_evidence for repetition in self.made[PRIOR]]
+        count = min(len(made), len(prior))
+        prior[:count] = made[:count]
+        evidence = np.array([each.log_evidence for each in particles])
 
         def of_path(number: Callable) -> np.ndarray:
-            return np.array([[number(one.path["acceptance_rate"])] for one in particles])
+            return np.array([[number(each.path["acceptance_rate"])] for each in particles])
 
         return {
-            "lp": np.stack([one.log_p for one in particles]),
-            "acceptance_rate": np.stack([one.acceptance for one in particles]),
-            "ancestor": np.stack([one.ancestor for one in particles]),
-            "mode": np.stack([law.nearest_mode(one.points) for one in particles]),
+            "lp": np.stack([each.log_p for each in particles]),
+            "acceptance_rate": np.stack([each.acceptance for each in particles]),
+            "ancestor": np.stack([each.ancestor for each in particles]),
+            "mode": np.stack([law.nearest_mode(each.points) for each in particles]),
             "temperatures": of_path(len) * ones,
             "lowest_acceptance": of_path(min) * ones,
             "log_evidence": evidence[:, None] * ones,
@@ -345,13 +352,13 @@ class Repetitions:
     @property
     def gradients(self) -> int:
         """Gradients of all repetitions, those from the prior too, and of the modes."""
-        found = sum(sum(one.particles.path["n_steps"]) for one in self.every)
-        return int(found + self.cost_of_modes["gradients"])
+        steps = sum(sum(repetition.particles.path["n_steps"]) for repetition in self.every)
+        return int(steps + self.cost_of_modes["gradients"])
 
     @property
     def seconds(self) -> float:
         """Computing time of all repetitions, and of the modes."""
-        return self.cost_of_modes["seconds"] + sum(one.seconds for one in self.every)
+        return self.cost_of_modes["seconds"] + sum(repetition.seconds for repetition in self.every)
 
     def fill(self, collected: DrawCollector) -> None:
         """Hand the path through the temperatures on as warm-up, and particles as draws."""
@@ -362,7 +369,7 @@ class Repetitions:
         for first in range(0, total, CHUNK_DRAWS):
             part = slice(first, first + CHUNK_DRAWS)
             drawn = {
-                name: np.stack([one[name][part] for one in self.observed])
+                name: np.stack([observables[name][part] for observables in self.observed])
                 for name in self.observed[0]
             }
             of_part = {name: values[:, part] for name, values in statistics.items()}
@@ -436,34 +443,34 @@ def run_repetitions(
     if keeper is not None:
         keeper.seconds_before = made.seconds_before
     made.fill(collected)
-    found = evidences(collected.statistics)
+    logs = evidences(collected.statistics)
     attributes = {
-        "log_evidence": found.value,
-        "log_evidence_error": found.error,
+        "log_evidence": logs.value,
+        "log_evidence_error": logs.error,
         "log_evidence_method": settings.algorithm,
         "log_evidence_trusted": int(algorithm.judge(collected.statistics).reasons == ()),
         "gradients": made.gradients,
         "repetitions": count,
     }
-    return RepetitionsMade(ended, attributes, explained(count, ended, found))
+    return RepetitionsMade(ended, attributes, explained(count, ended, logs))
 
 
-def reason_to_end(found: Diagnostics, error: float, count: int) -> str | None:
+def reason_to_end(verdict: Diagnostics, error: float, count: int) -> str | None:
     """Reason why no more repetitions are made; None: they are.
 
-    found    the diagnostics of all draws so far
+    verdict  the diagnostics of all draws so far
     error    of the log evidence
     count    repetitions so far
     """
-    if found.passed:
+    if verdict.passed:
         return "trusted"
-    smallest = min((min(q.ess_bulk, q.ess_tail) for q in found.quantities.values()), default=0.0)
+    smallest = min((min(q.ess_bulk, q.ess_tail) for q in verdict.quantities.values()), default=0.0)
     if smallest >= CHECKED_ESS and error <= LARGEST_ERROR:
         return "failed"
     return "repetitions" if count >= MOST_REPETITIONS else None
 
 
-def explained(count: int, ended: str, found: Evidences) -> str:
+def explained(count: int, ended: str, logs: Evidences) -> str:
     """One line: the evidence, of how many repetitions, and why no more were made."""
     reasons = {
         "draws": "as many as were asked for",
@@ -472,7 +479,7 @@ def explained(count: int, ended: str, found: Evidences) -> str:
         "repetitions": f"no more than {MOST_REPETITIONS} are added until they can be trusted",
         "max_minutes": "`max_minutes` are over",
     }
-    text = f"{count} repetitions, {reasons[ended]}: ln p(y) = {found.value:.3f} ± {found.error:.3f}"
-    if found.prior is None:
+    text = f"{count} repetitions, {reasons[ended]}: ln p(y) = {logs.value:.3f} ± {logs.error:.3f}"
+    if logs.prior is None:
         return text
-    return f"{text}; from the prior alone {found.prior:.3f} ± {found.prior_error:.3f}"
+    return f"{text}; from the prior alone {logs.prior:.3f} ± {logs.prior_error:.3f}"

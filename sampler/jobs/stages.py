@@ -291,8 +291,8 @@ def draw_collected(
         algorithm = algorithm_named(name, dict(settings))
     space = algorithm.suited(space)
     judged = judged_of(problem)
-    looks = run_chains(space, algorithm, settings, collected, keeper, show, judged)
-    ended = (looks and looks.ended) or "draws"
+    rule = run_chains(space, algorithm, settings, collected, keeper, show, judged)
+    ended = (rule and rule.ended) or "draws"
     return Drawn(name, algorithm, space, ended, evidence, are_chains=True)
 
 
@@ -371,26 +371,26 @@ def run_chains(
 
     The result is how the draws were judged on the way, if they are made until they can be trusted.
     """
-    looks = None
+    rule = None
     if settings.until == "trusted":
         most = settings.max_draws, settings.max_minutes
         fewest = settings.weight_draws, settings.warmup_steps
-        looks = StoppingRule(algorithm, collected, *most, judged, *fewest)
-    with SamplingProgress(algorithm, looks) if show else nullcontext() as progress:
-        earlier = None if keeper is None else keeper.go_on(collected, looks=looks)
-        listeners = [each for each in (collected, looks, progress, keeper) if each is not None]
+        rule = StoppingRule(algorithm, collected, *most, judged, *fewest)
+    with SamplingProgress(algorithm, rule) if show else nullcontext() as progress:
+        earlier = None if keeper is None else keeper.go_on(collected, rule=rule)
+        listeners = [each for each in (collected, rule, progress, keeper) if each is not None]
 
         def on_chunk(chunk: Chunk) -> None:
             for listen in listeners:
                 listen(chunk)
 
-        chains, ends = chain_settings(settings, settings.most_draws), looks and looks.next_end
+        chains, ends = chain_settings(settings, settings.most_draws), rule and rule.next_end
         sample(space, algorithm, chains, on_chunk, earlier, ends)
-    if looks is not None and not collected.draws_made:
+    if rule is not None and not collected.draws_made:
         raise out_of_time(settings, "warm-up")
-    if looks is not None:
-        log_and_tell(looks.explain(), show)
-    return looks
+    if rule is not None:
+        log_and_tell(rule.explain(), show)
+    return rule
 
 
 def out_of_time(settings: SamplerSection, where: str) -> OutOfTimeError:

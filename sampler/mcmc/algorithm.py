@@ -201,10 +201,10 @@ ALGORITHMS: Registry[Algorithm] = Registry(
 def algorithm_named(name: str, settings: Mapping[str, Any]) -> Algorithm:
     """The registered algorithm with these settings. Raises InputError for a name not registered."""
     if name not in ALGORITHMS:
-        known = ", ".join(ALGORITHMS)
+        names = ", ".join(ALGORITHMS)
         raise InputError(
             "algorithm",
             name,
-            f"is not registered; there are {known}; import the package that adds it",
+            f"is not registered; there are {names}; import the package that adds it",
         )
     return ALGORITHMS[name].configured(settings)

@@ -77,11 +77,11 @@ class DrawCollector:
 
     def kept(self, observables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return what `restore` wants back of these draws: all, some elements, or nothing."""
-        found = {}
+        wanted = {}
         for name, values in observables.items():
             values = rounded(name, values)
-            found[name] = self._running[name].kept(values) if name in self._running else values
-        return {name: values for name, values in found.items() if values is not None}
+            wanted[name] = self._running[name].kept(values) if name in self._running else values
+        return {name: values for name, values in wanted.items() if values is not None}
 
     @property
     def partial_moments(self) -> dict[str, dict[str, np.ndarray]]:
@@ -115,12 +115,14 @@ class DrawCollector:
     def selected(self) -> dict[str, SelectedDraws]:
         """Name → draws of some elements of predictors whose draws were not all kept."""
         running = self._running.items()
-        return {n: one.selected for n, one in running if isinstance(one, _ThinnedPredictor)}
+        return {
+            n: thinned.selected for n, thinned in running if isinstance(thinned, _ThinnedPredictor)
+        }
 
     @property
     def thinned(self) -> dict[str, ThinnedDraws]:
         """Name → some draws of quantities of which not all are kept."""
-        return {n: one.draws for n, one in self._running.items()}
+        return {n: thinned.draws for n, thinned in self._running.items()}
 
     @property
     def statistics(self) -> dict[str, np.ndarray]:

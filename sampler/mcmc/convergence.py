@@ -25,14 +25,14 @@ Draws = Shaped[np.ndarray, "chain draw *element"]
 Numbers = Float[np.ndarray, "*element"]
 
 
-def of_every_element(found: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
+def of_every_element(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
     """Apply a function of [chain, draw, element] to draws with any further axes, in blocks.
 
     Sorting and Fourier transforms of two blocks go on side by side. Fewer than four draws of a
     chain and draws that are not finite have NaN.
     """
 
-    @wraps(found)
+    @wraps(function)
     def applied(draws: Draws) -> np.ndarray:
         flat = draws.reshape(*draws.shape[:2], -1)
         size = max(1, TOGETHER // (flat.shape[0] * flat.shape[1]))
@@ -42,7 +42,7 @@ def of_every_element(found: Callable[[np.ndarray], np.ndarray]) -> Callable[...,
             if draws.shape[1] < FEWEST_DRAWS:
                 block = np.full((len(block), FEWEST_DRAWS, block.shape[2]), np.nan)
             usable = np.isfinite(block).all(axis=(0, 1))
-            return np.where(usable, found(np.where(usable, block, 0.0)), np.nan)
+            return np.where(usable, function(np.where(usable, block, 0.0)), np.nan)
 
         with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
             values = list(pool.map(of_block, range(0, max(1, flat.shape[2]), size)))

@@ -77,7 +77,7 @@ def diagnose(
     Of repetitions effective draws are those of the means of repetitions, on average over elements:
     by few repetitions they are known for no single element.
     """
-    quantities = {**draws, **{name: one.values for name, one in (selected or {}).items()}}
+    quantities = {**draws, **{name: some.values for name, some in (selected or {}).items()}}
     quantities["log_posterior"] = statistics["lp"]
     chains, count = statistics["lp"].shape
     reasons, judged = [], {}
@@ -96,18 +96,18 @@ def diagnose(
         if chains > 1 and varying.size:
             judged[name] = _judge(flat[..., varying], algorithm.repeated)
             reasons += _shortfalls(name, judged[name], limits, more_draws)
-    found = algorithm.judge(statistics)
-    reasons += found.reasons
+    judgement = algorithm.judge(statistics)
+    reasons += judgement.reasons
     return Diagnostics(
         verdict="fail" if reasons else "pass",
         reasons=tuple(reasons),
-        remarks=found.remarks,
+        remarks=judgement.remarks,
         quantities=judged,
         chains=chains,
         draws=count,
-        numbers=found.numbers,
+        numbers=judgement.numbers,
         r_hat_limit=limits.r_hat,
-        warning=found.warning,
+        warning=judgement.warning,
     )
 
 
@@ -140,7 +140,7 @@ def _judge(values: np.ndarray, repeated: bool) -> QuantityDiagnostics:
         r_hat, *shares = repetition_diagnostics(values)
         chains, draws = values.shape[:2]
         # No more than there are: by chance the means of repetitions may be close together.
-        bulk, *tails = (chains / max(float(np.mean(one)), 1.0 / draws) for one in shares)
+        bulk, *tails = (chains / max(float(np.mean(share)), 1.0 / draws) for share in shares)
         bulk, tail = np.array([bulk]), np.array([min(tails)])
     else:
         r_hat, bulk, tail = rank_diagnostics(values)

@@ -146,15 +146,17 @@ class Nuts(Hamiltonian):
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge as every Hamiltonian does, and remark on trajectories that were cut."""
-        found = super().judge(statistics)
+        judgement = super().judge(statistics)
         longest = 2**self.max_tree_depth - 1
         saturated = float(np.mean(statistics["trajectory_steps"] >= longest))
         remark = (
             f"{saturated:.0%} of draws reached the maximal tree depth {self.max_tree_depth}: lost "
             "efficiency, not an error"
         )
-        remarks = (*found.remarks, remark) if saturated else found.remarks
-        return Judgement(found.reasons, remarks, {**found.numbers, "saturated_share": saturated})
+        remarks = (*judgement.remarks, remark) if saturated else judgement.remarks
+        return Judgement(
+            judgement.reasons, remarks, {**judgement.numbers, "saturated_share": saturated}
+        )
 
     def stored(self, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the statistics, with the depth of the tree of every draw."""

@@ -61,8 +61,8 @@ class InterimVerdict:
     @property
     def is_beyond_draws(self) -> bool:
         """Whether the check failed although there are far more draws than it asks for."""
-        known = self.r_hat is not None and self.ess is not None
-        plenty = known and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= R_HAT_LIMIT
+        judged = self.r_hat is not None and self.ess is not None
+        plenty = judged and self.ess >= PLENTY * CHECKED_ESS and self.r_hat <= R_HAT_LIMIT
         return plenty and not self.passed
 
     def draws_needed(self, most: int) -> int:
@@ -84,7 +84,7 @@ class StoppingRule:
     max_draws     draws of each chain at most
     max_minutes   computing time since the run was started or resumed, looked at after every chunk
     judged        whether draws of this name are judged
-    fewest_draws  draws of each chain that are wanted whatever is found
+    fewest_draws  draws of each chain that are wanted whatever the checks say
     warmup        steps of warm-up
     """
 
@@ -95,13 +95,13 @@ class StoppingRule:
     judged: Callable[[str], bool] = lambda name: True
     fewest_draws: int = 1
     warmup: int = 0
-    found: list[InterimVerdict] = field(default_factory=list)
+    checks: list[InterimVerdict] = field(default_factory=list)
     seconds: float = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
         self.seconds += chunk.seconds
         if chunk.phase == "draws" and (self.out_of_time or self.is_check(chunk.done)):
-            self.found.append(self.checked(chunk.done))
+            self.checks.append(self.checked(chunk.done))
 
     def is_check(self, draws: int) -> bool:
         """Whether draws are judged when there are so many of each chain."""
@@ -114,20 +114,21 @@ class StoppingRule:
 
     def checked(self, draws: int) -> InterimVerdict:
         """Judge the draws so far."""
-        found = self.judge(JUDGED_FIRST)
-        if found.passed:
-            found = self.judge(None)
+        verdict = self.judge(JUDGED_FIRST)
+        if verdict.passed:
+            verdict = self.judge(None)
         worst = {
-            name: min(one.ess_bulk, one.ess_tail) for name, one in found.quantities.items()
+            name: min(judged.ess_bulk, judged.ess_tail)
+            for name, judged in verdict.quantities.items()
         } or {"nothing": np.nan}
         of = min(worst, key=lambda name: worst[name])
-        r_hat = max((one.r_hat for one in found.quantities.values()), default=np.nan)
+        r_hat = max((judged.r_hat for judged in verdict.quantities.values()), default=np.nan)
         numbers = (float(n) if np.isfinite(n) else None for n in (r_hat, worst[of]))
         drawn = (self.collected.statistics["lp"], *self.collected.draws.values())
         finite = all(np.isfinite(values).all() for values in drawn)
         return InterimVerdict(
             draws,
-            found.passed,
+            verdict.passed,
             self.collected.seconds["draws"],
             *numbers,
             of,
@@ -149,14 +150,14 @@ class StoppingRule:
         """
         if self.out_of_time:
             return "max_minutes"
-        if not self.found:
+        if not self.checks:
             return None
-        last = self.found[-1]
+        last = self.checks[-1]
         if not last.finite:
             return "not_finite"
         if last.draws < self.fewest_draws:
             return None
-        two = self.found[-2:]
+        two = self.checks[-2:]
         if len(two) > 1 and all(verdict.passed for verdict in two):
             return "trusted"
         if len(two) > 1 and all(verdict.is_beyond_draws for verdict in two):
@@ -172,11 +173,11 @@ class StoppingRule:
     @property
     def text(self) -> str:
         """One line about the last check; empty before the first."""
-        return self.found[-1].text if self.found else ""
+        return self.checks[-1].text if self.checks else ""
 
     def explain(self) -> str:
         """One line: after how many draws and why the chains ended."""
-        if not self.found:
+        if not self.checks:
             return ""
         reasons = {
             "trusted": "two checks in a row passed",
@@ -186,12 +187,12 @@ class StoppingRule:
             "max_minutes": f"`max_minutes` = {self.max_minutes:g} are over",
         }
         reason = reasons.get(self.ended or "", "going on")
-        return f"{self.found[-1].draws} draws a chain, {reason}: {self.text}"
+        return f"{self.checks[-1].draws} draws a chain, {reason}: {self.text}"
 
     @property
     def stored(self) -> list[dict[str, Any]]:
         """The checks as JSON has them, for `restore`."""
-        return [asdict(one) for one in self.found]
+        return [asdict(check) for check in self.checks]
 
     def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
-        self.found = [InterimVerdict(**one) for one in stored]
+        self.checks = [InterimVerdict(**check) for check in stored]

@@ -60,18 +60,18 @@ class Tempered(Algorithm):
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge the evidences of repetitions and of both starts; report ancestors and modes."""
-        found, reasons, remarks, warning = evidences(statistics), [], [], ""
-        if not found.agree:
-            warning = found.two_starts
-            if found.prior > found.value:
+        logs, reasons, remarks, warning = evidences(statistics), [], [], ""
+        if not logs.agree:
+            warning = logs.two_starts
+            if logs.prior > logs.value:
                 reasons.append(
-                    f"the log evidence from the prior is {found.apart:.1f} errors above that from "
+                    f"the log evidence from the prior is {logs.apart:.1f} errors above that from "
                     f"the modes (limit {MOST_APART:g}), whose particles miss something; raise "
                     "`particles`"
                 )
-        if not found.error <= LARGEST_ERROR:
+        if not logs.error <= LARGEST_ERROR:
             reasons.append(
-                f"log evidence {found.value:.2f} ± {found.error:.2f} over repetitions: its error "
+                f"log evidence {logs.value:.2f} ± {logs.error:.2f} over repetitions: its error "
                 f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
             )
         ancestors = [len(np.unique(one)) for one in statistics["ancestor"]]
@@ -86,9 +86,9 @@ class Tempered(Algorithm):
             "temperatures": statistics["temperatures"][:, 0].astype(int).tolist(),
             "ancestors": ancestors,
             "log_evidence_of_repetitions": statistics["log_evidence"][:, 0].tolist(),
-            "log_evidence_prior": found.prior,
-            "log_evidence_prior_error": found.prior_error,
-            "starts_apart": found.apart,
+            "log_evidence_prior": logs.prior,
+            "log_evidence_prior_error": logs.prior_error,
+            "starts_apart": logs.apart,
             "weights_of_modes": weights_of_modes(statistics),
         }
         return Judgement(tuple(reasons), tuple(remarks), numbers, warning)
@@ -136,8 +136,8 @@ def evidences(statistics: Mapping[str, np.ndarray]) -> Evidences:
     """Evidences of both starts from the statistics of draws [chain, draw]."""
     value, error = log_mean(statistics["log_evidence"][:, 0])
     prior = np.asarray(statistics["log_evidence_prior"][:, 0])
-    known = prior[~np.isnan(prior)]
-    others = log_mean(known) if known.size else (None, None)
+    made = prior[~np.isnan(prior)]
+    others = log_mean(made) if made.size else (None, None)
     return Evidences(value, error, *others)
 
 
@@ -162,7 +162,7 @@ def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " rep
 
 
 def weights_of_modes(statistics: Mapping[str, np.ndarray]) -> list[float]:
-    """Share of the posterior that is nearest to each of the modes that were found."""
+    """Share of the posterior that is nearest to each of the modes that were logs."""
     modes = np.asarray(statistics["mode"]).astype(int)
     weights = repetition_weights(statistics)
     return [float(weights @ (modes == k).mean(axis=1)) for k in range(modes.max() + 1)]

@@ -92,7 +92,7 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
     collected = DrawCollector()
     rule = StoppingRule(Algorithm(), collected, values.shape[1], np.inf)
     keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
-    found = keeper.go_on(collected, every=1e9, looks=rule)
+    found = keeper.go_on(collected, every=1e9, rule=rule)
     done = 0 if found is None else found.done
     while (end := min(done + 40, rule.next_end("draws", done))) > done:
         part = {"lp": -(values[:, done:end] ** 2)}, {"x": values[:, done:end]}
@@ -113,13 +113,13 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
 def test_chains_left_between_two_checks_that_pass_end_where_they_would_have(tmp_path, rng):
     values = rng.standard_normal((4, 5000))
     undisturbed = drawn_until(tmp_path / "whole", values, 5000)
-    first, second = (one.draws for one in undisturbed.found)
+    first, second = (one.draws for one in undisturbed.checks)
     assert undisturbed.ended == "trusted"
     left = drawn_until(tmp_path / "parts", values, first + 1)
-    assert [one.draws for one in left.found] == [first]
+    assert [one.draws for one in left.checks] == [first]
     assert first < load_chains(tmp_path / "parts").snapshot.done < second
     again = drawn_until(tmp_path / "parts", values, 5000)
-    assert again.found == undisturbed.found
+    assert again.checks == undisturbed.checks
     for name in ("whole", "parts"):  # what the last check ended is saved
         stored = load_chains(tmp_path / name)
         assert stored.snapshot.done == second

@@ -58,14 +58,14 @@ def test_chains_end_where_two_checks_pass_whatever_the_pieces(rng):
     lp = rng.standard_normal(draws.shape)
     rule = checked(draws, lp)
     assert rule.ended == "trusted"
-    assert [one.passed for one in rule.found[-2:]] == [True, True]
-    assert not any(one.passed for one in rule.found[:-2])
-    assert all(one.ess >= CHECKED_ESS for one in rule.found[-2:])
-    assert rule.found[-1].of == "x"
+    assert [one.passed for one in rule.checks[-2:]] == [True, True]
+    assert not any(one.passed for one in rule.checks[:-2])
+    assert all(one.ess >= CHECKED_ESS for one in rule.checks[-2:])
+    assert rule.checks[-1].of == "x"
     for pieces in (range(0, 5000, 64), (390, 521, 600)):
         again = checked(draws, lp, pieces=pieces)
-        assert [replace(a, seconds=0.0) for a in again.found] == [
-            replace(a, seconds=0.0) for a in rule.found
+        assert [replace(a, seconds=0.0) for a in again.checks] == [
+            replace(a, seconds=0.0) for a in rule.checks
         ]
 
 
@@ -74,7 +74,7 @@ def test_chains_that_are_not_finite_end_at_the_first_check(rng, name):
     draws = {one: rng.standard_normal((4, 5000)) for one in ("x", "lp")}
     draws[name][2, 300:] = np.nan
     rule = checked(draws["x"], draws["lp"])
-    assert (rule.ended, len(rule.found)) == ("not_finite", 1)
+    assert (rule.ended, len(rule.checks)) == ("not_finite", 1)
 
 
 def test_chains_end_where_more_draws_would_not_help():
@@ -90,7 +90,7 @@ def test_chains_end_where_more_draws_would_not_help():
         ([failed, replace(failed, passed=True)], None),
         ([failed, replace(failed, r_hat=None)], None),
     ):
-        rule.found = found
+        rule.checks = found
         assert rule.ended == ended
 
 
@@ -103,12 +103,12 @@ def test_one_check_that_passes_is_not_enough():
         ([first, replace(second, passed=False), third], None),
         ([replace(first, passed=False), second, third], "trusted"),
     ):
-        rule.found = found
+        rule.checks = found
         assert rule.ended == ended
     rule.fewest_draws = 677
     assert rule.ended is None
     rule.fewest_draws = 1
-    rule.found = [replace(fine, draws=5000, passed=False)]
+    rule.checks = [replace(fine, draws=5000, passed=False)]
     assert rule.ended == "max_draws"
 
 
@@ -116,8 +116,8 @@ def test_chains_that_stand_apart_go_on_to_the_end(rng):
     draws = rng.standard_normal((4, 1000)) + np.arange(4)[:, None]
     rule = checked(draws, rng.standard_normal(draws.shape), most=1000)
     assert rule.ended == "max_draws"
-    assert [one.draws for one in rule.found] == [400, 520, 676, 879, 1000]
-    assert rule.found[-1].r_hat > 1.1
+    assert [one.draws for one in rule.checks] == [400, 520, 676, 879, 1000]
+    assert rule.checks[-1].r_hat > 1.1
 
 
 def test_minutes_end_warmup_and_draws_after_the_chunk_in_which_they_are_over(rng):
@@ -126,7 +126,7 @@ def test_minutes_end_warmup_and_draws_after_the_chunk_in_which_they_are_over(rng
     lp = rng.standard_normal(draws.shape)
     for pieces, expected in (((), 520), (range(100, 1000, 100), 200)):
         rule = checked(draws, lp, seconds=1.5, pieces=pieces)
-        assert (rule.ended, rule.found[-1].draws) == ("max_minutes", expected)
+        assert (rule.ended, rule.checks[-1].draws) == ("max_minutes", expected)
     rule = StoppingRule(Algorithm(), DrawCollector(), 5000, 1.5 / 60.0, warmup=30)
     for done, end in ((10, 30), (20, 20)):
         rule(Chunk("warmup", done, 30, {"lp": lp[:, :10]}, seconds=1.0))
@@ -144,7 +144,7 @@ def test_a_check_judges_every_element_where_the_first_ones_pass(rng):
     rule.collected(chunk)
     assert rule.judge(JUDGED_FIRST).passed
     rule(chunk)
-    (found,) = rule.found
+    (found,) = rule.checks
     assert not found.passed
     alone = diagnose({"x": values[:, :, [left_out]]}, statistics, Algorithm()).quantities["x"]
     assert_equal_to_rounding(found.r_hat, alone.r_hat, operations=1e4)
@@ -161,7 +161,7 @@ def test_what_is_not_judged_does_not_keep_chains_going(rng):
         rule = StoppingRule(Algorithm(), DrawCollector(), 5000, np.inf, names.__contains__)
         rule.collected(chunk)
         rule(chunk)
-        assert rule.found[0].passed is not judged
+        assert rule.checks[0].passed is not judged
 
 
 @pytest.mark.slow
@@ -176,7 +176,7 @@ def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error():
         assert rule.ended == "trusted"
         estimate = mean_of(rule.collected.draws["x"])
         covered.append(abs(float(estimate.value) - MEAN) <= 1.96 * float(estimate.mcse))
-        counts.append(rule.found[-1].draws)
+        counts.append(rule.checks[-1].draws)
     print(f"\ncoverage {np.mean(covered):.3f}, draws a chain {sorted(set(counts))}")
     assert len(set(counts)) > 1, "the rule never had a choice"
     assert 0.92 <= np.mean(covered) <= 0.97, np.mean(covered)
