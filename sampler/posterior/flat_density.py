@@ -98,9 +98,10 @@ class FlatDensity:
     def observables(
         self, points: Float[Array | np.ndarray, "*draws coordinate"], key: PRNGKeyArray
     ) -> dict[str, Float[np.ndarray, "..."]]:
-        """Order parameters and predictors of draws, as `draws.nc` has them: name → [*draws, …].
+        """Everything that `draws.nc` has of draws, by name → [*draws, …].
 
-        Predictors are those of the test set. `key` is for what is drawn given x, such as f in the
+        Order parameters, predictors of the test set, and of every training example its log
+        likelihood and a label drawn anew. `key` is for what is drawn given x, such as f in the
         collapsed spaces. Draws are taken a few at a time, so that memory stays bounded.
         """
         require_settings()
