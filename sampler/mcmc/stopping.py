@@ -148,8 +148,11 @@ class StoppingRule:
 
         "trusted", "not_finite", "failed", "max_draws" or "max_minutes".
         """
-        if self.out_of_time:
-            return "max_minutes"
+        return self.verdict_of_checks or ("max_minutes" if self.out_of_time else None)
+
+    @property
+    def verdict_of_checks(self) -> str | None:
+        """Reason in the checks why no more draws are made."""
         if not self.checks:
             return None
         last = self.checks[-1]
