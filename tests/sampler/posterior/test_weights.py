@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from sampler.network import overlaps
-from tests.problems import ARCHITECTURES, all_but, random_problem, space_of
 from tests.assertions import assert_within_mcse
+from tests.problems import ARCHITECTURES, all_but, random_problem, space_of
 
 NAMES = ("two layers", "three layers, two outputs", "narrow")
 DRAWS = 20_000
