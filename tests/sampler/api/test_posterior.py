@@ -77,7 +77,7 @@ def test_a_network_outside_the_theory_has_hidden_weights_and_all(chosen, without
         of_model, of_function = joint(task, network, space=space)
         assert of_model == pytest.approx(of_function, rel=1e-10)
     model, kwargs = sampler.numpyro_model(task, network, sites=["predictor"])
-    new = kwargs["inputs_test"]
+    new = kwargs["space"].data.tokens_test
     seeded = handlers.seed(model, 0)
     sites = handlers.trace(seeded).get_trace(**kwargs, inputs_new=new)
     assert "order_parameter" not in sites

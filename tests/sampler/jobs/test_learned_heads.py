@@ -209,11 +209,11 @@ def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
         for layer, (name, shape) in enumerate(shapes.items())
     }
     assert set(logits) == {"logits_1", "logits_2"}
-    examples = learned_problem(
+    data = learned_problem(
         heads=(("learned", "good"), ("learned",)), attention={"learned": learned}
-    ).examples
+    ).data
     position = {name: jnp.asarray(values) for name, values in logits.items()}
-    first, second = examples.attention.matrices(position, examples.tokens)
+    first, second = data.attention.matrices(position, data.tokens)
     np.testing.assert_allclose(task.train.attention[0], first, rtol=1e-12)
     np.testing.assert_allclose(task.train.attention[1][..., -1:], second, rtol=1e-12)
 

@@ -140,16 +140,13 @@ def verdict(passed: bool, ess: float = 100.0) -> Diagnostics:
     return Diagnostics("pass" if passed else "fail", (), (), quantities, 4, 32, {})
 
 
-def test_reasons_to_end(recipe_file):
-    sampler = load_recipe(recipe_file, FEW).sampler
-
-    def reason(found, error=0.1, count=4, seconds=0.0):
-        return reason_to_end(sampler, found, error, count, seconds)
+def test_reasons_to_end():
+    def reason(judged, error=0.1, count=4):
+        return reason_to_end(judged, error, count)
 
     assert reason(verdict(passed=True)) == "trusted"
     assert reason(verdict(passed=False)) is None
     assert reason(verdict(passed=False), count=32) == "repetitions"
-    assert reason(verdict(passed=False), seconds=3600.0) == "max_minutes"
     # Effective draws and evidence are known well enough: what fails is something else.
     assert reason(verdict(passed=False, ess=600.0)) == "failed"
     assert reason(verdict(passed=False, ess=600.0), error=1.0) is None

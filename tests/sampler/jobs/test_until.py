@@ -91,15 +91,6 @@ def test_draws_that_do_not_suffice_end_with_the_verdict_and_its_remedy(recipe_fi
     assert tree["sample_stats"].attrs["ended_by"] == "max_draws"
 
 
-def test_time_that_is_up_ends_the_run_at_a_look(recipe_file, tmp_path):
-    words = settings(*SLOW, "sampler.max_minutes=1e-6")
-    code = command("sample", recipe_file, "--out", tmp_path / "run", *words)
-    assert code == ExitCode.DIAGNOSTICS_FAILED
-    tree = read_draws(tmp_path / "run")
-    assert tree["posterior"].sizes["draw"] == 400
-    assert tree["sample_stats"].attrs["ended_by"] == "max_minutes"
-
-
 def test_another_way_to_end_is_refused_in_the_same_directory(trusted, recipe_file):
     words = settings(*FAST, "sampler.draws=50")
     code = command("sample", recipe_file, "--out", trusted, *words)

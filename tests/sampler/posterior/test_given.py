@@ -11,7 +11,7 @@ from sampler.network import network_outputs, overlaps
 from sampler.posterior.space import draw_prior
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem, space_of
-from theory import Features, Predictor, compress
+from theory import Combinations, Features, Predictor, compress
 
 DRAWS = 20_000
 SPACES = ("order_parameters", "hidden_weights", "weights")
@@ -19,11 +19,10 @@ SPACES = ("order_parameters", "hidden_weights", "weights")
 
 def of_rows(whole, name="order_parameters"):
     """The space in which rows stand for the examples, which draws are asked about all the same."""
-    space, examples = (
-        space_of(compress(whole), name, whitened=False),
-        (whole.attended, whole.labels),
-    )
-    return replace(space, data=replace(space.data, whole=examples, pointwise=True))
+    rows, examples = compress(whole), (whole.attended, whole.labels)
+    space = space_of(rows, name, whitened=False)
+    asked = {"whole": examples, "combinations": Combinations.of(rows, *examples)}
+    return replace(space, data=replace(space.data, **asked, pointwise=True))
 
 
 def observed_often(space, position, name):
