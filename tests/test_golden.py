@@ -40,8 +40,8 @@ CUTS = "accuracy_diagonal_only"
 # Theory of these is solved without their draws, too; that of these is so large that it takes long.
 SOLVED_ALONE = ("quickstart", "three_layers_unequal")
 LARGE = ("digits_ten_outputs", "one_shot_A")
-# Seven or six of 6000 draws diverge, and six are allowed; R-hat was 1.0100, which is allowed, and is
-# 1.007 to 1.022 with other rounding.
+# Seven or six of 6000 draws diverge, and six are allowed. R-hat was 1.0100, which is allowed, and
+# is 1.007 to 1.022 with other rounding.
 AT_THE_LIMIT = ("weights", "hmc")
 
 
