@@ -77,10 +77,6 @@ class Features:
         """E of K(F Fᵀ), through its columns: features may be far fewer than examples."""
         return energy_of_columns(renormalise(self.left, factor), labels, temperature)
 
-    def prior_variance(self, factor: Float[Array, "_row _rank"]) -> Float[Array, " left"]:
-        """K of each (example, output) on the left with itself."""
-        return jnp.sum(renormalise(self.left, factor) ** 2, axis=1)
-
 
 @partial(
     jax.tree_util.register_dataclass,

@@ -102,9 +102,9 @@ class FixedPaths(Data):
 
     whole         attended inputs and labels of the examples, where rows stand for them
     combinations  what these are of the rows, where they are left out in turn
-    kernels       of the training examples with themselves
-    cross         of the test examples with the training examples
-    gram          φ^π(x)·φ^π'(x) of each test example with itself, beside `cross`
+    stored        kernels of the training examples with themselves
+    stored_cross  kernels of the test examples with the training examples
+    gram          φ^π(x)·φ^π'(x) of each test example with itself, beside `stored_cross`
     """
 
     attended: Float[Array, "row path channel"]
