@@ -169,7 +169,7 @@ class Problem:
             "predictor_variance": variance,
         }
 
-    def data(self, *, kernels: bool = True, precision: str = "float64") -> FixedPaths:
+    def data(self, *, kernels: bool, precision: str = "float64") -> FixedPaths:
         """The examples as a space takes them; kernels: whether path kernels may be stored."""
         learning, training = self.learning.astype(precision), self.training_examples
         fields: dict[str, Any] = {

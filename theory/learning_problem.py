@@ -251,7 +251,9 @@ class LearningProblem:
         return problem
 
     def astype(self, dtype: str | type | np.dtype) -> "LearningProblem":
-        """Return the problem in another floating-point precision."""
+        """Return the problem in another floating-point precision; itself where it has that one."""
+        if self.attended.dtype == self.labels.dtype == np.dtype(dtype):
+            return self  # with the path kernels that it has
         attended, labels = (jnp.asarray(array, dtype) for array in (self.attended, self.labels))
         return replace(self, attended=attended, labels=labels)
 
