@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 from renew import estimate, record
 
-from sampler.analysis.estimate import RESOLVED_MCSE, fit_power_law
+from sampler.analysis.estimates import RESOLVED_MCSE
+from sampler.analysis.power_law import fit_power_law
 from sampler.posterior.importance import BatchedDensity, draw_weighted, single
 from sampler.presentation import style
 from sampler.problem import Problem

@@ -51,7 +51,7 @@ CONTENTS = {
     "api.runs": "run sweep check open_results compare_models Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
     "tasks.export": "export_attention",
-    "presentation.summary": "Comparison",
+    "presentation.notebook": "Comparison",
     "presentation.models": "Models",
     "errors": "InputError DataWarning",
 }

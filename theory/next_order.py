@@ -80,8 +80,9 @@ class NextOrder:
         if not self.defined:
             return f"next order not defined: {self.status.value}"
         text = (
-            f"next order moves U_1 by {self.correction:.2g} of its size (limit {LARGEST_SHIFT}), "
-            f"which fluctuates by {self.spread:.2g} (limit {LARGEST_SPREAD})"
+            f"next-order correction {100 * self.correction:.2g} % of U_1 (valid below "
+            f"{100 * LARGEST_SHIFT:g} %), posterior spread {100 * self.spread:.2g} % (valid below "
+            f"{100 * LARGEST_SPREAD:g} %)"
         )
         return text if self.status is NextOrderStatus.FINE else f"{text}: {self.status.value}"
 

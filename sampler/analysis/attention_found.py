@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 
 from sampler.analysis.attention_table import PRIOR_MEAN
 from sampler.analysis.draws_table import PREDICTIONS, stored_weights, with_output
-from sampler.analysis.estimate import (
+from sampler.analysis.estimates import (
     Estimate,
     PredictorEstimates,
     RepetitionWeights,

@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from sampler.analysis.labels import label
+from sampler.analysis.names import label
 from sampler.analysis.validation import kept_draws
 from sampler.attention.learned import exchange_groups
 from sampler.attention.measures import (

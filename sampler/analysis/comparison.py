@@ -1,467 +1,405 @@
-"""Theory against draws: every quantity that is compared, in one table, and all of them together.
+"""Theories against draws: every quantity by every predictor, as one tree of labelled tables.
 
-An entry of `QUANTITIES` computes one key of `comparison.json`, its error, and its lines in tables.
+    elements/<quantity>   predicted [predictor, …], sampled […] and its Monte Carlo error […]
+    summary               [quantity, predictor]: values, and differences as a whole
+
+It is the content of `comparison.nc`; `comparison.json` has the summary, and `table` is a tidy frame
+of it from which the terminal, the report, notebooks and sweeps take what they show.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
 
-from sampler.analysis.compared import (
-    NAN,
-    AbsoluteValues,
-    Accuracy,
-    Compared,
-    Cosine,
-    Evidence,
-    OwnTemperature,
-    Row,
-    SampledAccuracy,
-    SampledEvidence,
-    SampledSetting,
-    SampledSettings,
-    other_theories,
+from sampler.analysis.difference import NOT_TRUSTED, RELATIVE, Difference
+from sampler.analysis.estimates import Estimate
+from sampler.analysis.names import element_name, is_overlap
+from sampler.analysis.predictors import (
+    AXIS,
+    LEADING,
+    SAMPLED,
+    TUNED_BY,
+    in_order,
+    is_users,
+    number,
+    predictor_name,
+    predictors_of,
 )
-from sampler.analysis.difference import NOT_TRUSTED, Difference
-from sampler.analysis.draws_table import (
-    stored_draws,
-    stored_labels,
-    stored_predictors,
-    stored_weights,
+from sampler.analysis.quantities import (
+    HEADS,
+    NUMBER,
+    PATHS,
+    QUANTITIES,
+    TheoryAndDraws,
+    axes_of_quantity,
+    quantities_of,
 )
-from sampler.analysis.estimate import (
-    Estimate,
-    PredictorEstimates,
-    RepetitionWeights,
-    batch_means,
-    bootstrap,
-    mean_of,
-    predictor_estimates,
-)
-from sampler.analysis.labels import NEXT_ORDER, is_own
-from sampler.analysis.leave_one_out import LeaveOneOut, compare_leave_one_out
-from sampler.analysis.predictive_quality import PredictiveQuality, predictive_quality
-from sampler.analysis.validation import validation_comparison
 from sampler.analysis.verdict import (
-    EACH_BY_ITSELF,
     Verdict,
     doubt_of_next_order,
-    own_verdict,
     saddle_point_converged,
     theory_verdict,
+    trust_verdict,
+    user_verdict,
 )
-from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics
-from sampler.registry import Registry
+from sampler.mcmc.diagnostics import Diagnostics
 from sampler.storage.results import from_json, to_json
-from theory import AttentionPaths, head_scores
-from theory.observables import accuracy, binomial_error, correct, labels_are_classes
 
+if TYPE_CHECKING:
+    import pandas
 
-@dataclass(frozen=True)
-class TheoryAndDraws:
-    """Theory and draws as they are compared.
-
-    theory  the table of `theory.nc`; None without a theory
-    tree    all of `draws.nc`
-    own     name of a theory of the user's own → what it predicts
-    """
-
-    theory: xr.Dataset | None
-    tree: xr.DataTree
-    own: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
-
-    @cached_property
-    def draws(self) -> dict[str, np.ndarray]:
-        """Name → [chain, draw, …] of everything sampled but weights and statistics."""
-        return stored_draws(self.tree)
-
-    @cached_property
-    def weights(self) -> RepetitionWeights:
-        """Weights of repetitions; None where the chains are Markov chains."""
-        return stored_weights(self.tree)
-
-    @cached_property
-    def labels_test(self) -> Float[np.ndarray, "test_example output"] | None:
-        """The test labels; None where there are none."""
-        return stored_labels(self.tree)
-
-    @cached_property
-    def predictor(self) -> PredictorEstimates:
-        """Posterior mean and variance of f on the test set."""
-        return predictor_estimates(stored_predictors(self.tree), self.weights)
-
-    def predicted(self, name: str) -> np.ndarray | None:
-        """A variable of the theory; None without a theory."""
-        return None if self.theory is None else self.theory[name].values
-
-    def to_next_order(self, name: str) -> np.ndarray | None:
-        """A variable of the theory to next order; None where it is not known."""
-        known = self.theory is not None and f"{name}{NEXT_ORDER}" in self.theory
-        return self.predicted(f"{name}{NEXT_ORDER}") if known else None
-
-    def owned(self, name: str) -> dict[str, np.ndarray] | None:
-        """A variable by every theory of the user's own that predicts it; None if none."""
-        return {n: one[name] for n, one in self.own.items() if name in one} or None
-
-    def number(self, name: str) -> float:
-        """A number of the theory; NaN where there is none."""
-        return float(self.theory[name]) if self.theory is not None and name in self.theory else NAN
-
-
-def compare_order_parameters(given: TheoryAndDraws) -> dict[str, Compared]:
-    """U_1 … U_L and U_a, each under its own name."""
-    return {
-        name: Compared(
-            given.predicted(name),
-            mean_of(values, given.weights),
-            next_order=given.to_next_order(name),
-            own=given.owned(name),
-        )
-        for name, values in given.draws.items()
-        if "order_parameter" in name and (given.theory is None or name in given.theory)
-    }
-
-
-def compare_predictors(given: TheoryAndDraws) -> dict[str, Compared]:
-    """Posterior mean and variance of f, and the parts of the variance where they are known."""
-    found = given.predictor
-    sampled = {
-        "predictor_mean": (found.mean, None),
-        "predictor_variance": (found.variance, found.parts or None),
-    }
-    return {
-        name: Compared(
-            given.predicted(name), *estimates, given.to_next_order(name), given.owned(name)
-        )
-        for name, estimates in sampled.items()
-    }
-
-
-def compare_accuracies(given: TheoryAndDraws) -> Accuracy:
-    """Accuracies on the test set of theory, GP limit and samples."""
-    sampled = sampled_accuracy(given.predictor.batches, given.labels_test, given.weights)
-    names = ("theory", "gp", "gp_own", NEXT_ORDER.removeprefix("_"))
-    theory, gp, gp_own, next_order = (given.number(f"accuracy_{name}") for name in names)
-    own = None
-    if labels_are_classes(given.labels_test):
-        means = given.owned("predictor_mean") or {}
-        shape = given.labels_test.shape
-        own = {n: accuracy(mean.reshape(shape), given.labels_test) for n, mean in means.items()}
-    return Accuracy(theory, gp, sampled, next_order, own or None, gp_own)
-
-
-def sampled_accuracy(
-    batches: np.ndarray, labels_test: np.ndarray | None, weights: RepetitionWeights = None
-) -> SampledAccuracy | None:
-    """Accuracy of the posterior mean predictor, its MCSE, and the error of a finite test set.
-
-    The MCSE is a bootstrap over batches of draws; the binomial error is √(a(1 − a)/tests).
-    """
-    if not labels_are_classes(labels_test):
-        return None
-    if labels_test.shape[1] == 1 and batches.ndim == 2:
-        batches = batches[..., None]
-    estimate = bootstrap(
-        lambda mean: correct(mean, labels_test).mean(axis=-1), batches, weights=weights
-    )
-    value = float(estimate.value)
-    tests, mcse = len(labels_test), float(estimate.mcse)
-    return SampledAccuracy(value, mcse, binomial_error(value, tests), tests, estimate.degrees)
-
-
-def compare_head_scores(given: TheoryAndDraws) -> dict[str, Compared]:
-    """Head scores of the theory and of the posterior mean of U_1, errors by bootstrap.
-
-    Nothing without a theory, or where its saddle point did not converge.
-    """
-    theory = given.theory
-    if theory is None or "order_parameter" not in given.draws or "head_score" not in theory:
-        return {}
-    predicted = theory["head_score"].values
-    heads = tuple(int(np.isfinite(row).sum()) for row in predicted)
-    if not all(heads):
-        return {}
-
-    def scores(means: np.ndarray) -> np.ndarray:
-        return np.stack([head_scores(mean, AttentionPaths(heads)) for mean in means])
-
-    batches = batch_means(given.draws["order_parameter"], weights=given.weights)
-    sampled = bootstrap(scores, batches, weights=given.weights)
-    overlaps = given.owned("order_parameter") or {}
-    own = {name: scores(overlap[None])[0] for name, overlap in overlaps.items()}
-    next_order = given.to_next_order("head_score")
-    return {"head_score": Compared(predicted, sampled, None, next_order, own or None)}
-
-
-def compare_alignments(given: TheoryAndDraws) -> dict[str, AbsoluteValues]:
-    """Kernel–task alignment by component; NaN for those whose sampled one is not known.
-
-    Nothing without a theory, and where chains are too short for an error.
-    """
-    table = given.theory
-    if table is None or "kernel_alignment" not in table or "kernel" not in given.tree.children:
-        return {}
-    theory = table["kernel_alignment"].values
-    sampled, mcse = np.full((2, len(theory)), np.nan)
-    drawn = given.tree["kernel"].to_dataset()
-    known = drawn.sizes["component"]
-    sampled[:known] = drawn["kernel_alignment"].values
-    mcse[:known] = drawn["kernel_alignment_mcse"].values
-    next_order = given.to_next_order("kernel_alignment")
-    return {"kernel_alignment": AbsoluteValues(theory, Estimate(sampled, mcse), None, next_order)}
-
-
-def compare_cosines(given: TheoryAndDraws) -> dict[str, dict[str, Cosine]]:
-    """Cosines between posterior mean of U_1, theory and the network trained by gradient descent.
-
-    Errors by bootstrap over batches of draws; empty where there is only one path.
-    """
-    theory = given.theory
-    if theory is None or "order_parameter" not in given.draws or "head_score" not in theory:
-        return {}
-    draws, cosines = given.draws["order_parameter"], {}
-    others = {"theory": "order_parameter", "trained": "order_parameter_trained"}
-    if draws.shape[-1] > 1:
-        batches = batch_means(draws, weights=given.weights)
-        for name, variable in others.items():
-            if variable in theory:
-                other = theory[variable].values
-                cosine = bootstrap(
-                    lambda means, u=other: off_diagonal_cosine(means, u),
-                    batches,
-                    weights=given.weights,
-                )
-                cosines[f"sampled_{name}"] = Cosine(cosine.value, cosine.mcse)
-        if "order_parameter_trained" in theory:
-            pair = (theory[variable].values for variable in others.values())
-            cosines["theory_trained"] = Cosine(off_diagonal_cosine(*pair))
-    return {"off_diagonal_cosine": cosines}
-
-
-def off_diagonal_cosine(
-    one: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
-) -> Float[np.ndarray | np.floating, "*batch"]:
-    """Σ_{π≠π'} A B / √(Σ A² Σ B²) over the elements off the diagonal; leading axes are kept."""
-    off = ~np.eye(one.shape[-1], dtype=bool)
-    a, b = one[..., off], other[..., off]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
-
-
-def compare_evidence(given: TheoryAndDraws) -> Evidence:
-    """ln p(y): the sampled one is exact at this width up to its Monte Carlo error."""
-    attributes, sampled = given.tree["sample_stats"].attrs, None
-    if "log_evidence" in attributes:
-        sampled = SampledEvidence(
-            value=float(attributes["log_evidence"]),
-            mcse=float(attributes["log_evidence_error"]),
-            method=str(attributes.get("log_evidence_method", "importance")),
-            trusted=bool(attributes.get("log_evidence_trusted", 1)),
-        )
-    if "temperature" in given.draws:
-        # The evidence of the samples is averaged over temperatures, the theory has it at one.
-        return Evidence(NAN, NAN, sampled)
-    names = ("", "_gp", "_gp_own", NEXT_ORDER)
-    theory, gp, gp_own, next_order = (given.number(f"log_evidence{name}") for name in names)
-    own = {name: float(one) for name, one in (given.owned("log_evidence") or {}).items()}
-    return Evidence(theory, gp, sampled, next_order, own or None, gp_own)
-
-
-def own_temperature(given: TheoryAndDraws) -> dict[str, OwnTemperature]:
-    """The temperature that infinite width has in the numbers `gp_own`; nothing without a theory."""
-    temperature = given.number("gp_own_temperature")
-    if not np.isfinite(temperature):
-        return {}
-    known = given.theory.attrs
-    chosen = OwnTemperature(temperature, known["gp_own_chosen_by"], known["gp_own_bound"])
-    return {"gp_own": chosen}
-
-
-def compare_settings(given: TheoryAndDraws) -> SampledSettings | None:
-    """The temperature that was sampled; None where it was known."""
-    if "temperature" not in given.draws:
-        return None
-    draws = given.draws["temperature"]
-    median = float(given.tree["constant_data"]["temperature"])
-    estimate = mean_of(draws, given.weights)
-    deviation = float(draws.std(ddof=1))
-    return SampledSettings(
-        SampledSetting(median, float(estimate.value), float(estimate.mcse), deviation)
-    )
-
-
-def compare_run(
-    given: TheoryAndDraws, diagnostics: Diagnostics, cost: Mapping[str, float]
-) -> "ComparedRun":
-    """Everything that is compared, how far it is apart, and what that says about the theory."""
-    quantities = compare_quantities(given)
-    found = {}
-    for key, value in quantities.items():
-        if hasattr(value, "difference"):
-            found[key] = value.difference(key)
-            for ending, (theory, other) in other_theories(value).items():
-                one = other.difference(key)
-                found[f"{key}{ending}"] = one and replace(one, name=f"{one.name}, {theory}")
-    differences = {key: one for key, one in found.items() if one is not None}
-    if not diagnostics.passed:
-        differences = {k: replace(one, state=NOT_TRUSTED) for k, one in differences.items()}
-    verdict = theory_verdict(
-        diagnostics.passed,
-        saddle_point_converged(given.theory),
-        {key: one for key, one in differences.items() if not is_own(key)},
-        quantities.get("hyper_parameters") is not None,
-        doubt_of_next_order(given.theory),
-    )
-    if given.theory is None and given.own:
-        verdict = Verdict("neutral", EACH_BY_ITSELF)
-    if diagnostics.warning:
-        verdict = replace(verdict, reasons=(diagnostics.warning, *verdict.reasons))
-    own = {who: own_verdict(who, diagnostics.passed, differences) for who in given.own}
-    return ComparedRun(diagnostics, cost, quantities, differences, verdict, own)
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """Definition of one key of `comparison.json`: its computation, and its type.
-
-    compare  from theory and draws: a value of that type, None where nothing is known, or a mapping
-             of several keys to values, empty where the quantity does not apply
-    kind     what the stored key is read back as
-    """
-
-    compare: Callable[[TheoryAndDraws], Any]
-    kind: Any = Compared
-
-
-QUANTITIES: Registry[Quantity] = Registry(
-    "compared quantity",
-    {
-        "validation": Quantity(
-            lambda given: validation_comparison(given.theory, given.tree), Mapping
-        ),
-        "order_parameter": Quantity(compare_order_parameters),
-        "predictor": Quantity(compare_predictors),
-        "accuracy": Quantity(compare_accuracies, Accuracy),
-        "head_score": Quantity(compare_head_scores),
-        "kernel_alignment": Quantity(compare_alignments, AbsoluteValues),
-        "off_diagonal_cosine": Quantity(compare_cosines, Mapping[str, Cosine]),
-        "predictive_quality": Quantity(
-            lambda given: predictive_quality(given.theory, given.tree, given.own),
-            PredictiveQuality,
-        ),
-        "leave_one_out": Quantity(
-            lambda given: compare_leave_one_out(given.theory, given.tree), LeaveOneOut
-        ),
-        "log_evidence": Quantity(compare_evidence, Evidence),
-        "gp_own": Quantity(own_temperature, OwnTemperature),
-        "hyper_parameters": Quantity(compare_settings, SampledSettings),
-    },
-)
-
-
-def register_quantity(
-    name: str, compare: Callable[[TheoryAndDraws], Any], kind: Any = Compared
-) -> None:
-    """Add a compared quantity to `comparison.json`, the terminal, the report and notebooks.
-
-    Raises ValueError if the name is taken.
-    """
-    QUANTITIES.register(name, Quantity(compare, kind))
-
-
-def compare_quantities(given: TheoryAndDraws) -> dict[str, Any]:
-    """Key of `comparison.json` → what is compared there, of every quantity that applies.
-
-    Theory and draws differ by O(1/N) at finite width, whatever the number of draws.
-    """
-    found: dict[str, Any] = {}
-    for name, quantity in QUANTITIES.items():
-        value = quantity.compare(given)
-        found |= value if isinstance(value, Mapping) else {name: value}
-    return found
-
-
-# Keys of `comparison.json` that are about the run as a whole.
-NO_QUANTITY = (
-    "diagnostics", "cost", "verdict", "own_verdicts", "differences", "schema_version",
+ELEMENTS, SUMMARY = "elements", "summary"
+# Numbers of the summary. Of an array the value is its size √Σx². `error` is the Monte Carlo error
+# of the value, `test_error` that by the finite number of examples; the others are those of a
+# `Difference`, whose value is `difference` with the error `difference_error`.
+OF_DIFFERENCE = {
+    "value": "difference",
+    "error": "difference_error",
+    **{name: name for name in ("square", "low", "high", "below", "elements")},
+    **{name: name for name in ("median_mcse", "largest_mcse")},
+}
+NUMBERS = ("value", "error", "test_error", *OF_DIFFERENCE.values())
+# What a quantity is, beside its numbers.
+ABOUT = {
+    "label": object, "unit": object, "show": object, "remark": object,
+    "share": int, "brief": int, "spread": float,
+}  # fmt: skip
+STORED_IN_JSON = (
+    "value", "error", "test_error", "difference", "difference_error", "low", "high", "below",
+    "state",
 )  # fmt: skip
 
 
+def compare(
+    given: TheoryAndDraws, diagnostics: Diagnostics, cost: Mapping[str, float]
+) -> "Comparison":
+    """Everything that is compared, and how far it is apart."""
+    predictors = in_order([*given.predictions, SAMPLED])
+    rows, elements = {}, {}
+    for name, quantity in quantities_of(given).items():
+        sampled = quantity.sampled(given)
+        predictions = {
+            predictor: value
+            for predictor, of in given.predictions.items()
+            if (value := quantity.prediction(of, given)) is not None
+        }
+        if sampled is None:
+            predictions = {who: v for who, v in predictions.items() if not np.ndim(v.value)}
+            if not any(np.isfinite(value.value) for value in predictions.values()):
+                continue
+            sampled = Estimate(math.nan)
+        axes = axes_of_quantity(name, given, sampled)
+        if axes:
+            elements[name] = elements_table(axes, predictors, predictions, sampled)
+            if quantity.show == HEADS and "head_name" in given.theory.coords:
+                elements[name] = elements[name].assign_coords(head_name=given.theory["head_name"])
+        symmetric = is_overlap(name)
+        cells = {SAMPLED: cell_of(sampled)}
+        for predictor, value in predictions.items():
+            cells[predictor] = cell_of(value)
+            found = quantity.difference(value, sampled, given, symmetric)
+            if found is not None:
+                state = found.state if diagnostics.passed else NOT_TRUSTED
+                cells[predictor] |= difference_cell(replace(found, state=state))
+        about = {"label": quantity.label, "unit": quantity.unit, "show": quantity.show}
+        about |= {"share": int(quantity.share), "brief": int(quantity.brief)}
+        about |= {"remark": sampled.remark}
+        rows[name] = (about | {"spread": sampled.spread}, cells)
+    tree = xr.DataTree.from_dict(
+        {f"/{SUMMARY}": summary_table(rows, predictors)}
+        | {f"/{ELEMENTS}/{name}": table for name, table in elements.items()}
+    )
+    tree.attrs = attributes_of(given) | {
+        "diagnostics": json.dumps(to_json(diagnostics)),
+        "cost": json.dumps(dict(cost)),
+    }
+    return Comparison(tree)
+
+
+def elements_table(
+    axes: Mapping[str, np.ndarray],
+    predictors: list[str],
+    predictions: Mapping[str, Estimate],
+    sampled: Estimate,
+) -> xr.Dataset:
+    """Every element by every predictor, NaN where one of them does not predict it."""
+    names = [name for name in predictors if name in predictions]
+    shape = np.shape(sampled.value)
+    values = np.array([predictions[name].value for name in names], dtype=np.float64)
+    columns = {
+        "predicted": ((AXIS, *axes), values.reshape(len(names), *shape)),
+        "sampled": (tuple(axes), np.asarray(sampled.value, dtype=np.float64)),
+        "error": (tuple(axes), np.asarray(sampled.mcse, dtype=np.float64)),
+    }
+    return xr.Dataset(columns, coords={AXIS: names, **axes})
+
+
+def cell_of(estimate: Estimate) -> dict[str, Any]:
+    """Value and errors of a number; of an array its size alone."""
+    if np.ndim(estimate.value):
+        return {"value": float(np.sqrt(np.nansum(np.square(estimate.value))))}
+    numbers = {"value": estimate.value, "error": estimate.mcse, "test_error": estimate.test_error}
+    return {name: float(number) for name, number in numbers.items()}
+
+
+def difference_cell(found: Difference) -> dict[str, Any]:
+    numbers = {stored: float(getattr(found, name)) for name, stored in OF_DIFFERENCE.items()}
+    return numbers | {"state": found.state}
+
+
+def summary_table(rows: Mapping[str, tuple[dict, dict]], predictors: list[str]) -> xr.Dataset:
+    shape = (len(rows), len(predictors))
+    columns: dict[str, tuple] = {}
+    for name in (*NUMBERS, "state"):
+        values = np.full(shape, "" if name == "state" else math.nan, dtype=object)
+        for row, (_, cells) in enumerate(rows.values()):
+            for place, predictor in enumerate(predictors):
+                values[row, place] = cells.get(predictor, {}).get(name, values[row, place])
+        kind = object if name == "state" else np.float64
+        columns[name] = (("quantity", AXIS), values.astype(kind))
+    for name, kind in ABOUT.items():
+        values = [about[name] for about, _ in rows.values()]
+        columns[name] = (("quantity",), np.array(values, dtype=kind))
+    return xr.Dataset(columns, coords={"quantity": list(rows), AXIS: predictors})
+
+
+def number_of(summary: xr.Dataset, quantity: str, predictor: str, name: str = "value") -> float:
+    """A number of a summary; NaN where there is none."""
+    cell = cell_at(summary, quantity, predictor)
+    return math.nan if cell is None or name not in cell else float(cell[name])
+
+
+def cell_at(summary: xr.Dataset, quantity: str, predictor: str) -> xr.Dataset | None:
+    """One quantity by one predictor; None where a summary has no such entry."""
+    there = quantity in summary["quantity"].values and predictor in summary[AXIS].values
+    return summary.sel({"quantity": quantity, AXIS: predictor}) if there else None
+
+
+def difference_at(summary: xr.Dataset, quantity: str, predictor: str) -> Difference | None:
+    """A predictor against the samples as a whole; None where nothing is said of it."""
+    cell = cell_at(summary, quantity, predictor)
+    state = "" if cell is None else str(cell["state"].values)
+    if not state:
+        return None
+    numbers = {name: float(cell[stored]) for name, stored in OF_DIFFERENCE.items()}
+    numbers["elements"] = int(numbers["elements"])
+    return Difference(state, **numbers, unit=str(cell["unit"].values) or RELATIVE)
+
+
+def summary_of_theory(theory: xr.Dataset) -> xr.Dataset:
+    """The summary of a table of the theory without draws: single numbers of every predictor."""
+    predictors, rows = predictors_of(theory), {}
+    for name, row in QUANTITIES.items():
+        if row.show == NUMBER and name in theory:
+            values = {who: number(theory, name, who) for who in predictors}
+            cells = {who: {"value": one} for who, one in values.items() if math.isfinite(one)}
+            about = {"label": row.label, "unit": "", "show": NUMBER, "remark": ""}
+            about |= {"share": int(row.share), "brief": int(row.brief), "spread": math.nan}
+            if cells:
+                rows[name] = (about, cells)
+    return summary_table(rows, predictors)
+
+
+def attributes_of(given: TheoryAndDraws) -> dict[str, Any]:
+    """What verdicts need beside the numbers."""
+    converged, doubt = saddle_point_converged(given.theory), doubt_of_next_order(given.theory)
+    known = {} if converged is None else {"converged": int(converged)}
+    if given.theory is not None and TUNED_BY in given.theory.attrs:
+        known[TUNED_BY] = given.theory.attrs[TUNED_BY]
+    sampled = int("temperature" in given.draws)
+    return known | {"doubt_of_next_order": doubt or "", "temperature_sampled": sampled}
+
+
 @dataclass(frozen=True)
-class ComparedRun:
-    """All that `comparison.json` holds.
+class Comparison:
+    """Theories against draws. tree: the content of `comparison.nc`."""
 
-    diagnostics  verdict on the draws, and its numbers; None where they were not judged
-    cost         seconds, gradients, effective draws
-    quantities   key → what is compared there
-    differences  key → difference of theory and samples as a whole, wherever there is one
-    verdict      on the theory
-    own          name of a theory of the user's own → verdict on it
-    """
+    tree: xr.DataTree
 
-    diagnostics: Diagnostics | None
-    cost: Mapping[str, float]
-    quantities: Mapping[str, Any]
-    differences: Mapping[str, Difference]
-    verdict: Verdict | None
-    own: Mapping[str, Verdict] = field(default_factory=dict)
-
-    def get(self, key: str) -> Any:
-        """The comparison under a key; None where there is nothing."""
-        return self.quantities.get(key)
+    @cached_property
+    def summary(self) -> xr.Dataset:
+        """Values and differences as a whole, [quantity, predictor]."""
+        return self.tree[SUMMARY].to_dataset()
 
     @property
-    def compared(self) -> Iterator[tuple[str, Compared]]:
-        """Keys and values of everything that the theory predicts and the samples estimate."""
-        return ((k, v) for k, v in self.quantities.items() if isinstance(v, Compared))
+    def quantities(self) -> list[str]:
+        return [str(name) for name in self.summary["quantity"].values]
 
-    def rows(self, path_names: list[str]) -> dict[str, list[Row]]:
-        """Key → its lines in the comparison table."""
+    @property
+    def predictors(self) -> list[str]:
+        """All predictors, the samples among them."""
+        return [str(name) for name in self.summary[AXIS].values]
+
+    @property
+    def user_theories(self) -> list[str]:
+        return [name for name in self.predictors if is_users(name)]
+
+    def elements(self, quantity: str) -> xr.Dataset | None:
+        """Every element of an array: `predicted` [predictor, …], `sampled`, `error`."""
+        there = ELEMENTS in self.tree.children and quantity in self.tree[ELEMENTS].children
+        return self.tree[ELEMENTS][quantity].to_dataset() if there else None
+
+    def about(self, quantity: str, name: str) -> Any:
+        """Label, unit, show, remark, share or spread of a quantity."""
+        return self.summary[name].sel(quantity=quantity).values.item()
+
+    def name_of(self, predictor: str) -> str:
+        """What a predictor is called; infinite width with how it was tuned."""
+        return predictor_name(predictor, self.tree.attrs.get(TUNED_BY))
+
+    def number(self, quantity: str, predictor: str, name: str = "value") -> float:
+        """A number of the summary; NaN where there is none."""
+        return number_of(self.summary, quantity, predictor, name)
+
+    def estimate(self, quantity: str, predictor: str = SAMPLED) -> Estimate | None:
+        """A number with its errors; None where there is none."""
+        value = self.number(quantity, predictor)
+        if math.isnan(value):
+            return None
+        errors = (self.number(quantity, predictor, name) for name in ("error", "test_error"))
+        mcse, test_error = errors
+        remark = str(self.about(quantity, "remark")) if predictor == SAMPLED else ""
+        return Estimate(value, mcse, test_error=test_error, remark=remark)
+
+    def difference(self, quantity: str, predictor: str = LEADING) -> Difference | None:
+        """A predictor against the samples as a whole; None where nothing is said of it."""
+        return difference_at(self.summary, quantity, predictor)
+
+    def differences(self, predictor: str = LEADING) -> dict[str, Difference]:
+        """Quantity → a predictor against the samples, of those that something is said of."""
+        found = {name: self.difference(name, predictor) for name in self.quantities}
+        return {name: one for name, one in found.items() if one is not None}
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """The verdict on the draws, with its numbers."""
+        return read_diagnostics(json.loads(self.tree.attrs["diagnostics"]))
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Seconds, gradients, effective draws."""
+        return json.loads(self.tree.attrs["cost"])
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Quantity → what it is called."""
+        return {name: str(self.about(name, "label")) for name in self.quantities}
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What the samples allow to say of the theory."""
+        attributes = self.tree.attrs
+        known = attributes.get("converged")
+        predictors = [name for name in self.predictors if name != SAMPLED and not is_users(name)]
+        verdict = theory_verdict(
+            self.diagnostics.passed,
+            None if known is None else bool(known),
+            {name: self.differences(name) for name in predictors},
+            self.labels,
+            bool(attributes["temperature_sampled"]),
+            attributes["doubt_of_next_order"] or None,
+            bool(self.user_theories),
+        )
+        warning = self.diagnostics.warning
+        return replace(verdict, reasons=(warning, *verdict.reasons)) if warning else verdict
+
+    @property
+    def user_verdicts(self) -> dict[str, Verdict]:
+        """Name of a theory of the user's own → what the samples allow to say of it."""
+        passed = self.diagnostics.passed
         return {
-            key: value.rows(key, path_names)
-            for key, value in self.quantities.items()
-            if hasattr(value, "rows")
+            name: user_verdict(name, passed, self.differences(name), self.labels)
+            for name in self.user_theories
         }
+
+    @property
+    def reliability(self) -> Verdict:
+        """Whether the samples can be trusted, every number beside its limit."""
+        return trust_verdict(self.diagnostics)
+
+    @property
+    def path_names(self) -> list[str]:
+        """Names of the paths; none where no U_1 is compared."""
+        table = self.elements("order_parameter")
+        return [] if table is None else [str(name) for name in table["path"].values]
+
+    def table(self, elements: bool = True) -> "pandas.DataFrame":
+        """A tidy frame: a row for each quantity and predictor, and for each element.
+
+        Elements are those of U_1 and head scores; their `difference` is sampled − predicted with
+        its Monte Carlo error, that of a quantity as a whole a size in its `unit`.
+        """
+        import pandas
+
+        rows = []
+        for quantity in self.quantities:
+            about = {"quantity": quantity, "element": "", "unit": self.about(quantity, "unit")}
+            for predictor in self.predictors:
+                cell = self.summary.sel({"quantity": quantity, AXIS: predictor})
+                numbers = {name: float(cell[name]) for name in NUMBERS}
+                if np.isfinite([*numbers.values()]).any():
+                    state = {"state": str(cell["state"].values)}
+                    rows.append(about | {AXIS: predictor} | numbers | state)
+            if elements and self.about(quantity, "show") in (PATHS, HEADS):
+                rows += self._element_rows(quantity)
+        columns = ["quantity", "element", AXIS, *NUMBERS, "state", "unit"]
+        return pandas.DataFrame(rows, columns=columns)
+
+    def _element_rows(self, quantity: str) -> list[dict[str, Any]]:
+        table, rows = self.elements(quantity), []
+        predicted = {str(name): table["predicted"].sel({AXIS: name}).values
+                     for name in table[AXIS].values}  # fmt: skip
+        sampled, error = table["sampled"].values, table["error"].values
+        for name, place in self.element_names(quantity).items():
+            about = {"quantity": quantity, "element": name, "state": "", "unit": ""}
+            for predictor, values in predicted.items():
+                difference = float(sampled[place] - values[place])
+                numbers = {"value": float(values[place]), "difference": difference}
+                numbers["difference_error"] = float(error[place])
+                rows.append(about | {AXIS: predictor} | numbers)
+            numbers = {"value": float(sampled[place]), "error": float(error[place])}
+            rows.append(about | {AXIS: SAMPLED} | numbers)
+        return rows
+
+    def element_names(self, quantity: str) -> dict[str, tuple[int, ...]]:
+        """Name → place of every defined element; of a symmetric matrix its upper triangle."""
+        sampled = self.elements(quantity)["sampled"].values
+        shown = np.isfinite(sampled)
+        if is_overlap(quantity):
+            shown = np.triu(np.ones(shown.shape, dtype=bool))
+        table, heads = self.elements(quantity), None
+        if "head_name" in table.coords:
+            heads = table["head_name"].values
+        places = [tuple(place) for place in np.argwhere(shown).tolist()]
+        return {element_name(quantity, at, self.path_names, heads): at for at in places}
 
     def to_json(self) -> dict[str, Any]:
+        """The content of `comparison.json`: summary, headline, diagnostics and cost."""
+        summary: dict[str, dict] = {}
+        for quantity in self.quantities:
+            cells = self.summary.sel(quantity=quantity)
+            for predictor in self.predictors:
+                cell = cells.sel({AXIS: predictor})
+                if math.isfinite(float(cell["value"])):
+                    stored = {name: cell[name].values.item() for name in STORED_IN_JSON}
+                    stored["state"] = stored["state"] or None
+                    summary.setdefault(quantity, {})[predictor] = stored
         return {
+            "summary": summary,
+            "headline": self.verdict.headline,
             "diagnostics": to_json(self.diagnostics),
-            "cost": dict(self.cost),
-            "verdict": to_json(self.verdict),
-            **({"own_verdicts": to_json(self.own)} if self.own else {}),
-            "differences": {
-                key: to_json(one) | {"relative": one.relative, "statement": one.statement}
-                for key, one in self.differences.items()
-            },
-        } | to_json(self.quantities)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "ComparedRun":
-        """Read back; a key that no quantity is registered for is one that somebody added."""
-        judged = content.get("diagnostics")
-        quantities = {
-            key: from_json(QUANTITIES[key].kind if key in QUANTITIES else Compared, value)
-            for key, value in content.items()
-            if key not in NO_QUANTITY
+            "cost": self.cost,
         }
-        return cls(
-            None if judged is None else read_diagnostics(judged),
-            content.get("cost") or {},
-            quantities,
-            from_json(Mapping[str, Difference], content.get("differences") or {}),
-            from_json(Verdict | None, content.get("verdict")),
-            from_json(Mapping[str, Verdict], content.get("own_verdicts") or {}),
-        )
 
 
 def read_diagnostics(content: Mapping[str, Any]) -> Diagnostics:
     """Read back the verdict on the draws, with the numbers of whichever algorithm."""
     of_all = Diagnostics.__dataclass_fields__
     numbers = {key: value for key, value in content.items() if key not in of_all}
-    limit = {"r_hat_limit": R_HAT_LIMIT}  # of what was stored before it was
-    return from_json(Diagnostics, {**limit, **content, "numbers": numbers})
+    return from_json(Diagnostics, {**content, "numbers": numbers})

@@ -25,21 +25,18 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import chdtr, gammaincinv, ndtr, ndtri
 
-from sampler.analysis.estimate import RESOLVED_MCSE, Estimate
-from sampler.analysis.labels import is_overlap, quantity_name
+from sampler.analysis.estimates import RESOLVED_MCSE, Estimate
 from sampler.analysis.text import NO_BREAK, Number, percent
 
 TAIL = 0.025
 # With fewer independent batches their covariance says nothing about a tail of 2.5 %.
 FEWEST_DEGREES = 7
 RELATIVE = "%"
-CONFIDENCE = " with 95 % confidence"
-NO_DIFFERENCE = "no difference"
 RESOLVED, NOT_RESOLVED = "resolved", "not resolved"
 TOO_FEW, NOT_TRUSTED = "not enough draws", "not trusted"
-SAYING_NOTHING = {
-    TOO_FEW: "not enough draws to say",
-    NOT_TRUSTED: "nothing can be said: the samples fail their diagnostics",
+UNDECIDED = {
+    TOO_FEW: "not enough draws",
+    NOT_TRUSTED: "the samples fail their diagnostics",
 }
 
 
@@ -165,67 +162,51 @@ class SquaredDistance:
 
 @dataclass(frozen=True)
 class Difference:
-    """Theory against samples over the elements of one quantity.
+    """A prediction against samples over the elements of one quantity.
 
-    state            "resolved", "not resolved", "not enough draws" or "not trusted"
-    value, error     D with its standard error; 0 where D² < 0
-    square           D², without bias, negative where there is less difference than noise
-    interval, below  95 % interval of Δ; what Δ is below with 95 % confidence
-    elements         how many are defined; of a symmetric matrix its upper triangle
-    in_mcse          median and largest absolute value over the elements
-    unit             of `value` and what follows; "%" for shares of |μ|, the size of the quantity
+    state      "resolved", "not resolved", "not enough draws" or "not trusted"
+    value      D with its standard `error`; 0 where D² < 0
+    square     D², without bias, negative where there is less difference than noise
+    low, high  95 % interval of Δ; `below`: what Δ is below with 95 % confidence
+    elements   how many are defined; of a symmetric matrix its upper triangle
+    median_mcse, largest_mcse
+               absolute values over the elements, in Monte Carlo standard errors
+    unit       of `value` and what follows; "%" for shares of |μ|, the size of the quantity
     """
 
-    name: str
     state: str
     value: float
     error: float
     square: float
-    interval: tuple[float, float]
+    low: float
+    high: float
     below: float
     elements: int
-    median_in_mcse: float
-    worst_in_mcse: float
+    median_mcse: float
+    largest_mcse: float
     unit: str = RELATIVE
-
-    @property
-    def relative(self) -> bool:
-        """Whether `value` and what follows are shares of the size of the quantity."""
-        return self.unit == RELATIVE
 
     @property
     def resolved(self) -> bool:
         return self.state == RESOLVED
 
     @property
-    def said(self) -> bool:
-        return self.state not in SAYING_NOTHING
+    def decided(self) -> bool:
+        """Whether there are draws enough, and sound ones, to say anything."""
+        return self.state not in UNDECIDED
 
-    @property
-    def statement(self) -> str:
-        """The difference in words, in one of four forms."""
+    def text(self, short: bool = False) -> str:
+        """The statement, one that agrees with its confidence; short: for a cell of a table."""
         if self.state == RESOLVED:
-            said = f"off by {self.shown(self.value, self.error)}"
-        elif self.state == NOT_RESOLVED:
-            said = f"{NO_DIFFERENCE} above {self.shown(self.below)}{CONFIDENCE}"
-        else:
-            said = SAYING_NOTHING[self.state]
-        return said.replace(NO_BREAK, " ")
-
-    @property
-    def in_short(self) -> str:
-        """Statement without its confidence."""
-        return self.statement.removesuffix(CONFIDENCE)
-
-    @property
-    def finding(self) -> str:
-        """Statement with the name of the quantity, without its confidence."""
+            size = str(self.number(self.value, self.error))
+            return size if short else f"off by {size}"
         if self.state == NOT_RESOLVED:
-            return self.in_short.replace(NO_DIFFERENCE, f"{NO_DIFFERENCE} in {self.name}")
-        return f"{self.name}{' ' if self.resolved else ': '}{self.in_short}"
+            limit = self.number(self.below)
+            return f"< {limit}" if short else f"agrees within {limit} (95{NO_BREAK}%)"
+        return UNDECIDED[self.state]
 
-    def shown(self, value: float, error: float | None = None) -> Number:
-        if self.relative:
+    def number(self, value: float, error: float | None = None) -> Number:
+        if self.unit == RELATIVE:
             return percent(value, error, digits=2)
         return Number(value, error, 1.0, f"{NO_BREAK}{self.unit}", digits=2)
 
@@ -236,15 +217,15 @@ def largest_by_chance(elements: int) -> float:
 
 
 def difference_of(
-    key: str,
     theory: Float[np.ndarray, "*element"] | np.floating | float,
     sampled: Estimate,
     unit: str = RELATIVE,
+    symmetric: bool = False,
 ) -> Difference | None:
     """All elements of a quantity taken together; None if none of them is defined.
 
     The norm of a matrix is Frobenius'. The difference is relative to the size of the quantity, or
-    in the unit of the numbers where that is named.
+    in the unit of the numbers where that is named. symmetric: elements are counted once.
     """
     theory, value, mcse = map(np.asarray, (theory, sampled.value, sampled.mcse))
     shown = np.asarray(np.isfinite(theory) & np.isfinite(value) & np.isfinite(mcse) & (mcse > 0.0))
@@ -271,19 +252,19 @@ def difference_of(
         state = RESOLVED
     else:
         state = TOO_FEW if unit == RELATIVE and below >= 1.0 else NOT_RESOLVED
-    each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if is_overlap(key) else shown
+    each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if symmetric else shown
     with np.errstate(divide="ignore", invalid="ignore"):
         in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
     return Difference(
-        name=quantity_name(key),
         state=state,
         value=float(np.sqrt(max(distance.excess, 0.0)) / size),
         error=distance.error / size,
         square=distance.excess / size**2,
-        interval=(low / size, high / size),
+        low=low / size,
+        high=high / size,
         below=below,
         elements=int(each.sum()),
-        median_in_mcse=float(np.median(in_mcse[each])),
-        worst_in_mcse=float(in_mcse.max()),
+        median_mcse=float(np.median(in_mcse[each])),
+        largest_mcse=float(in_mcse.max()),
         unit=unit,
     )

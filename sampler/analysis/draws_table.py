@@ -6,9 +6,11 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.attention_table import attention_table
-from sampler.analysis.estimate import RepetitionWeights
+from sampler.analysis.estimates import RepetitionWeights
 from sampler.analysis.example_tables import sampled_kernels
-from sampler.analysis.labels import (
+from sampler.analysis.learned_kernels import learned_kernels
+from sampler.analysis.leave_one_out import GROUP
+from sampler.analysis.names import (
     PURE_NUMBER,
     is_overlap,
     label,
@@ -18,8 +20,6 @@ from sampler.analysis.labels import (
     squeeze_output,
     with_long_names,
 )
-from sampler.analysis.learned_kernels import learned_kernels
-from sampler.analysis.leave_one_out import GROUP
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.attention.learned import LOGITS
 from sampler.learned_problem import LearnedProblem

@@ -12,14 +12,13 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
-from sampler.analysis.estimate import RepetitionWeights, batch_means, bootstrap, mean_over_batches
-from sampler.analysis.labels import NEXT_ORDER
+from sampler.analysis.estimates import RepetitionWeights, batch_means, bootstrap, mean_over_batches
 from sampler.attention.layers import paired
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
 from sampler.tasks.task import Task
-from theory import Features, OrderParameters, centred_kernel
+from theory import Features, centred_kernel
 from theory.path_kernels import assemble_kernel, path_features
 
 # What is kept at most of the attention to an example.
@@ -76,30 +75,24 @@ TINY = np.finfo(np.float64).tiny
 SHOWN = ("shown_example", "shown_example_")
 
 
-def kernel_columns(
-    problem: Problem,
-    leading: Float[np.ndarray, "row row"],
-    next_order: Float[np.ndarray, "row row"] | None,
-) -> dict:
-    """Columns `kernel`, `kernel_next_order`, `gp_kernel` and `path_kernels` of `theory.nc`.
-
-    From U_1 to both orders. Empty where no training examples can be shown.
-    """
+def kernel_of(problem: Problem, overlap: Float[np.ndarray, "row row"]) -> dict:
+    """Column `kernel` of `theory.nc` at U_1; empty where no training examples can be shown."""
     if problem.shown is None:
         return {}
-    features = shown_features(problem)
-    limit = np.asarray(OrderParameters.gp_limit(problem.architecture).matrices[0])
-    overlaps = {"kernel": leading, f"kernel{NEXT_ORDER}": next_order, "gp_kernel": limit}
-    columns: dict = {
-        name: (SHOWN, shown_kernel(features, mean_over_outputs(problem, overlap)))
-        for name, overlap in overlaps.items()
-        if overlap is not None
-    }
-    paths = features[:, _strongest_paths(problem, leading)]
+    mean = mean_over_outputs(problem, overlap)
+    return {"kernel": (SHOWN, shown_kernel(shown_features(problem), mean))}
+
+
+def path_kernel_columns(problem: Problem, overlap: Float[np.ndarray, "row row"]) -> dict:
+    """Columns `path_kernels`, of the paths with the largest U_1, and `labels_shown`."""
+    if problem.shown is None:
+        return {}
+    paths = shown_features(problem)[:, _strongest_paths(problem, overlap)]
     blocks = np.einsum("xpi,yqi->pqxy", paths, paths, optimize=True)
-    columns["path_kernels"] = (("shown_path", "shown_path_", *SHOWN), blocks)
-    columns["labels_shown"] = (("shown_example", "output"), problem.shown.labels)
-    return columns
+    return {
+        "path_kernels": (("shown_path", "shown_path_", *SHOWN), blocks),
+        "labels_shown": (("shown_example", "output"), problem.shown.labels),
+    }
 
 
 def kernel_coordinates(problem: Problem, leading: Float[np.ndarray, "row row"]) -> dict:

@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from sampler.analysis.attention_table import MOST_DRAWS, kept_logits
-from sampler.analysis.estimate import RepetitionWeights, batch_means, bootstrap
+from sampler.analysis.estimates import RepetitionWeights, batch_means, bootstrap
 from sampler.analysis.example_tables import COMPONENTS, REPLICATES, SHOWN, shown_kernel_columns
 from sampler.analysis.validation import kept_draws
 from sampler.learned_problem import LearnedProblem

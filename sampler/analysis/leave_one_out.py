@@ -8,7 +8,7 @@ trusted. The theory and the limit of infinite width predict without any draws.
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,8 +19,8 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from sampler.analysis.compared import NAN, Row
-from sampler.analysis.estimate import RepetitionWeights
+from sampler.analysis.estimates import Estimate, RepetitionWeights
+from sampler.analysis.predictors import INFINITE, LEADING, TUNED
 from sampler.analysis.validation import kept_draws
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.convergence import bulk_ess
@@ -237,36 +237,39 @@ def _given_overlap(draw, energy, block):
 # --- of theories
 
 
-def left_out_columns(problem: Problem, saddle: SaddlePoint, gp_own: LearningProblem) -> dict:
-    """Columns `elpd_gp`, `elpd_gp_own`, `elpd_theory` of `theory.nc`: ln p(y_i | y_{−i}).
+def left_out_by_example(
+    problem: Problem, saddle: SaddlePoint, tuned: LearningProblem
+) -> tuple[dict[str, dict], str]:
+    """Columns `elpd` and `elpd_by_example` of predictors, and what identifies the labels.
 
-    At infinite width U_1 depends on no label: leave-one-out is exact. A saddle point is moved as
-    its example was not there; of one with very many coordinates nothing is said. gp_own: the
-    training data at the temperature that infinite width chooses for itself.
+    ln p(y_i | y_{−i}). At infinite width U_1 depends on no label: leave-one-out is exact. A saddle
+    point is moved as its example was not there; of one with very many coordinates nothing is said.
+    tuned: the training data at the temperature that infinite width chooses for itself.
     """
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
-    limits = {"gp": problem.learning, "gp_own": gp_own}
-    found: dict[str, list[np.ndarray]] = {name: [] for name in limits}
+    limits = {INFINITE: problem.learning, TUNED: tuned}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in limits}
     at_saddle = None
     if saddle.converged and problem.architecture.is_dense:
-        at_saddle, found["theory"] = LeftOutAtSaddle.of(problem.learning, saddle), []
+        at_saddle, parts[LEADING] = LeftOutAtSaddle.of(problem.learning, saddle), []
     checksum = hashlib.sha256()
     for block in examples_left_out(problem, checksum):
         examples = None
         if problem.learning.residual_examples:
             examples = Combinations.of(problem.learning, *block)
         for name, learning in limits.items():
-            found[name].append(np.asarray(left_out_log_density(learning, limit, examples)))
+            parts[name].append(np.asarray(left_out_log_density(learning, limit, examples)))
         if at_saddle is not None:
-            found["theory"].append(at_saddle.log_density(examples))
-    identity = {"labels": checksum.hexdigest()}
+            parts[LEADING].append(at_saddle.log_density(examples))
     few = problem.learning.examples < MOST_POINTWISE
-    dimension = "example" if few else "example_left_out"
-    return {
-        f"elpd_{name}": ((dimension,), np.concatenate(parts).astype(np.float32), identity)
-        for name, parts in found.items()
-        if parts
-    }
+    axis = "example" if few else "example_left_out"
+    columns = {}
+    for name, blocks in parts.items():
+        if blocks:
+            values = np.concatenate(blocks).astype(np.float32)
+            total = values.sum(dtype=np.float64)
+            columns[name] = {"elpd_by_example": ((axis,), values), "elpd": ((), total)}
+    return columns, checksum.hexdigest()
 
 
 def add_labels(checksum, labels) -> None:
@@ -277,47 +280,22 @@ def add_labels(checksum, labels) -> None:
 # --- compared
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """Sum over training examples of ln p(y_i | y_{−i}), of samples, theory and infinite width.
+def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
+    """Σ_i ln p(y_i | y_{−i}) of the samples, by PSIS; None where it is not known.
 
-    Of 20,000 training examples and more, the sum over 2,000 of them.
-
-    elpd           of the samples, by PSIS
-    mcse           its Monte Carlo error
-    error          its standard error by the finite number of examples
-    largest_k      the largest of Pareto's k; above `limit_of_k` an example's term is not reliable
-    unreliable     number of examples above the limit
-    examples, draws
-    theory, gp     the same of theory and infinite width; None where unknown
-    gp_own         of infinite width at its own temperature
+    Of 20,000 training examples and more, the sum over 2,000 of them. A remark warns where Pareto's
+    k does not allow to trust the number.
     """
-
-    elpd: float
-    mcse: float
-    error: float
-    largest_k: float
-    limit_of_k: float
-    unreliable: int
-    examples: int
-    draws: int
-    theory: float | None = None
-    gp: float | None = None
-    gp_own: float | None = None
-
-    @property
-    def remark(self) -> str:
-        """A warning where Pareto's k does not allow to trust the number."""
-        if self.unreliable:
-            return f"PSIS, NOT reliable: k > {self.limit_of_k:.2g} at {self.unreliable} examples"
-        return ""
-
-    def rows(self, key: str, _) -> list[Row]:
-        numbers = NAN if self.theory is None else self.theory, self.elpd, self.mcse
-        limits = {"gp": self.gp, "gp_own": self.gp_own}
-        rest = {name: NAN if one is None else one for name, one in limits.items()}
-        rest["test_error"] = self.error
-        return [Row.of("elpd, leave one out", *numbers, remark=self.remark, **rest)]
+    if GROUP not in tree.children:
+        return None
+    table = tree[GROUP].to_dataset()
+    elpd, k = (np.asarray(table[name].values, dtype=np.float64) for name in (ELPD, PARETO_K))
+    draws = int(table.attrs["draws"])
+    mcse = np.sqrt(np.sum(np.square(table[MCSE].values, dtype=np.float64)))
+    unreliable, remark = count_unreliable(k, draws), ""
+    if unreliable:
+        remark = f"PSIS, NOT reliable: k > {limit_of_k(draws):.2g} at {unreliable} examples"
+    return Estimate(elpd.sum(), mcse, test_error=error_of_sum(elpd), remark=remark)
 
 
 def limit_of_k(draws: int) -> float:
@@ -330,31 +308,6 @@ def count_unreliable(pareto_k: Float[np.ndarray, " example"], draws: int) -> int
     return int(np.sum(~(pareto_k <= limit_of_k(draws))))
 
 
-def compare_leave_one_out(theory: xr.Dataset | None, tree: xr.DataTree) -> LeaveOneOut | None:
-    """The part `leave_one_out` of `comparison.json`; None where it is not known."""
-    if GROUP not in tree.children:
-        return None
-    table = tree[GROUP].to_dataset()
-    elpd, k = (np.asarray(table[name].values, dtype=np.float64) for name in (ELPD, PARETO_K))
-    draws = int(table.attrs["draws"])
-    of_theories = {}
-    for name in ("theory", "gp", "gp_own"):
-        if theory is not None and f"elpd_{name}" in theory:
-            total = float(theory[f"elpd_{name}"].values.sum(dtype=np.float64))
-            of_theories[name] = total if np.isfinite(total) else None
-    return LeaveOneOut(
-        elpd=float(elpd.sum()),
-        mcse=float(np.sqrt(np.sum(np.square(table[MCSE].values, dtype=np.float64)))),
-        error=error_of_sum(elpd),
-        largest_k=float(k.max()),
-        limit_of_k=float(limit_of_k(draws)),
-        unreliable=count_unreliable(k, draws),
-        examples=len(elpd),
-        draws=draws,
-        **of_theories,
-    )
-
-
 def error_of_sum(values: Float[np.ndarray, " example"]) -> float:
     """Standard error √(n Var) of a sum over n examples."""
-    return float(np.sqrt(len(values)) * values.std(ddof=1)) if len(values) > 1 else NAN
+    return float(np.sqrt(len(values)) * values.std(ddof=1)) if len(values) > 1 else np.nan

@@ -1,11 +1,13 @@
 """The results of a sweep gathered from its points: one Dataset over the swept settings.
 
-Everything else of a sweep, its CSV files, verdicts, tables and figures, derives from the Dataset.
+The summaries of all points stand in it along the swept keys, [swept key, …, quantity, predictor],
+U_1 as [swept key, …, predictor, path, path_], and single columns as [swept key, …]. Everything else
+of a sweep, its CSV files, verdicts, tables and figures, derives from it.
 """
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,23 +15,20 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.compared import Compared
-from sampler.analysis.labels import NEXT_ORDER, own_key
+from sampler.analysis.comparison import NUMBERS, summary_of_theory
+from sampler.analysis.predictors import AXIS, SAMPLED, in_order
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import (
     COLUMN,
-    COLUMNS,
     CUT,
-    DIFFERENCE_FIELDS,
     FAILED,
-    OWN,
     PASSED,
     PATHS,
+    SUB_NETWORK,
     TEXTS,
     TOML,
     SweepResults,
 )
-from sampler.analysis.validation import SCORES
 from sampler.analysis.verdict import worst
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.settings import toml_value
@@ -40,15 +39,11 @@ from sampler.storage.run_directory import (
     point_directory,
 )
 
-REDUNDANCY = (
-    "head_distance_matrices", "head_distance_outputs", "participation_ratio", "off_diagonal_share",
+# Columns of `theory.nc` without predictors that a point has in the table.
+OF_THEORY = (
+    *CUT, "head_distance_matrices", "head_distance_outputs", "participation_ratio",
+    "off_diagonal_share",
 )  # fmt: skip
-# Of the theory, beside what every table of it has.
-NUMBERS = (
-    *REDUNDANCY, "log_evidence", "log_evidence_gp", "log_evidence_gp_own",
-    f"log_evidence{NEXT_ORDER}", f"accuracy{NEXT_ORDER}", "accuracy_gp_own", "gp_own_temperature",
-)  # fmt: skip
-VALIDATED = ("theory", "next_order", "gp", "gp_own")
 
 
 @dataclass(frozen=True)
@@ -97,41 +92,49 @@ def gathered(
 
 
 def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:
-    """Gather what is known of every point over the swept keys.
-
-    Columns of a table, [swept key, …]; of every quantity compared how far theory and samples are
-    apart, [swept key, …, quantity]; and U_1, [swept key, …, path, path_], if all points have the
-    same paths. What a point lacks is NaN, or an empty text.
-    """
+    """Everything of every point over the swept keys; what one lacks is NaN, or an empty text."""
     grid = {key: coordinate(key, values) for key, values in recipe.sweep.items()}
     shape = tuple(map(len, grid.values()))
     runs = [point.run for point in points]
+    of_points = columns_of_rows([point_row(directory, point) for point in points])
+    of_points["stored"] = ((), np.array([run.stored for run in runs]), {})
     one_width = [isinstance(point.recipe.network.widths, int) for point in points]
-    found = columns_of_rows([point_row(directory, point) for point in points])
-    found["stored"] = ((), np.array([run.stored for run in runs]), {})
-    found["one_width"] = ((), np.array(one_width), {})
-    keys, differences = differences_of(runs)
-    paths, matrices = order_parameters(runs)
-    found |= differences | {name: (PATHS, values, {}) for name, values in matrices.items()}
+    of_points["one_width"] = ((), np.array(one_width), {})
+    summaries = summaries_of(runs)
+    predictors = in_order(unique(name for one in summaries for name in one[AXIS].values))
+    quantities = unique(name for one in summaries for name in one["quantity"].values)
+    of_points |= summary_columns(summaries, quantities, predictors)
+    coordinates: dict[str, Any] = grid | {"quantity": quantities, AXIS: predictors}
+    paths, matrices = order_parameters(runs, predictors)
+    if paths:
+        of_points |= matrices
+        coordinates |= dict.fromkeys(PATHS, paths)
+    names, accuracies = sub_networks(runs)
+    if names:
+        of_points["accuracy_of_sub_network"] = ((SUB_NETWORK,), accuracies, {})
+        coordinates[SUB_NETWORK] = names
     columns = {
         name: ((*grid, *axes), values.reshape(*shape, *values.shape[1:]), attributes)
-        for name, (axes, values, attributes) in found.items()
+        for name, (axes, values, attributes) in of_points.items()
     }
-    coordinates = grid | {"quantity": keys} | (dict.fromkeys(PATHS, paths) if matrices else {})
+    columns |= about_quantities(summaries, quantities)
     attributes = {"name": recipe.name, "schema_version": SCHEMA_VERSION}
     return xr.Dataset(columns, coords=coordinates, attrs=attributes)
 
 
+def unique(names: Iterable[Any]) -> list[str]:
+    return list(dict.fromkeys(map(str, names)))
+
+
 def columns_of_rows(rows: Sequence[Mapping]) -> dict[str, tuple]:
-    """Return axes beside the row, values [row] and attributes of every column of a table."""
+    """Axes beside the point, values [point] and attributes of every column of a table."""
     columns = {}
-    for name in [*COLUMNS, *sorted({n for row in rows for n in row} - {*COLUMNS})]:
+    for name in unique(name for row in rows for name in row):
         if name in TEXTS:
             values = np.array([row.get(name, "") for row in rows], dtype=object)
         else:
-            cells = (row.get(name) for row in rows)
-            values = np.array([math.nan if cell is None else cell for cell in cells])
-        columns[name.replace("/", "_")] = ((), values, {COLUMN: name})
+            values = np.array([row.get(name, math.nan) for row in rows])
+        columns[name] = ((), values, {COLUMN: name})
     return columns
 
 
@@ -144,103 +147,128 @@ def coordinate(key: str, values: Sequence[Any]) -> xr.Variable:
     return xr.Variable(key, texts, {TOML: 1})
 
 
-def point_row(sweep: Path, point: SweptPoint) -> dict:
-    """Return one row: where the point is, its width, accuracies, and scores on validation data."""
-    row: dict = {
+def point_row(sweep: Path, point: SweptPoint) -> dict[str, Any]:
+    """Where the point is, its width, what its theory says of heads, and the state of its draws."""
+    run = point.run
+    row: dict[str, Any] = {
         "point": point.label,
-        "directory": str(point.run.directory.relative_to(sweep)),
+        "directory": str(run.directory.relative_to(sweep)),
         "width": point.recipe.network.widest,
     }
-    theory, comparison = point.run.theory, point.run.comparison
-    if theory is not None:
-        row |= {f"accuracy_{name}": float(theory[f"accuracy_{name}"]) for name in ("theory", "gp")}
-        scores = (f"validation_{score}_{who}" for score in SCORES for who in VALIDATED)
-        for name in (*CUT, *scores, *NUMBERS):
-            if name in theory:
-                row[name] = float(theory[name])
-        if "next_order_status" in theory.attrs:
-            row["next_order_status"] = theory.attrs["next_order_status"]
-        if "subnetwork" in theory.coords:
-            for name in theory["subnetwork"].values:
-                value = theory["accuracy_gp_subnetwork"].sel(subnetwork=name)
-                row[f"gp:{name}"] = float(value)
-    if comparison is not None:
-        row["sampled_space"] = point.run.space or point.recipe.sampler.space
-        validation = comparison.get("validation") or {}
-        for score, found in validation.get("sampled", {}).items():
-            row[f"validation_{score}_sampled"] = found["value"]
-            row[f"validation_{score}_sampled_mcse"] = found["mcse"]
-        evidence, accuracy = comparison.get("log_evidence"), comparison.get("accuracy")
-        if evidence and evidence.sampled and evidence.sampled.trusted:
-            row["log_evidence_sampled"] = evidence.sampled.value
-            row["log_evidence_sampled_mcse"] = evidence.sampled.mcse
-        for key, found in (("accuracy", accuracy), ("log_evidence", evidence)):
-            for name, value in ((found and found.own) or {}).items():
-                row[own_key(key, name)] = float(value)
-        if accuracy and accuracy.sampled:
-            row["accuracy_sampled"] = accuracy.sampled.value
-            row["accuracy_sampled_mcse"] = accuracy.sampled.mcse
-            row["accuracy_sampled_binomial"] = accuracy.sampled.binomial_error
-    if point.run.diagnostics is not None:
-        row["diagnostics"] = PASSED if point.run.trusted else FAILED
-        judged = list(point.run.diagnostics.quantities.values())
+    if run.theory is not None:
+        row |= {name: float(run.theory[name]) for name in OF_THEORY if name in run.theory}
+        if "next_order_status" in run.theory.attrs:
+            row["next_order_status"] = run.theory.attrs["next_order_status"]
+    if run.comparison is not None:
+        row["sampled_space"] = run.space or point.recipe.sampler.space
+        row["diagnostics"] = PASSED if run.trusted else FAILED
+        judged = list(run.diagnostics.quantities.values())
         if judged:
             row["r_hat"] = worst(judged, "r_hat", max)
             row["ess"] = min(worst(judged, f"ess_{part}", min) for part in ("bulk", "tail"))
     return row
 
 
-def differences_of(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, tuple]]:
-    """Return quantities, and every field of their differences, [point, quantity]."""
-    found = [run.differences for run in runs]
-    keys = list(dict.fromkeys(key for of_run in found for key in of_run))
-    if not keys:
-        return [], {}
-    columns = {}
-    for name, missing, bounds in DIFFERENCE_FIELDS:
-        values = [
-            [getattr(of_run[key], name) if key in of_run else missing for key in keys]
-            for of_run in found
-        ]
-        kind = object if missing == "" else np.float64
-        axes = ("quantity", "bound") if bounds else ("quantity",)
-        columns[f"difference_{name}"] = (axes, np.array(values, dtype=kind), {})
-    return keys, columns
-
-
-def order_parameters(runs: Sequence[RunResults]) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Return paths, and theories, sampled value and MCSE of U_1, each [point, path, path_].
-
-    Empty if no point is solved, or if the points differ in their paths. The next order and theories
-    of the user's own are left out where no point has them.
-    """
-    found: dict[int, dict[str, Any]] = {}
-    names: set[tuple[str, ...]] = set()
-    for place, run in enumerate(runs):
-        if run.theory is None:
+def summaries_of(runs: Sequence[RunResults]) -> list[xr.Dataset]:
+    """The summary of every point: that of its comparison over what the theory says alone."""
+    nothing = xr.Dataset(coords={"quantity": [], AXIS: []})
+    summaries = []
+    for run in runs:
+        of_theory = nothing if run.theory is None else summary_of_theory(run.theory)
+        if run.comparison is None:
+            summaries.append(of_theory)
             continue
-        names.add(tuple(run.path_names))
-        compared = run.compared("order_parameter")
-        solved = {"theory": run.theory["order_parameter"].values}
-        if f"order_parameter{NEXT_ORDER}" in run.theory:
-            solved["next_order"] = run.theory[f"order_parameter{NEXT_ORDER}"].values
-        found[place] = ({} if compared is None else parts_of(compared)) | solved
+        summaries.append(merged(run.comparison.summary, of_theory))
+    return summaries
+
+
+def merged(compared: xr.Dataset, of_theory: xr.Dataset) -> xr.Dataset:
+    """A comparison with the quantities of the theory that it lacks."""
+    missing = [name for name in of_theory["quantity"].values
+               if name not in compared["quantity"].values]  # fmt: skip
+    if not missing:
+        return compared
+    further = of_theory.sel(quantity=missing).reindex({AXIS: compared[AXIS]})
+    further["state"] = further["state"].fillna("")
+    return xr.concat([compared, further], "quantity", data_vars="all", join="override")
+
+
+def summary_columns(
+    summaries: Sequence[xr.Dataset], quantities: Sequence[str], predictors: Sequence[str]
+) -> dict[str, tuple]:
+    """Every number of the summaries, [point, quantity, predictor]."""
+    shape = (len(summaries), len(quantities), len(predictors))
+    columns = {name: np.full(shape, np.nan) for name in NUMBERS}
+    states = np.full(shape, "", dtype=object)
+    for place, summary in enumerate(summaries):
+        if not summary.sizes["quantity"]:
+            continue
+        rows = [quantities.index(str(name)) for name in summary["quantity"].values]
+        beside = [predictors.index(str(name)) for name in summary[AXIS].values]
+        at = np.ix_([place], rows, beside)
+        for name, values in columns.items():
+            values[at] = summary[name].values[None]
+        states[at] = summary["state"].values[None]
+    axes = ("quantity", AXIS)
+    return {name: (axes, values, {}) for name, values in columns.items()} | {
+        "state": (axes, states, {})
+    }
+
+
+def about_quantities(summaries: Sequence[xr.Dataset], quantities: Sequence[str]) -> dict:
+    """Label, unit and form of every quantity."""
+    about: dict[str, dict[str, Any]] = {}
+    for summary in summaries:
+        for place, name in enumerate(map(str, summary["quantity"].values)):
+            words = {key: summary[key].values[place] for key in ("label", "unit", "show", "share")}
+            known = about.setdefault(name, words)
+            known["unit"] = known["unit"] or words["unit"]
+    return {
+        key: ("quantity", np.array([about[name][key] for name in quantities], dtype=object))
+        for key in ("label", "unit", "show")
+    } | {"share": ("quantity", np.array([int(about[name]["share"]) for name in quantities], int))}
+
+
+def order_parameters(
+    runs: Sequence[RunResults], predictors: Sequence[str]
+) -> tuple[list[str], dict[str, tuple]]:
+    """Paths, U_1 [point, predictor, path, path_] with the samples, and its Monte Carlo error.
+
+    Nothing if no point has one, or if the points differ in their paths.
+    """
+    names = {tuple(run.path_names) for run in runs} - {()}
     if len(names) != 1:
         return [], {}
     paths = list(names.pop())
-    arrays = {}
-    known = {part for tables in found.values() for part in tables}
-    beyond = sorted(part for part in known if part == "next_order" or part.startswith(OWN))
-    for part in ("theory", *beyond, "sampled", "mcse"):
-        values = np.full((len(runs), len(paths), len(paths)), np.nan)
-        for place, tables in found.items():
-            if part in tables:
-                values[place] = np.array(tables[part], dtype=float)
-        arrays[f"order_parameter_{part}".replace("/", "_")] = values
-    return paths, arrays
+    shape = (len(runs), len(predictors), len(paths), len(paths))
+    values, errors = np.full(shape, np.nan), np.full((len(runs), *shape[2:]), np.nan)
+    for place, run in enumerate(runs):
+        for predictor, matrix in run.predictions("order_parameter").items():
+            if predictor in predictors:
+                values[place, predictors.index(predictor)] = matrix
+        sampled = run.sampled("order_parameter")
+        if sampled is not None:
+            values[place, predictors.index(SAMPLED)] = sampled.value
+            errors[place] = sampled.mcse
+    return paths, {
+        "order_parameter": ((AXIS, *PATHS), values, {}),
+        "order_parameter_error": (PATHS, errors, {}),
+    }
 
 
-def parts_of(compared: Compared) -> dict[str, Any]:
-    """Return sampled value, MCSE and the user's own theories of what is compared."""
-    own = {f"{OWN}{name}": values for name, values in (compared.own or {}).items()}
-    return {"sampled": compared.sampled.value, "mcse": compared.sampled.mcse} | own
+def sub_networks(runs: Sequence[RunResults]) -> tuple[list[str], np.ndarray]:
+    """Names of the sub-networks, and their accuracies at infinite width [point, sub-network]."""
+    tables = [run.theory for run in runs]
+    known = [t is not None and SUB_NETWORK in t.coords for t in tables]
+    names = unique(
+        name
+        for t, there in zip(tables, known, strict=True)
+        if there
+        for name in t[SUB_NETWORK].values
+    )
+    values = np.full((len(runs), len(names)), np.nan)
+    for place, (table, there) in enumerate(zip(tables, known, strict=True)):
+        for column, name in enumerate(names):
+            if there and name in table[SUB_NETWORK].values:
+                values[place, column] = table["accuracy_of_sub_network"].sel({SUB_NETWORK: name})
+    return names, values

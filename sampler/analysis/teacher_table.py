@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.labels import (
+from sampler.analysis.names import (
     label,
     label_dimensions,
     order_parameter_dimensions,

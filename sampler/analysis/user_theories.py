@@ -7,7 +7,7 @@ An own theory is a set of predictions under the names that they have in `theory.
     predictor_variance                 of the same shape
     log_evidence []                    ln p(y)
 
-`stacked` has several of them along an axis `own_theory`, NaN for what a theory does not predict.
+In a comparison each joins the axis `predictor` under its name.
 """
 
 import re
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sampler.analysis.predictors import AXIS, NAMES
 from sampler.errors import InputError, Verbatim
 from sampler.runtime import refuse_masked
-from theory.architecture import Architecture
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -26,25 +26,12 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 # Name of a prediction → its axes and their sizes.
 Axes = Mapping[str, Mapping[str, int]]
-AXIS = "own_theory"
 DRAWN = ("chain", "draw")
 # Of a symmetric matrix in double precision, relative to its largest element.
 ASYMMETRY = 1e-8
 PREDICTED = re.compile(
     r"order_parameter(_layer_\d+)?|readout_order_parameter|predictor_(mean|variance)|log_evidence"
 )
-
-
-def axes_of_network(architecture: Architecture, tests: int) -> Axes:
-    """Return the arrays, with axes, that an own theory of this network may predict."""
-    *_, outputs = sizes = architecture.order_parameter_sizes
-    axes = {"order_parameter": {"path": sizes[0], "path_": sizes[0]}}
-    for layer, rows in enumerate(sizes[1:-1], start=2):
-        axis = f"path_layer_{layer}"
-        axes[f"order_parameter_layer_{layer}"] = {axis: rows, f"{axis}_": rows}
-    axes["readout_order_parameter"] = {"output": outputs, "output_": outputs}
-    per_test = {"test_example": tests} | ({"output": outputs} if outputs > 1 else {})
-    return axes | {"predictor_mean": per_test, "predictor_variance": per_test, "log_evidence": {}}
 
 
 def axes_of_table(theory: "xr.Dataset") -> Axes:
@@ -71,8 +58,9 @@ def axes_of_draws(draws: "xr.DataTree") -> Axes:
 
 def checked(name: str, given: object, axes: Axes) -> Arrays:
     """Finite numbers of the right shapes; InputError names the theory, the array and the shape."""
-    if not name or ":" in name:
-        raise InputError("own theory", name, "give it a name without a colon")
+    if not name or name in NAMES:
+        remedy = f"give it a name, but none of {', '.join(NAMES)}"
+        raise InputError("own theory", name, remedy)
     if not isinstance(given, Mapping) or not given:
         raise refusal(
             name, given, "give a Dataset or a dict of arrays, as in {'order_parameter': U_1}"
@@ -105,39 +93,3 @@ def checked(name: str, given: object, axes: Axes) -> Arrays:
 
 def refusal(name: str, value: object, remedy: str) -> InputError:
     return InputError(f'own theory "{name}"', value, remedy)
-
-
-def stacked(own: Mapping[str, Arrays], axes: Axes) -> "xr.Dataset":
-    """All own theories in one table, NaN for what a theory does not predict."""
-    columns = {
-        key: (
-            (AXIS, *sizes),
-            np.stack(
-                [one.get(key, np.full(tuple(sizes.values()), np.nan)) for one in own.values()]
-            ),
-        )
-        for key, sizes in axes.items()
-        if any(key in one for one in own.values())
-    }
-    import xarray as xr
-
-    return xr.Dataset(columns, coords={AXIS: list(own)})
-
-
-def is_stacked(table: "xr.Dataset | None") -> bool:
-    """Whether a table has several theories, each of which is a column by itself."""
-    return table is not None and AXIS in table.dims
-
-
-def own_arrays(table: "xr.Dataset | None") -> dict[str, dict[str, np.ndarray]]:
-    """Name of each own theory of a stacked table → what it predicts."""
-    if table is None:
-        return {}
-    return {
-        str(name): {
-            str(key): values.values
-            for key, values in table.sel({AXIS: name}).items()
-            if np.isfinite(values).all()
-        }
-        for name in table[AXIS].values
-    }

@@ -9,41 +9,20 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from sampler.analysis.estimate import (
-    RepetitionWeights,
-    batch_means,
-    bootstrap,
-    centre_of,
-)
-from sampler.analysis.labels import label
+from sampler.analysis.estimates import Estimate, RepetitionWeights
+from sampler.analysis.names import label
+from sampler.analysis.predictors import SAMPLED, predicted
+from sampler.analysis.scores import SCORES, LabelMoments, error_of_mean, example_scores
 from sampler.mcmc.kept import ThinnedDraws
 from sampler.mcmc.tempered import repetition_weights
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
-from theory.observables import correct, labels_are_classes
 
-SCORES = ("log_predictive_density", "accuracy", "squared_error")
+GROUP = "validation"
+
 # Each draw costs one solution of the training kernel; the errors say whether more are needed.
 MOST_DRAWS = 200
-
-
-def example_scores(mean, variance, labels, temperature) -> dict[str, np.ndarray]:
-    """Scores [..., example] of means and variances [..., example, output], outputs averaged.
-
-    (y − m)²,   ln N(y; m, v + 𝒯),   and, where labels are classes, whether m finds the class
-    """
-    error = (labels - mean) ** 2
-    density = log_normal_density(error, variance + temperature)
-    scores = {"log_predictive_density": density.mean(axis=-1), "squared_error": error.mean(axis=-1)}
-    if labels_are_classes(labels):
-        scores["accuracy"] = correct(mean, labels).astype(np.float64)
-    return scores
-
-
-def log_normal_density(squared_error: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """ln N(y; m, s) of squared errors (y − m)² and variances s."""
-    return -0.5 * (np.log(2 * np.pi * variance) + squared_error / variance)
 
 
 Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -59,9 +38,9 @@ def moments_at(learning: LearningProblem, factor) -> Moments:
 
 
 def validation_columns(
-    problem: Problem, moments: Moments, name: str, temperature: float | None = None
+    problem: Problem, moments: Moments, temperature: float | None = None
 ) -> dict:
-    """Columns `validation_<score>_<name>` of `theory.nc`, the mean and that of every example.
+    """Columns `validation_<score>` of a predictor, the mean and that of every example.
 
     At the temperature of the problem, where no other is given.
     """
@@ -72,13 +51,13 @@ def validation_columns(
     temperature = problem.temperature if temperature is None else temperature
     scores = example_scores(mean, variance, problem.labels_validation, temperature)
     for score, values in scores.items():
-        columns[f"validation_{score}_{name}"] = ((), values.mean())
-        columns[f"validation_{score}_{name}_by_example"] = (("validation_example",), values)
+        columns[f"validation_{score}"] = ((), values.mean())
+        columns[f"validation_{score}_by_example"] = (("validation_example",), values)
     return columns
 
 
 def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
-    """Columns `validation_<score>_gp_subnetwork`: the GP limit of networks of fewer heads."""
+    """Columns `validation_<score>_of_sub_network`: infinite width of networks of fewer heads."""
     if problem.attended_validation is None or not subnetworks:
         return {}
     found = []
@@ -89,7 +68,7 @@ def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
         labels, temperature = problem.labels_validation, smaller.temperature
         found.append(example_scores(mean, variance, labels, temperature))
     return {
-        f"validation_{score}_gp_subnetwork": (("subnetwork",), [s[score].mean() for s in found])
+        f"validation_{score}_of_sub_network": (("sub_network",), [s[score].mean() for s in found])
         for score in found[0]
     }
 
@@ -190,60 +169,44 @@ def _predict_each(predictor: Predictor, factors, temperatures):
     return jax.lax.map(of_draw, (factors, temperatures))
 
 
-def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict[str, dict]:
-    """Scores of the posterior mean and variance, from the draws that `validation_draws` kept.
+def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict[str, Estimate]:
+    """Scores of posterior mean and variance of the draws that `validation_draws` kept."""
+    moments, labels = sampled_moments(table, weights), table["labels"].values
 
-    Var[f] = E[Var[f | U_1]] + Var[E[f | U_1]]; the MCSE is a bootstrap over batches of draws.
-    """
-    mean, variance = table["predictor_mean"].values, table["predictor_variance"].values
-    labels, temperature = table["labels"].values, table["temperature"].values[..., None, None]
-    count, centre = mean.shape[0] * mean.shape[1], centre_of(mean, weights)
-    # A label varies by f and by the temperature, which may have been sampled.
-    parts = np.stack([mean, variance + temperature, (mean - centre) ** 2], axis=-1)
+    def averages(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        found = example_scores(mean, variance, labels, 0.0)
+        return np.stack([values.mean(axis=-1) for values in found.values()], axis=-1)
 
-    def scores(means: np.ndarray) -> dict[str, np.ndarray]:
-        shift = means[..., 0] - centre
-        between = (means[..., 2] - shift**2) * (count / max(count - 1, 1))
-        return example_scores(means[..., 0], means[..., 1] + between, labels, 0.0)
-
-    def averages(means: np.ndarray) -> np.ndarray:
-        return np.stack([values.mean(axis=-1) for values in scores(means).values()], axis=-1)
-
-    batches = batch_means(parts, weights=weights)
-    found = scores(centre_of(parts, weights))
-    errors = bootstrap(averages, batches, weights=weights).mcse
+    estimates = moments.estimate(averages)
+    by_example = example_scores(*moments.posterior, labels, 0.0)
     return {
-        score: {**score_with_error(values), "mcse": error}
-        for (score, values), error in zip(found.items(), errors, strict=True)
-    }
-
-
-def score_with_error(by_example: np.ndarray) -> dict:
-    """A score, its standard error by the finite validation split, and that of every example."""
-    count = by_example.size
-    error = by_example.std(ddof=1) / np.sqrt(count) if count > 1 else np.nan
-    return {"value": by_example.mean(), "validation_error": error, "by_example": by_example}
-
-
-def theory_scores(theory: xr.Dataset, name: str) -> dict[str, dict]:
-    """Scores stored in `theory.nc` under a name; empty without a validation split."""
-    columns = {score: f"validation_{score}_{name}_by_example" for score in SCORES}
-    return {
-        score: score_with_error(theory[column].values)
-        for score, column in columns.items()
-        if column in theory
-    }
-
-
-def validation_comparison(theory: xr.Dataset | None, tree: xr.DataTree) -> dict[str, Mapping]:
-    """The part `validation` of `comparison.json`: scores of theory, GP limit and samples."""
-    found = {}
-    if theory is not None:
-        names = ("theory", "next_order", "gp", "gp_own")
-        found = {name: theory_scores(theory, name) for name in names}
-    if "validation" in tree.children:
-        found["sampled"] = sampled_scores(
-            tree["validation"].to_dataset(), repetition_weights(tree["sample_stats"].to_dataset())
+        score: Estimate(
+            estimates.value[place],
+            estimates.mcse[place],
+            estimates.deviations[:, place],
+            estimates.degrees,
+            error_of_mean(values),
         )
-    found = {name: scores for name, scores in found.items() if scores}
-    return {"validation": found} if found else {}
+        for place, (score, values) in enumerate(by_example.items())
+    }
+
+
+def sampled_moments(table: xr.Dataset, weights: RepetitionWeights = None) -> LabelMoments:
+    """Moments of the labels of the validation split."""
+    columns = (table[name].values for name in ("predictor_mean", "predictor_variance"))
+    return LabelMoments.of(*columns, table["temperature"].values, weights)
+
+
+def scores_by_example(
+    theory: xr.Dataset | None, tree: xr.DataTree | None, predictor: str
+) -> dict[str, np.ndarray]:
+    """Score → its value at every example of the validation split; empty where it is not known."""
+    if predictor == SAMPLED:
+        if tree is None or GROUP not in tree.children:
+            return {}
+        table = tree[GROUP].to_dataset()
+        moments = sampled_moments(table, repetition_weights(tree["sample_stats"].to_dataset()))
+        return example_scores(*moments.posterior, table["labels"].values, 0.0)
+    columns = {score: predicted(theory, f"validation_{score}_by_example", predictor)
+               for score in SCORES}  # fmt: skip
+    return {score: values for score, values in columns.items() if values is not None}

@@ -1,18 +1,19 @@
-"""Verdicts: on the samples, whether they can be trusted, and on the theory, what they say of it.
+"""Verdicts: on the samples, whether they can be trusted, and on theories, what the samples allow to
+say of them.
 
-The quantity of the headline is fixed in advance, whatever the numbers are. A sentence about the
-others follows in an order that is fixed as well. Each holds by itself at its 95 %: of twenty
+The quantity of the headline is fixed in advance, whatever the numbers are. Sentences about the
+others follow in an order that is fixed as well. Each holds on its own at its 95 %: of twenty
 quantities without any difference one may well seem to be off.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 
 import xarray as xr
 
-from sampler.analysis.difference import NO_DIFFERENCE, NOT_RESOLVED, RESOLVED, Difference
-from sampler.analysis.labels import LEADING, NEXT, NEXT_ORDER, own_key
+from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
+from sampler.analysis.predictors import INFINITE, LEADING, NEXT, predictor_name
 from sampler.analysis.text import count
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
@@ -20,11 +21,10 @@ from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 HEADLINE = "order_parameter"
 MOST_REASONS = 3
 TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
-SAMPLED_SETTINGS = (
+TEMPERATURE_SAMPLED = (
     "The temperature was sampled; the theory is solved at its prior median, and part of its "
     "difference comes from there."
 )
-EACH_BY_ITSELF = "Each theory of this network has a verdict of its own."
 ORDER = (
     "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "
     "that it does not know: what is seen here is that error, not a fault of the samples."
@@ -35,22 +35,25 @@ BOTH_ORDERS = (
     "here is that error, not a fault of the samples."
 )
 
+# Quantity → difference.
+Differences = Mapping[str, Difference]
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """A sentence in bold with the word that colours it, and the sentences that give the reasons.
+    """A sentence with the word that colours it, and the sentences that give the reasons.
 
-    in_short: on a sweep, what the command ends with; empty where that is the headline.
+    short: of a sweep, what the command ends with; empty where that is the headline.
     """
 
     tone: str
     headline: str
     reasons: tuple[str, ...] = ()
-    in_short: str = ""
+    short: str = ""
 
     @property
     def line(self) -> str:
-        return self.in_short or self.headline
+        return self.short or self.headline
 
     def __str__(self) -> str:
         return "\n  ".join([self.headline, *self.reasons])
@@ -70,50 +73,62 @@ def doubt_of_next_order(theory: xr.Dataset | None) -> str | None:
     status = None if theory is None else theory.attrs.get("next_order_status")
     if status is None or status == "fine":
         return None
-    found = str(theory.attrs["next_order_explanation"])
-    return f"{found[0].upper()}{found[1:]}."
+    explanation = str(theory.attrs["next_order_explanation"])
+    return f"{explanation[0].upper()}{explanation[1:]}."
 
 
 def theory_verdict(
     trusted: bool | None,
     converged: bool | None,
-    found: Mapping[str, Difference],
-    sampled_settings: bool = False,
+    differences: Mapping[str, Differences],
+    labels: Mapping[str, str],
+    temperature_sampled: bool = False,
     doubt: str | None = None,
+    has_user_theories: bool = False,
 ) -> Verdict:
     """Verdict of the samples on the theory.
 
-    trusted: whether the draws passed their diagnostics, None if nothing was sampled. converged:
-    None if there is no theory. found: key of `comparison.json` → difference, that of the next order
-    under the key with `_next_order`. sampled_settings: whether the temperature was sampled,
-    too. doubt: why the next order is not to be trusted.
+    trusted      whether the draws passed their diagnostics, None if nothing was sampled
+    converged    None if there is no theory
+    differences  predictor → quantity → difference
+    labels       quantity → what it is called
+    doubt        why the next order is not to be trusted
     """
+    if converged is None and has_user_theories:
+        return Verdict("neutral", "Each theory of this network has a verdict of its own.")
     if converged is None:
-        headline = "There is no theory in this directory to hold the samples against."
+        headline = "There is no theory in this directory to compare the samples with."
         return Verdict("neutral", headline)
     if not converged:
         headline = "The saddle point did not converge: the theory predicts nothing here."
         return Verdict("bad", headline)
     if trusted is None:
-        return Verdict("neutral", "Theory only: nothing was sampled to hold it against.")
+        return Verdict("neutral", "Theory only: nothing was sampled to compare it with.")
     if not trusted:
         headline = "No conclusion about the theory: the samples fail their diagnostics."
         return Verdict("bad", headline)
-    decisive = found.get(HEADLINE)
-    if decisive is None:
+    known = [name for name in (LEADING, NEXT) if differences.get(name)]
+    known = known or [name for name in (INFINITE,) if differences.get(name)]
+    if not known:
         return Verdict("neutral", "Theory and samples have nothing in common to compare.")
-    headline = both_orders(HEADLINE, found)
-    leading = [key for key in found if key != HEADLINE and not key.endswith(NEXT_ORDER)]
-    reasons = [both_orders(key, found) for key in leading]
-    known = any(key.endswith(NEXT_ORDER) for key in found)
-    order = BOTH_ORDERS if known else ORDER
-    reasons += [order] if any(one.resolved for one in found.values()) else []
+    of_orders = {name: differences[name] for name in known}
+    decisive, *others = headline_first(of_orders[known[0]])
+    reasons = [sentence(labels[name], name, of_orders) for name in others]
+    if any(one.resolved for of in of_orders.values() for one in of.values()) and LEADING in known:
+        reasons.append(BOTH_ORDERS if NEXT in known else ORDER)
     reasons += [doubt] if doubt else []
-    reasons += [SAMPLED_SETTINGS] if sampled_settings else []
-    return Verdict(TONES.get(decisive.state, "neutral"), headline, tuple(reasons))
+    reasons += [TEMPERATURE_SAMPLED] if temperature_sampled else []
+    tone = TONES.get(of_orders[known[0]][decisive].state, "neutral")
+    return Verdict(tone, sentence(labels[decisive], decisive, of_orders), tuple(reasons))
 
 
-def own_verdict(name: str, trusted: bool, found: Mapping[str, Difference]) -> Verdict:
+def headline_first(quantities: Collection[str]) -> list[str]:
+    return sorted(quantities, key=lambda name: name != HEADLINE)
+
+
+def user_verdict(
+    name: str, trusted: bool, differences: Differences, labels: Mapping[str, str]
+) -> Verdict:
     """Verdict of the samples on a theory of the user's own, from its predictions alone.
 
     The headline is about U_1 where it predicts that, else about the first quantity it predicts.
@@ -121,31 +136,28 @@ def own_verdict(name: str, trusted: bool, found: Mapping[str, Difference]) -> Ve
     if not trusted:
         headline = f"No conclusion about {name}: the samples fail their diagnostics."
         return Verdict("bad", headline)
-    ending = own_key("", name)
-    mine = {key.removesuffix(ending): one for key, one in found.items() if key.endswith(ending)}
-    if not mine:
-        return Verdict("neutral", f"{name} predicts nothing that the samples can be held against.")
-    decisive, *others = sorted(mine, key=lambda key: key != HEADLINE)
-    said = {
-        key: f"{replace(one, name=one.name.removesuffix(f', {name}')).finding}."
-        for key, one in mine.items()
+    if not differences:
+        return Verdict("neutral", f"{name} predicts nothing that the samples can be compared with.")
+    decisive, *others = headline_first(differences)
+    texts = {key: f"{labels[key]}: {one.text()}." for key, one in differences.items()}
+    tone = TONES.get(differences[decisive].state, "neutral")
+    return Verdict(tone, f"{name}, {texts[decisive]}", tuple(texts[key] for key in others))
+
+
+def sentence(label: str, quantity: str, differences: Mapping[str, Differences]) -> str:
+    """How far every predictor is off in a quantity."""
+    texts = {
+        predictor_name(name): of[quantity].text()
+        for name, of in differences.items()
+        if quantity in of
     }
-    headline = f"{name}: {said[decisive]}"
-    return Verdict(
-        TONES.get(mine[decisive].state, "neutral"), headline, tuple(said[key] for key in others)
-    )
+    if len(texts) == 2 and len(set(texts.values())) == 1:
+        return f"{label}: {both_agree(next(iter(texts.values())))}."
+    return f"{label}: {'; '.join(f'{name} {text}' for name, text in texts.items())}."
 
 
-def both_orders(key: str, found: Mapping[str, Difference]) -> str:
-    """A sentence on how far the theory is off in a quantity, to both orders where known."""
-    leading, beyond = found[key], found.get(f"{key}{NEXT_ORDER}")
-    if beyond is not None and leading.statement == beyond.statement:
-        return f"Both orders: {leading.finding}."
-    text = f"{LEADING.capitalize()}: {leading.finding}"
-    if beyond is None:
-        return f"{text}."
-    left = f"{NO_DIFFERENCE} left" if leading.resolved else NO_DIFFERENCE
-    return f"{text}; {NEXT}: {beyond.in_short.replace(NO_DIFFERENCE, left)}."
+def both_agree(text: str) -> str:
+    return text if text.startswith("not ") else f"both orders {text.replace('agrees', 'agree')}"
 
 
 # --- on the samples
@@ -173,22 +185,22 @@ def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
 def limits_sentence(diagnostics: Diagnostics) -> str:
     """The worst of every diagnostic over all quantities."""
     draws, judged = diagnostics.chains * diagnostics.draws, diagnostics.quantities.values()
+    sizes = [count(worst(judged, f"ess_{part}", min)) for part in ("bulk", "tail")]
     parts = [
-        f"R-hat at most {worst(judged, 'r_hat', max):.4f} (limit {diagnostics.r_hat_limit:.5g})",
-        f"effective sample size at least {count(worst(judged, 'ess_bulk', min))} in the bulk and "
-        f"{count(worst(judged, 'ess_tail', min))} in the tails (limit {ESS_LIMIT:.0f})",
+        f"R-hat ≤ {worst(judged, 'r_hat', max):.4f} (limit {diagnostics.r_hat_limit:.5g})",
+        f"ESS ≥ {sizes[0]} bulk, {sizes[1]} tail (limit {ESS_LIMIT:.0f})",
     ]
-    found = diagnostics.numbers
-    if found.get("bfmi"):
+    numbers = diagnostics.numbers
+    if numbers.get("bfmi"):
         parts += [
-            f"E-BFMI at least {min(found['bfmi']):.2f} (limit {BFMI_LIMIT})",
-            f"{found['divergences']} of {draws} draws diverged "
+            f"E-BFMI ≥ {min(numbers['bfmi']):.2f} (limit {BFMI_LIMIT})",
+            f"{numbers['divergences']} of {draws} draws diverged "
             f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
         ]
-    elif "bfmi" in found:
+    elif "bfmi" in numbers:
         parts.append("the draws are independent")
     counted = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
-    if "ancestors" in found:
+    if "ancestors" in numbers:
         counted = f"{diagnostics.chains} repetitions of {diagnostics.draws} particles"
         parts.append("errors are those of the repetitions")
     return f"{counted}: {'; '.join(parts)}."

@@ -162,12 +162,13 @@ class AttentionEstimator(BaseEstimator):
         import jax.numpy as jnp
 
         from sampler.analysis.draws_table import stored_draws, stored_weights
-        from sampler.analysis.estimate import mean_of, squared_deviations
+        from sampler.analysis.estimates import mean_of, squared_deviations
+        from sampler.analysis.predictors import predicted
         from sampler.analysis.validation import predictor_draws
 
         if self.method == "theory":
             of_part = replace(problem, attended_test=jnp.asarray(attended))
-            found = of_part.predictions_at(self.theory_["order_parameter"].values)
+            found = of_part.predictions_at(predicted(self.theory_, "order_parameter"))
             one_draw = (1, 1, len(attended), problem.architecture.outputs)
             mean, variance = (
                 found[f"predictor_{moment}"].reshape(one_draw) for moment in ("mean", "variance")

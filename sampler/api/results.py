@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas
     import xarray as xr
 
-    from sampler.presentation.summary import Comparison
+    from sampler.presentation.notebook import Comparison
     from sampler.problem import AnyProblem
 
 
@@ -92,12 +92,12 @@ def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
 
 @takes(*keywords_of(TheorySection))
 def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Dataset":
-    """Solve the theory: order parameters, predictors, GP limit, accuracies, each with its axes.
+    """Solve the theory: order parameters, predictors, accuracies, each with its axes.
 
-    The variables are those of `theory.nc`; a saddle point that did not converge has `converged` = 0
-    among its attributes and predictions that are NaN. Of a network with nonlinear values that is
-    infinite width, along an axis `own_theory`. Raises InputError for a keyword that cannot be
-    used, and where task and network do not fit.
+    The variables are those of `theory.nc`, along an axis `predictor` of both orders in 1/N and
+    infinite width; of a network with nonlinear values there is infinite width alone. A saddle point
+    that did not converge has `converged` = 0 among its attributes and predictions that are NaN.
+    Raises InputError for a keyword that cannot be used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
     if not recipe.is_solved:
@@ -146,22 +146,24 @@ def compare(
     theory  what `solve` returns; None for a network without one
     draws   what `sample` returns
     own     theories of your own, name → predictions: a Dataset or a dict of arrays, under the names
-            and of the shapes that they have in `theory`: any of `order_parameter`,
-            `predictor_mean`, `predictor_variance` …; each is one more column, with a verdict of its
-            own
+            and of the shapes that they have in `theory`, without its axis of predictors: any of
+            `order_parameter`, `predictor_mean`, `predictor_variance` …; each joins the axis, with
+            a verdict of its own
 
     Raises InputError if theory and draws belong to different paths, test sets or temperatures, and
     for predictions of other names or shapes.
     """
     use_one_blas_thread()
+    from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_tables
-    from sampler.presentation.summary import Comparison, refuse_unrelated
+    from sampler.presentation.notebook import Comparison, refuse_unrelated
 
     refuse_unrelated(theory, draws)
-    axes = axes_of_draws(draws) if theory is None else axes_of_table(theory)
+    axes = axes_of_draws(draws) | (axes_of_table(theory) if theory is not None else {})
     arrays = {name: checked(name, arrays, axes) for name, arrays in (own or {}).items()}
-    found = compare_tables(theory, draws, arrays)
-    return Comparison.held(None, theories=theory, draws=draws, comparison=found)
+    comparison = compare_tables(theory, draws, arrays)
+    run = RunResults.held(None, theory=theory, draws=draws, comparison=comparison)
+    return Comparison.of(run)
 
 
 @in_python
@@ -214,7 +216,7 @@ def head_importance(theory: "xr.Dataset", draws: "xr.DataTree | None" = None) ->
     together.
     """
     use_one_blas_thread()
-    from sampler.presentation.summary import head_table, refuse_unrelated
+    from sampler.presentation.notebook import head_table, refuse_unrelated
 
     if draws is not None:
         refuse_unrelated(theory, draws)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sampler.analysis.sweeps import SweepResults
     from sampler.analysis.verdict import Verdict
     from sampler.presentation.models import Models
-    from sampler.presentation.summary import Comparison
+    from sampler.presentation.notebook import Comparison
     from sampler.presentation.table import Table
 
 # A TOML file, or its tables as nested dicts.
@@ -96,13 +96,11 @@ class Run(Stored):
     @property
     def comparison(self) -> "Comparison | None":
         """The comparison, as `compare` returns it; None without draws, or without a theory."""
-        from sampler.presentation.summary import Comparison
+        from sampler.presentation.notebook import Comparison
 
         run = self._shown
-        compared = run.comparison
-        if compared is None or (run.theory is None and not compared.own):
-            return None
-        return Comparison(run.directory).having(**vars(run))
+        compared = run.comparison is not None and run.theory is not None
+        return Comparison.of(run) if compared else None
 
     @property
     def verdict(self) -> "Verdict":
@@ -171,14 +169,14 @@ class Sweep(Stored):
     @property
     def verdict(self) -> "Verdict":
         """On the theory: whether it and the exact posterior approach each other with the width."""
-        from sampler.analysis.sweeps import sweep_trend
+        from sampler.analysis.sweep_verdict import sweep_trend
 
         return sweep_trend(self._shown.points, self._shown.finite_size)
 
     @property
     def reliability(self) -> "Verdict":
         """On the samples: at how many points they can be trusted."""
-        from sampler.analysis.sweeps import sweep_trust
+        from sampler.analysis.sweep_verdict import sweep_trust
 
         return sweep_trust(self._shown.points)
 
@@ -190,7 +188,7 @@ class Sweep(Stored):
 
     @property
     def _points_table(self) -> "Table":
-        from sampler.presentation.tables import points_table
+        from sampler.presentation.sweep_tables import points_table
 
         return points_table(self._shown.points)
 
@@ -361,7 +359,7 @@ def compare_models(runs: Sequence[AnyRun] | Mapping[str, AnyRun]) -> "Models":
     draws them, `to_dataframe()` gives numbers. Raises InputError where the training labels are not
     the same, and for a run that has nothing to compare.
     """
-    from sampler.analysis.models import compare_directories
+    from sampler.analysis.model_comparison import compare_directories
     from sampler.presentation.models import Models
 
     given = list(runs.values() if isinstance(runs, Mapping) else runs)

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp, softmax
 
-from sampler.analysis.estimate import Estimate
-from sampler.analysis.labels import LEADING
+from sampler.analysis.estimates import Estimate
+from sampler.analysis.names import LEADING
 from sampler.heads.gates import GatedModel, Head, Replacement
 from sampler.heads.steps import WorkSteps
 from sampler.problem import square_roots

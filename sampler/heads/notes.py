@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sampler.analysis.estimate import Estimate, RankCorrelation
-from sampler.analysis.labels import head_label
+from sampler.analysis.estimates import Estimate
+from sampler.analysis.names import head_label
 from sampler.heads.measures import Loss, over_examples
+from sampler.heads.rank_correlation import RankCorrelation
 from sampler.heads.removal import MeasuredHeads, RemovedHeads
 
 UNITS: Mapping[Loss, str] = {"likelihood": "nats", "squared": "squared loss"}

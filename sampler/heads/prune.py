@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.predictors import predicted
 from sampler.analysis.results import PRUNING_FILE
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError
@@ -73,7 +74,7 @@ def pruned_heads(
     orders   how many random ones
     """
     attended, labels = problem.attended_test, np.asarray(problem.labels_test)
-    solved = TheoryWithoutHeads(problem.learning, attended, theory["order_parameter"].values)
+    solved = TheoryWithoutHeads(problem.learning, attended, predicted(theory, "order_parameter"))
     who = {
         MODEL: lambda removed: problem.trained.without(removed).predictor(attended),
         ZEROED: solved.zeroed,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from sampler.analysis.estimate import Estimate, RankCorrelation, rank_correlation
+from sampler.analysis.estimates import Estimate
 from sampler.heads.gates import Head, Numbering
 from sampler.heads.measures import (
     PREDICTIONS,
@@ -24,6 +24,7 @@ from sampler.heads.measures import (
     over_examples,
     performance,
 )
+from sampler.heads.rank_correlation import RankCorrelation, rank_correlation
 from sampler.heads.steps import WorkSteps
 from theory.observables import binomial_error, correct
 

@@ -7,12 +7,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from sampler.analysis.estimate import FEWEST_HEADS, RankCorrelation
-from sampler.analysis.labels import head_label
+from sampler.analysis.names import head_label
+from sampler.analysis.predictors import LEADING, NEXT, SAMPLED
 from sampler.analysis.results import RunResults, temperature_text
 from sampler.analysis.text import MISSING, Number, wrapped
 from sampler.heads.measures import PREDICTIONS, REMOVED, Loss
 from sampler.heads.notes import UNITS
+from sampler.heads.rank_correlation import FEWEST_HEADS, RankCorrelation
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
 from sampler.presentation import style
 from sampler.presentation.table import Column, Table
@@ -287,18 +288,22 @@ def draw_scores(
 
 def draw_head_importance(run: RunResults) -> Figure | None:
     """Draw the score of every head of a run; None without draws, or with one head per layer."""
-    found = run.compared("head_score")
-    if found is None or found.theory is None or np.shape(found.theory)[1] < 2:
+    table = None if run.comparison is None else run.comparison.elements("head_score")
+    leading = run.predicted("head_score")
+    if table is None or leading is None or leading.shape[1] < 2:
         return None
-    rows = found.element_rows("head_score", run.path_names)
-    figure = style.new_figure(style.WIDTH, 0.34 * len(rows) + 1.9, "Head scores", run.setting)
+    names = run.comparison.element_names("head_score")
+    figure = style.new_figure(style.WIDTH, 0.34 * len(names) + 1.9, "Head scores", run.setting)
     ax = figure.subplots()
-    scores = [
-        Numbers(tuple(getattr(row, of) for row in rows), tuple(row.mcse for row in rows))
-        for of in ("theory", "next_order", "sampled")
-    ]
-    draw_scores(ax, *scores, run.sampled_label)
-    ax.set_yticks(range(len(rows)), [row.name for row in rows])
+
+    def of_heads(values: np.ndarray | None) -> tuple[float, ...]:
+        return tuple(np.nan if values is None else float(values[at]) for at in names.values())
+
+    sampled = Numbers(*(of_heads(table[name].values) for name in ("sampled", "error")))
+    orders = [Numbers(of_heads(run.predicted("head_score", name)), sampled.errors)
+              for name in (LEADING, NEXT)]  # fmt: skip
+    draw_scores(ax, *orders, sampled, run.name_of(SAMPLED))
+    ax.set_yticks(range(len(names)), list(names))
     ax.invert_yaxis()
     style.legend_below(figure, columns=3)
     return figure
@@ -386,6 +391,7 @@ HEAD_IMPORTANCE = style.FigureEntry(
     draw_head_importance,
     "Head scores: the share of |U₁| on paths through each head, theory and posterior mean ± MCSE.",
     "Bars of the head scores of the theory, with those of the posterior mean of U₁ as points.",
+    shown="asked",
 )
 HEAD_SCORES = style.FigureEntry(
     of_run(draw_head_scores),

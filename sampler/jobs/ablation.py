@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.estimate import Estimate
+from sampler.analysis.estimates import Estimate
+from sampler.analysis.predictors import number, predicted
 from sampler.analysis.text import Number
 from sampler.errors import InputError
 from sampler.heads.gates import GatedModel, Head, Numbering, closed_gates, places_of
@@ -35,7 +36,7 @@ from sampler.problem import Problem
 
 # Temperatures that are tried where none is given, times the mean square label.
 TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0)
-ON_VALIDATION = "validation_squared_error_theory"
+ON_VALIDATION = "validation_squared_error"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def chosen_temperature(
         for place, temperature in steps.over("temperatures", tried):
             table = solved_at(temperature)
             if table.attrs["converged"]:
-                losses[place] = float(table[ON_VALIDATION])
+                losses[place] = number(table, ON_VALIDATION)
     if not np.isfinite(losses).any():
         remedy = "the saddle point converged at none of them; choose a larger width"
         raise InputError("temperature", tried, remedy)
@@ -121,7 +122,7 @@ def ablated(
     Of work that was ended by Ctrl-C while heads were removed, or later, the rest is missing.
     """
     counts, labels, test = gated["test"].heads, problem.labels_validation, problem.labels_test
-    overlap = theory["order_parameter"].values
+    overlap = predicted(theory, "order_parameter")
     solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
     predicted = predictions_of_theory(solved, heads.theory, labels)
     of_model = predictions_of_model(gated["validation"], labels, asked.loss)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 import xarray as xr
 
-from sampler.analysis.labels import order_parameter_dimensions
+from sampler.analysis.names import order_parameter_dimensions
+from sampler.analysis.predictors import predicted
 from sampler.errors import InputError
 from sampler.heads.gates import GatedModel, Numbering, Replacement
 from sampler.heads.joint import (
@@ -89,6 +90,6 @@ def joint_theory(problem: Problem, table: xr.Dataset, heads: Numbering) -> Joint
     names = order_parameter_dimensions(problem.architecture.layers)
     at = OrderParameters.from_matrices([table[name].values for name, _ in names])
     whole = TheoryWithoutHeads(
-        problem.learning, problem.attended_validation, table["order_parameter"].values
+        problem.learning, problem.attended_validation, predicted(table, "order_parameter")
     )
     return JointTheory(whole, at, heads.theory, heads.gates, problem.labels_validation)

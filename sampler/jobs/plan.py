@@ -29,6 +29,7 @@ from sampler.storage.manifest import (
 )
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
+    COMPARISON_SUMMARY_FILE,
     DRAWS_FILE,
     THEORY_FILE,
     point_directory,
@@ -179,7 +180,9 @@ def make_plan(command: str, asked: Point) -> Plan:
 
 def files_made(command: str, point: Point) -> list[str]:
     solves = command == "solve" or (command == "run" and point.solved)
-    sampled = [DRAWS_FILE, COMPARISON_FILE] if point.samples(command) else []
+    sampled = (
+        [DRAWS_FILE, COMPARISON_FILE, COMPARISON_SUMMARY_FILE] if point.samples(command) else []
+    )
     return [*([THEORY_FILE] if solves else []), *sampled]
 
 

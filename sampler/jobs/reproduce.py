@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.draws_table import stored_draws, stored_selected
-from sampler.analysis.estimate import mean_of
+from sampler.analysis.estimates import mean_of
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.choice import SamplingMethod

@@ -231,13 +231,16 @@ def work(job: Job) -> ExitCode:
 def run_all(job: Job) -> ExitCode:
     """Do everything: theory, sampling, comparison, figures and page."""
     from sampler.jobs.progress import busy
-    from sampler.presentation.summary import comparison_text
+    from sampler.presentation.terminal import comparison_text, network_text, verdicts_text
 
     point = job.run.point
     if not (point.solved or point.sampled):
         tell("this network has no theory, and is not sampled at this width: nothing to do")
         return ExitCode.OK
     results, code = job.results, ExitCode.OK
+    sizes, spread = job.run.sizes, point.recipe.posterior.temperature_spread
+    temperature = None if spread else point.recipe.posterior.temperature
+    tell(network_text(sizes.architecture, job.run.task.train.examples, temperature))
     if point.solved:
         results = solved(job, results)
         code = converged_code(results)
@@ -253,14 +256,17 @@ def run_all(job: Job) -> ExitCode:
     job.interruption.leave_if_asked("everything before the report")
     with busy("drawing figures") if drawn else nullcontext(), by_itself("the report"):
         report(job.directory, code, results, drawn)
-    if point.solved:
-        with by_itself("the verdict"):
-            tell(wrapped(results.verdict.line))
+    with by_itself("the verdict"):
+        tell(verdicts_text(results))
     return code
 
 
 def solve_alone(job: Job) -> ExitCode:
-    return converged_code(solved(job, job.results))
+    from sampler.presentation.terminal import solved_text
+
+    results = solved(job, job.results)
+    tell(solved_text(results))
+    return converged_code(results)
 
 
 def sample_alone(job: Job) -> ExitCode:
@@ -281,17 +287,17 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
 
     with busy("loading the numerical libraries"):
         from sampler.jobs.stages import solve_problem
-        from sampler.presentation.summary import theory_text
+        from sampler.presentation.terminal import theory_text
         from sampler.storage.results import write_result
 
     if not done(job.directory, "solve", THEORY_FILE):
         problem = job.problem  # which may show how far a pass over the examples is
         with busy("compiling and solving the theory"), recorded(job.directory, "solve"):
             of_sweep = bool(job.run.point.label)
-            theories = solve_problem(problem, job.run.recipe, cut=of_sweep)
-            results = results.having(theories=theories)
-            write_result(job.directory, THEORY_FILE, results.theories)
-    tell(theory_text(results.theories))
+            table = solve_problem(problem, job.run.recipe, cut=of_sweep)
+            results = results.having(theory=table)
+            write_result(job.directory, THEORY_FILE, results.theory)
+    tell(theory_text(results.theory))
     return results
 
 
@@ -318,7 +324,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
 
 def compared(results: "RunResults") -> "RunResults":
     from sampler.jobs.stages import compare_stage
-    from sampler.presentation.summary import diagnostics_text
+    from sampler.presentation.terminal import diagnostics_text
 
     results = compare_stage(results)
     tell(diagnostics_text(results.diagnostics))
@@ -326,7 +332,7 @@ def compared(results: "RunResults") -> "RunResults":
 
 
 def converged_code(results: "RunResults") -> ExitCode:
-    return ExitCode.OK if results.theories.attrs["converged"] else ExitCode.NOT_CONVERGED
+    return ExitCode.OK if results.theory.attrs["converged"] else ExitCode.NOT_CONVERGED
 
 
 def verdict_code(diagnostics: "Diagnostics") -> ExitCode:
@@ -340,11 +346,12 @@ def compare_stored(directory: Path) -> ExitCode:
     """Compare the stored theory of a directory with its stored draws."""
     from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_stage
-    from sampler.presentation.summary import comparison_text
+    from sampler.presentation.terminal import comparison_text, verdicts_text
     from sampler.storage.results import read_draws
 
     results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
     print(comparison_text(results))
+    print(f"\n{verdicts_text(results)}")
     return verdict_code(results.diagnostics)
 
 
@@ -353,7 +360,7 @@ def compare_runs(directories: Sequence[Path]) -> None:
 
     The figure goes into the figures of the first run.
     """
-    from sampler.analysis.models import compare_directories
+    from sampler.analysis.model_comparison import compare_directories
     from sampler.presentation.models import draw_models, models_table
     from sampler.presentation.style import figure_style, save_figure
 
@@ -370,11 +377,15 @@ def compare_runs(directories: Sequence[Path]) -> None:
 
 def diagnose_stored(directory: Path) -> ExitCode:
     from sampler.jobs.stages import diagnose_stage
-    from sampler.presentation.summary import diagnostics_text
+    from sampler.presentation.terminal import arviz_summary, diagnostics_text
     from sampler.storage.results import read_draws
 
-    diagnostics = diagnose_stage(read_draws(directory))
+    draws = read_draws(directory)
+    diagnostics = diagnose_stage(draws)
     print(diagnostics_text(diagnostics))
+    summary = arviz_summary(draws)
+    if summary:
+        print(f"\n{summary}")
     return verdict_code(diagnostics)
 
 

@@ -9,26 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from sampler.analysis.labels import EXACT, LEADING, LIMIT, NEXT, OWN_LIMIT
+from sampler.analysis.predictors import (
+    INFINITE,
+    LEADING,
+    NEXT,
+    SAMPLED,
+    TUNED,
+    number,
+    predictor_name,
+    predictors_of,
+)
 from sampler.analysis.results import RunResults
+from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean
 from sampler.analysis.sweep_dataset import SweptPoint, swept_points
 from sampler.analysis.sweeps import SELECTION_FILE
-from sampler.analysis.theory_table import known
-from sampler.analysis.validation import theory_scores
+from sampler.analysis.validation import GROUP, scores_by_example
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import to_json
 from sampler.storage.run_directory import LOG, write_json
 
 # What a point is chosen by, each for itself; ties go to the better log predictive density.
-CRITERIA = ("log_predictive_density", "accuracy")
+CRITERIA = (DENSITY, ACCURACY)
 # A score of the training data alone: it has no examples to be uncertain by.
 EVIDENCE = "log_evidence"
 # Evidence says which network explains one set of labels best, not which labels are easier.
 OTHER_DATA = "other training data than at the first point"
-GP_OWN = "gp_own"
-PREDICTORS = ("theory", "next_order", "gp", GP_OWN, "sampled")
-IN_WORDS = dict(zip(PREDICTORS, (LEADING, NEXT, LIMIT, OWN_LIMIT, EXACT), strict=True))
+PREDICTORS = (LEADING, NEXT, INFINITE, TUNED, SAMPLED)
 TEMPERATURE = "posterior.temperature"
 NO_VALIDATION = (
     "nothing selected on a validation split, which no point has; set "
@@ -145,78 +152,86 @@ def validation_error(one: Candidate, other: Candidate, criterion: str) -> float:
 # --- scores of stored results: of a point, or the reason why it is not to be chosen
 
 
-def validation_scores(run: RunResults, name: str) -> dict | str:
+def validation_scores(run: RunResults, predictor: str) -> dict | str:
     """Scores on the validation split of one of PREDICTORS."""
-    if name == "sampled":
+    if predictor == SAMPLED:
         return scores_from_draws(run)
-    reason = unknown(run, name)
+    reason = unknown(run, predictor)
     if reason is not None:
         return reason
-    scores = theory_scores(run.theory, name)
-    if not scores:
+    by_example = scores_by_example(run.theory, None, predictor)
+    if not any(f"validation_{score}" in run.theory for score in SCORES):
         return "no validation split"
-    if not all(np.isfinite(score["value"]) for score in scores.values()):
+    scores = {score: score_with_error(values) for score, values in by_example.items()}
+    if not scores or not all(np.isfinite(score["value"]) for score in scores.values()):
         # To next order a variance may be so far below zero that a label has no density.
         undefined = "predictive variance not positive at next order"
-        return undefined if name == "next_order" else "saddle point not converged"
+        return undefined if predictor == NEXT else "saddle point not converged"
     return scores
 
 
-def unknown(run: RunResults, name: str) -> str | None:
-    """Return the reason why the theory to this order is not to be used; None where it may be."""
-    if run.theory is None or (name == GP_OWN and "gp_own_temperature" not in run.theory):
+def score_with_error(by_example: np.ndarray) -> dict:
+    """A score, its standard error by the finite validation split, and that of every example."""
+    error = error_of_mean(by_example)
+    return {"value": by_example.mean(), "validation_error": error, "by_example": by_example}
+
+
+def unknown(run: RunResults, predictor: str) -> str | None:
+    """Return the reason why a predictor is not to be used; None where it may be."""
+    if run.theory is None:
         return "not solved"
-    if name != "next_order" or run.theory.attrs.get("next_order_status") == "fine":
-        return None
-    return str(run.theory.attrs.get("next_order_explanation", "next order not known"))
+    if predictor == NEXT:
+        if run.theory.attrs.get("next_order_status") == "fine":
+            return None
+        return str(run.theory.attrs.get("next_order_explanation", "next order not known"))
+    return None if predictor in predictors_of(run.theory) else "not solved"
 
 
 def scores_from_draws(run: RunResults) -> dict | str:
     if run.comparison is None:
         return "not sampled"
-    scores = (run.comparison.get("validation") or {}).get("sampled")
-    if not scores:
+    if run.drawn("predictor_mean", GROUP) is None:
         return "no validation split"
-    if not run.diagnostics_passed:
+    if not run.trusted:
         return "diagnostics failed"
-    # null in a file is a number that does not exist
-    found = {
-        name: {key: np.asarray(value, dtype=np.float64) for key, value in score.items()}
-        for name, score in scores.items()
-    }
-    if not all(np.isfinite(score["value"]) for score in found.values()):
+    scores = {}
+    for score, values in scores_by_example(None, run.draws, SAMPLED).items():
+        error = run.comparison.number(f"validation_{score}", SAMPLED, "error")
+        scores[score] = score_with_error(values) | {"mcse": error}
+    if not all(np.isfinite(score["value"]) for score in scores.values()):
         return "a score is no number"
-    return found
+    return scores
 
 
-def evidence_score(run: RunResults, name: str) -> dict | str:
+def evidence_score(run: RunResults, predictor: str) -> dict | str:
     """ln p(y) of one of PREDICTORS, that of the samples with its error."""
-    if name != "sampled":
-        reason = unknown(run, name)
+    if predictor != SAMPLED:
+        reason = unknown(run, predictor)
         if reason is not None:
             return reason
-        value = known(run.theory, EVIDENCE if name == "theory" else f"{EVIDENCE}_{name}")
-        if value is None:
+        value = number(run.theory, EVIDENCE, predictor)
+        if not math.isfinite(value):
             left_out = "not computed of so many order parameters"
-            return left_out if name == "next_order" else "no saddle point, or a narrow layer"
+            return left_out if predictor == NEXT else "no saddle point, or a narrow layer"
         return {EVIDENCE: {"value": value}}
     if run.comparison is None:
         return "not sampled"
-    evidence = run.compared(EVIDENCE)
-    found = None if evidence is None else evidence.sampled
-    if found is None:
+    evidence = run.comparison.estimate(EVIDENCE)
+    if evidence is None:
         return "sampled without evidence"
-    if not found.trusted:
+    if "NOT" in evidence.remark:
         return "evidence not to be trusted"
-    return {EVIDENCE: {"value": found.value, "mcse": found.mcse}}
+    return {EVIDENCE: {"value": evidence.value, "mcse": evidence.mcse}}
 
 
-def test_accuracy(run: RunResults, name: str) -> dict | None:
+def test_accuracy(run: RunResults, predictor: str) -> dict | None:
     """The accuracy on the test set, looked up for a point that is chosen already."""
-    if name == "sampled":
-        accuracy = run.compared("accuracy")
-        return None if accuracy is None or accuracy.sampled is None else to_json(accuracy.sampled)
-    return {"value": float(run.theory[f"accuracy_{name}"])}
+    if predictor != SAMPLED:
+        return {"value": number(run.theory, ACCURACY, predictor)}
+    accuracy = run.comparison and run.comparison.estimate(ACCURACY)
+    if accuracy is None:
+        return None
+    return {"value": accuracy.value, "mcse": accuracy.mcse, "test_error": accuracy.test_error}
 
 
 # --- the choice
@@ -249,7 +264,7 @@ def select(name: str, points: Sequence[SweptPoint], *criteria: str) -> Selected:
     """
     by_evidence = EVIDENCE in criteria
     candidates, left_out = [], {}
-    own = name == GP_OWN
+    own = name == TUNED
     for point in [group[0] for group in by_other_settings(points)] if own else points:
         scores = (evidence_score if by_evidence else validation_scores)(point.run, name)
         task, tested = point.recipe.task, None
@@ -262,7 +277,7 @@ def select(name: str, points: Sequence[SweptPoint], *criteria: str) -> Selected:
         else:
             settings = dict(point.settings)
             if own:
-                settings[TEMPERATURE] = float(point.run.theory["gp_own_temperature"])
+                settings[TEMPERATURE] = number(point.run.theory, "temperature", TUNED)
             candidates.append(Candidate(point.label, settings, task, scores, tested))
     choices = {criterion: choose(candidates, criterion) for criterion in criteria}
     return Selected(len(candidates), left_out, choices)
@@ -277,7 +292,7 @@ def selection(points: Sequence[SweptPoint]) -> dict[str, Any]:
 
 
 def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> None:
-    """Choose a point for theory, next order, GP limit and samples, and store `selection.json`.
+    """Choose a point for every predictor, and store `selection.json`.
 
     Beside the choices on validation data, under `log_evidence`, stands what is chosen by evidence,
     on the training data alone. No file where no point has scores on a validation split or an
@@ -290,8 +305,8 @@ def write_selection(directory: Path, recipe: Recipe, points: Sequence[SweptPoint
     if not validated and not any(found.candidates for found in chosen[EVIDENCE].values()):
         return
     for name in PREDICTORS if validated else ():
-        if name != "next_order" or chosen[name].candidates:
-            LOG.info(choice_text(IN_WORDS[name], chosen[name].choices[CRITERIA[0]]))
+        if name != NEXT or chosen[name].candidates:
+            LOG.info(choice_text(predictor_name(name), chosen[name].choices[CRITERIA[0]]))
     groups = by_other_settings(points)
     if TEMPERATURE in recipe.sweep and len(groups) > 1:
         chosen["by_temperature"] = [
@@ -308,8 +323,8 @@ def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
     """
     chosen = set()
     for group in by_other_settings(swept_points(directory, recipe)):
-        found = select("theory", group, "accuracy")
-        choice = found.choices["accuracy"]
+        found = select(LEADING, group, ACCURACY)
+        choice = found.choices[ACCURACY]
         if choice is None:
             reasons = sorted(set(found.left_out.values())) or ["labels are no classes"]
             raise InputError(

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.attention_table import kept_logits
-from sampler.analysis.comparison import ComparedRun, TheoryAndDraws, compare_run
+from sampler.analysis.comparison import Comparison, compare
 from sampler.analysis.draws_table import (
     EXCHANGEABLE,
     draws_tree,
@@ -23,10 +23,10 @@ from sampler.analysis.draws_table import (
     stored_statistics,
 )
 from sampler.analysis.leave_one_out import leave_one_out_table
+from sampler.analysis.nonlinear_table import nonlinear_table
+from sampler.analysis.quantities import TheoryAndDraws
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_table import theory_table
-from sampler.analysis.user_theories import is_stacked, own_arrays
-from sampler.analysis.value_theories import value_theories
 from sampler.attention.learned import LOGITS
 from sampler.errors import InputError, OutOfTimeError, with_keys
 from sampler.jobs.interruption import Interruption
@@ -151,7 +151,7 @@ def solve_problem(problem: Problem | TokenProblem, recipe: Recipe, cut: bool = F
     """The content of `theory.nc`. cut: with the accuracies of a U_1 cut to its diagonal."""
     settings = recipe.theory
     if isinstance(problem, TokenProblem):
-        return value_theories(problem)
+        return nonlinear_table(problem)
     saddle_point = solve_saddle_point(
         problem.learning,
         tolerance=settings.tolerance,
@@ -476,9 +476,9 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
 
 
 def compare_stage(results: RunResults) -> RunResults:
-    """Compare the draws of a run with its theories, store `comparison.json`, and hand both on."""
-    comparison = compare_tables(results.theories, results.draws)
-    write_comparison(results.directory, comparison.to_json())
+    """Compare the draws of a run with its theory, store the comparison, and hand both on."""
+    comparison = compare_tables(results.theory, results.draws)
+    write_comparison(results.directory, comparison.tree, comparison.to_json())
     return results.having(comparison=comparison)
 
 
@@ -486,16 +486,14 @@ def compare_tables(
     theory: xr.Dataset | None,
     tree: xr.DataTree,
     own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
-) -> ComparedRun:
-    """Compare theory and draws for `comparison.json`; without a theory, judge the draws alone.
+) -> Comparison:
+    """Compare theories and draws; without a theory, judge the draws alone.
 
     own: name of a theory of the user's own → what it predicts.
     """
     diagnostics = diagnose_stage(tree)
-    if is_stacked(theory):
-        theory, own = None, own_arrays(theory) | (own or {})
     given = TheoryAndDraws(theory, tree, own or {})
-    return compare_run(given, diagnostics, cost(tree, diagnostics))
+    return compare(given, diagnostics, cost(tree, diagnostics))
 
 
 def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:

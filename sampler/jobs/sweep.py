@@ -30,7 +30,6 @@ from sampler.storage.run_directory import (
     log_to,
     remove_unfinished,
     write_atomically,
-    write_json,
 )
 from sampler.teacher import make_labelled_task
 
@@ -103,7 +102,7 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
     `code` is the exit code of the worst point.
     """
     from sampler.analysis.sweep_dataset import gathered, swept_points
-    from sampler.analysis.sweeps import sweep_trend
+    from sampler.analysis.sweep_verdict import sweep_trend
 
     points = swept_points(plan.directory, plan.recipe)
     sweep = gathered(plan.directory, plan.recipe, points)
@@ -128,8 +127,6 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPo
     write_table(directory / sweeps.SWEEP_FILE, sweep.table)
     if sweep.seed_averages is not None:
         write_table(directory / sweeps.SEED_AVERAGES_FILE, sweep.seed_averages)
-    if sweep.finite_size is not None:
-        write_json(directory / sweeps.FINITE_SIZE_FILE, sweep.finite_size)
     write_selection(directory, recipe, points)
     write_result(directory, SWEEP_DATASET_FILE, sweep.dataset)
 
@@ -195,7 +192,7 @@ def run_sweep(asked: Point, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.presentation.tables import points_table
+    from sampler.presentation.sweep_tables import points_table
 
     plan, directory = open_sweep(asked), asked.directory
     with locked(directory), jax_settings():

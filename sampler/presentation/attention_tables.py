@@ -3,7 +3,7 @@
 import numpy as np
 
 from sampler.analysis.attention_found import AttentionFound
-from sampler.analysis.labels import head_label
+from sampler.analysis.names import head_label
 from sampler.presentation.table import Column, Table
 
 MOST_PATHS = 15

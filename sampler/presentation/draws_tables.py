@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sampler.analysis.labels import quantity_name
+from sampler.analysis.names import quantity_name
 from sampler.analysis.text import Number, count, percent
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT

@@ -8,7 +8,7 @@ from pathlib import Path
 from sampler.errors import InputError
 from sampler.recipes.recipe import Recipe
 from sampler.storage.run_directory import (
-    COMPARISON_FILE,
+    COMPARISON_SUMMARY_FILE,
     RECIPE_FILE,
     RESULTS,
     find_directory,
@@ -111,8 +111,7 @@ def more_text(state: RunState) -> list[str]:
     if state.points is not None:
         words = [point.word for point in state.points.values()]
         return [f"{words.count(FINISHED)} of {len(words)} points finished"]
-    if not (state.directory / COMPARISON_FILE).is_file():
+    if not (state.directory / COMPARISON_SUMMARY_FILE).is_file():
         return []
-    verdict = read_json(state.directory / COMPARISON_FILE, "compare").get("verdict") or {}
-    line = verdict.get("in_short") or verdict.get("headline")
+    line = read_json(state.directory / COMPARISON_SUMMARY_FILE, "compare").get("headline")
     return [line] if line else []

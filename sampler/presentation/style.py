@@ -1,6 +1,6 @@
 """Style of all figures: names, colours, sizes, shared elements of drawings, and saving them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -18,14 +18,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.transforms import Bbox
 
-from sampler.analysis.labels import EXACT as EXACT
-from sampler.analysis.labels import LEADING as LEADING
-from sampler.analysis.labels import LIMIT as LIMIT
-from sampler.analysis.labels import NEXT as NEXT
-from sampler.analysis.labels import OWN_LIMIT as OWN_LIMIT
+from sampler.analysis.predictors import NAMES, is_users
+from sampler.posterior.spaces import HIDDEN_WEIGHTS, ORDER_PARAMETERS, WEIGHTS
 
 # What theories and samples are called, here as in tables and the terminal.
-from sampler.posterior.spaces import HIDDEN_WEIGHTS, ORDER_PARAMETERS, WEIGHTS
+LEADING, NEXT, EXACT = NAMES["leading"], NAMES["next"], NAMES["sampled"]
+LIMIT = NAMES["infinite"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class FigureEntry:
     alternative  text in place of the picture, for screen readers
     of           kinds of results that it is drawn from: "run", "sweep"
     section      its part of the report of a run: "comparison", "attention" or "diagnostics"
+    shown        when a run draws it: "always", "failing" where diagnostics fail, "asked" alone
     """
 
     draw: Callable[..., Figure | None]
@@ -45,6 +44,7 @@ class FigureEntry:
     alternative: str
     of: tuple[str, ...] = ("run",)
     section: str = "comparison"
+    shown: str = "always"
 
 
 Numbers = np.ndarray | float | int
@@ -137,28 +137,18 @@ class ShownFigure(Figure):
         return content.getvalue()
 
 
-def own_colour(place: int) -> str:
-    """Return the colour of a user's theory by its place in their list, the same in every figure."""
-    return OWN_THEORIES[place % len(OWN_THEORIES)]
-
-
-def theory_colours(names: Iterable[str]) -> dict[str, str]:
-    """Map theories to their colours: of both orders, and of the user's theories in their order."""
-    known = {LEADING: THEORY, NEXT: NEXT_ORDER, LIMIT: GAUSSIAN_PROCESS}
-    own = [name for name in names if name not in known]
-    return known | {name: own_colour(place) for place, name in enumerate(own)}
-
-
-def coloured_theories(
-    leading: Any, next_order: Any, own: Mapping[str, Any] | None
-) -> list[tuple[str, Any, str]]:
-    """List name, prediction and colour of every theory whose prediction is not None.
-
-    Both orders of the theory, and the user's theories, name → prediction, in this order.
-    """
-    found = {LEADING: leading, NEXT: next_order} | dict(own or {})
-    colours = theory_colours(found)
-    return [(name, one, colours[name]) for name, one in found.items() if one is not None]
+def colour_of(predictor: str, predictors: Iterable[str] = ()) -> str:
+    """The colour of a predictor, the same in every figure; of the user's by their order."""
+    known = {
+        "leading": THEORY,
+        "next": NEXT_ORDER,
+        "sampled": SAMPLED,
+        "infinite": GAUSSIAN_PROCESS,
+        "infinite_tuned": GAUSSIAN_PROCESS,
+    }
+    own = [name for name in predictors if is_users(name)]
+    place = own.index(predictor) if predictor in own else 0
+    return known.get(predictor, OWN_THEORIES[place % len(OWN_THEORIES)])
 
 
 def span_at_least(limits: Sequence[float], least: float, most: float) -> tuple[float, float]:

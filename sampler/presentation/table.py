@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas
 
 GAP = "  "
-LEAST_NAME = LEAST_TEXT = 20
+LEAST_NAME = 20
 # What stands before the decimal point of a number; everything, where there is no number.
 WHOLE_PART = re.compile(r"\D*\d*")
 
@@ -110,12 +110,6 @@ class Table:
         first, *others = zip(self.columns, map(list, cells), strict=True)
         return [first, *(one for one in others if any(map(says_something, one[1])))]
 
-    def of(self, *headers: str) -> "Table":
-        """Return the same table with these columns alone, beside the names."""
-        places = [0, *(p for p, column in enumerate(self.columns) if column.header in headers)]
-        rows = [[row[place] for place in places] for row in self.rows]
-        return replace(self, columns=[self.columns[place] for place in places], rows=rows)
-
     def text(
         self,
         width: int | None = None,
@@ -123,21 +117,21 @@ class Table:
         elsewhere: str = "",
         most: int | None = None,
     ) -> str:
-        """Return lines for a terminal, of so many rows at most.
+        """Lines for a terminal, of so many rows at most.
 
-        A name too long for its place has a line of its own above its numbers. Columns that do not
-        fit even so are left out and named below, with `elsewhere`, the place where all of them are.
+        Columns that do not fit are left out and counted below, with `elsewhere`, the place where
+        all of them are.
         """
         width = (terminal_width() if width is None else width) - len(indent)
         shown = replace(self, rows=self.rows[:most]).shown
-        lines, left_out = printed_lines(shown, width)
-        if self.title:
-            lines.insert(0, wrapped(self.title, width))
-        missing = [f"no room for {', '.join(left_out)}"] if left_out else []
-        missing += [f"{len(self.rows) - most} more rows"] if most and most < len(self.rows) else []
+        text, hidden = printed(shown, width)
+        lines = [wrapped(self.title, width)] if self.title else []
+        lines.append(text)
+        missing = [f"{hidden} column{'s' * (hidden > 1)}"] if hidden else []
+        missing += [f"{len(self.rows) - most} rows"] if most and most < len(self.rows) else []
         if missing:
-            where = f": all is in {elsewhere}" if elsewhere else ""
-            lines.append(wrapped(f"({', '.join(missing)}{where})", width))
+            where = f"; see {elsewhere}" if elsewhere else ""
+            lines.append(wrapped(f"({' and '.join(missing)} hidden{where})", width))
         return textwrap.indent("\n".join(lines), indent)
 
     def __str__(self) -> str:
@@ -230,82 +224,55 @@ def cell_html(cell: Cell) -> Markup | str:
 # --- on a terminal
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A column as text, whose cells stand on the left or on the right."""
-
-    column: Column
-    cells: Sequence[str]
-    left: bool
-
-    @classmethod
-    def of(cls, column: Column, cells: Sequence[Cell]) -> "Printed":
-        """Decimal points of numbers stand below each other."""
-        texts = [str(cell).replace(NO_BREAK, " ") for cell in cells]
-        if not holds_numbers(cells):
-            return cls(column, texts, left=True)
-        texts = [text.replace("−", "-") for text in texts]
-        behind = [len(text) - len(WHOLE_PART.match(text)[0]) for text in texts]
-        most = max(behind)
-        padded = zip(texts, behind, strict=True)
-        texts = [text if text == MISSING else text + " " * (most - n) for text, n in padded]
-        return cls(column, texts, left=False)
-
-    @property
-    def widest(self) -> int:
-        """Characters of the widest cell, or of the longest word of the header."""
-        return max(map(len, [*self.cells, *self.column.header.split()]), default=0)
-
-    def header(self, width: int) -> list[str]:
-        """The header, broken between words."""
-        return textwrap.wrap(self.column.header, max(width, 1), break_long_words=False)
+def cell_texts(cells: Sequence[Cell]) -> list[str]:
+    """Cells as text; decimal points of numbers stand below each other."""
+    texts = [str(cell).replace(NO_BREAK, " ") for cell in cells]
+    if not holds_numbers(cells):
+        return texts
+    behind = [len(text) - len(WHOLE_PART.match(text)[0]) for text in texts]
+    most = max(behind)
+    padded = zip(texts, behind, strict=True)
+    return [text if text == MISSING else text + " " * (most - n) for text, n in padded]
 
 
-def printed_lines(
-    columns: Sequence[tuple[Column, list[Cell]]], width: int
-) -> tuple[list[str], list[str]]:
-    """Header and rows within a width, and the headers of the columns that had no room."""
-    first, *others = (Printed.of(column, cells) for column, cells in columns)
-    kept = list(others)
-
-    def taken() -> int:
-        """By all but the names; the last column, if it is text, can be broken."""
-        widths = [one.widest for one in kept]
-        if kept and kept[-1].left:
-            widths[-1] = min(widths[-1], LEAST_TEXT)
-        return sum(len(GAP) + each for each in widths)
-
-    least = min(first.widest, LEAST_NAME)
-    while least + taken() > width and any(one.column.dropped for one in kept):
-        kept.remove(max(kept, key=lambda one: one.column.dropped))
-    room = max((len(name) for name in first.cells if len(name) <= width - taken()), default=0)
-    room = max([room, *map(len, first.column.header.split())])
-    widths = [one.widest for one in kept]
-    if kept and kept[-1].left:
-        before = room + sum(len(GAP) + each for each in widths[:-1]) + len(GAP)
-        widths[-1] = min(widths[-1], max(LEAST_TEXT, width - before))
-    placed = [(first, room), *zip(kept, widths, strict=True)]
-    headers = [one.header(each) for one, each in placed]
-    height = max(map(len, headers))
-    lines = aligned(placed, [[""] * (height - len(one)) + one for one in headers])
-    for place, name in enumerate(first.cells):
-        cells = [[one.cells[place]] for one, _ in placed]
-        if kept and kept[-1].left:
-            cells[-1] = wrapped(cells[-1][0], widths[-1], further="").split("\n")
-        if len(name) > room:
-            lines.append(name)
-            cells[0] = [""]
-        lines += aligned(placed, cells)
-    return lines, [one.column.header for one in others if one not in kept]
+def width_of(header: str, texts: Sequence[str]) -> int:
+    """Characters of the widest cell, or of the longest word of the header."""
+    return max(map(len, [*texts, *header.split()]), default=0)
 
 
-def aligned(columns: Sequence[tuple[Printed, int]], cells: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of one row, whose cells may have several; names and texts stand on the left."""
-    lines = []
-    for parts in zip_longest(*cells, fillvalue=""):
-        padded = (
-            part.ljust(width) if one.left else part.rjust(width)
-            for part, (one, width) in zip(parts, columns, strict=True)
+def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[str, int]:
+    """A table for a terminal of so many characters, and how many columns had no room."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    texts = {column.header: cell_texts(cells) for column, cells in columns}
+    shown = [column for column, _ in columns]
+    first = min(width_of(shown[0].header, texts[shown[0].header]), LEAST_NAME)
+
+    def needed() -> int:
+        others = (width_of(column.header, texts[column.header]) for column in shown[1:])
+        return first + sum(len(GAP) + each for each in others)
+
+    while needed() > width and any(column.dropped for column in shown[1:]):
+        shown.remove(max(shown[1:], key=lambda column: column.dropped))
+    table = RichTable(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False)
+    for place, column in enumerate(shown):
+        cells = next(cells for one, cells in columns if one is column)
+        numbers = holds_numbers(cells) and place > 0
+        size = width_of(column.header, texts[column.header])
+        table.add_column(
+            column.header,
+            justify="right" if numbers else "left",
+            vertical="bottom",
+            width=size if numbers else None,
+            no_wrap=False,
+            overflow="fold",
         )
-        lines.append(GAP.join(padded).rstrip())
-    return lines
+    for row in zip(*(texts[column.header] for column in shown), strict=True):
+        table.add_row(*row)
+    console = Console(
+        file=StringIO(), width=width, color_system=None, highlight=False, markup=False, emoji=False
+    )
+    console.print(table)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    return "\n".join(lines), len(columns) - len(shown)

@@ -4,7 +4,8 @@ theory.nc        the theory, `write_result`, `read_table`
 task.nc          heads, and their attention to an example, for figures, likewise
 sweep.nc         a sweep over its settings, likewise
 draws.nc         the draws, `write_result`, `read_draws`
-comparison.json  theory against draws, `write_comparison`, `read_comparison`
+comparison.nc    theories against draws, `write_comparison`, `read_comparison`; its summary beside
+                 it in `comparison.json`
 
 The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
 """
@@ -23,6 +24,7 @@ from xarray.backends import H5NetCDFStore
 
 from sampler.storage.run_directory import (
     COMPARISON_FILE,
+    COMPARISON_SUMMARY_FILE,
     DRAWS_FILE,
     SCHEMA_VERSION,
     SWEEP_DATASET_FILE,
@@ -30,7 +32,6 @@ from sampler.storage.run_directory import (
     THEORY_FILE,
     UNLOCKED,
     check_schema,
-    read_json,
     read_stored,
     write_atomically,
     write_json,
@@ -40,7 +41,7 @@ from sampler.storage.run_directory import (
 TABLES = {
     THEORY_FILE: ("solve", ("predictor_mean", "predictor_variance")),
     TASK_FILE: ("run", ()),
-    SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "quantity")),
+    SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "predictor")),
 }
 # Arrays of draws from this size on are compressed, and carry a checksum.
 COMPRESSED_BYTES = 2**14
@@ -73,8 +74,10 @@ def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) 
     write_atomically(directory / file, lambda path: write_netcdf(path, content))
 
 
-def write_comparison(directory: Path, comparison: dict) -> None:
-    write_json(directory / COMPARISON_FILE, comparison)
+def write_comparison(directory: Path, tree: xr.DataTree, summary: dict) -> None:
+    """Write a comparison, and its summary for whoever reads JSON."""
+    write_result(directory, COMPARISON_FILE, tree)
+    write_json(directory / COMPARISON_SUMMARY_FILE, summary)
 
 
 def read_table(directory: Path, file: str) -> xr.Dataset:
@@ -138,9 +141,17 @@ def _check_draws(attributes: Mapping[str, Any], groups: Container[str], path: Pa
         raise ValueError("it has no group posterior")
 
 
-def read_comparison(directory: Path) -> dict:
-    """Read `comparison.json`; InputError if it is absent or damaged."""
-    return read_json(directory / COMPARISON_FILE, "compare")
+def read_comparison(directory: Path) -> xr.DataTree:
+    """Read `comparison.nc`; InputError if it is absent, damaged or of another schema."""
+
+    def load(path: Path) -> xr.DataTree:
+        with xr.open_datatree(path, **OPENED) as tree:
+            check_schema(tree.attrs.get("schema_version"), str(path))
+            if "summary" not in tree.children:
+                raise ValueError("it has no group summary")
+            return tree.load()
+
+    return read_stored(directory / COMPARISON_FILE, "compare", load)
 
 
 def is_sampled(directory: Path) -> bool:

@@ -87,7 +87,7 @@ def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
     return array
 
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 EARLIER = "made by a version before the first release; run it again from its recipe"
 LATER = f"this program reads version {SCHEMA_VERSION}; install a newer version of this program"
 
@@ -101,7 +101,8 @@ def check_schema(version: object, file: str) -> None:
 
 
 RECIPE_FILE = "recipe.toml"
-THEORY_FILE, DRAWS_FILE, COMPARISON_FILE = "theory.nc", "draws.nc", "comparison.json"
+THEORY_FILE, DRAWS_FILE = "theory.nc", "draws.nc"
+COMPARISON_FILE, COMPARISON_SUMMARY_FILE = "comparison.nc", "comparison.json"
 SWEEP_DATASET_FILE = "sweep.nc"
 TASK_FILE, TEACHER_FILE = "task.nc", "teacher.nc"
 RESULTS = Path("runs") / "results"

@@ -26,7 +26,7 @@ import sampler
 from runs.renew import mean_over, record
 from runs.studies.nonlinear_values.mathematics import by_heads
 from sampler.analysis.difference import difference_of
-from sampler.analysis.estimate import mean_of
+from sampler.analysis.estimates import mean_of
 from sampler.network import path_weights
 from sampler.presentation import style
 from sampler.runtime import jax_settings

@@ -11,13 +11,15 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.errors import InputError, one_line
 from sampler.presentation.figures import (
+    accuracy,
     attention,
+    calibration,
     chains,
     finite_size,
     kernels,
     network,
     order_parameter,
-    predictions,
+    predictor,
     temperatures,
 )
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
@@ -30,30 +32,24 @@ from sampler.storage.run_directory import FIGURE_FOLDER, LOG
 FIGURES: Registry[FigureEntry] = Registry(
     "figure",
     {
-        "accuracy_against_width": predictions.ACCURACY_AGAINST_WIDTH,
+        "accuracy_against_width": accuracy.ACCURACY_AGAINST_WIDTH,
         "against_temperature": temperatures.AGAINST_TEMPERATURE,
         "order_parameter_against_width": order_parameter.ORDER_PARAMETER_AGAINST_WIDTH,
         "finite_size": finite_size.FINITE_SIZE,
         "order_parameter": order_parameter.ORDER_PARAMETER,
         "order_parameter_trained": order_parameter.ORDER_PARAMETER_TRAINED,
-        "predictor_mean": predictions.PREDICTOR,
-        "predictor_sampled": predictions.PREDICTOR_SAMPLED,
-        "reliability": predictions.RELIABILITY,
-        "kernels": kernels.KERNELS,
         "kernel_alignment": kernels.KERNEL_ALIGNMENT,
+        "kernels": kernels.KERNELS,
+        "predictor_mean": predictor.PREDICTOR,
+        "predictor_sampled": predictor.PREDICTOR_SAMPLED,
+        "reliability": calibration.RELIABILITY,
         "head_importance": "sampler.heads.shown:HEAD_IMPORTANCE",
         "head_scores": "sampler.heads.shown:HEAD_SCORES",
         "pruning": "sampler.heads.shown:PRUNING",
         "network": network.NETWORK,
         "attention": attention.ATTENTION,
-        "traces": chains.TRACES,
-        "pairs": chains.PAIRS,
-        "function_space_ranks": chains.FUNCTION_SPACE_RANKS,
-        "order_parameter_ranks": chains.ORDER_PARAMETER_RANKS,
-        "predictor_ranks": chains.PREDICTOR_RANKS,
-        "ess_evolution": chains.ESS_EVOLUTION,
-        "autocorrelation": chains.AUTOCORRELATION,
-        "energy": chains.ENERGY,
+        "chains": chains.CHAINS,
+        **chains.BY_ARVIZ,
     },
 )
 
@@ -87,10 +83,12 @@ def draw_figures(
     results: RunResults | SweepResults,
     svg: bool = False,
     failed: dict[str, Exception] | None = None,
+    every: bool = False,
 ) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
     svg     as SVG too
+    every   also those that are drawn where diagnostics fail or when they are asked for alone
     failed  takes, by name, what single figures fail with, and the others are drawn; without it the
             first error is raised
 
@@ -99,6 +97,8 @@ def draw_figures(
     drawn, written = {}, []
     with figure_style():
         for name in FIGURES:
+            if not every and not applies(results, FIGURES[name]):
+                continue
             with _apart(name, failed):
                 drawn[name] = figure_of(results, name)
         for name, figure in drawn.items():
@@ -106,6 +106,13 @@ def draw_figures(
                 if figure is not None:
                     written += save_figure(figure, directory / FIGURE_FOLDER, name, svg)
     return written
+
+
+def applies(results: RunResults | SweepResults, entry: FigureEntry) -> bool:
+    """Whether a figure is drawn without being asked for."""
+    if entry.shown == "failing":
+        return isinstance(results, RunResults) and results.trusted is False
+    return entry.shown == "always"
 
 
 @contextmanager

@@ -8,7 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from sampler.analysis.estimate import RESOLVED_MCSE
+from sampler.analysis.estimates import RESOLVED_MCSE
+from sampler.analysis.finite_size import FiniteSize, SampledByWidth
+from sampler.analysis.power_law import PowerLaw
+from sampler.analysis.predictors import LEADING, NEXT, is_users, predictor_name
 from sampler.analysis.results import temperature_text
 from sampler.analysis.sweeps import SweepResults
 from sampler.posterior.spaces import ORDER_PARAMETERS
@@ -28,38 +31,38 @@ class TheoryByWidth:
     colour      and marker of its differences, dashes of its values
     values      its U_1 [width, path, path_] at `widths`
     difference  from the exact posterior, [width, path, path_] at the widths of the samples
-    laws        power laws of the differences, one for each path
+    laws        power laws of the differences, one for each path; none where nothing was fitted
     """
 
     name: str
     colour: str
     marker: str
     dashes: Any
-    widths: list
-    values: Any
-    difference: Any
-    laws: list | None = None
+    widths: np.ndarray
+    values: np.ndarray
+    difference: np.ndarray | None
+    laws: list[PowerLaw]
 
 
-def theories_by_width(table: dict) -> list[TheoryByWidth]:
-    """List both orders and the user's theories as `finite_size.json` has them."""
-    theory, exact = table["theory"], table["sampled"].get(ORDER_PARAMETERS) or {}
-    found = [
+LOOKS = {LEADING: ("o", "-"), NEXT: ("s", (0, (4, 1)))}
+
+
+def theories_by_width(table: FiniteSize) -> list[TheoryByWidth]:
+    """Both orders and the user's theories."""
+    names = [name for name in table.predicted if name in LOOKS or is_users(name)]
+    sampled = ORDER_PARAMETERS in table.sampled
+    return [
         TheoryByWidth(
-            name, colour, marker, dashes, theory["widths"],
-            theory.get(f"order_parameter{suffix}"), exact.get(f"difference{suffix}"),
-            table.get(f"power_laws{suffix}"),
+            predictor_name(name),
+            style.colour_of(name, names),
+            *LOOKS.get(name, ("D", (0, (1, 1)))),
+            table.widths,
+            table.predicted[name],
+            table.difference(name) if sampled else None,
+            table.power_laws(name),
         )
-        for suffix, name, colour, marker, dashes in (
-            ("", style.LEADING, style.THEORY, "o", "-"),
-            ("_next_order", style.NEXT, style.NEXT_ORDER, "s", (0, (4, 1))),
-        )
-    ]  # fmt: skip
-    for place, (name, values) in enumerate(exact.get("own", {}).items()):
-        gap = np.array(values, dtype=float) - np.array(exact["order_parameter"], dtype=float)
-        looks = (style.own_colour(place), "D", (0, (1, 1)))
-        found.append(TheoryByWidth(name, *looks, exact["widths"], values, gap))
-    return found
+        for name in names
+    ]
 
 
 def draw_finite_size(sweep: SweepResults) -> Figure | None:
@@ -72,7 +75,7 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
     if table is None:
         return None
     setting = temperature_text(None if solved is None else solved.temperature)
-    names = table["paths"][:MOST_PATHS]
+    names = table.paths[:MOST_PATHS]
     columns = min(COLUMNS, len(names))
     rows = -(-len(names) // columns)
     title = "Order parameter $U_1$: theory against exact posterior"
@@ -84,9 +87,9 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
         row, column = divmod(path, columns)
         above, below = axes[2 * row, column], axes[2 * row + 1, column]
         above.set_title(name)
-        _draw_values(above, theories, table["sampled"], path)
-        exact = table["sampled"].get(ORDER_PARAMETERS)
-        if exact:
+        _draw_values(above, theories, table.sampled, path)
+        exact = table.sampled.get(ORDER_PARAMETERS)
+        if exact is not None:
             _draw_differences(below, theories, exact, path)
         below.set_xlabel("width $N$")
         for ax in (above, below):
@@ -116,13 +119,15 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
     return figure
 
 
-def _of_path(values: Any, path: int) -> np.ndarray | None:
+def _of_path(values: np.ndarray | None, path: int) -> np.ndarray | None:
     """Return a diagonal element at every width; None where it is not known at any."""
-    found = None if values is None else np.array(values, dtype=float)[:, path, path]
+    found = None if values is None else values[:, path, path]
     return None if found is None or not np.isfinite(found).any() else found
 
 
-def _draw_values(ax: Axes, theories: list[TheoryByWidth], sampled: dict, path: int) -> None:
+def _draw_values(
+    ax: Axes, theories: list[TheoryByWidth], sampled: dict[str, SampledByWidth], path: int
+) -> None:
     """Draw U_1 of theories as lines, and of the samples of every space as points."""
     for one in theories:
         values = _of_path(one.values, path)
@@ -130,18 +135,17 @@ def _draw_values(ax: Axes, theories: list[TheoryByWidth], sampled: dict, path: i
             ax.plot(one.widths, values, color=one.colour, linestyle=one.dashes, label=one.name)
     for (space, label), marker in zip(style.SPACES.items(), "osD", strict=True):
         found = sampled.get(space)
-        if found:
-            mean, mcse = (
-                np.array(found[key], dtype=float)[:, path, path]
-                for key in ("order_parameter", "mcse")
-            )
+        if found is not None:
+            mean, mcse = (of[:, path, path] for of in (found.values, found.errors))
             marks = {"color": style.SAMPLED, "marker": marker, "linestyle": "none", "markersize": 5}
             fill = "full" if space == ORDER_PARAMETERS else "none"
             label = f"{label} (± MCSE)"
-            ax.errorbar(found["widths"], mean, mcse, label=label, fillstyle=fill, **marks)
+            ax.errorbar(found.widths, mean, mcse, label=label, fillstyle=fill, **marks)
 
 
-def _draw_differences(ax: Axes, theories: list[TheoryByWidth], exact: dict, path: int) -> None:
+def _draw_differences(
+    ax: Axes, theories: list[TheoryByWidth], exact: SampledByWidth, path: int
+) -> None:
     """Draw |theory − exact| of every theory, and the power laws that were fitted."""
     laws = []
     for one in theories:
@@ -149,15 +153,14 @@ def _draw_differences(ax: Axes, theories: list[TheoryByWidth], exact: dict, path
         if difference is None:
             continue
         _draw_difference(ax, one, exact, difference, path)
-        law = (one.laws or [{}] * (path + 1))[path]
-        if law.get("slope") is not None:
-            laws.append((one, law))
+        if one.laws and np.isfinite(one.laws[path].slope):
+            laws.append((one, one.laws[path]))
     for place, (one, law) in enumerate(laws):
-        fitted = np.array(law["widths"], dtype=float)
+        fitted = np.array(law.widths, dtype=float)
         line = {"color": one.colour, "linestyle": "--", "label": f"fitted power law, {one.name}"}
-        ax.plot(fitted, abs(law["prefactor"]) * fitted ** law["slope"], **line)
+        ax.plot(fitted, abs(law.prefactor) * fitted**law.slope, **line)
         ax.axvspan(fitted[0], fitted[-1], color=one.colour, alpha=0.06, linewidth=0.0, zorder=0)
-        text = style.minus_signs(f"slope {law['slope']:.2f} ± {law['slope_error']:.2f}")
+        text = style.minus_signs(f"slope {law.slope:.2f} ± {law.slope_error:.2f}")
         text += f", $N$ = {_width_text(fitted[0])} to {_width_text(fitted[-1])}"
         # The first one on a line of its own above the last one.
         text += "\n " * (len(laws) - 1 - place)
@@ -172,12 +175,12 @@ def _width_text(width: float) -> str:
 
 
 def _draw_difference(
-    ax: Axes, theory: TheoryByWidth, exact: dict, difference: np.ndarray, path: int
+    ax: Axes, theory: TheoryByWidth, exact: SampledByWidth, difference: np.ndarray, path: int
 ) -> None:
     """Draw |theory − exact| with errors where it is resolved, elsewhere what it is below."""
     known = np.isfinite(difference)
-    widths, mcse = np.array(exact["widths"], float)[known], _of_path(exact["mcse"], path)[known]
-    trusted = np.array(exact.get("trusted", [True] * len(known)))[known]
+    widths, mcse = exact.widths[known].astype(float), exact.errors[:, path, path][known]
+    trusted = exact.trusted[known]
     size = np.abs(difference[known])
     resolved = (size > RESOLVED_MCSE * mcse) & trusted
     hidden = (size <= RESOLVED_MCSE * mcse) & trusted

@@ -6,6 +6,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 
 from sampler.analysis.example_tables import TINY, relative_to_size
+from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
@@ -19,9 +20,9 @@ UNSATURATED = 0.97
 COMPONENTS = 50
 # Where all curves of alignment agree, all are still seen: a cross on a diamond in a ring.
 MARKS = {
-    style.LIMIT: {"fmt": "s--", "markersize": 3.5},
-    style.LEADING: {"fmt": "o-", "markersize": 8.0, "markerfacecolor": "none", "zorder": 3},
-    style.NEXT: {"fmt": "x", "markersize": 5.0, "zorder": 4},
+    INFINITE: {"fmt": "s--", "markersize": 3.5},
+    LEADING: {"fmt": "o-", "markersize": 8.0, "markerfacecolor": "none", "zorder": 3},
+    NEXT: {"fmt": "x", "markersize": 5.0, "zorder": 4},
 }
 SAMPLED_MARKS = {"fmt": "D", "markersize": 4.5, "zorder": 3.5}
 
@@ -34,14 +35,14 @@ def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
     paths: below them, the kernels of pairs of paths that they are sums of; of more than four paths,
     of those with the largest U_1
     """
-    names = {style.LIMIT: "gp_kernel", style.LEADING: "kernel", style.NEXT: "kernel_next_order"}
-    known = {label: run.theory_values(name) for label, name in names.items()}
-    known = {label: relative_to_size(one) for label, one in known.items() if one is not None}
+    kernels = {run.name_of(name): run.predicted("kernel", name)
+               for name in (INFINITE, LEADING, NEXT)}  # fmt: skip
+    known = {label: relative_to_size(one) for label, one in kernels.items() if one is not None}
     if not known:
         return None
     sampled, note = run.drawn("centred_kernel", "kernel"), ""
     if sampled is not None:
-        known[run.sampled_label] = sampled.values
+        known[run.name_of(SAMPLED)] = sampled.values
         mcse = float(run.drawn("centred_kernel_mcse", "kernel").max())
         note = f"; exact posterior ± {mcse:.1g} or less"
     title = style.title_of("Centred kernel", run.setting) + f"\n{EXAMPLES}"
@@ -127,23 +128,23 @@ def draw_alignment(results: RunResults | SweepResults) -> Figure | None:
     Of a sweep, for the first run that has a theory; `e_i` has the largest eigenvalue for i = 1.
     """
     run = results.solved if isinstance(results, SweepResults) else results
-    if run is None or run.theory_values("kernel_alignment") is None:
+    if run is None or run.predicted("kernel_alignment") is None:
         return None
     figure = style.new_figure(style.WIDTH, 3.9, "Kernel–task alignment", run.setting)
     ax = figure.subplots()
-    orders = map(run.theory_values, ("kernel_alignment", "kernel_alignment_next_order"))
-    limit = (style.LIMIT, run.theory_values("gp_kernel_alignment"), style.GAUSSIAN_PROCESS)
-    theories = [limit] if limit[1] is not None else []
-    for label, values, colour in theories + style.coloured_theories(*orders, None):
-        _draw_curve(ax, values, None, label=label, color=colour, **MARKS[label])
-    found = run.compared("kernel_alignment")
-    if found is not None:
-        marks = {"label": run.sampled_label, "color": style.SAMPLED}
-        _draw_curve(ax, found.sampled.value, found.sampled.mcse, **marks, **SAMPLED_MARKS)
+    for name, marks in MARKS.items():
+        values = run.predicted("kernel_alignment", name)
+        if values is not None:
+            marks = {"label": run.name_of(name), "color": style.colour_of(name), **marks}
+            _draw_curve(ax, values, None, **marks)
+    sampled = run.sampled("kernel_alignment")
+    if sampled is not None:
+        marks = {"label": run.name_of(SAMPLED), "color": style.SAMPLED}
+        _draw_curve(ax, sampled.value, sampled.mcse, **marks, **SAMPLED_MARKS)
     ax.set_xlabel("principal component $i$ of the training kernel")
     ax.set_ylabel(r"alignment $|e_i \cdot y|\,/\,|y|$")
     ax.set_ylim(bottom=0.0)
-    count = min(len(run.theory["kernel_alignment"]), COMPONENTS)
+    count = min(run.theory.sizes["component"], COMPONENTS)
     ax.set_xticks([1, *range(10, count + 1, 10)] if count >= 10 else range(1, count + 1))
     style.legend_below(figure)
     return figure

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from sampler.analysis.predictors import SAMPLED
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number
 from sampler.presentation import style
@@ -132,7 +133,7 @@ def draw_network(run: RunResults) -> Figure | None:
 def _legend_title(run: RunResults, paths: Sequence[DrawnPath]) -> str:
     title = "diagonal of $U_1$ to leading order"
     if any("±" in path.name for path in paths):
-        title += f" ({run.sampled_label} ± MCSE)"
+        title += f" ({run.name_of(SAMPLED)} ± MCSE)"
     count = int(run.task.attrs["paths"])
     return f"{len(paths)} strongest of {count} paths: {title}" if len(paths) < count else title
 
@@ -195,19 +196,18 @@ def strongest_paths(run: RunResults, heads: Sequence[int]) -> list[DrawnPath]:
 
     The legend has it beside that of the draws with its error; of several outputs it has the former.
     """
-    leading = run.theory_values("order_parameter")
+    leading = run.predicted("order_parameter")
     if leading is None:
         return []
     every = AttentionPaths(tuple(heads))
     weights = np.diagonal(leading).reshape(every.count, -1).mean(axis=1)
     outputs = len(leading) // every.count
-    compared = run.compared("order_parameter")
+    sampled = run.sampled("order_parameter")
     found = []
     for path in sorted(np.argsort(-weights, kind="stable")[: len(COLOURS)].tolist()):
         name = run.path_names[path * outputs].removesuffix(", output 0")
         name = f"{abbreviated(name, LETTERS_OF_PATH)}: {Number(float(weights[path]))}"
-        if outputs == 1 and compared is not None:
-            sampled = compared.sampled
+        if outputs == 1 and sampled is not None:
             known = Number(float(sampled.value[path, path]), float(sampled.mcse[path, path]))
             name += f" ({known})"
         found.append(DrawnPath(tuple(every.indices[path].tolist()), float(weights[path]), name))
@@ -222,4 +222,5 @@ NETWORK = style.FigureEntry(
     "four layers and six heads of each have a place.",
     "Layers of maps of attention, one for each head, joined by lines for attention paths, which "
     "are as wide as the diagonal of U₁.",
+    shown="asked",
 )

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from sampler.analysis.compared import Cosine
-from sampler.analysis.comparison import off_diagonal_cosine
+from sampler.analysis.predictors import LEADING, SAMPLED, predictor_name
+from sampler.analysis.quantities import off_diagonal_cosine
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweeps import SweepResults
 from sampler.analysis.text import Number
@@ -46,9 +46,9 @@ def draw_order_parameter(run: RunResults) -> Figure | None:
     MCSE to the right of their theory, undefined where the MCSE is zero. Without samples the
     theories alone are drawn.
     """
-    if not run.order_parameters_of_theories:
-        return None
     names, theories, sampled = run.path_names, theory_panels(run), sampled_panel(run)
+    if not theories:
+        return None
     title = style.title_of(TITLE, run.setting)
     if sampled is None:
         rows = [theories[place : place + 2] for place in range(0, len(theories), 2)]
@@ -180,15 +180,16 @@ def _tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: boo
 
 def sampled_panel(run: RunResults) -> MatrixPanel | None:
     """Return the posterior mean of U_1 with its errors; None without samples or a theory."""
-    compared = run.compared("order_parameter")
-    if compared is None or (compared.theory is None and not compared.own):
+    sampled = run.sampled("order_parameter")
+    if sampled is None or not run.predictions("order_parameter"):
         return None
-    return MatrixPanel(run.sampled_label, compared.sampled.value, compared.sampled.mcse)
+    return MatrixPanel(run.name_of(SAMPLED), sampled.value, sampled.mcse)
 
 
 def theory_panels(run: RunResults) -> list[MatrixPanel]:
     """List U_1 of both orders of the theory and of the user's theories, where they are known."""
-    return [MatrixPanel(*one) for one in run.order_parameters_of_theories.items()]
+    every = run.predictions("order_parameter")
+    return [MatrixPanel(run.name_of(name), matrix) for name, matrix in every.items()]
 
 
 def draw_trained_order_parameter(run: RunResults) -> Figure | None:
@@ -196,11 +197,13 @@ def draw_trained_order_parameter(run: RunResults) -> Figure | None:
 
     Each is divided by the mean of its diagonal: training does not know the scale of a posterior.
     """
-    theory, trained = map(run.theory_values, ("order_parameter", "order_parameter_trained"))
+    theory, trained = run.predicted("order_parameter"), run.theory_values("order_parameter_trained")
     if theory is None or trained is None:
         return None
-    unsampled = {"theory_trained": Cosine(float(off_diagonal_cosine(theory, trained)))}
-    cosines = run.compared("off_diagonal_cosine") or unsampled
+    cosines = {LEADING: Number(float(off_diagonal_cosine(theory, trained)), digits=3)}
+    sampled = run.comparison and run.comparison.estimate("cosine_to_trained")
+    if sampled is not None:
+        cosines[SAMPLED] = Number(sampled.value, sampled.mcse)
     panels = [
         MatrixPanel(style.LEADING, theory),
         sampled_panel(run),
@@ -218,16 +221,10 @@ def relative_to_diagonal(panel: MatrixPanel) -> MatrixPanel:
     return replace(panel, matrix=panel.matrix / unit, mcse=mcse)
 
 
-def cosine_text(cosines: Mapping[str, Cosine]) -> str:
-    """Write the cosines between elements off the diagonal, a line for each pair of matrices."""
-    names = {"theory": style.LEADING, "trained": "gradient descent", "sampled": style.EXACT}
-    lines = ["cosine off the diagonal:"]
-    for pair, found in cosines.items():
-        if np.isfinite(found.value):
-            between = " with ".join(names[name] for name in pair.split("_"))
-            error = "" if found.mcse is None else f" ± {found.mcse:.3f}"
-            lines.append(style.minus_signs(f"{between} {found.value:.3f}{error}"))
-    return "\n".join(lines)
+def cosine_text(cosines: Mapping[str, Number]) -> str:
+    """Write the cosines with the trained network between elements off the diagonal."""
+    texts = [f"{predictor_name(name)} {value}" for name, value in cosines.items() if value.defined]
+    return "cosine off the diagonal with gradient descent: " + ", ".join(texts)
 
 
 def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED, predictor_name
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 
@@ -14,32 +15,26 @@ TEMPERATURE = "posterior.temperature"
 # Name of a predictor in columns → its label, colour, marker and dashes. Where theories and samples
 # agree, all are still seen: a dot on a diamond in a ring.
 PREDICTORS = {
-    "gp": (style.LIMIT, style.GAUSSIAN_PROCESS, "s", "--", 4.0),
-    "next_order": (style.NEXT, style.NEXT_ORDER, "o", "-", 10.0),
-    "sampled": (style.EXACT, style.SAMPLED, "D", "none", 6.0),
-    "theory": (style.LEADING, style.THEORY, "o", "-", 3.0),
+    INFINITE: ("s", "--", 4.0),
+    NEXT: ("o", "-", 10.0),
+    SAMPLED: ("D", "none", 6.0),
+    LEADING: ("o", "-", 3.0),
 }
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A score: its axis, its column for each predictor with {} for its name, and its unit."""
+    """A score: its axis, its quantity, and its unit."""
 
     label: str
-    column: str
+    quantity: str
     unit: float = 1.0
-
-    def column_of(self, predictor: str) -> str:
-        """Return the name of the column of a predictor."""
-        # The evidence of the leading order has the plain name.
-        plain = self.column == "log_evidence_{}" and predictor == "theory"
-        return "log_evidence" if plain else self.column.format(predictor)
 
 
 PANELS = (
-    Panel(r"evidence $\ln p(y)$", "log_evidence_{}"),
-    Panel("log predictive density,\nvalidation split", "validation_log_predictive_density_{}"),
-    Panel("accuracy (%),\nvalidation split", "validation_accuracy_{}", 100.0),
+    Panel(r"evidence $\ln p(y)$", "log_evidence"),
+    Panel("log predictive density,\nvalidation split", "validation_log_predictive_density"),
+    Panel("accuracy (%),\nvalidation split", "validation_accuracy", 100.0),
 )
 
 
@@ -55,7 +50,7 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     order = np.argsort(temperatures)
     found = {
         panel: {
-            who: np.array([point.number(panel.column_of(who)) for point in points])[order]
+            who: np.array([point.number(panel.quantity, who) for point in points])[order]
             for who in PREDICTORS
         }
         for panel in PANELS
@@ -69,7 +64,7 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     figure = style.new_figure(style.WIDTH, 2.1 * len(known) + 1.5, title, setting)
     axes = figure.subplots(len(known), 1, sharex=True, squeeze=False)[:, 0]
     for ax, panel in zip(axes, known, strict=True):
-        errors = np.array([point.number(f"{panel.column_of('sampled')}_mcse") for point in points])
+        errors = np.array([point.number(panel.quantity, SAMPLED, "error") for point in points])
         _draw_score(ax, temperatures[order], found[panel], errors[order], panel)
     axes[-1].set_xticks(temperatures, [f"{value:g}" for value in temperatures])
     axes[-1].xaxis.set_minor_locator(NullLocator())
@@ -83,15 +78,16 @@ def _draw_score(
     panel: Panel,
 ) -> None:  # fmt: skip
     """Draw one score of every predictor, and above it the temperature that is best by it."""
-    for place, (who, (label, colour, marker, dashes, size)) in enumerate(PREDICTORS.items()):
+    for place, (who, (marker, dashes, size)) in enumerate(PREDICTORS.items()):
+        label, colour = predictor_name(who), style.colour_of(who)
         values = panel.unit * found[who]
         if not np.isfinite(values).any():
             continue
         marks = {
             "color": colour, "marker": marker, "linestyle": dashes, "markersize": size,
-            "fillstyle": "none" if who == "next_order" else "full", "linewidth": 1.2,
+            "fillstyle": "none" if who == NEXT else "full", "linewidth": 1.2,
         }  # fmt: skip
-        error = panel.unit * errors if who == "sampled" else None
+        error = panel.unit * errors if who == SAMPLED else None
         ax.errorbar(temperatures, values, error, label=label, capsize=0.0, zorder=2, **marks)
         # Side by side where several predictors choose alike.
         beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.02 * np.ptp(np.log(temperatures))

@@ -15,7 +15,8 @@ from markupsafe import Markup
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
-from sampler.analysis.sweeps import SweepResults, sweep_trend, sweep_trust
+from sampler.analysis.sweep_verdict import sweep_trend, sweep_trust
+from sampler.analysis.sweeps import SweepResults
 from sampler.analysis.text import together
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
@@ -23,11 +24,10 @@ from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation import draws_tables, tables
 from sampler.presentation.attention_tables import attention_tables
 from sampler.presentation.figures.draw import FIGURES, draw_figures
-from sampler.presentation.models import leave_one_out_table_of
 from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
+from sampler.presentation.sweep_tables import points_table, selection_table
 from sampler.presentation.table import Column, Link, Table
-from sampler.presentation.tables import points_table, selection_table
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, write_atomically
@@ -40,10 +40,10 @@ FILES = {
     "draws.nc": "the draws, in the layout of ArviZ",
     "task.nc": "names of the heads, and their attention to an example",
     "teacher.nc": "the network that made the labels",
-    "comparison.json": "theory against samples, diagnostics, cost",
+    "comparison.nc": "theories against samples, element by element and as a whole",
+    "comparison.json": "its summary, diagnostics and cost",
     "sweep.csv": "the sweep, a row per point",
     "sweep.nc": "the sweep, a dimension per swept key",
-    "finite_size.json": "U₁ by width, with power laws",
     "selection.json": "the points chosen on the validation split",
     "pruning.json": "heads removed, and what it costs",
     "run.log": "what was printed",
@@ -105,7 +105,7 @@ def files_table(directory: Path) -> Table:
 def opening_lines(directory: Path) -> str:
     """Two lines that open the most telling file there is."""
     if (directory / "sweep.nc").is_file():
-        name, what = "sweep.nc", 'print(sweep["accuracy_theory"])'
+        name, what = "sweep.nc", 'print(sweep["value"].sel(quantity="accuracy"))'
         return f'import xarray; sweep = xarray.open_dataset("{name}")\n{what}'
     if (directory / "draws.nc").is_file():
         what = 'print(draws["posterior"]["order_parameter"].mean(("chain", "draw")))'
@@ -240,17 +240,10 @@ def _run_page(run: RunResults) -> dict[str, Any]:
         "titles": titles | {"diagnostics": "Diagnostics of the samples" if sampled else ""},
         "theory_verdict": run.verdict,
         "trust_verdict": trust_verdict(diagnostics),
-        "own_verdicts": [] if comparison is None else list(comparison.own.values()),
-        "main_table": tables.summary_table(run),
+        "own_verdicts": [] if comparison is None else list(comparison.user_verdicts.values()),
         "explanation": "; ".join(text for text in said if text) or None,
-        "comparison_tables": [
-            tables.differences_table(run.differences),
-            tables.order_parameter_table(run),
-            tables.numbers_table(run),
-            tables.head_score_table(run),
-            tables.sampled_settings_table(run),
-            leave_one_out_table_of(run.compared("leave_one_out")),
-        ],
+        "main_table": tables.statements_table(comparison),
+        "comparison_tables": tables.tables_of(run)[1:],
         "attention_tables": attention_tables(run.attention),
         "remarks": _remarks(diagnostics),
         "diagnostics_tables": []
@@ -282,7 +275,7 @@ def _sweep_page(shown: SweepResults, recipe: Recipe) -> dict[str, Any]:
         "trust": sweep_trust(points),
         "points": points_table(points),
         "chosen": selection_table(shown.selection),
-        "reading": tables.READING if any(point.differences for point in points) else None,
+        "reading": tables.READING if any(point.trusted is not None for point in points) else None,
     }
 
 

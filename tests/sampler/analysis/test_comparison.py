@@ -14,7 +14,7 @@ from sampler.analysis.comparison import (
     off_diagonal_cosine,
 )
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.estimate import Estimate, mean_of, predictor_estimates, variance_of
+from sampler.analysis.estimates import Estimate, mean_of, predictor_estimates, variance_of
 from sampler.storage.results import to_json
 from sampler.storage.run_directory import read_json, write_json
 from tests.assertions import assert_equal_to_rounding

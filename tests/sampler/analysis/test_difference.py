@@ -14,7 +14,7 @@ from sampler.analysis.difference import (
     difference_of,
     largest_by_chance,
 )
-from sampler.analysis.estimate import Estimate, mean_of
+from sampler.analysis.estimates import Estimate, mean_of
 from tests.assertions import assert_within_mcse
 from tests.small import autoregressive
 

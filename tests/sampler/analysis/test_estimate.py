@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from sampler.analysis.comparison import sampled_accuracy
-from sampler.analysis.estimate import (
+from sampler.analysis.estimates import (
     batch_means,
     bootstrap,
     fit_power_law,

@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.labels import predictor_dimensions, squeeze_output
+from sampler.analysis.names import predictor_dimensions, squeeze_output
 from sampler.analysis.predictive_quality import (
     BINS,
     calibration,

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import norm
 
 import sampler
-from sampler.analysis.estimate import batch_means
+from sampler.analysis.estimates import batch_means
 from tests.assertions import assert_within_mcse
 from tests.problems import all_but
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.analysis.estimate import batch_means, bootstrap
+from sampler.analysis.estimates import batch_means, bootstrap
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import (
     sampled_scores,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sampler.analysis.labels import head_label
+from sampler.analysis.names import head_label
 from sampler.heads.gates import Numbering
 from sampler.heads.measures import over_examples, without_error
 from sampler.heads.notes import notes_of_measures, notes_of_orders

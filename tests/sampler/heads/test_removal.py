@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sampler.analysis.estimate import Estimate
+from sampler.analysis.estimates import Estimate
 from sampler.heads.gates import Numbering
 from sampler.heads.measures import without_error
 from sampler.heads.removal import (

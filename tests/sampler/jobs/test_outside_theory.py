@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from arviz_stats.base import array_stats
 
-from sampler.analysis.estimate import mean_of
+from sampler.analysis.estimates import mean_of
 from sampler.errors import ExitCode
 from sampler.jobs.choice import Sizes
 from sampler.jobs.stages import draw_posterior

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.difference import difference_of
-from sampler.analysis.estimate import Estimate
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.sweep_dataset import coordinate, gathered, order_parameters, swept_points
 from sampler.analysis.sweeps import (
     COLUMNS,

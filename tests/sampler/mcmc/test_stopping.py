@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sampler.analysis.estimate import mean_of
+from sampler.analysis.estimates import mean_of
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from sampler.analysis.estimate import mean_of
+from sampler.analysis.estimates import mean_of
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from tests.assertions import assert_within_mcse

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from sampler.analysis.estimate import mean_of, variance_of
+from sampler.analysis.estimates import mean_of, variance_of
 from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import network_outputs
 from sampler.posterior.order_parameters import stored_sites

@@ -6,7 +6,7 @@ import pytest
 from arviz_stats.base import array_stats
 
 from sampler.analysis.comparison import sampled_accuracy
-from sampler.analysis.estimate import Estimate, batch_means, mean_of
+from sampler.analysis.estimates import Estimate, batch_means, mean_of
 from sampler.mcmc.hamiltonian import NUTS, SPLIT_HMC, Nuts
 from sampler.runtime import jax_settings
 from tests.assertions import assert_within_mcse

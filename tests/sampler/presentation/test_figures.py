@@ -7,7 +7,7 @@ import xarray as xr
 from matplotlib.colors import to_hex
 
 from sampler.analysis.compared import Compared
-from sampler.analysis.estimate import Estimate
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.example_tables import relative_to_size
 from sampler.analysis.predictive_quality import PredictiveQuality, quality, wilson_interval
 from sampler.analysis.results import open_run

@@ -7,7 +7,7 @@ import pytest
 
 from sampler.analysis.compared import Compared
 from sampler.analysis.comparison import QUANTITIES, register_quantity
-from sampler.analysis.estimate import mean_of
+from sampler.analysis.estimates import mean_of
 from sampler.analysis.results import RunResults, open_run
 from sampler.jobs.stages import compare_stage
 from sampler.presentation.figures.draw import FIGURES, draw_figures

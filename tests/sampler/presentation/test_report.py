@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.difference import difference_of
-from sampler.analysis.estimate import Estimate
+from sampler.analysis.estimates import Estimate
 from sampler.errors import InputError
 from sampler.presentation.report.write import write_report
 from sampler.storage.results import to_json

@@ -9,8 +9,8 @@ import xarray as xr
 
 from sampler.analysis.compared import Row
 from sampler.analysis.difference import difference_of
-from sampler.analysis.estimate import Estimate
-from sampler.analysis.labels import EXACT, LEADING, LIMIT
+from sampler.analysis.estimates import Estimate
+from sampler.analysis.names import EXACT, LEADING, LIMIT
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
 from sampler.presentation.summary import comparison_text

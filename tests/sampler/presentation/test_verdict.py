@@ -5,7 +5,7 @@ import pytest
 
 from sampler.analysis.comparison import read_diagnostics
 from sampler.analysis.difference import Difference, difference_of
-from sampler.analysis.estimate import Estimate
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.verdict import theory_verdict, trust_verdict
 
 

@@ -7,21 +7,17 @@ one. It chooses by the validation split or, where nothing was left for that, by 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from sampler.analysis.labels import predictor_dimensions, squeeze_output
+from sampler.analysis.predictors import BY_EVIDENCE, BY_VALIDATION, TUNED, TUNED_BY
+from sampler.analysis.scores import example_scores
 from sampler.analysis.text import Number
-from sampler.analysis.validation import example_scores, moments_at, validation_columns
 from sampler.problem import Problem
-from theory import InfiniteWidth, LearningProblem, OrderParameters, best_temperature
-from theory.observables import accuracy
+from theory import InfiniteWidth, LearningProblem, best_temperature
 
-BY_VALIDATION, BY_EVIDENCE = "log_predictive_density", "log_evidence"
 IN_WORDS = {BY_VALIDATION: "its density on the validation split", BY_EVIDENCE: "its evidence"}
 
 
 @dataclass(frozen=True)
-class OwnLimit:
+class TunedInfiniteWidth:
     """Infinite width at the temperature that it chooses for itself.
 
     learning      the training data at this temperature
@@ -36,7 +32,7 @@ class OwnLimit:
     log_evidence: float
 
     @classmethod
-    def of(cls, problem: Problem) -> "OwnLimit":
+    def of(cls, problem: Problem) -> "TunedInfiniteWidth":
         """Choose by the validation split where there is one, else by the evidence."""
         limit, chosen_by = InfiniteWidth.of(problem.learning), BY_EVIDENCE
         score = limit.log_evidence
@@ -60,24 +56,10 @@ class OwnLimit:
     @property
     def attributes(self) -> dict[str, str]:
         return {
-            "gp_own_chosen_by": self.chosen_by,
-            "gp_own_bound": self.bound,
-            "gp_own_explanation": self.explanation,
+            TUNED_BY: self.chosen_by,
+            f"{TUNED}_bound": self.bound,
+            f"{TUNED}_explanation": self.explanation,
         }
-
-    def columns(self, problem: Problem) -> dict:
-        """Columns `gp_own_temperature`, `gp_own_mean`, … of the table of the theory."""
-        limit = OrderParameters.gp_limit(problem.architecture).factors[0]
-        moments = moments_at(self.learning, limit)
-        mean, variance = map(np.asarray, moments(problem.attended_test))
-        axes = predictor_dimensions(mean.shape[1])
-        return {
-            "gp_own_temperature": ((), self.temperature),
-            "gp_own_mean": (axes, squeeze_output(mean)),
-            "gp_own_variance": (axes, squeeze_output(variance)),
-            "accuracy_gp_own": ((), accuracy(mean, problem.labels_test)),
-            "log_evidence_gp_own": ((), self.log_evidence),
-        } | validation_columns(problem, moments, "gp_own", self.temperature)
 
 
 def validation_score(problem: Problem, limit: InfiniteWidth) -> Callable[[float], float]:

@@ -10,27 +10,6 @@ import xarray as xr
 
 from sampler.problem import AnyProblem
 
-# What theories and samples are called in figures, tables and the terminal alike.
-LEADING = "leading order"
-NEXT = "next order"
-EXACT = "exact posterior"
-LIMIT = "infinite width"
-# At the temperature that it chooses for itself; without this, at that of the others.
-OWN_LIMIT = "infinite width, tuned"
-
-# What the theory knows to next order in 1/N has the name of the leading order and this.
-NEXT_ORDER = "_next_order"
-
-
-def own_key(key: str, name: str) -> str:
-    """Return the key of a comparison with a theory of the user's own: `order_parameter: mine`."""
-    return f"{key}: {name}"
-
-
-def is_own(key: str) -> bool:
-    """Whether a key is that of a theory of the user's own."""
-    return ": " in key
-
 
 def order_parameter_dimensions(layers: int) -> list[tuple[str, tuple[str, str]]]:
     """Name and axes of U_1, U_2 … U_L and U_a."""
@@ -76,6 +55,15 @@ def label(table: xr.Dataset, problem: AnyProblem) -> xr.Dataset:
     )
 
 
+def head_names(problem: AnyProblem, shape: tuple[int, ...]) -> np.ndarray:
+    """Names of the heads [layer, head], as the task has them; empty where a layer has fewer."""
+    names = np.full(shape, "", dtype=object)
+    for layer, of_layer in enumerate(problem.head_names[: shape[0]]):
+        for head, name in enumerate(of_layer[: shape[1]]):
+            names[layer, head] = str(name)
+    return names
+
+
 def indexed(names: Iterable[str], problem: AnyProblem) -> list[str]:
     """Names of the rows of an order parameter: the output is added where there are several."""
     outputs = problem.architecture.outputs
@@ -98,36 +86,22 @@ KNOWN = {
     r"predictor": ("network output f(x) on the test set, one draw", ON_SCALE_OF_LABELS),
     r"predictor_mean": ("posterior mean of f(x)", ON_SCALE_OF_LABELS),
     r"predictor_variance": ("posterior variance of f(x)", ON_SCALE_OF_LABELS_SQUARED),
-    r"gp_mean": ("mean of f(x) at infinite width", ON_SCALE_OF_LABELS),
-    r"gp_variance": ("variance of f(x) at infinite width", ON_SCALE_OF_LABELS_SQUARED),
     r"kernel_alignment": ("alignment of kernel and labels, by component", PURE_NUMBER),
     r"kernel_alignment_mcse": ("Monte Carlo standard error of the alignment", PURE_NUMBER),
-    r"gp_own_temperature": (
-        "temperature that infinite width chooses",
-        ON_SCALE_OF_LABELS_SQUARED,
-    ),
-    r"gp_own_mean": ("the mean at infinite width, its own temperature", ON_SCALE_OF_LABELS),
-    r"gp_own_variance": (
-        "the variance at infinite width, its own temperature",
-        ON_SCALE_OF_LABELS_SQUARED,
-    ),
-    r"gp_kernel_alignment": ("the same at infinite width", PURE_NUMBER),
     r"kernel": ("kernel K between some training examples", PURE_NUMBER),
     r"kernel_mcse": ("Monte Carlo standard error of the kernel", PURE_NUMBER),
     r"centred_kernel": ("kernel of centred features, relative to its mean diagonal", PURE_NUMBER),
     r"centred_kernel_mcse": ("Monte Carlo standard error of the centred kernel", PURE_NUMBER),
-    r"gp_kernel": ("the same at infinite width", PURE_NUMBER),
     r"path_kernels": ("kernels between the strongest paths, of the same examples", PURE_NUMBER),
     r"head_score": (
         "share of |U_1| on paths through the head, relative to the largest",
         PURE_NUMBER,
     ),
     r"head_score_trained": ("head score of the trained network", PURE_NUMBER),
+    r"accuracy": ("share of test examples classified correctly", PURE_NUMBER),
     r"accuracy_(\w+)": ("share of test examples classified correctly: {0}", PURE_NUMBER),
     r"action": ("action over the largest width, at the saddle point", PURE_NUMBER),
-    r"log_evidence": ("ln p(y), Laplace's approximation", PURE_NUMBER),
-    r"log_evidence_gp": ("ln p(y) at infinite width", PURE_NUMBER),
-    r"log_evidence_gp_own": ("ln p(y) at infinite width, its own temperature", PURE_NUMBER),
+    r"log_evidence": ("ln p(y) of the training labels", PURE_NUMBER),
     r"gradient_norm": ("norm of the gradient of the action", PURE_NUMBER),
     r"smallest_hessian_eigenvalue": ("smallest eigenvalue of the action's Hessian", PURE_NUMBER),
     r"start_disagreement": ("largest coordinate difference between starting points", PURE_NUMBER),
@@ -136,10 +110,7 @@ KNOWN = {
     r"temperature": ("temperature, the variance of the likelihood", ON_SCALE_OF_LABELS_SQUARED),
     r"prior_variances": ("prior variances of the weights", PURE_NUMBER),
     r"log_prior": ("ln p of the coordinates that were sampled", PURE_NUMBER),
-    r"elpd": ("ln p(y_i | all other labels), by PSIS", PURE_NUMBER),
-    r"elpd_theory": ("ln p(y_i | all other labels) at the saddle point without it", PURE_NUMBER),
-    r"elpd_gp": ("ln p(y_i | all other labels) at infinite width", PURE_NUMBER),
-    r"elpd_gp_own": ("the same at infinite width, its own temperature", PURE_NUMBER),
+    r"elpd(_by_example)?": ("ln p(y_i | all other labels), leave one out", PURE_NUMBER),
     r"pareto_k": ("Pareto's k of the weights that leave the example out", PURE_NUMBER),
     r"mcse": ("Monte Carlo standard error of elpd", PURE_NUMBER),
     r"bartlett_(\w+)": ("Bartlett coordinates {0} of the order parameters", PURE_NUMBER),
@@ -147,6 +118,7 @@ KNOWN = {
     r"V_(\d+)|a|mlp_(in|out)_(\d+)": ("weights", PURE_NUMBER),
 }
 COORDINATES = {
+    r"predictor": "what predicts: the theory to both orders in 1/N, infinite width",
     r"path_?": "attention path",
     r"path_layer_(\d+)_?": "attention path from layer {0} on",
     r"example": "training example",
@@ -167,12 +139,10 @@ def with_long_names(table: xr.Dataset) -> xr.Dataset:
     """The table, its variables and coordinates with `long_name`, its variables with `units`."""
     table = table.copy()
     for name, variable in table.data_vars.items():
-        known = str(name).removesuffix(NEXT_ORDER)
-        order = ", to next order in 1/N" if known != name else ""
         for pattern, (words, units) in KNOWN.items():
-            match = re.fullmatch(pattern, known)
+            match = re.fullmatch(pattern, str(name))
             if match:
-                long_name = words.format(*match.groups()) + order
+                long_name = words.format(*match.groups())
                 variable.attrs |= {"long_name": long_name, "units": units}
     for name, coordinate in table.coords.items():
         for pattern, words in COORDINATES.items():
@@ -182,26 +152,18 @@ def with_long_names(table: xr.Dataset) -> xr.Dataset:
     return table
 
 
-QUANTITIES_IN_WORDS = {
-    "order_parameter": "U₁",
-    "readout_order_parameter": "Uₐ (readout)",
-    "predictor": "predictor f(x)",
-    "predictor_mean": "predictor mean m(x)",
-    "predictor_variance": "predictor variance v(x)",
-}
-
-
 def is_overlap(key: str) -> bool:
     """Whether a stored quantity is an order parameter, a symmetric matrix."""
     return "order_parameter" in key
 
 
 def quantity_name(key: str) -> str:
-    """A stored quantity as readers know it, U₁ for `order_parameter`."""
-    layer = re.fullmatch(r"order_parameter_layer_(\d+)", key)
+    """A stored quantity as readers know it, U₂ for `order_parameter_layer_2`."""
+    layer = re.fullmatch(r"order_parameter(?:_layer_(\d+))?", key)
     if layer:
-        return "U" + layer.group(1).translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
-    return QUANTITIES_IN_WORDS.get(key, key.replace("_", " "))
+        number = layer.group(1) or "1"
+        return "U" + number.translate(str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉"))
+    return {"readout_order_parameter": "Uₐ (readout)"}.get(key, key.replace("_", " "))
 
 
 def pair_name(names: Sequence[str], one: SupportsIndex, other: SupportsIndex) -> str:
@@ -212,38 +174,19 @@ def pair_name(names: Sequence[str], one: SupportsIndex, other: SupportsIndex) ->
 def head_label(layer: int, head: int, name: str | None = None) -> str:
     """A head in words, `layer 1, head 0 (good)`: layers from 1, heads from 0, and its own name."""
     place = f"layer {layer}, head {head}"
-    return place if name in (None, str(head)) else f"{place} ({name})"
+    return place if name in (None, "", str(head)) else f"{place} ({name})"
 
 
-def names_of_heads(
-    path_names: Sequence[str], scores: np.ndarray
-) -> tuple[tuple[str, ...], ...] | None:
-    """The names of the heads of each layer, as paths are called by them; None where they are not.
-
-    scores  [layer, head], NaN where a layer has fewer heads than another
-    """
-    heads = [int(count) for count in np.isfinite(scores).sum(axis=1)]
-    parts = list(dict.fromkeys(re.sub(r", output \d+$", "", name) for name in path_names))
-    if len(parts) != np.prod(heads) or any(name.count("·") != len(heads) - 1 for name in parts):
-        return None
-    paths = np.array([name.split("·") for name in parts], object).reshape(*heads, len(heads))
-    names = []
-    for layer, count in enumerate(heads):
-        of_head = np.moveaxis(paths[..., layer], layer, 0).reshape(count, -1)
-        if (of_head != of_head[:, :1]).any():
-            return None
-        names.append(tuple(of_head[:, 0]))
-    numbers = [tuple(map(str, range(count))) for count in heads]
-    return None if names == numbers else tuple(names)
-
-
-def element_name(key: str, at: Sequence[int], path_names: Sequence[str] = ()) -> str:
-    """An element of a stored array in words: paths and heads by name, test examples by number."""
+def element_name(
+    key: str,
+    at: Sequence[int],
+    path_names: Sequence[str] = (),
+    heads: np.ndarray | None = None,
+) -> str:
+    """An element of U_1 or of head scores in words, by the names of paths and heads."""
     if key == "order_parameter" and path_names:
         return pair_name(path_names, *at)
     if key.startswith("head_score"):
-        return head_label(at[0] + 1, at[1])
+        return head_label(at[0] + 1, at[1], None if heads is None else str(heads[at]))
     numbers = ", ".join(map(str, at))
-    if key.startswith("predictor"):
-        return f"test example {numbers}"
     return f"[{numbers}]" if numbers else ""

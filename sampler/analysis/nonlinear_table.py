@@ -1,22 +1,20 @@
-"""Networks with nonlinear values at infinite width, as a column beside the exact posterior.
-
-It stands there as a theory of the user's own does.
-"""
+"""Networks with nonlinear values at infinite width, as a table of the theory with one predictor."""
 
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.labels import LIMIT, label, squeeze_output, with_long_names
-from sampler.analysis.user_theories import axes_of_network, stacked
+from sampler.analysis.names import label, predictor_dimensions, squeeze_output, with_long_names
+from sampler.analysis.predictors import AXIS, INFINITE, along_predictors, predictor_name
 from sampler.errors import InputError
 from sampler.token_network import TokenSplit
 from sampler.token_problem import TokenProblem
 from theory import TemperatureTooSmall
 from theory.nonlinear_kernels import NonlinearProblem, TokenExamples, kernels_at
+from theory.observables import accuracy
 
 
-def value_theories(problem: TokenProblem) -> xr.Dataset:
-    """Predictions and ln p(y) at infinite width, along an axis `own_theory` of one entry.
+def nonlinear_table(problem: TokenProblem) -> xr.Dataset:
+    """Predictions and ln p(y) at infinite width, the one entry of the axis `predictor`.
 
     Raises InputError for a temperature that is lost in the rounding of the kernel.
     """
@@ -25,19 +23,21 @@ def value_theories(problem: TokenProblem) -> xr.Dataset:
         kernels = kernels_at(learning, test)
     except TemperatureTooSmall as error:
         raise InputError("temperature", error.temperature, error.remedy) from None
-    *moments, evidence = kernels.regression(learning.labels, learning.temperature)
-    mean, variance = (squeeze_output(np.asarray(moment)) for moment in moments)
-    found = {
-        "predictor_mean": mean,
-        "predictor_variance": variance,
-        "log_evidence": np.asarray(evidence),
+    mean, variance, evidence = kernels.regression(learning.labels, learning.temperature)
+    mean, variance = np.asarray(mean), np.asarray(variance)
+    axes = predictor_dimensions(mean.shape[1])
+    columns = {
+        "predictor_mean": (axes, squeeze_output(mean)),
+        "predictor_variance": (axes, squeeze_output(variance)),
+        "accuracy": ((), accuracy(mean, problem.labels_test)),
+        "log_evidence": ((), np.asarray(evidence)),
+        "temperature": ((), float(problem.temperature)),
     }
-    table = stacked({LIMIT: found}, axes_of_network(problem.architecture, len(test)))
-    names = table["own_theory"].values
-    table = with_long_names(label(table, problem).assign_coords(own_theory=names))
+    table = along_predictors({INFINITE: columns})
+    table = with_long_names(label(table, problem).assign_coords({AXIS: [INFINITE]}))
     return table.assign_attrs(
         converged=1,
-        explanation=f"ln p(y) = {float(evidence):.4g} at {LIMIT}",
+        explanation=f"ln p(y) = {float(evidence):.4g} at {predictor_name(INFINITE)}",
         temperature=problem.temperature,
         widths=list(problem.architecture.widths),
     )

@@ -1,0 +1,199 @@
+"""Models of the same training labels side by side, by leave-one-out cross-validation.
+
+A run brings its samples, its theory, and infinite width at its own and at the same temperature. The
+table is that of `arviz_stats.compare`, with evidence and scores on the test set beside it.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+
+from sampler.analysis.estimates import Estimate
+from sampler.analysis.leave_one_out import (
+    ELPD,
+    GROUP,
+    PARETO_K,
+    count_unreliable,
+    error_of_sum,
+    limit_of_k,
+)
+from sampler.analysis.predictors import INFINITE, LEADING, SAMPLED, TUNED, number
+from sampler.analysis.results import RunResults, open_run
+from sampler.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+
+# Beside the columns of ArviZ: numbers of a comparison, with their Monte Carlo errors.
+BESIDE = ("log_evidence", "accuracy", "log_predictive_density")
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model, as it predicts each training label from all others.
+
+    elpd        ln p(y_i | y_{−i}) of every example
+    labels      what identifies the training labels
+    unreliable  examples whose Pareto k is above its limit; None without draws
+    draws       number of draws behind it; None without draws
+    scores      evidence and scores on the test set, as far as known
+    """
+
+    name: str
+    elpd: Float[np.ndarray, " example"]
+    labels: str
+    unreliable: int | None = None
+    draws: int | None = None
+    scores: dict[str, Estimate] = field(default_factory=dict)
+
+
+def models_of(run: RunResults, name: str) -> list[Model]:
+    """The samples of a run and its theories, as far as they predict what is left out."""
+    models = []
+    elpd = run.drawn(ELPD, GROUP)
+    if elpd is not None:
+        draws = run.drawn_attribute("draws", GROUP)
+        k = np.asarray(run.drawn(PARETO_K, GROUP).values)
+        values = np.asarray(elpd.values, dtype=np.float64)
+        labels, unreliable = run.drawn_attribute("labels", GROUP), count_unreliable(k, draws)
+        known = scores_of_run(run, SAMPLED)
+        model = f"{name}, {run.name_of(SAMPLED)}"
+        models.append(Model(model, values, labels, unreliable, draws, known))
+    for predictor in (LEADING, TUNED, INFINITE):
+        values = run.predicted("elpd_by_example", predictor)
+        if values is not None:
+            labels = run.theory["elpd_by_example"].attrs["labels"]
+            known = scores_of_run(run, predictor)
+            model = f"{name}, {run.name_of(predictor)}"
+            models.append(Model(model, values, labels, scores=known))
+    return models
+
+
+def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:
+    found = {}
+    for score in BESIDE:
+        estimate = run.comparison.estimate(score, predictor) if run.comparison else None
+        if estimate is None and predictor != SAMPLED:
+            value = number(run.theory, score, predictor)
+            estimate = Estimate(value) if np.isfinite(value) else None
+        if estimate is not None:
+            found[score] = estimate
+    return found
+
+
+def compare_directories(
+    directories: Sequence[Path], names: Sequence[str] | None = None
+) -> "pandas.DataFrame":
+    """Compare the models of stored runs, which are called by their paths where no names are given.
+
+    Raises InputError as `compare_models_of`, and for a directory without results.
+    """
+    names = names_of_runs(directories) if names is None else names
+    opened = [open_run(directory) for directory in directories]
+    return compare_models_of(list(zip(names, opened, strict=True)))
+
+
+def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> "pandas.DataFrame":
+    """Compare all models of runs with the same training labels; equal models appear once.
+
+    Raises InputError where the labels differ, or nothing is known of leave-one-out.
+    """
+    models: list[Model] = []
+    for name, run in runs:
+        of_run = models_of(run, name)
+        if not of_run:
+            remedy = "holds no leave-one-out predictions; run it again, or `compare` without it"
+            raise InputError("run", name, remedy)
+        models += [one for one in of_run if not any(same(one, other) for other in models)]
+    different = [one for one in models if one.labels != models[0].labels]
+    if different:
+        remedy = f"has other training labels than {models[0].name}: models cannot be compared"
+        raise InputError("run", different[0].name, remedy)
+    return best_first(models)
+
+
+def same(one: Model, other: Model) -> bool:
+    """Whether two models without draws predict alike, as infinite width does at every width."""
+    if one.draws is not None or other.draws is not None or one.labels != other.labels:
+        return False
+    return np.allclose(one.elpd, other.elpd, rtol=1e-5, atol=1e-6)
+
+
+def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
+    """A row for each model, the best first; columns as in ArviZ's `compare`, and scores beside."""
+    import pandas
+
+    order, weights = ranked(models)
+    best, rows = models[order[0]].elpd, {}
+    for rank, place in enumerate(order):
+        model = models[place]
+        difference = model.elpd - best
+        rows[model.name] = {
+            "rank": rank,
+            "elpd": float(model.elpd.sum()),
+            "se": error_of_sum(model.elpd),
+            "elpd_diff": float(difference.sum()),
+            "dse": error_of_sum(difference) if rank else 0.0,
+            "weight": weights[place],
+            "unreliable": model.unreliable,
+        }
+        for score in BESIDE:
+            estimate = model.scores.get(score)
+            rows[model.name][score] = estimate and float(estimate.value)
+            rows[model.name][f"{score}_error"] = estimate and float(estimate.mcse)
+    return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+def ranked(models: Sequence[Model]) -> tuple[list[int], dict[int, float]]:
+    """Places of the models, best first, and their weights by stacking."""
+    if len(models) == 1:
+        return [0], {0: 1.0}
+    import arviz_stats  # only here: it takes long
+
+    # Releases differ in their arguments.
+    exact = {"round_to": "none"} if "round_to" in signature(arviz_stats.compare).parameters else {}
+    places = {str(place): elpd_data(one) for place, one in enumerate(models)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of pandas, and of k, which the table has
+        table = arviz_stats.compare(places, **exact)
+    weights = {int(place): float(row["weight"]) for place, row in table.iterrows()}
+    return list(weights), weights
+
+
+def elpd_data(model: Model) -> Any:
+    """A model as ArviZ compares it; how many parameters it has is not asked."""
+    from arviz_stats import ELPDData
+
+    by_example = xr.DataArray(model.elpd, dims="example")
+    given = {
+        "kind": "loo",
+        "elpd": float(model.elpd.sum()),
+        "se": error_of_sum(model.elpd),
+        "p": float("nan"),
+        "n_samples": model.draws or 1,
+        "n_data_points": len(model.elpd),
+        "scale": "log",
+        "warning": bool(model.unreliable),
+        "good_k": limit_of_k(model.draws or 1),
+        "elpd_i": by_example,
+        "pareto_k": xr.zeros_like(by_example),
+    }
+    accepted = signature(ELPDData).parameters
+    return ELPDData(**{name: value for name, value in given.items() if name in accepted})
+
+
+def names_of_runs(directories: Sequence[Path]) -> list[str]:
+    """The shortest ends of paths that tell directories apart."""
+    paths = [Path(one).resolve() for one in directories]
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(set(paths)):
+            break
+    return names

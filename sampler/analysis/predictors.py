@@ -1,0 +1,102 @@
+"""The axis `predictor`: what predicts, what it is called, and one table of all of them.
+
+A prediction is a mapping of names to arrays, as they are called in `theory.nc`. Tables of the
+theory and of a comparison have an entry for each predictor along one axis; what one of them does
+not predict is NaN.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+# Entries of the axis: the theory to both orders in 1/N, the network of infinite width at the
+# temperature of the others and at its own, and the exact posterior by its samples. Further
+# entries are theories of the user's own, by name.
+LEADING, NEXT, INFINITE, TUNED, SAMPLED = "leading", "next", "infinite", "infinite_tuned", "sampled"
+AXIS = "predictor"
+NAMES = {
+    LEADING: "leading order",
+    NEXT: "next order",
+    SAMPLED: "exact posterior",
+    TUNED: "infinite width, tuned",
+    INFINITE: "infinite width",
+}
+# How infinite width chose its own temperature; the attribute of a table that says so.
+TUNED_BY = "infinite_tuned_by"
+BY_VALIDATION, BY_EVIDENCE = "log_predictive_density", "log_evidence"
+TUNED_NAMES = {
+    BY_VALIDATION: "infinite width, tuned on the validation split",
+    BY_EVIDENCE: "infinite width, tuned by evidence",
+}
+
+Variable = tuple[tuple[str, ...], Any]
+
+
+def predictor_name(predictor: str, tuned_by: str | None = None) -> str:
+    """What a predictor is called in text; a theory of the user's own by its name."""
+    if predictor == TUNED and tuned_by in TUNED_NAMES:
+        return TUNED_NAMES[tuned_by]
+    return NAMES.get(predictor, predictor)
+
+
+def is_users(predictor: str) -> bool:
+    """Whether a predictor is a theory of the user's own."""
+    return predictor not in NAMES
+
+
+def along_predictors(predictions: Mapping[str, Mapping[str, Variable]]) -> xr.Dataset:
+    """Predictions of all predictors in one table: name → (axes, values), NaN where one lacks it."""
+    shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...], Any]] = {}
+    for one in predictions.values():
+        for name, (axes, values) in one.items():
+            values = np.asarray(values)
+            shapes.setdefault(name, (tuple(axes), values.shape, values.dtype))
+    columns = {
+        name: (
+            (AXIS, *axes),
+            np.stack(
+                [
+                    np.asarray(one[name][1]) if name in one else np.full(shape, np.nan, dtype)
+                    for one in predictions.values()
+                ]
+            ).astype(dtype),
+        )
+        for name, (axes, shape, dtype) in shapes.items()
+    }
+    return xr.Dataset(columns, coords={AXIS: list(predictions)})
+
+
+def predictors_of(table: xr.Dataset | None) -> list[str]:
+    """The entries of the axis of a table, in its order; none without a table."""
+    return [] if table is None else [str(name) for name in table[AXIS].values]
+
+
+def predicted(table: xr.Dataset | None, name: str, predictor: str = LEADING) -> np.ndarray | None:
+    """An array of one predictor; None where it is absent or has no finite entry."""
+    if table is None or name not in table or predictor not in predictors_of(table):
+        return None
+    values = np.asarray(table[name].sel({AXIS: predictor}).values, dtype=np.float64)
+    return values if np.isfinite(values).any() else None
+
+
+def prediction(table: xr.Dataset, predictor: str) -> dict[str, np.ndarray]:
+    """Everything that one predictor of a table predicts, by name."""
+    names = [str(name) for name, values in table.items() if AXIS in values.dims]
+    found = {name: predicted(table, name, predictor) for name in names}
+    return {name: values for name, values in found.items() if values is not None}
+
+
+def number(table: xr.Dataset | None, name: str, predictor: str = LEADING) -> float:
+    """A single number of one predictor; NaN where there is none."""
+    found = predicted(table, name, predictor)
+    return float("nan") if found is None else float(found)
+
+
+def in_order(predictors: Iterable[str]) -> list[str]:
+    """Predictors as tables list them: both orders, the user's own, the samples, infinite width."""
+    given = list(predictors)
+    first = [name for name in (LEADING, NEXT) if name in given]
+    last = [name for name in (SAMPLED, TUNED, INFINITE) if name in given]
+    return [*first, *(name for name in given if is_users(name)), *last]

@@ -1,0 +1,157 @@
+"""Accuracy along a sweep: theories, exact posterior, infinite width."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from sampler.analysis.predictors import (
+    INFINITE,
+    LEADING,
+    NEXT,
+    SAMPLED,
+    TUNED,
+    predictor_name,
+)
+from sampler.analysis.results import temperature_text
+from sampler.analysis.sweeps import SweepResults
+from sampler.presentation import style
+from sampler.recipes.settings import short_label
+
+MOST_LABELS = 24
+# Column of a theory with U_1 cut → its label, colour and marks.
+RESTRICTED = {
+    "accuracy_diagonal_only": (f"{style.LEADING}, $U_1$ diagonal only", style.GREY, "+", ":"),
+    "accuracy_equal_diagonal": (f"{style.LEADING}, $U_1$ equal diagonal", style.PURPLE, "x", ":"),
+}
+
+
+def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
+    """Draw every accuracy of a sweep against the width, on a logarithmic axis.
+
+    Where something else was swept the points stand side by side under their names.
+    """
+    widths = sweep.widths
+    known = (sweep.numbers("accuracy"), sweep.numbers("accuracy", SAMPLED))
+    if not np.isfinite(known).any():
+        return None
+    temperatures = {run.temperature for run in sweep.runs if run is not None}
+    setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)
+    height = 6.2 if widths is None else 5.2
+    figure = style.new_figure(style.WIDTH, height, "Accuracy on the test set", setting)
+    ax = figure.subplots()
+    position = np.arange(len(sweep.rows), dtype=float) if widths is None else widths
+    _draw_lines(ax, position, sweep)
+    notes = []
+    if np.isfinite(sweep.numbers("accuracy", SAMPLED)).any():
+        _draw_sampled(ax, position, sweep)
+        notes.append(style.ERRORS)
+    if widths is None:
+        # As many names as there is room for beside each other.
+        every = -(-len(sweep.rows) // MOST_LABELS)
+        names = [short_label(point.settings) for point in sweep.rows[::every]]
+        ax.set_xticks(position[::every], names, rotation=30, ha="right", rotation_mode="anchor")
+    else:
+        _tick_widths(ax, widths)
+        notes.insert(0, "width $N$")
+        tests = _examples_test(sweep)
+        if tests:
+            notes.append(style.BAND)
+            accuracy = sweep.numbers("accuracy")
+            half = np.sqrt(accuracy * (1.0 - accuracy) / tests)
+            band = {"color": style.THEORY, "alpha": 0.12, "linewidth": 0.0, "zorder": 0}
+            ax.fill_between(widths, 100 * (accuracy - half), 100 * (accuracy + half), **band)
+    ax.set(xlabel="\n".join(notes), ylabel="accuracy (%)")
+    style.accuracy_axis(ax.yaxis)
+    # Samples directly under the theory they are compared with.
+    entries = sorted(
+        zip(*ax.get_legend_handles_labels(), strict=True), key=lambda entry: not _first(entry[1])
+    )
+    style.legend_below(figure, tuple(map(list, zip(*entries, strict=True))))
+    return figure
+
+
+def _first(label: str) -> bool:
+    return label in (style.LEADING, style.NEXT) or label.startswith(style.EXACT)
+
+
+def _tick_widths(ax: Axes, widths: np.ndarray) -> None:
+    """Tick the widths that were computed, as long as their labels do not touch."""
+    ax.set_xscale("log")
+    gaps = np.diff(np.log10(widths), prepend=-np.inf)
+    if (gaps[1:] > 0.06 * np.ptp(np.log10(widths))).all() and len(widths) <= 12:
+        ax.xaxis.set_major_locator(FixedLocator(list(widths)))
+        ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:g}"))
+
+
+def _draw_lines(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
+    """Draw what is not sampled; marks without lines where neighbours are no curve."""
+    curve = sweep.widths is not None
+    # Where both orders and the samples coincide all are seen: a dot on a diamond in a ring.
+    first, wide = {"markersize": 3.5, "zorder": 6}, {"markersize": 16.0, "markeredgewidth": 2.0}
+    second = {"markersize": 11.0, "markerfacecolor": "none", "zorder": 3.5}
+    level = "" if curve else "_"
+    looks = {
+        LEADING: ("o", "-", first),
+        NEXT: ("o", (0, (4, 1)), second),
+        TUNED: (level, "-", wide),
+        INFINITE: (level, "--", wide),
+    }
+    names = [LEADING, NEXT, *sweep.user_theories, TUNED, INFINITE]
+    lines = [
+        (
+            predictor_name(name),
+            sweep.numbers("accuracy", name),
+            style.colour_of(name, names),
+            *looks.get(name, ("P", "-", first)),
+        )
+        for name in names
+    ]
+    for place, (name, values) in enumerate(sweep.sub_networks.items()):
+        colour = style.SUBNETWORKS[place % len(style.SUBNETWORKS)]
+        lines.append((f"{style.LIMIT}, only {name}", values, colour, level, "-.", wide))
+    for name, (label, *shape) in RESTRICTED.items():
+        thin = {"linewidth": 1.2, "markersize": 7.0, "markeredgewidth": 1.5, "zorder": 7}
+        lines.append((label, sweep.columns(name), *shape, thin))
+    for label, accuracy, colour, marker, dashes, marks in lines:
+        if np.isfinite(accuracy).any():
+            shape = {"marker": marker, "linestyle": dashes if curve else "none"}
+            ax.plot(position, 100 * accuracy, color=colour, label=label, **shape, **marks)
+
+
+def _examples_test(sweep: SweepResults) -> int | None:
+    """Return the number of test examples where it is the same at all points."""
+    tables = [run.theory for run in sweep.runs if run is not None and run.theory is not None]
+    sizes = {table.sizes.get("test_example") for table in tables}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _draw_sampled(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
+    """Draw the samples of every space, hollow where their diagnostics failed."""
+    accuracy, mcse, binomial = (
+        100 * sweep.numbers("accuracy", SAMPLED, name) for name in ("value", "error", "test_error")
+    )
+    spaces = np.array([point.text("sampled_space") for point in sweep.rows])
+    sound = np.array([point.trusted is not False for point in sweep.rows])
+    marks = {"color": style.SAMPLED, "markersize": 6.0, "zorder": 5}
+    for place, space in enumerate(dict.fromkeys(spaces[np.isfinite(accuracy)])):
+        for passed in (True, False):
+            shown = np.isfinite(accuracy) & (spaces == space) & (sound == passed)
+            if not shown.any():
+                continue
+            label = style.SPACES.get(space, style.EXACT)
+            label += "" if passed else "\n(diagnostics failed)"
+            points = position[shown], accuracy[shown]
+            style.accuracy_errors(ax, *points, mcse[shown], binomial[shown], style.SAMPLED)
+            face = style.SAMPLED if passed else "white"
+            ax.plot(*points, "Dv^s"[place % 4], markerfacecolor=face, label=label, **marks)
+
+
+ACCURACY_AGAINST_WIDTH = style.FigureEntry(
+    draw_accuracy_against_width,
+    "Accuracy on the test set along the sweep: theory, exact posterior, infinite width.",
+    "Accuracy at every point of the sweep: theory, sampled exact posterior with error bars, "
+    "and infinite width.",
+    of=("sweep",),
+)

@@ -1,0 +1,117 @@
+"""Calibration on the test set: labels +1 where a probability of +1 is predicted."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sampler.analysis.calibration import (
+    ReliabilityBin,
+    calibration_error,
+    error_if_calibrated,
+    labels_are_signs,
+    probability_of_positive,
+    reliability,
+)
+from sampler.analysis.predictors import SAMPLED, in_order, is_users, number
+from sampler.analysis.results import RunResults
+from sampler.presentation import style
+
+
+def draw_reliability(run: RunResults) -> Figure | None:
+    """Draw each predictor's reliability bins in a panel of its own, and how full the bins are.
+
+    None without labels ±1. Bars are Wilson intervals of one standard deviation, by the finite
+    number of test examples in each bin.
+    """
+    probabilities = predicted_probabilities(run)
+    if not probabilities:
+        return None
+    positive, names = run.labels_test > 0, in_order(probabilities)
+    columns = min(2, len(names))
+    rows = -(-len(names) // columns)
+    width = style.WIDTH if columns > 1 else 3.6
+    figure = style.new_figure(width, 3.8 * rows + 0.6, "Calibration on the test set", run.setting)
+    axes = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[3.0, 1.0] * rows)
+    bins = {name: reliability(one, positive) for name, one in probabilities.items()}
+    fullest = max(one.count for of in bins.values() for one in of)
+    for place in range(rows * columns):
+        row, column = divmod(place, columns)
+        above, below = axes[2 * row, column], axes[2 * row + 1, column]
+        if place >= len(names):
+            above.set_axis_off()
+            below.set_axis_off()
+            continue
+        name = names[place]
+        _draw_bins(above, below, bins[name], style.colour_of(name, names))
+        above.set_title(f"{run.name_of(name)}\n{_error_text(probabilities[name], positive)}")
+        above.set_xticklabels([])
+        below.set(xlim=above.get_xlim(), ylim=(0.0, 1.05 * fullest))
+        if column == 0:
+            above.set_ylabel("share of labels +1")
+            below.set_ylabel("labels")
+        if place + columns >= len(names):
+            below.set_xlabel("predicted probability of +1")
+    style.legend_below(figure, axes[0, 0].get_legend_handles_labels())
+    return figure
+
+
+def predicted_probabilities(run: RunResults) -> dict[str, np.ndarray]:
+    """Predictor → probability of +1 at every test label; nothing where labels are not ±1.
+
+    That of the samples is of one Gaussian, too, with the posterior's mean and variance.
+    """
+    labels = run.labels_test
+    if not labels_are_signs(labels) or run.comparison is None:
+        return {}
+    moments = [run.predictions(f"predictor_{moment}") for moment in ("mean", "variance")]
+    temperature = float(run.drawn("temperature", "constant_data"))
+    found = {}
+    for name in moments[0].keys() & moments[1].keys():
+        mean, variance = (of[name].reshape(labels.shape) for of in moments)
+        own = temperature if is_users(name) else number(run.theory, "temperature", name)
+        if np.isfinite(mean).all() and np.isfinite(variance).all():
+            found[name] = probability_of_positive(mean, variance + own)
+    sampled = [run.sampled(f"predictor_{moment}") for moment in ("mean", "variance")]
+    if None not in sampled:
+        mean, variance = (one.value.reshape(labels.shape) for one in sampled)
+        drawn = run.drawn("temperature")
+        noise = temperature if drawn is None else float(drawn.mean())
+        if np.isfinite(variance).all():
+            found[SAMPLED] = probability_of_positive(mean, variance + noise)
+    return found
+
+
+def _draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour: str) -> None:
+    """Draw the share of labels +1 in every bin, and below it the number of labels."""
+    low, high, count, predicted, fraction = (
+        np.array([getattr(row, key) for row in bins], dtype=float)
+        for key in ("low", "high", "count", "mean_probability", "fraction")
+    )
+    ends = np.array([row.interval() for row in bins]).T
+    # Rounding may put the end of an interval that reaches 0 or 1 on the wrong side of its share.
+    bars = np.maximum([fraction - ends[0], ends[1] - fraction], 0.0)
+    line = {"color": style.GREY, "linewidth": 1.0, "zorder": 0, "label": "calibrated"}
+    above.plot([0.0, 1.0], [0.0, 1.0], **line)
+    marks = {"fmt": "o-", "markersize": 4.0, "color": colour}
+    above.errorbar(predicted, fraction, bars, label="bins, bars ±1 standard error", **marks)
+    above.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+    below.bar(low, count, width=high - low, align="edge", color=colour, alpha=0.4)
+
+
+def _error_text(probability: np.ndarray, positive: np.ndarray) -> str:
+    """Write the calibration error, and what chance makes of it in a calibrated predictor."""
+    mean, deviation = error_if_calibrated(probability)
+    error = float(calibration_error(probability, positive))
+    return f"ECE {error:.3f} (if calibrated: {mean:.3f} ± {deviation:.3f})"
+
+
+RELIABILITY = style.FigureEntry(
+    draw_reliability,
+    "Calibration on the test set: where a probability is predicted, that share of labels "
+    "should be +1, as on the diagonal.",
+    "Share of labels +1 against the predicted probability of +1, with error bars, for theory, "
+    "samples and infinite width; below, how many labels each bin holds.",
+    shown="asked",
+)

@@ -1,0 +1,108 @@
+"""What Python shows of a comparison: as the terminal does, with tables and figures in notebooks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xarray as xr
+
+from sampler.analysis import comparison
+from sampler.analysis.draws_table import PREDICTIONS
+from sampler.analysis.predictors import LEADING, NEXT, predicted
+from sampler.analysis.quantities import TheoryAndDraws, sampled_head_scores
+from sampler.analysis.results import RunResults
+from sampler.errors import InputError, Verbatim
+from sampler.presentation.tables import tables_of
+from sampler.presentation.terminal import comparison_text, diagnostics_text, verdicts_text
+from sampler.storage.run_directory import write_json
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(comparison.Comparison):
+    """Theories against draws, in memory or in a directory; prints as `compare` does.
+
+    run: the results that are compared
+    """
+
+    run: RunResults
+
+    @classmethod
+    def of(cls, run: RunResults) -> "Comparison":
+        return cls(run.comparison.tree, run)
+
+    def plot(self, figure: str = "order_parameter", **options: Any) -> "Figure":
+        """Draw a figure, by its name among those of a run, such as "kernels" or "predictor_mean".
+
+        `plot("kernels", paths=True)` has, below, the kernels of pairs of paths. Raises InputError,
+        with the names that there are, for a figure that there is not.
+        """
+        # Only here: `compare` in a terminal needs no figures.
+        from sampler.presentation.figures.draw import draw_figure
+
+        return draw_figure(self.run, figure, **options)
+
+    def save(self, path: str | Path) -> None:
+        """Write strict JSON, the content of `comparison.json`."""
+        write_json(Path(path), self.to_json())
+
+    def __repr__(self) -> str:
+        parts = diagnostics_text(self.diagnostics), comparison_text(self.run)
+        return "\n".join([*parts, "", verdicts_text(self.run)])
+
+    def _repr_html_(self) -> str:
+        verdicts = (self.verdict, *self.user_verdicts.values(), self.reliability)
+        first, *others = (table for table in tables_of(self.run) if table)
+        hidden = "".join(table._repr_html_() for table in others)
+        return (
+            "".join(verdict._repr_html_() for verdict in verdicts)
+            + first._repr_html_()
+            + f"<details><summary>every number</summary>{hidden}</details>"
+        )
+
+
+def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.DataFrame":
+    """Head scores by layer, from 1, and head, from 0; those of the draws with their MCSE."""
+    import pandas
+
+    if "head_score" not in theory:
+        text = "nonlinear values have no head scores; give the theory of linear ones"
+        raise InputError("theory", Verbatim("(infinite width)"), text)
+    known = {name: predicted(theory, "head_score", name) for name in (LEADING, NEXT)}
+    if "head_score_trained" in theory:
+        known["trained"] = theory["head_score_trained"].values
+    columns = {name: values for name, values in known.items() if values is not None}
+    if draws is not None:
+        sampled = sampled_head_scores(TheoryAndDraws(theory, draws))
+        if sampled is not None:
+            columns |= {"sampled": sampled.value, "mcse": sampled.mcse}
+    layers, heads = (theory[axis].values for axis in ("layer", "head"))
+    index = pandas.MultiIndex.from_product([layers, heads], names=["layer", "head"])
+    table = pandas.DataFrame({name: values.ravel() for name, values in columns.items()}, index)
+    return table.dropna(how="all")  # a layer with fewer heads than another
+
+
+def refuse_unrelated(theory: xr.Dataset | None, draws: xr.DataTree) -> None:
+    """Raise InputError unless theory and draws belong to the same paths, test set, temperature."""
+    if not isinstance(draws, xr.DataTree) or "posterior" not in draws.children:
+        raise InputError("draws", type(draws).__name__, "give what sample(task, network) returns")
+    if theory is None:
+        return
+    if not isinstance(theory, xr.Dataset) or "predictor_mean" not in theory:
+        raise InputError("theory", type(theory).__name__, "give what solve(task, network) returns")
+    for axis, group in (("path", "posterior"), ("test_example", PREDICTIONS)):
+        drawn = draws[group].to_dataset() if group in draws.children else xr.Dataset()
+        expected, received = (
+            [str(name) for name in table[axis].values] if axis in table.coords else None
+            for table in (theory, drawn)
+        )
+        if received is not None and received != expected:
+            raise InputError("draws", received, f"these are not the {axis}s of the theory")
+    expected = theory.attrs["temperature"]
+    received = float(draws["constant_data"]["temperature"])
+    if received != expected:
+        remedy = f"compare with a theory at it, not at {expected}"
+        raise InputError("draws.temperature", received, remedy)
