@@ -26,45 +26,28 @@ Entries = dict[str, Any]
 # Numbers of a predictor that are compared, in C order over [test_example, output].
 FEW = 12
 
+# Predictor → its variables of `theory.nc` that are compared, under their names there.
 THEORY = {
-    "leading": {
-        "order_parameter": "order_parameter",
-        "readout_order_parameter": "readout_order_parameter",
-        "action": "action",
-        "log_evidence": "log_evidence",
-        "head_score": "head_score",
-        "kernel_alignment": "kernel_alignment",
-        "predictor_mean": "predictor_mean",
-        "predictor_variance": "predictor_variance",
-        "accuracy": "accuracy_theory",
-        "elpd": "elpd_theory",
-        "validation_score": "validation_log_predictive_density_theory",
-    },
-    "next": {
-        "order_parameter": "order_parameter_next_order",
-        "log_evidence": "log_evidence_next_order",
-        "kernel_alignment": "kernel_alignment_next_order",
-        "predictor_mean": "predictor_mean_next_order",
-        "accuracy": "accuracy_next_order",
-    },
-    "infinite": {
-        "predictor_mean": "gp_mean",
-        "predictor_variance": "gp_variance",
-        "log_evidence": "log_evidence_gp",
-        "kernel_alignment": "gp_kernel_alignment",
-        "accuracy": "accuracy_gp",
-        "accuracy_of_sub_networks": "accuracy_gp_subnetwork",
-        "elpd": "elpd_gp",
-    },
-    "infinite_tuned": {
-        "temperature": "gp_own_temperature",
-        "predictor_mean": "gp_own_mean",
-        "log_evidence": "log_evidence_gp_own",
-        "accuracy": "accuracy_gp_own",
-        "elpd": "elpd_gp_own",
-    },
+    "leading": (
+        "order_parameter", "readout_order_parameter", "log_evidence", "head_score",
+        "kernel_alignment", "predictor_mean", "predictor_variance", "accuracy", "elpd",
+    ),
+    "next": (
+        "order_parameter", "log_evidence", "kernel_alignment", "predictor_mean", "accuracy",
+    ),
+    "infinite": (
+        "predictor_mean", "predictor_variance", "log_evidence", "kernel_alignment", "accuracy",
+        "elpd",
+    ),
+    "infinite_tuned": ("temperature", "predictor_mean", "log_evidence", "accuracy", "elpd"),
+}  # fmt: skip
+# The same of variables with other names, or without predictors.
+FURTHER = {
+    ("leading", "action"): "action",
+    ("leading", "validation_score"): "validation_log_predictive_density",
+    ("infinite", "accuracy_of_sub_networks"): "accuracy_of_sub_network",
 }
-OF_UPPER_LAYER = re.compile(r"(order_parameter_layer_[0-9]+)(_next_order)?")
+OF_UPPER_LAYER = re.compile(r"order_parameter_layer_[0-9]+")
 # Variables of draws that are compared, by the group they are in.
 DRAWS = {
     "posterior": re.compile(r"(readout_)?order_parameter(_layer_[0-9]+)?|temperature"),
@@ -85,42 +68,57 @@ def entries_of(directory: Path, cuts: bool = False) -> Entries:
     if (directory / "theory.nc").is_file():
         table = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
         found["examples"] = table.sizes["test_example"]
-        if "own_theory" in table.dims:  # of nonlinear values
-            limit = table.sel(own_theory="infinite width")
-            names = ("predictor_mean", "predictor_variance", "log_evidence")
-            found["infinite"] = {name: few(name, limit[name].values) for name in names}
-            table = table[[]]
-        for group, names in THEORY.items():
-            stored = {name: table[at].values for name, at in names.items() if at in table}
-            known = {name: few(name, values) for name, values in stored.items()}
-            found[group] = found.get(group, {}) | known
+        for predictor in map(str, table["predictor"].values):
+            found[predictor] = entries_of_predictor(table, predictor)
         found["outputs"] = table.sizes.get("output", 1)
-        for name, values in table.items():
-            if upper := OF_UPPER_LAYER.fullmatch(str(name)):
-                found["next" if upper[2] else "leading"][upper[1]] = values.values
         if cuts:
-            overlap = table["order_parameter"].values
+            overlap = table["order_parameter"].sel(predictor="leading").values
             found["leading"] |= accuracies_of_cuts(directory / "recipe.toml", overlap)
     if (directory / "draws.nc").is_file():
         with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
             found["exact"] = entries_of_draws(tree)
     if (directory / "comparison.json").is_file():
         compared = json.loads((directory / "comparison.json").read_text(encoding="utf-8"))
-        found["exact"] |= entries_of_comparison(compared)
+        found["exact"] |= entries_of_comparison(compared["summary"])
+        with xr.open_datatree(directory / "comparison.nc", engine="h5netcdf") as tree:
+            found["exact"] |= entries_of_elements(tree)
     return found
 
 
-def entries_of_comparison(compared: Mapping) -> Entries:
+def entries_of_predictor(table: xr.Dataset, predictor: str) -> Entries:
+    """Everything that is compared of what one predictor says."""
+    names = {name: name for name in THEORY[predictor]}
+    names |= {name: at for (of, name), at in FURTHER.items() if of == predictor}
+    names |= {str(n): str(n) for n in table if OF_UPPER_LAYER.fullmatch(str(n))}
+    entries = {}
+    for name, at in names.items():
+        if at in table:
+            values = table[at]
+            values = values.sel(predictor=predictor) if "predictor" in values.dims else values
+            entries[name] = few(name, values.values)
+    return entries
+
+
+def entries_of_comparison(summary: Mapping) -> Entries:
     """Quantities of the posterior that are no means over draws, with their errors."""
+    # Recorded is the mixture over draws, where draws know their own mean and variance.
+    names = {"elpd": ("elpd",), "log_predictive_density": (
+        "log_predictive_density_of_mixture", "log_predictive_density")}  # fmt: skip
     found = {}
-    if scores := compared.get("head_score"):
-        found["head_score"] = {"mean": scores["sampled"], "mcse": scores["mcse"]}
-    if left_out := compared.get("leave_one_out"):
-        found["elpd"] = {"mean": left_out["elpd"], "mcse": left_out["mcse"]}
-    if quality := (compared.get("predictive_quality") or {}).get("sampled"):
-        density = quality["log_predictive_density"]
-        found["log_predictive_density"] = {"mean": density["value"], "mcse": density["mcse"]}
+    for name, keys in names.items():
+        cells = [summary[key]["sampled"] for key in keys if "sampled" in summary.get(key, {})]
+        if cells:
+            found[name] = {"mean": cells[0]["value"], "mcse": cells[0]["error"]}
     return found
+
+
+def entries_of_elements(tree: xr.DataTree) -> Entries:
+    """Head scores of the posterior with their errors."""
+    elements = tree.children.get("elements")
+    if elements is None or "head_score" not in elements.children:
+        return {}
+    scores = elements["head_score"]
+    return {"head_score": {"mean": scores["sampled"].values, "mcse": scores["error"].values}}
 
 
 def few(name: str, values: np.ndarray) -> np.ndarray:
@@ -193,9 +191,9 @@ def method_of(recipe_file: Path) -> Entries:
 
 def entries_of_user_theory(comparison: Any, name: str) -> Entries:
     """By how much a theory of the user's own is off, relative to each quantity, with the error."""
-    found = comparison.result.differences
     quantities = ("order_parameter", "predictor_mean", "predictor_variance", "head_score")
-    chosen = {one: found[f"{one}: {name}"] for one in quantities if f"{one}: {name}" in found}
+    differences = comparison.differences(name)
+    chosen = {one: differences[one] for one in quantities if one in differences}
     return {"exact": {k: {"mean": one.value, "mcse": one.error} for k, one in chosen.items()}}
 
 

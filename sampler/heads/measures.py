@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from scipy.special import expit, logsumexp, softmax
 
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.names import LEADING
+from sampler.analysis.predictors import LEADING, predictor_name
 from sampler.heads.gates import GatedModel, Head, Replacement
 from sampler.heads.steps import WorkSteps
 from sampler.problem import square_roots
@@ -38,10 +38,10 @@ Without = Callable[[Sequence[Head]], Outputs | None]
 # Keys of the predictions, and their names in tables and figures.
 REMOVED = "removed"
 PREDICTIONS = {
-    REMOVED: f"loss of the theory, {LEADING}",
-    "zeroed": f"loss with U₁ zeroed, {LEADING}",
-    "solved_again": f"loss solved again, {LEADING}",
-    "score": f"head score, {LEADING}",
+    REMOVED: f"loss of the theory, {predictor_name(LEADING)}",
+    "zeroed": f"loss with U₁ zeroed, {predictor_name(LEADING)}",
+    "solved_again": f"loss solved again, {predictor_name(LEADING)}",
+    "score": f"head score, {predictor_name(LEADING)}",
     "magnitude": "magnitude of the weights",
     "taylor": "Taylor |∂loss/∂gate|",
 }

@@ -16,7 +16,7 @@ from sampler.presentation import style
 
 INDEPENDENT = "95 % of independent draws"
 RANK_BINS = 20
-MOST_POINTS = 2000  # of a chain; of more every so many are drawn
+MOST_POINTS = 400  # of a chain; of more every so many are drawn
 MOST_LINES, MOST_LABELS = 64, 16  # chains that have a line, and a label
 MOST_ELEMENTS = 4  # of U_1 in pairs
 
