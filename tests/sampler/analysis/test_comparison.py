@@ -1,24 +1,26 @@
-"""Theory against draws: signs, units, and what is left out."""
+"""Theories against draws: every quantity by every predictor, in memory and on disk."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.compared import Compared
-from sampler.analysis.comparison import (
+from sampler.analysis.comparison import Comparison, compare
+from sampler.analysis.difference import difference_of
+from sampler.analysis.draws_table import draws_tree
+from sampler.analysis.estimates import mean_of, predictor_estimates, variance_of
+from sampler.analysis.predictors import LEADING, SAMPLED, along_predictors
+from sampler.analysis.quantities import (
+    QUANTITIES,
+    Quantity,
     TheoryAndDraws,
-    compare_quantities,
     off_diagonal_cosine,
 )
-from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.estimates import Estimate, mean_of, predictor_estimates, variance_of
-from sampler.storage.results import to_json
-from sampler.storage.run_directory import read_json, write_json
-from tests.assertions import assert_equal_to_rounding
+from sampler.mcmc.diagnostics import Diagnostics
+from sampler.storage.results import read_comparison, write_comparison
 from tests.small import (
+    TEST,
     collect,
     healthy_statistics,
     random_observables,
@@ -26,91 +28,139 @@ from tests.small import (
     small_problem,
 )
 
-
-def theory_beside(draws) -> xr.Dataset:
-    """A theory that predicts one half more than the mean of every quantity."""
-    columns = {
-        name: xr.Variable(
-            [f"{name}_{i}" for i in range(values.ndim - 2)], values.mean((0, 1)) + 0.5
-        )
-        for name, values in draws.items()
-        if name != "predictor"
-    }
-    predictor = draws["predictor"]
-    axes = ["test_example", "output"][: predictor.ndim - 2]
-    columns["predictor_mean"] = (axes, predictor.mean(axis=(0, 1)) + 0.5)
-    columns["predictor_variance"] = (axes, predictor.var(axis=(0, 1), ddof=1) + 0.5)
-    columns |= {f"gp_{m}": columns[f"predictor_{m}"] for m in ("mean", "variance")}
-    columns |= {"accuracy_theory": ((), 0.8), "accuracy_gp": ((), 0.6)}
-    return xr.Dataset(columns)
+PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})
+FAILED = Diagnostics("fail", ("why",), (), {}, 2, 40, {})
+COST = {"seconds": 1.0}
+SHIFT = {"leading": 0.5, "next": 0.25, "infinite": 2.0}
 
 
-def stored(rng, outputs=1, **settings) -> TheoryAndDraws:
+def draws_of(rng, outputs=1, **settings) -> TheoryAndDraws:
     """Draws, moments and labels as they come back from `draws.nc`, without a theory."""
     problem = small_problem(rng, outputs=outputs, labels_test=signs(rng, outputs))
     collected = collect(random_observables(problem, rng), healthy_statistics(rng), **settings)
     return TheoryAndDraws(None, draws_tree(problem, collected, {"algorithm": "nuts"}))
 
 
-def compare_draws(theory, given: TheoryAndDraws) -> dict:
-    """The quantities of `comparison.json`."""
-    return to_json(compare_quantities(replace(given, theory=theory)))
+def theory_beside(given: TheoryAndDraws) -> xr.Dataset:
+    """Predictors that are off by their `SHIFT` in every quantity; one of them has no U_1."""
+    draws, tree = given.draws, given.tree["posterior"]
+    outputs = ["output"] if draws["predictor"].ndim > 3 else []
+    predictor = draws["predictor"]
+    exact = {n: (tree[n].dims[2:], draws[n].mean((0, 1))) for n in draws if n != "predictor"}
+    axes = ("test_example", *outputs)
+    moments = {
+        "predictor_mean": (axes, predictor.mean((0, 1))),
+        "predictor_variance": (axes, predictor.var((0, 1), ddof=1)),
+    }
+    predictions = {}
+    for name, shift in SHIFT.items():
+        known = moments if name == "infinite" else exact | moments
+        predictions[name] = {n: (a, values + shift) for n, (a, values) in known.items()}
+        predictions[name]["temperature"] = ((), 0.2)
+    table = along_predictors(predictions)
+    return table.assign_coords(path=tree["path"].values, path_=tree["path_"].values)
 
 
-def test_difference_is_sampled_minus_theory_in_both_units():
-    compared = Compared(
-        np.array([2.0, -3.0]), Estimate(np.array([1.0, -4.0]), np.array([0.5, 0.25]))
-    )
-    received = compared.to_json()
-    np.testing.assert_array_equal(received["theory"], [2.0, -3.0])
-    np.testing.assert_array_equal(received["sampled"], [1.0, -4.0])
-    np.testing.assert_array_equal(received["mcse"], [0.5, 0.25])
-    np.testing.assert_array_equal(received["difference_in_mcse"], [-2.0, -4.0])
-    np.testing.assert_array_equal(received["relative_difference"], [-1.0, -0.25])
+def compared(given: TheoryAndDraws, own=None, diagnostics=PASSED) -> Comparison:
+    theory = theory_beside(given)
+    return compare(TheoryAndDraws(theory, given.tree, own or {}), diagnostics, COST)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_every_quantity_is_compared_with_its_own_error(outputs, rng):
-    given = stored(rng, outputs)
-    draws, labels = given.draws, given.labels_test
-    received = compare_draws(theory_beside(draws), given)
+def test_every_element_stands_by_every_predictor_with_its_own_error(outputs, rng):
+    given = draws_of(rng, outputs)
+    draws, comparison = given.draws, compared(given)
     names = {"order_parameter", "order_parameter_layer_2", "readout_order_parameter"}
     expected = {name: mean_of(draws[name]) for name in names}
     expected["predictor_mean"] = mean_of(draws["predictor"])
     expected["predictor_variance"] = variance_of(draws["predictor"])
     for name, estimate in expected.items():
-        np.testing.assert_array_equal(received[name]["sampled"], estimate.value)
-        np.testing.assert_array_equal(received[name]["mcse"], estimate.mcse)
-        assert_equal_to_rounding(
-            received[name]["difference_in_mcse"] * estimate.mcse,
-            np.full_like(estimate.value, -0.5),
-            operations=4,
-            scale=np.abs(estimate.value).max() + 1,
-        )
-    mean = draws["predictor"].mean(axis=(0, 1))
-    right = np.sign(mean) == labels[:, 0] if outputs == 1 else mean.argmax(1) == labels.argmax(1)
-    assert received["accuracy"]["sampled"]["value"] == right.mean()
-    assert received["accuracy"]["theory"] == 0.8
-    assert received["accuracy"]["gp"] == 0.6
+        table = comparison.elements(name)
+        np.testing.assert_array_equal(table["sampled"], estimate.value)
+        np.testing.assert_array_equal(table["error"], estimate.mcse)
+        for predictor in map(str, table["predictor"].values):
+            gap = table["predicted"].sel(predictor=predictor) - table["sampled"]
+            np.testing.assert_allclose(gap, SHIFT[predictor], rtol=1e-9)
+    assert "infinite" not in comparison.elements("order_parameter")["predictor"].values
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_accuracy_is_that_of_the_mean_of_every_predictor(outputs, rng):
+    given = draws_of(rng, outputs)
+    comparison, labels = compared(given), given.labels_test
+    mean = given.draws["predictor"].mean(axis=(0, 1)).reshape(labels.shape)
+    for predictor, shift in {SAMPLED: 0.0, **SHIFT}.items():
+        one = mean + shift
+        right = np.sign(one) == labels if outputs == 1 else one.argmax(1) == labels.argmax(1)
+        assert comparison.number("accuracy", predictor) == right.mean()
+
+
+def test_differences_as_a_whole_are_those_of_the_elements(rng):
+    given = draws_of(rng)
+    comparison, sampled = compared(given), mean_of(given.draws["order_parameter"])
+    expected = difference_of(sampled.value + SHIFT[LEADING], sampled, symmetric=True)
+    assert comparison.difference("order_parameter") == expected
+    failed = compared(given, diagnostics=FAILED)
+    assert failed.difference("order_parameter").state == "not trusted"
+
+
+def test_a_comparison_is_read_back_by_xarray_alone(rng, tmp_path):
+    """What is not defined is NaN in one file and null in the other."""
+    given = draws_of(rng)
+    mine = {"order_parameter": np.full((4, 4), 0.5)}
+    comparison = compared(given, own={"mine": mine})
+    write_comparison(tmp_path, comparison.tree, comparison.to_json())
+    with xr.open_datatree(tmp_path / "comparison.nc", engine="h5netcdf") as tree:
+        sampled = tree["elements/order_parameter"]["sampled"].values
+        np.testing.assert_array_equal(sampled, given.draws["order_parameter"].mean((0, 1)))
+        xr.testing.assert_identical(tree["summary"].to_dataset().load(), comparison.summary)
+    again = Comparison(read_comparison(tmp_path))
+    assert again.table().equals(comparison.table())
+    assert again.verdict == comparison.verdict
+    assert again.user_verdicts == comparison.user_verdicts
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    text = (tmp_path / "comparison.json").read_text()
+    stored = json.loads(text, parse_constant=refuse)
+    assert len(text) < 30_000
+    cell = stored["summary"]["order_parameter"]["mine"]
+    assert cell["difference"] == comparison.difference("order_parameter", "mine").value
+    assert stored["summary"]["accuracy"]["sampled"]["low"] is None
+
+
+def test_the_tidy_frame_has_a_row_for_each_predictor_and_element(rng):
+    """Rows of elements differ by sampled − predicted, with the error of the samples."""
+    table = compared(draws_of(rng)).table()
+    elements = table[(table["quantity"] == "order_parameter") & (table["element"] != "")]
+    pivot = elements.pivot(index="element", columns="predictor", values="value")
+    assert len(pivot) == 10  # of four paths
+    gaps = elements[elements["predictor"] == LEADING].set_index("element")["difference"]
+    np.testing.assert_allclose(gaps, pivot[SAMPLED] - pivot[LEADING], rtol=1e-12)
+    np.testing.assert_allclose(gaps, -SHIFT[LEADING], rtol=1e-9)
+    accuracy = table[table["quantity"] == "accuracy"].set_index("predictor")["value"]
+    assert set(accuracy.index) == {*SHIFT, SAMPLED}
 
 
 def test_every_kth_draw_of_a_predictor_gives_its_own_mean_with_its_error(rng):
     """A third of the draws fit, a quarter is kept; other quantities are as before."""
     state = rng.bit_generator.state
-    given = stored(rng)
-    draws = given.draws
-    expected = compare_draws(theory_beside(draws), given)
+    given = draws_of(rng)
+    draws, expected = given.draws, compared(given)
     rng.bit_generator.state = state
     limit = draws["predictor"].nbytes // 2 // 3
-    reduced = stored(rng, kept_bytes=limit)
+    reduced = draws_of(rng, kept_bytes=limit)
     assert "predictor" not in reduced.draws
-    received = compare_draws(theory_beside(draws), reduced)
-    assert set(received) == set(expected)
+    theory = theory_beside(given)
+    received = compare(TheoryAndDraws(theory, reduced.tree), PASSED, COST)
+    assert received.quantities == expected.quantities
     kept = mean_of(draws["predictor"][:, ::4])
-    np.testing.assert_allclose(received["predictor_mean"]["sampled"], kept.value, rtol=1e-12)
-    np.testing.assert_allclose(received["predictor_mean"]["mcse"], kept.mcse, rtol=1e-12)
-    np.testing.assert_array_equal(
-        received["order_parameter"]["sampled"], expected["order_parameter"]["sampled"]
+    table = received.elements("predictor_mean")
+    np.testing.assert_allclose(table["sampled"], kept.value, rtol=1e-12)
+    np.testing.assert_allclose(table["error"], kept.mcse, rtol=1e-12)
+    xr.testing.assert_equal(
+        received.elements("order_parameter"), expected.elements("order_parameter")
     )
 
 
@@ -119,11 +169,8 @@ def test_the_variance_of_the_predictor_is_that_within_and_between_draws(rng):
     shape = (2, 40, 5)
     mean, variance = 2.0 * rng.standard_normal(shape), rng.uniform(0.1, 1.0, shape)
     found = predictor_estimates({"predictor_mean": mean, "predictor_variance": variance})
-    between = mean.var(axis=(0, 1), ddof=1)
     np.testing.assert_allclose(found.mean.value, mean.mean(axis=(0, 1)), rtol=1e-13)
-    np.testing.assert_allclose(found.parts["within"].value, variance.mean(axis=(0, 1)), rtol=1e-13)
-    np.testing.assert_allclose(found.parts["between"].value, between, rtol=1e-13)
-    total = variance.mean(axis=(0, 1)) + between
+    total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1), ddof=1)
     np.testing.assert_allclose(found.variance.value, total, rtol=1e-13)
     each = variance + (mean - mean.mean(axis=(0, 1))) ** 2 * 80 / 79
     np.testing.assert_allclose(found.variance.mcse, mean_of(each).mcse, rtol=1e-12)
@@ -137,25 +184,50 @@ def test_cosines_are_those_of_the_elements_off_the_diagonal(rng):
     assert off_diagonal_cosine(one, other) == pytest.approx(product / np.prod(sizes), rel=1e-13)
 
 
-def test_the_theory_that_did_not_converge_is_null_in_strict_json(rng, tmp_path):
-    given = stored(rng)
-    theory = theory_beside(given.draws) * np.nan
-    path = tmp_path / "comparison.json"
-    write_json(path, compare_draws(theory, given))
-
-    def refuse(constant):
-        raise AssertionError(f"{constant} is not JSON")
-
-    received = json.loads(path.read_text(), parse_constant=refuse)
-    flat = np.ravel(np.array(received["order_parameter"]["theory"], dtype=object))
-    assert set(flat) == {None}
-    assert np.isfinite(np.array(received["order_parameter"]["sampled"], dtype=float)).all()
-    assert received["accuracy"]["sampled"]["value"] is not None
+def test_a_predictor_without_any_number_has_no_difference(rng):
+    given = draws_of(rng)
+    theory = theory_beside(given)
+    theory = theory.where(theory["predictor"] != LEADING)
+    comparison = compare(TheoryAndDraws(theory, given.tree), PASSED, COST)
+    assert not comparison.differences(LEADING)
+    assert np.isnan(comparison.number("accuracy", LEADING))
+    assert comparison.difference("order_parameter", "next") is not None
 
 
-def test_a_number_without_error_has_no_difference_in_units_of_it(tmp_path):
-    compared = Compared(np.array([1.0, 0.0]), Estimate(np.zeros(2), np.zeros(2)))
-    write_json(tmp_path / "a.json", compared.to_json())
-    received = read_json(tmp_path / "a.json")
-    assert received["difference_in_mcse"] == [None, None]
-    assert received["relative_difference"] == [None, None]
+def test_draws_that_are_not_finite_have_no_scores(rng):
+    given = draws_of(rng)
+    tree = given.tree.copy(deep=True)
+    tree["predictions"]["predictor"].values[1, 3] = np.nan
+    comparison = compare(TheoryAndDraws(theory_beside(given), tree), FAILED, COST)
+    assert np.isnan(comparison.number("log_predictive_density", SAMPLED))
+    assert np.isfinite(comparison.number("log_predictive_density", LEADING))
+
+
+@pytest.fixture
+def registered():
+    """A quantity of the user's, known in this test alone: the trace of U_1."""
+
+    def sampled(given):
+        return mean_of(np.trace(given.draws["order_parameter"], axis1=-2, axis2=-1))
+
+    def predicted(of, _):
+        return np.trace(of["order_parameter"]) if "order_parameter" in of else None
+
+    QUANTITIES.register("trace", Quantity("trace of U₁", predicted, sampled))
+    yield
+    del QUANTITIES._entries["trace"]
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_quantity_is_one_row_and_a_predictor_one_label(rng):
+    given = draws_of(rng)
+    matrix = np.diag(np.arange(1.0, 5.0))
+    comparison = compared(given, own={"mine": {"order_parameter": matrix}})
+    exact = np.trace(given.draws["order_parameter"].mean((0, 1)))
+    assert comparison.number("trace", SAMPLED) == pytest.approx(exact, rel=1e-12)
+    assert comparison.number("trace", LEADING) == pytest.approx(exact + 4 * SHIFT[LEADING])
+    assert comparison.number("trace", "mine") == 10.0
+    assert comparison.difference("trace", "mine").value == pytest.approx(
+        abs(exact - 10.0) / exact, abs=3 * comparison.difference("trace", "mine").error
+    )
+    assert len(given.labels_test) == TEST

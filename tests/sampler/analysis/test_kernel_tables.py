@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.comparison import TheoryAndDraws, compare_alignments
 from sampler.analysis.example_tables import (
     alignment_columns,
-    kernel_columns,
     kernel_coordinates,
+    kernel_of,
+    path_kernel_columns,
     sampled_kernels,
 )
+from sampler.analysis.quantities import TheoryAndDraws, sampled_alignment
 from sampler.problem import Problem, ShownExamples, square_roots
 from sampler.tasks.splits import AttendedSplit, PartsOf, StreamedSplit, spread_over_labels
 from tests.small import PATH_NAMES, random_observables, small_problem
-from theory import Features, kernel_alignment
+from theory import Features, OrderParameters, kernel_alignment
 
 
 def showing_all(problem: Problem) -> Problem:
@@ -44,15 +45,15 @@ def test_kernels_shown_are_those_of_the_network(rng, outputs):
     problem = showing_all(small_problem(rng, outputs=outputs))
     draws = random_observables(problem, rng)
     leading, beyond = draws["order_parameter"][0, :2]
-    columns = kernel_columns(problem, leading, beyond)
-    for name, overlap in {"kernel": leading, "kernel_next_order": beyond}.items():
+    for overlap in (leading, beyond):
         expected = mean_of_outputs(whole_kernel(problem, overlap), outputs)
-        np.testing.assert_allclose(columns[name][1], expected, rtol=1e-12)
+        np.testing.assert_allclose(kernel_of(problem, overlap)["kernel"][1], expected, rtol=1e-12)
     # At infinite width U_1 is a multiple of 1: the sum over paths of their own kernels.
-    _, blocks = columns["path_kernels"]
+    _, blocks = path_kernel_columns(problem, leading)["path_kernels"]
+    limit = np.asarray(OrderParameters.gp_limit(problem.architecture).matrices[0])
     scale = np.prod(problem.architecture.order_parameter_variances)
     expected = scale * np.einsum("ppxy->xy", blocks)
-    np.testing.assert_allclose(columns["gp_kernel"][1], expected, rtol=1e-12)
+    np.testing.assert_allclose(kernel_of(problem, limit)["kernel"][1], expected, rtol=1e-12)
     coordinates = kernel_coordinates(problem, leading)
     assert tuple(coordinates["shown_path"]) == PATH_NAMES
 
@@ -96,7 +97,8 @@ def test_errors_of_the_alignment_are_how_far_it_scatters(rng):
 
 
 def test_components_that_were_not_followed_are_not_compared():
-    theory = xr.Dataset({"kernel_alignment": ("component", np.array([0.5, 0.4, 0.3]))})
+    columns = {"kernel_alignment": (("predictor", "component"), np.array([[0.5, 0.4, 0.3]]))}
+    theory = xr.Dataset(columns, {"predictor": ["leading"]})
     group = xr.Dataset(
         {
             "kernel_alignment": ("component", np.array([0.6, 0.4])),
@@ -104,13 +106,10 @@ def test_components_that_were_not_followed_are_not_compared():
         }
     )
     tree = xr.DataTree.from_dict({"kernel": group})
-    found = compare_alignments(TheoryAndDraws(theory, tree))["kernel_alignment"]
-    np.testing.assert_array_equal(found.sampled.value, [0.6, 0.4, np.nan])
-    in_mcse, _ = found.differences
-    np.testing.assert_allclose(in_mcse, [2.0, 0.0, np.nan])
-    assert found.difference("kernel_alignment") is None
-    without = TheoryAndDraws(theory, xr.DataTree())
-    assert compare_alignments(without) == {}
+    received = sampled_alignment(TheoryAndDraws(theory, tree))
+    np.testing.assert_array_equal(received.value, [0.6, 0.4, np.nan])
+    np.testing.assert_array_equal(received.mcse, [0.05, 0.02, np.nan])
+    assert sampled_alignment(TheoryAndDraws(theory, xr.DataTree())) is None
 
 
 def test_examples_are_chosen_evenly_and_sorted_by_label():

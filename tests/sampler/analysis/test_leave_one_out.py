@@ -20,7 +20,7 @@ from sampler.analysis.leave_one_out import (
     pointwise_elpd,
     relative_efficiency,
 )
-from sampler.analysis.models import Model, best_first, compare_models_of
+from sampler.analysis.model_comparison import Model, best_first, compare_models_of
 from sampler.analysis.results import RunResults
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
@@ -145,9 +145,13 @@ def test_of_very_many_examples_an_even_selection_is_left_out(monkeypatch):
     of_all = whole["leave_one_out"].attrs["labels"]
     assert few["leave_one_out"].attrs["labels"] == of_all
     selected = sampler.solve(*chosen(MANY), starts=1)
-    for name in ("elpd_gp", "elpd_theory"):
-        np.testing.assert_allclose(selected[name], theory[name].values[places], rtol=1e-6)
-        assert selected[name].attrs["labels"] == of_all
+    for predictor in ("infinite", "leading"):
+        expected, received = (
+            one["elpd_by_example"].sel(predictor=predictor).values for one in (theory, selected)
+        )
+        np.testing.assert_allclose(received, expected[places], rtol=1e-6)
+        assert float(selected["elpd"].sel(predictor=predictor)) == pytest.approx(received.sum())
+    assert selected["elpd_by_example"].attrs["labels"] == of_all
 
 
 def correlated(rng, examples: int = 7) -> np.ndarray:
@@ -224,10 +228,11 @@ def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
         (attended, labels), *_ = problem.blocks()
         asked = examples_of(problem, attended, labels)
         expected = left_out_log_density(problem.learning, limit, asked)
-    np.testing.assert_allclose(theory["elpd_gp"], expected, rtol=1e-6)
-    assert theory["elpd_theory"].dims == ("example",)
+    elpd = theory["elpd_by_example"]
+    np.testing.assert_allclose(elpd.sel(predictor="infinite"), expected, rtol=1e-6)
+    assert elpd.dims == ("predictor", "example")
     known = np.ascontiguousarray(labels, dtype=np.float64).tobytes()
-    assert theory["elpd_gp"].attrs["labels"] == hashlib.sha256(known).hexdigest()
+    assert elpd.attrs["labels"] == hashlib.sha256(known).hexdigest()
 
 
 def test_stacking_and_differences_of_models(rng):
@@ -239,18 +244,18 @@ def test_stacking_and_differences_of_models(rng):
         Model("as good", base + 0.3 * rng.normal(size=60), "a"),
     ]
     found = best_first(models)
-    totals = [one.elpd for one in found.models]
-    assert totals == sorted(totals, reverse=True)
-    assert found.models[0].difference == 0.0
-    best = found.models[0].model.elpd
-    for one in found.models[1:]:
-        difference = one.model.elpd - best
-        assert one.difference == pytest.approx(difference.sum(), rel=1e-12)
+    assert found["elpd"].is_monotonic_decreasing
+    assert found["elpd_diff"].iloc[0] == 0.0
+    of_models = {one.name: one.elpd for one in models}
+    best = of_models[found.index[0]]
+    for name, row in found.iloc[1:].iterrows():
+        difference = of_models[name] - best
+        assert row["elpd_diff"] == pytest.approx(difference.sum(), rel=1e-12)
         expected = np.sqrt(60 * difference.var(ddof=1))
-        assert one.of_difference == pytest.approx(expected, rel=1e-12)
-    weights = np.array([one.weight for one in found.models])
+        assert row["dse"] == pytest.approx(expected, rel=1e-12)
+    weights = found["weight"].to_numpy()
     assert weights.sum() == pytest.approx(1.0, abs=1e-6)
-    densities = np.exp([one.model.elpd for one in found.models])
+    densities = np.exp([of_models[name] for name in found.index])
 
     def score(shares):
         return np.log(shares @ densities).sum()
@@ -270,4 +275,4 @@ def test_runs_with_other_labels_are_not_compared():
         compare_models_of([("empty", RunResults.held(None))])
     # The same run twice: models without draws appear once, the theory and both of infinite width.
     found = compare_models_of([("one", runs[0][1]), ("other", runs[0][1])])
-    assert len(found.models) == 3
+    assert len(found) == 3

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.analysis.theory_table import evidence_columns, theory_table, trained_columns
+from sampler.analysis.predictors import INFINITE, LEADING, predicted
+from sampler.analysis.theory_table import evidence_at, theory_table, trained_columns
 from tests.small import TEST, signs, small_problem
-from theory import solve_saddle_point
+from theory import OrderParameters, solve_saddle_point
 
 
 def gp_kernel(problem) -> np.ndarray:
@@ -22,15 +23,13 @@ def gp_kernel(problem) -> np.ndarray:
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_the_evidence_of_the_gp_is_the_density_of_a_gaussian(outputs, rng):
     problem = small_problem(rng, outputs=outputs)
-    saddle = solve_saddle_point(problem.learning)
-    columns = evidence_columns(problem, saddle)
+    limit = OrderParameters.gp_limit(problem.architecture)
     kernel = gp_kernel(problem)
     covariance = kernel + problem.learning.temperature * np.eye(len(kernel))
     # Outputs are independent of each other at infinite width.
     normal = scipy.stats.multivariate_normal(np.zeros(len(kernel)), covariance)
     expected = np.sum(normal.logpdf(np.asarray(problem.learning.labels).T))
-    axes, received = columns["log_evidence_gp"]
-    assert axes == ()
+    received = evidence_at(problem, limit.factors[0])
     assert received == pytest.approx(expected, rel=1e-12)
 
 
@@ -40,11 +39,11 @@ def test_a_search_that_failed_leaves_no_prediction(rng):
     assert not failed.converged
     table = theory_table(problem, failed, ())
     assert table.attrs["converged"] == 0
-    for name in ("order_parameter", "predictor_mean", "predictor_variance", "accuracy_theory",
-                 "head_score", "log_evidence"):  # fmt: skip
-        assert np.isnan(table[name].values).all(), name
-    for name in ("gp_mean", "gp_variance", "accuracy_gp", "log_evidence_gp"):
-        assert np.isfinite(table[name].values).all(), name
+    of_infinite_width = ("predictor_mean", "predictor_variance", "accuracy", "log_evidence")
+    for name in ("order_parameter", "head_score", *of_infinite_width):
+        assert predicted(table, name, LEADING) is None, name
+    for name in of_infinite_width:
+        assert np.isfinite(predicted(table, name, INFINITE)).all(), name
 
 
 def test_the_nearest_neighbour_is_right_where_it_has_the_label(rng):

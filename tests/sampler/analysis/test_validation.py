@@ -6,13 +6,10 @@ import pytest
 import scipy.stats
 
 from sampler.analysis.estimates import batch_means, bootstrap
+from sampler.analysis.predictors import INFINITE, LEADING, predicted
+from sampler.analysis.scores import error_of_mean, scores_of
 from sampler.analysis.theory_table import theory_table
-from sampler.analysis.validation import (
-    sampled_scores,
-    score_with_error,
-    theory_scores,
-    validation_draws,
-)
+from sampler.analysis.validation import sampled_scores, validation_draws
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, random_network_data
@@ -98,17 +95,18 @@ def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
     smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
     only = OrderParameters.gp_limit(smaller.architecture).matrices[0]
     for who, learning, inputs, overlap in (
-        ("theory", problem.learning, problem.attended_validation, table["order_parameter"]),
-        ("gp", problem.learning, problem.attended_validation, limit),
-        ("gp_subnetwork", smaller, attended, only),
-    ):
+        (LEADING, problem.learning, problem.attended_validation,
+         predicted(table, "order_parameter")),
+        (INFINITE, problem.learning, problem.attended_validation, limit),
+        ("sub-network", smaller, attended, only),
+    ):  # fmt: skip
         mean, variance = dense_predictor(learning, inputs, np.asarray(overlap))
         for score, expected in plain_scores(mean, variance, problem.labels_validation).items():
-            received = float(table[f"validation_{score}_{who}"].values.squeeze())
+            received = predicted(table, f"validation_{score}", who)
+            if who == "sub-network":
+                received = table[f"validation_{score}_of_sub_network"].values.squeeze()
+            received = float(received)
             assert_equal_to_rounding(received, expected, **ROUNDING, what=f"{score} {who}")
-    for who in ("theory", "gp"):
-        for score, found in theory_scores(table, who).items():
-            assert found["value"] == float(table[f"validation_{score}_{who}"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,11 +123,10 @@ def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
     expected = plain_scores(means.mean(axis=0), total, problem.labels_validation)
     assert set(received) == set(expected)
     for score, value in expected.items():
-        assert_equal_to_rounding(received[score]["value"], value, **ROUNDING, what=score)
-        assert received[score]["by_example"].shape == (VALIDATION,)
+        assert_equal_to_rounding(float(received[score].value), value, **ROUNDING, what=score)
 
 
-def scores_of(problem, overlaps):
+def sampled_scores_of(problem, overlaps):
     return sampled_scores(validation_draws(problem, {"order_parameter": overlaps}))
 
 
@@ -152,19 +149,19 @@ def test_the_error_of_a_sampled_score_is_that_of_its_bootstrap(rng):
     expected = bootstrap(scores, batches)
     found = sampled_scores(table)
     for place, score in enumerate(("log_predictive_density", "squared_error")):
-        np.testing.assert_allclose(found[score]["value"], expected.value[place], rtol=1e-10)
-        np.testing.assert_allclose(found[score]["mcse"], expected.mcse[place], rtol=1e-8)
+        np.testing.assert_allclose(found[score].value, expected.value[place], rtol=1e-10)
+        np.testing.assert_allclose(found[score].mcse, expected.mcse[place], rtol=1e-8)
 
 
 def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):
     """Independent draws, forty times over: the scores vary by what each of them reports."""
     problem = problem_of("one layer", rng)
     repeated = [
-        scores_of(problem, random_overlaps(problem.architecture, rng, 4, 40)) for _ in range(40)
+        sampled_scores_of(problem, random_overlaps(problem.architecture, rng, 4, 40)) for _ in range(40)
     ]
     for score in ("log_predictive_density", "squared_error"):
-        values = np.array([found[score]["value"] for found in repeated])
-        reported = np.sqrt(np.mean([found[score]["mcse"] ** 2 for found in repeated]))
+        values = np.array([found[score].value for found in repeated])
+        reported = np.sqrt(np.mean([found[score].mcse ** 2 for found in repeated]))
         error = reported / np.sqrt(2 * (len(values) - 1))
         assert_within_mcse(values.std(ddof=1), reported, error, what=score)
 
@@ -180,7 +177,7 @@ def test_labels_that_are_no_classes_have_no_accuracy(rng):
 
 
 def test_the_error_by_a_finite_split_is_that_of_a_mean():
-    found = score_with_error(np.array([1.0, 2.0, 6.0]))
-    assert found["value"] == 3.0
-    assert found["validation_error"] == pytest.approx(np.sqrt(7.0 / 3.0))
-    assert np.isnan(score_with_error(np.array([1.0]))["validation_error"])
+    assert error_of_mean(np.array([1.0, 2.0, 6.0])) == pytest.approx(np.sqrt(7.0 / 3.0))
+    assert np.isnan(error_of_mean(np.array([1.0])))
+    found = scores_of(*np.array([[0.5], [0.2]]).reshape(2, 1, 1), np.ones((1, 1)), 0.1)
+    assert found["squared_error"].value == pytest.approx(0.25)

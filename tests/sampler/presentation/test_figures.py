@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
-
 from sampler.analysis.compared import Compared
+from sampler.analysis.predictive_quality import PredictiveQuality, quality, wilson_interval
+from sampler.presentation.figures.predictions import draw_predictor, draw_reliability
+
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.example_tables import relative_to_size
-from sampler.analysis.predictive_quality import PredictiveQuality, quality, wilson_interval
 from sampler.analysis.results import open_run
 from sampler.errors import InputError
 from sampler.presentation import style
@@ -17,7 +18,6 @@ from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.kernels import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.network import COLOURS, DrawnLayers, draw_network
 from sampler.presentation.figures.order_parameter import draw_order_parameter
-from sampler.presentation.figures.predictions import draw_predictor, draw_reliability
 from tests.held import held
 from tests.pages import stored_run
 from theory import AttentionPaths

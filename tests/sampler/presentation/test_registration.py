@@ -4,15 +4,15 @@ import json
 
 import numpy as np
 import pytest
-
 from sampler.analysis.compared import Compared
+from sampler.presentation.summary import comparison_text
+
 from sampler.analysis.comparison import QUANTITIES, register_quantity
 from sampler.analysis.estimates import mean_of
 from sampler.analysis.results import RunResults, open_run
 from sampler.jobs.stages import compare_stage
 from sampler.presentation.figures.draw import FIGURES, draw_figures
 from sampler.presentation.style import FigureEntry, new_figure
-from sampler.presentation.summary import comparison_text
 from tests.pages import page_of, stored_run
 
 

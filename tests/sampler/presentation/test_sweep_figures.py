@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
+from sampler.presentation.figures.predictions import draw_accuracy_against_width
 
 from sampler.analysis.sweeps import PointSummary, SweepResults
 from sampler.errors import InputError
@@ -13,7 +14,6 @@ from sampler.presentation import style
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.finite_size import draw_finite_size
 from sampler.presentation.figures.order_parameter import draw_order_parameter_against_width
-from sampler.presentation.figures.predictions import draw_accuracy_against_width
 from sampler.presentation.figures.temperatures import TEMPERATURE, draw_against_temperature
 from tests.commands import write_sweep
 from tests.held import held_sweep

@@ -6,14 +6,14 @@ import re
 import numpy as np
 import pytest
 import xarray as xr
-
 from sampler.analysis.compared import Row
+from sampler.presentation.summary import comparison_text
+
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.names import EXACT, LEADING, LIMIT
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
-from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import (
     comparison_table,

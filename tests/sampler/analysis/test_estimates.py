@@ -4,22 +4,22 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.analysis.comparison import sampled_accuracy
+from sampler.analysis.calibration import wilson_interval
 from sampler.analysis.estimates import (
     batch_means,
     bootstrap,
-    fit_power_law,
     mean_of,
-    rank_correlation,
-    spearman,
     variance_of,
 )
-from sampler.analysis.predictive_quality import wilson_interval
+from sampler.analysis.power_law import fit_power_law
+from sampler.analysis.scores import LabelMoments
+from sampler.heads.rank_correlation import rank_correlation, spearman
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
-from theory.observables import binomial_error
+from theory.observables import binomial_error, correct
 
 CHAINS, DRAWS, REPETITIONS = 4, 500, 400
+BATCHES = 20  # of two chains
 
 
 def repeated_chains(rng, coefficient):
@@ -93,11 +93,13 @@ def test_error_of_the_accuracy_is_that_of_repeated_sampling(rng):
     values, variances = [], []
     for _ in range(repetitions):
         sample = means + rng.standard_normal((2, draws, tests))
-        received = sampled_accuracy(batch_means(sample, draws), labels)
+        received = LabelMoments.of(sample[..., None], 0.0 * sample[..., None], 0.1).estimate(
+            lambda mean, _: correct(mean, labels).mean(axis=-1)
+        )
         values.append(received.value)
         variances.append(received.mcse**2)
     # a resampled mean of n batches varies by (n − 1)/n of what a new one does
-    expected = np.var(values, ddof=1) * (2 * draws - 1) / (2 * draws)
+    expected = np.var(values, ddof=1) * (BATCHES - 1) / BATCHES
     error = np.hypot(
         np.sqrt(2 / (repetitions - 1)),
         np.std(variances) / np.mean(variances) / np.sqrt(repetitions),
@@ -105,15 +107,9 @@ def test_error_of_the_accuracy_is_that_of_repeated_sampling(rng):
     assert abs(np.mean(variances) / expected - 1) <= 4 * error, (np.mean(variances), expected)
 
 
-def test_binomial_error_is_that_of_the_size_of_the_test_set(rng):
-    labels = np.ones((100, 1))
-    batches = np.where(np.arange(100) < 80, 1.0, -1.0)[None] + 0.01 * rng.standard_normal((20, 100))
-    received = sampled_accuracy(batches, labels)
-    assert received.value == 0.8
-    assert received.mcse == 0.0
+def test_binomial_error_is_that_of_the_size_of_the_test_set():
     expected = np.sqrt(0.8 * 0.2 / 100 + 1 / 200**2) / 1.01
-    assert_equal_to_rounding(received.binomial_error, expected, operations=8)
-    assert (received.tests, received.degrees) == (100, 19)
+    assert_equal_to_rounding(binomial_error(0.8, 100), expected, operations=8)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])

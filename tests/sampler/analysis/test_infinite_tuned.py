@@ -5,15 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sampler.analysis.own_temperature import BY_EVIDENCE, BY_VALIDATION, OwnLimit
+from sampler.analysis.infinite_tuned import TunedInfiniteWidth
+from sampler.analysis.predictors import (
+    BY_EVIDENCE,
+    BY_VALIDATION,
+    INFINITE,
+    TUNED,
+    number,
+)
 from sampler.analysis.theory_table import theory_table
 from sampler.problem import Problem
 from tests.sampler.analysis.test_validation import problem_of
 from theory import solve_saddle_point
 
 # Columns that infinite width has at both temperatures.
-BOTH = ("{}_mean", "{}_variance", "accuracy_{}", "log_evidence_{}", "elpd_{}")
-VALIDATED = tuple(f"validation_{s}_{{}}" for s in ("log_predictive_density", "squared_error"))
+BOTH = ("predictor_mean", "predictor_variance", "accuracy", "log_evidence", "elpd")
+VALIDATED = tuple(f"validation_{s}" for s in ("log_predictive_density", "squared_error"))
 
 
 def table_of(problem):
@@ -33,8 +40,9 @@ def test_it_is_infinite_width_of_a_problem_at_that_temperature(name, validated, 
     full = problem_of(name, rng)
     problem = full if validated else without_validation(full)
     table = table_of(problem)
-    temperature = float(table["gp_own_temperature"])
-    assert table.attrs["gp_own_chosen_by"] == (BY_VALIDATION if validated else BY_EVIDENCE)
+    temperature = number(table, "temperature", TUNED)
+    chosen_by = BY_VALIDATION if validated else BY_EVIDENCE
+    assert table.attrs["infinite_tuned_by"] == chosen_by
 
     def at(temperature):
         return table_of(
@@ -43,18 +51,20 @@ def test_it_is_infinite_width_of_a_problem_at_that_temperature(name, validated, 
 
     there = at(temperature)
     for column in BOTH + (VALIDATED if validated else ()):
-        expected, received = there[column.format("gp")], table[column.format("gp_own")]
+        expected, received = (
+            one[column].sel(predictor=name) for one, name in ((there, INFINITE), (table, TUNED))
+        )
         assert received.dims == expected.dims
         np.testing.assert_allclose(received, expected, rtol=1e-10, err_msg=column)
-    score = f"{'validation_log_predictive_density' if validated else 'log_evidence'}_gp"
+    score = "validation_log_predictive_density" if validated else "log_evidence"
     for other in temperature * np.array([1e-3, 0.1, 0.5, 0.98, 1.02, 2.0, 10.0, 1e3]):
-        assert float(at(other)[score]) < float(there[score])
+        assert number(at(other), score, INFINITE) < number(there, score, INFINITE)
 
 
 def test_it_does_not_depend_on_the_temperature_of_the_others(rng):
     problem = problem_of("one layer", rng)
     colder = replace(problem, learning=replace(problem.learning, temperature=0.003))
-    received, expected = (OwnLimit.of(one).temperature for one in (colder, problem))
+    received, expected = (TunedInfiniteWidth.of(one).temperature for one in (colder, problem))
     assert problem.temperature != colder.temperature
     # Both searches end within 1e-6 of ln 𝒯, where the score is flat.
     np.testing.assert_allclose(received, expected, rtol=1e-4)
@@ -64,5 +74,5 @@ def test_an_end_of_the_range_is_said(rng):
     """Labels that are all 0 have the larger a density the less noise there is."""
     problem = without_validation(problem_of("one head", rng))
     zero = replace(problem.learning, labels=0.0 * problem.learning.labels)
-    found = OwnLimit.of(replace(problem, learning=zero))
+    found = TunedInfiniteWidth.of(replace(problem, learning=zero))
     assert found.bound == "lowest"
