@@ -248,16 +248,42 @@ def stored_arrays(directory: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def write_sweep(directory: Path, rows: Sequence[Mapping], **swept: Sequence) -> None:
-    """Store the Dataset of a sweep over one setting whose table has these rows."""
+def write_sweep(
+    directory: Path,
+    rows: Sequence[Mapping],
+    numbers: Mapping[str, Mapping[str, Sequence]] | None = None,
+    of_samples: Mapping[str, Sequence] | None = None,
+    **swept: Sequence,
+) -> None:
+    """Store the Dataset of a sweep over one setting whose table has these rows.
+
+    numbers: quantity → predictor → its value in every row; of_samples: errors of the samples.
+    """
+    from sampler.analysis.comparison import NUMBERS
     from sampler.analysis.sweep_dataset import columns_of_rows, coordinate
     from sampler.storage.run_directory import SCHEMA_VERSION, SWEEP_DATASET_FILE
 
     ((key, values),) = (swept or {"row": range(len(rows))}).items()
     columns = {n: (key, v, about) for n, (_, v, about) in columns_of_rows(rows).items()}
     columns |= {name: (key, np.full(len(rows), True)) for name in ("stored", "one_width")}
-    axes = {key: coordinate(key, list(values)), "quantity": []}
-    table = xr.Dataset(columns, axes, {"schema_version": SCHEMA_VERSION})
+    numbers = numbers or {}
+    predictors = list(dict.fromkeys(who for of in numbers.values() for who in of))
+    summary = {name: np.full((len(rows), len(numbers), len(predictors)), np.nan)
+               for name in NUMBERS}  # fmt: skip
+    for place, of in enumerate(numbers.values()):
+        for who, one in of.items():
+            summary["value"][:, place, predictors.index(who)] = one
+        for name, one in (of_samples or {}).items():
+            summary[name][:, place, predictors.index("sampled")] = one
+    axes = (key, "quantity", "predictor")
+    columns |= {name: (axes, one) for name, one in summary.items()}
+    columns["state"] = (axes, np.full(summary["value"].shape, "", dtype=object))
+    words = {"label": "", "unit": "", "show": "number"}
+    columns |= {n: ("quantity", np.full(len(numbers), w, dtype=object)) for n, w in words.items()}
+    coordinates = {key: coordinate(key, list(values)), "quantity": list(numbers)}
+    table = xr.Dataset(
+        columns, coordinates | {"predictor": predictors}, {"schema_version": SCHEMA_VERSION}
+    )
     table.to_netcdf(directory / SWEEP_DATASET_FILE, engine="h5netcdf")
 
 

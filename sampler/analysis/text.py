@@ -42,7 +42,7 @@ class Number:
             return _minus(significant(value, self.digits)) + self.unit
         error = self.scale * float(self.error)
         if error <= 0.0:
-            return _minus(significant(value, self.digits)) + f"{self.unit} (no spread)"
+            return _minus(significant(value, self.digits)) + self.unit
         places = max(0, 1 - math.floor(math.log10(error)))
         # 0.0996 is 0.10 to two digits, not 0.100.
         if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places):

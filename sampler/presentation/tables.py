@@ -60,7 +60,7 @@ def order_parameter_table(comparison: Comparison | None) -> Table:
         names = {name: at for name, at in names.items() if len(set(at)) == 1}
         names = dict(list(names.items())[:MOST_ROWS])
         caption += f" {len(names)} of {total} elements; all are in comparison.nc."
-    return elements_table(comparison, "order_parameter", "U₁", names, caption)
+    return elements_table(comparison, "order_parameter", "Order parameter U₁", "U₁", names, caption)
 
 
 def head_score_table(comparison: Comparison | None) -> Table:
@@ -72,7 +72,7 @@ def head_score_table(comparison: Comparison | None) -> Table:
     else:
         names = {}
     caption = "The share of |U₁| on paths through a head, relative to the largest; sampled ± MCSE."
-    return elements_table(comparison, "head_score", "head score", names, caption)
+    return elements_table(comparison, "head_score", "Head scores", "head score", names, caption)
 
 
 def elements_shown(comparison: Comparison, quantity: str) -> dict[str, tuple[int, ...]]:
@@ -87,18 +87,19 @@ def elements_table(
     comparison: Comparison | None,
     quantity: str,
     title: str,
+    header: str,
     names: dict[str, tuple[int, ...]],
     caption: str,
 ) -> Table:
     """A row for each element: every theory, the samples, and differences in per cent."""
     if comparison is None or not names:
-        return Table(title, [Column(title)], [], caption)
+        return Table(title, [Column(header)], [], caption)
     table = comparison.elements(quantity)
     predictors = [str(name) for name in table[AXIS].values]
     predictors = [
         name for name in predictors if np.isfinite(table["predicted"].sel({AXIS: name})).any()
     ]
-    columns = [Column(title)]
+    columns = [Column(header)]
     columns += [predictor_column(name, comparison.name_of(name), place)
                 for place, name in enumerate(predictors)]  # fmt: skip
     columns.append(predictor_column(SAMPLED, comparison.name_of(SAMPLED)))
@@ -114,7 +115,7 @@ def elements_table(
         value, mcse = float(sampled[at]), float(error[at])
         differences = [relative(value - values[who], mcse, value) for who in against]
         rows.append([name, *values.values(), (value, mcse), *differences])
-    return Table("", columns, rows, caption)
+    return Table(title, columns, rows, caption)
 
 
 def relative(difference: float, error: float, size: float) -> Number:
@@ -129,9 +130,9 @@ def relative(difference: float, error: float, size: float) -> Number:
 
 def statements_table(comparison: Comparison | None, brief: bool = False) -> Table:
     """How far every theory is off in every quantity, with 95 % confidence."""
-    title = "off by, or by less than (95 %)"
+    title, header = "How far theories are off", "off by, or by less than (95 %)"
     if comparison is None:
-        return Table(title, [Column("")], [])
+        return Table(title, [Column(header)], [])
     theories = [name for name in comparison.predictors if name != SAMPLED]
     theories = [name for name in theories if comparison.differences(name)]
     if brief:
@@ -148,7 +149,7 @@ def statements_table(comparison: Comparison | None, brief: bool = False) -> Tabl
             rows.append([comparison.about(quantity, "label"), *texts])
     columns = [predictor_column(name, comparison.name_of(name), place)
                for place, name in enumerate(theories)]  # fmt: skip
-    return Table("", [Column(title), *columns], rows, READING)
+    return Table(title, [Column(header), *columns], rows, READING)
 
 
 def differences_table(comparison: Comparison | None, predictor: str) -> Table:
@@ -173,13 +174,13 @@ def differences_table(comparison: Comparison | None, predictor: str) -> Table:
 
 def numbers_table(run: RunResults, brief: bool = False) -> Table:
     """Everything that is a single number, by predictor: accuracy, scores, evidence."""
-    summary = summary_of(run)
+    summary, title = summary_of(run), "Accuracy, scores and evidence"
     caption = (
         "Of the test set, but for leave-one-out and evidence, which are of the training labels. "
         "Samples ± Monte Carlo error; the error by the finite test set is common to all columns."
     )
     if summary is None:
-        return Table("", [Column("")], [], caption)
+        return Table(title, [Column("")], [], caption)
     tuned_by = None if run.theory is None else run.theory.attrs.get(TUNED_BY)
     predictors = [str(name) for name in summary[AXIS].values]
     columns = [
@@ -200,9 +201,11 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
         if math.isnan(error):
             error = number_of(summary, quantity, predictors[0], "test_error")
         error = percent(error, digits=2) if about["share"] else error
-        label = f"{about['label']}, by {remark}" if remark else str(about["label"])
+        label = str(about["label"])
+        if remark and not brief:
+            label = f"{label}, by {remark}"
         rows.append([label, *cells, error])
-    return Table("", [Column("numbers"), *columns], rows, caption)
+    return Table(title, [Column("numbers"), *columns], rows, caption)
 
 
 def summary_of(run: RunResults) -> xr.Dataset | None:

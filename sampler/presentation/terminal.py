@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import xarray as xr
 
+from sampler.analysis.comparison import Comparison
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import NO_BREAK, wrapped
 from sampler.analysis.verdict import limits_sentence
@@ -90,7 +91,17 @@ def comparison_text(run: RunResults) -> str:
         for table in tables
         if table
     ]
-    return "\n" + "\n\n".join(parts)
+    return "\n" + "\n\n".join(parts) + remarks_text(comparison)
+
+
+def remarks_text(comparison: Comparison) -> str:
+    """How numbers that are not to be trusted were obtained, a line for each."""
+    remarks = {
+        str(comparison.about(name, "label")): str(comparison.about(name, "remark"))
+        for name in comparison.quantities
+    }
+    lines = [f"{label}: {text}" for label, text in remarks.items() if "NOT" in text]
+    return "".join(f"\n{wrapped(line)}" for line in lines)
 
 
 def verdicts_text(run: RunResults) -> str:

@@ -157,7 +157,8 @@ def test_the_error_of_a_sampled_score_is_its_spread_over_repetitions(rng):
     """Independent draws, forty times over: the scores vary by what each of them reports."""
     problem = problem_of("one layer", rng)
     repeated = [
-        sampled_scores_of(problem, random_overlaps(problem.architecture, rng, 4, 40)) for _ in range(40)
+        sampled_scores_of(problem, random_overlaps(problem.architecture, rng, 4, 40))
+        for _ in range(40)
     ]
     for score in ("log_predictive_density", "squared_error"):
         values = np.array([found[score].value for found in repeated])

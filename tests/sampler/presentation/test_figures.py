@@ -4,30 +4,23 @@ import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
-from matplotlib.colors import to_hex
-from sampler.analysis.compared import Compared
-from sampler.analysis.predictive_quality import PredictiveQuality, quality, wilson_interval
-from sampler.presentation.figures.predictions import draw_predictor, draw_reliability
 
+from sampler.analysis.calibration import reliability, wilson_interval
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.example_tables import relative_to_size
 from sampler.analysis.results import open_run
 from sampler.errors import InputError
-from sampler.presentation import style
+from sampler.presentation.figures.calibration import draw_reliability
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.kernels import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.network import COLOURS, DrawnLayers, draw_network
 from sampler.presentation.figures.order_parameter import draw_order_parameter
-from tests.held import held
+from sampler.presentation.figures.predictor import draw_predictor, residuals
+from tests.held import comparison_of, held, theory_of
 from tests.pages import stored_run
 from theory import AttentionPaths
 
 PAIRS = ("path", "path_")
-
-
-def of_colour(ax, colour: str) -> list[np.ndarray]:
-    """[point, (x, y)] of every line of this colour."""
-    return [line.get_xydata() for line in ax.lines if to_hex(line.get_color()).upper() == colour]
 
 
 # --- U_1, predictor, calibration
@@ -36,11 +29,14 @@ def of_colour(ax, colour: str) -> list[np.ndarray]:
 def test_order_parameter_panels_show_the_stored_matrices():
     leading, sampled = np.array([[2.0, -1.0], [-1.0, 4.0]]), np.array([[2.5, -1.0], [-1.0, 3.0]])
     beyond, mcse = 1.25 * leading, np.array([[0.25, 0.1], [0.1, 0.0]])
-    theory = {"order_parameter": (PAIRS, leading), "order_parameter_next_order": (PAIRS, beyond)}
-    found = Compared(leading, Estimate(sampled, mcse), next_order=beyond)
-    figure = draw_order_parameter(
-        held(xr.Dataset(theory, {"path": ["a", "b"]}), order_parameter=found)
+    orders = {"leading": leading, "next": beyond}
+    theory = theory_of({name: {"order_parameter": (PAIRS, one)} for name, one in orders.items()})
+    compared = comparison_of(
+        {"order_parameter": Estimate(sampled, mcse)},
+        {name: {"order_parameter": one} for name, one in orders.items()},
     )
+    theory = theory.assign_coords(path=["a", "b"])
+    figure = draw_order_parameter(held(theory, comparison=compared))
     panels = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
     received = [np.ma.filled(image.get_array(), np.nan) for image in panels]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -51,29 +47,48 @@ def test_order_parameter_panels_show_the_stored_matrices():
     assert len({image.get_clim() for image in panels}) == 2
 
 
-def test_predictor_is_drawn_against_both_orders_with_its_errors():
-    theory, sampled, mcse = np.array([0.0, 1.0]), np.array([0.25, 1.5]), np.array([0.125, 0.5])
-    found = Compared(theory, Estimate(sampled, mcse), next_order=1.5 * theory)
-    ax = draw_predictor(held(predictor_mean=found)).axes[0]
-    (beyond,) = of_colour(ax, style.NEXT_ORDER)
-    np.testing.assert_array_equal(beyond, np.stack([1.5 * theory, sampled], axis=1))
-    expected = [[[0.0, 0.125], [0.0, 0.375]], [[1.0, 1.0], [1.0, 2.0]]]
-    np.testing.assert_array_equal(ax.collections[0].get_segments(), expected)
+def test_residuals_of_the_predictor_are_in_errors_of_the_samples():
+    sampled, mcse = np.array([0.25, 1.5, 2.0]), np.array([0.125, 0.5, 0.0])
+    received = residuals(sampled, np.array([0.0, 1.0, 1.0]), mcse)
+    np.testing.assert_array_equal(received, [2.0, 1.0])
+    theory = theory_of({"leading": {"predictor_mean": (("test_example",), np.zeros(3))}})
+    compared = comparison_of(
+        {"predictor_mean": Estimate(sampled, mcse)}, {"leading": {"predictor_mean": np.zeros(3)}}
+    )
+    (ax,) = draw_predictor(held(theory, comparison=compared)).axes
+    heights, edges, _ = ax.patches[0].get_data()
+    assert np.sum(heights * np.diff(edges)) == pytest.approx(1.0)
 
 
 def test_reliability_shows_every_bin_with_its_wilson_interval(rng):
     labels = np.where(rng.random((200, 1)) < 0.5, 1.0, -1.0)
-    found = quality(np.log(rng.random((200, 1, 2))), labels)
-    figure = draw_reliability(held(predictive_quality=PredictiveQuality(None, found, found)))
-    assert len(figure.axes) == 4  # samples and infinite width, above and below
+    mean, variance = rng.standard_normal(200), rng.uniform(0.5, 1.0, 200)
+    moments = {"predictor_mean": mean, "predictor_variance": variance}
+    axes = ("test_example",)
+    theory = theory_of(
+        {"leading": {n: (axes, one) for n, one in moments.items()} | {"temperature": ((), 0.2)}}
+    )
+    compared = comparison_of(
+        {n: Estimate(one, 0.1 * np.ones(200)) for n, one in moments.items()}, {"leading": moments}
+    )
+    groups = {
+        "constant_data": xr.Dataset({"temperature": ((), 0.2)}),
+        "predictions_constant_data": xr.Dataset(
+            {"labels_test": (("test_example", "output"), labels)}
+        ),
+    }
+    figure = draw_reliability(held(theory, groups, compared))
+    assert len(figure.axes) == 4  # samples and theory, above and below
+    probability = 1.0 / (1.0 + np.exp(-2.0 * mean / (variance + 0.2)))
+    bins = reliability(probability[:, None], labels > 0)
     (bars,) = figure.axes[0].collections
-    for segment, row in zip(bars.get_segments(), found.reliability, strict=True):
+    for segment, row in zip(bars.get_segments(), bins, strict=True):
         low, high = wilson_interval(round(row.fraction * row.count), row.count)
         expected = [[row.mean_probability, low], [row.mean_probability, high]]
-        np.testing.assert_allclose(segment, expected, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(segment, expected, rtol=0, atol=1e-14)
     heights = [patch.get_height() for patch in figure.axes[2].patches]
-    assert heights == [row.count for row in found.reliability]
-    assert draw_reliability(held(predictive_quality=PredictiveQuality(None, None, None))) is None
+    assert heights == [row.count for row in bins]
+    assert draw_reliability(held(theory)) is None
 
 
 # --- kernels
@@ -81,10 +96,13 @@ def test_reliability_shows_every_bin_with_its_wilson_interval(rng):
 
 def test_kernels_are_drawn_as_stored_on_one_scale():
     labels = np.array([[1.0], [1.0], [-1.0]])
-    kernels = {"gp_kernel": np.eye(3), "kernel": np.diag([1.0, 2.0, 3.0])}
-    columns = {name: (("shown_example", "shown_example_"), one) for name, one in kernels.items()}
-    columns["labels_shown"] = (("shown_example", "output"), labels)
-    figure = draw_kernels(held(xr.Dataset(columns)))
+    kernels = {"infinite": np.eye(3), "leading": np.diag([1.0, 2.0, 3.0])}
+    axes = ("shown_example", "shown_example_")
+    theory = theory_of(
+        {name: {"kernel": (axes, one)} for name, one in kernels.items()},
+        labels_shown=(("shown_example", "output"), labels),
+    )
+    figure = draw_kernels(held(theory))
     images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
     assert len({image.get_clim() for image in images}) == 1
     for image, kernel in zip(images, kernels.values(), strict=True):
@@ -97,8 +115,9 @@ def test_path_kernels_are_centred_and_relative_to_their_size(rng):
     kernels = np.einsum("xpi,yqi->pqxy", features + 1.0, features + 1.0)
     columns = {"path_kernels": (("shown_path", "shown_path_", *"xz"), kernels)}
     columns |= {"labels_shown": (("x", "output"), np.ones((3, 1)))}
-    columns |= {"order_parameter": (PAIRS, np.eye(5)), "gp_kernel": (("x", "z"), np.eye(3))}
-    run = held(xr.Dataset(columns, {"shown_path": ["a", "b"], "path": list("abcde")}))
+    of_limit = {"order_parameter": (PAIRS, np.eye(5)), "kernel": (("x", "z"), np.eye(3))}
+    theory = theory_of({"infinite": of_limit}, **columns)
+    run = held(theory.assign_coords(shown_path=["a", "b"], path=list("abcde")))
     centred = features - features.mean(axis=0)
     centred /= np.sqrt((centred**2).sum(axis=2).mean(axis=0))[:, None]
     expected = np.einsum("xpi,yqi->pqxy", centred, centred)
@@ -133,10 +152,10 @@ def test_classes_are_told_from_other_labels(labels, expected):
 
 
 def test_alignment_of_draws_has_its_errors():
-    theory = xr.Dataset({"kernel_alignment": ("component", [0.5, 0.25])})
+    theory = theory_of({"leading": {"kernel_alignment": (("component",), [0.5, 0.25])}})
     sampled = Estimate(np.array([0.75, 0.5]), np.array([0.25, 0.5]))
-    compared = Compared(theory["kernel_alignment"].values, sampled)
-    figure = draw_alignment(held(theory, kernel_alignment=compared))
+    compared = comparison_of({"kernel_alignment": sampled}, {})
+    figure = draw_alignment(held(theory, comparison=compared))
     (bars,) = figure.axes[0].collections
     np.testing.assert_array_equal(bars.get_segments(), [[[1, 0.5], [1, 1]], [[2, 0], [2, 1]]])
 
@@ -156,7 +175,8 @@ def network_of(rng, heads, diagonal=None, outputs=1):
     if diagonal is not None:
         names = ["·".join(map(str, path)) for path in AttentionPaths(heads).indices]
         names = [f"{name}, output {c}" for name in names for c in range(outputs)]
-        theory = xr.Dataset({"order_parameter": (PAIRS, np.diag(diagonal))}, {"path": names})
+        theory = theory_of({"leading": {"order_parameter": (PAIRS, np.diag(diagonal))}})
+        theory = theory.assign_coords(path=names)
     attention = DrawnLayers.of(held(None).having(task=task)).attention
     return draw_network(held(theory).having(task=task)), attention
 
@@ -208,18 +228,19 @@ def drawn(directory) -> set[str]:
 @pytest.mark.usefixtures("undrawn")
 def test_a_missing_table_leaves_out_its_figures_only(directory):
     every, settings = drawn(directory), dict(matplotlib.rcParams)
-    assert {"order_parameter", "predictor_mean", "reliability", "kernels"} <= every
-    (directory / "comparison.json").unlink()
+    assert {"order_parameter", "predictor_mean", "kernels", "chains"} <= every
+    assert "traces" in every, "diagnostics fail"
+    (directory / "comparison.nc").unlink()
     theory = drawn(directory)
     assert theory < every
-    assert {"order_parameter", "kernels", "traces"} <= theory
-    assert not {"predictor_mean", "reliability"} & theory
+    assert {"order_parameter", "kernels", "chains"} <= theory
+    assert "predictor_mean" not in theory
     (directory / "theory.nc").unlink()
-    assert "traces" in drawn(directory) <= theory - {"order_parameter", "kernels"}
+    assert "chains" in drawn(directory) <= theory - {"order_parameter", "kernels"}
     assert dict(matplotlib.rcParams) == settings
 
 
-@pytest.mark.parametrize("name", ["theory.nc", "comparison.json", "draws.nc"])
+@pytest.mark.parametrize("name", ["theory.nc", "comparison.nc", "draws.nc"])
 def test_a_damaged_file_is_named_and_nothing_is_drawn(directory, name):
     (directory / name).write_bytes(b"{ not what was written")
     with pytest.raises(InputError, match=name):

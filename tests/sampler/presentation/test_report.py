@@ -5,15 +5,12 @@ import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.difference import difference_of
-from sampler.analysis.estimates import Estimate
 from sampler.errors import InputError
 from sampler.presentation.report.write import write_report
-from sampler.storage.results import to_json
+from sampler.storage.results import read_comparison, write_result
 from tests.commands import in_process as command
 from tests.pages import STORED, Page, page_of, stored_run
 
@@ -41,6 +38,12 @@ def comparison(directory) -> dict:
     return json.loads((directory / "comparison.json").read_text())
 
 
+@pytest.fixture(scope="module")
+def elements(directory) -> xr.DataTree:
+    with xr.open_datatree(directory / "comparison.nc", engine="h5netcdf") as tree:
+        return tree["elements"].load()
+
+
 def test_the_page_is_one_file_without_scripts(page, directory):
     assert not page.named("script")
     pictures = page.named("img")
@@ -53,24 +56,36 @@ def test_the_page_is_one_file_without_scripts(page, directory):
     assert (directory / "recipe.toml").read_text() in page.text
 
 
-def test_the_order_parameter_is_the_stored_one_to_the_digits_of_its_error(page, comparison):
-    table, stored = page.table("Order parameter U₁"), comparison["order_parameter"]
-    size = len(stored["theory"])
-    pairs = [(i, j) for i in range(size) for j in range(i, size)]
-    for row, values, (i, j) in zip(table.rows[1:], table.values[1:], pairs, strict=True):
-        expected = [stored[key][i][j] for key in ("theory", "sampled")]
-        assert [float(value) for value in values[1:3]] == expected
+def test_the_order_parameter_is_the_stored_one_to_the_digits_of_its_error(page, elements):
+    table, stored = page.table("Order parameter U₁"), elements["order_parameter"]
+    theory, sampled, mcse = (
+        stored["predicted"].sel(predictor="leading").values,
+        stored["sampled"].values,
+        stored["error"].values,
+    )
+    pairs = [(i, j) for i in range(len(theory)) for j in range(i, len(theory))]
+    for row, values, at in zip(table.rows[1:], table.values[1:], pairs, strict=True):
+        assert [float(value) for value in values[1:3]] == [theory[at], sampled[at]]
         shown, error = VALUES.findall(row[2])
         # Two digits of the error, and the value to the same place: half a unit of it is lost.
         unit = 10.0 ** -len(error.partition(".")[2])
-        assert abs(float(shown.replace("−", "-")) - stored["sampled"][i][j]) <= 0.5001 * unit
-        assert abs(float(error) - stored["mcse"][i][j]) <= 0.5001 * unit
+        assert abs(float(shown.replace("−", "-")) - sampled[at]) <= 0.5001 * unit
+        assert abs(float(error) - mcse[at]) <= 0.5001 * unit
+
+
+def test_the_mean_of_draws_is_the_number_on_the_page(page, directory):
+    """From `draws.nc` by NumPy alone to the cell that shows it."""
+    with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
+        draws = tree["posterior"]["order_parameter"].values
+    value = float(page.table("Order parameter U₁").values[1][2])
+    assert value == pytest.approx(draws[:, :, 0, 0].mean(), rel=1e-12)
 
 
 def test_accuracies_and_diagnostics_are_the_stored_ones(page, comparison):
-    table, accuracy = page.table("At a glance"), comparison["accuracy"]
-    received = sorted(float(values[1]) for values in table.values[1:])
-    assert received == sorted([accuracy["theory"], accuracy["gp"], accuracy["sampled"]["value"]])
+    table, accuracy = page.table("Accuracy, scores and evidence"), comparison["summary"]["accuracy"]
+    row = table.values[table.rows.index(table.row("accuracy"))]
+    received = sorted(float(value) for value in row[1:-1] if value)
+    assert received == sorted(one["value"] for one in accuracy.values())
     quantities = comparison["diagnostics"]["quantities"].values()
     expected = [{q["r_hat"], int(q["ess_bulk"]), int(q["ess_tail"])} for q in quantities]
     table = page.table("Worst element of every quantity")
@@ -80,12 +95,12 @@ def test_accuracies_and_diagnostics_are_the_stored_ones(page, comparison):
 
 @pytest.mark.usefixtures("without_figures")
 def test_names_of_paths_are_text_and_not_markup(tmp_path):
-    directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc", "comparison.json")
-    theory = xr.load_dataset(directory / "theory.nc", engine="h5netcdf")
+    directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc", "comparison.nc")
     names = ["<script>alert(1)</script>", 'good & "bad"']
-    theory.assign_coords(path=names, path_=names).to_netcdf(
-        directory / "theory.nc", engine="h5netcdf"
-    )
+    tree = read_comparison(directory)
+    table = tree["elements/order_parameter"].to_dataset().assign_coords(path=names, path_=names)
+    tree["elements/order_parameter"].dataset = table
+    write_result(directory, "comparison.nc", tree)
     page = page_of(directory)
     assert not page.named("script")
     assert page.table("Order parameter U₁").row(names[0])
@@ -114,17 +129,6 @@ def test_without_results_there_is_no_page(files, tmp_path, capsys):
 # --- sweeps
 
 
-def with_differences(comparison: dict) -> dict:
-    """The same with the differences of U_1 and of the predictor mean as a whole."""
-    found = {}
-    for name in ("order_parameter", "predictor_mean"):
-        theory, *sampled = (
-            np.array(comparison[name][key]) for key in ("theory", "sampled", "mcse")
-        )
-        found[name] = to_json(difference_of(name, theory, Estimate(*sampled, None, 39)))
-    return comparison | {"differences": found}
-
-
 @pytest.fixture
 def sweep(tmp_path) -> Path:
     """A sweep of three widths, the last of which has no results yet."""
@@ -132,17 +136,8 @@ def sweep(tmp_path) -> Path:
     directory.mkdir()
     text = (STORED / "recipe.toml").read_text() + '[sweep]\n"network.widths" = [3, 30, 300]\n'
     (directory / "recipe.toml").write_text(text)
-    for width, scale in ((3, 1.0), (30, 0.1)):
-        point = stored_run(directory / f"network.widths={width}")
-        comparison = json.loads((point / "comparison.json").read_text())
-        comparison["diagnostics"] |= {"verdict": "pass", "reasons": []}
-        for name in ("order_parameter", "predictor_mean"):
-            table = comparison[name]
-            theory = np.array(table["theory"])
-            gap = scale * (np.array(table["sampled"]) - theory)
-            mcse = 1e-3 * np.array(table["mcse"])
-            comparison[name] = table | {"sampled": (theory + gap).tolist(), "mcse": mcse.tolist()}
-        (point / "comparison.json").write_text(json.dumps(with_differences(comparison)))
+    for width in (3, 30):
+        stored_run(directory / f"network.widths={width}")
     return directory
 
 
@@ -155,8 +150,8 @@ def test_the_page_of_a_sweep_has_the_numbers_of_every_point(sweep):
         path = sweep / f"network.widths={width}" / "comparison.json"
         entry = json.loads(path.read_text())
         received = {float(value) for value in values if value is not None}
-        assert entry["accuracy"]["theory"] in received
-        assert entry["differences"]["order_parameter"]["value"] in received
+        accuracy = entry["summary"]["accuracy"]
+        assert {accuracy[who]["value"] for who in ("leading", "sampled")} <= received
     assert not any(table.values[3])
     figures = {entry["id"] for entry in page.named("figure")}
     assert {"figure-accuracy_against_width", "figure-order_parameter_against_width"} <= figures

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
-from sampler.presentation.figures.predictions import draw_accuracy_against_width
 
+from sampler.analysis.comparison import summary_table
+from sampler.analysis.finite_size import FiniteSize, SampledByWidth
 from sampler.analysis.sweeps import PointSummary, SweepResults
 from sampler.errors import InputError
 from sampler.presentation import style
+from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.finite_size import draw_finite_size
 from sampler.presentation.figures.order_parameter import draw_order_parameter_against_width
@@ -26,11 +28,10 @@ def of_colour(ax, colour: str) -> list[np.ndarray]:
 
 
 def test_accuracy_against_width_draws_the_stored_values(tmp_path):
-    sampled = [f"accuracy_sampled{of}" for of in ("", "_mcse", "_binomial")]
-    first = {"point": "a", "directory": "a", "width": 10, "accuracy_theory": 0.5, "gp:good": None}
-    second = {"point": "b", "directory": "b", "width": 100, "accuracy_theory": 0.25}
-    numbers = dict(zip(sampled, (0.75, 0.125, 0.25), strict=True)) | {"accuracy_next_order": 0.625}
-    write_sweep(tmp_path, [first | numbers, second])
+    rows = [{"point": p, "directory": p, "width": w} for p, w in (("a", 10), ("b", 100))]
+    accuracies = {"leading": [0.5, 0.25], "next": [0.625, np.nan], "sampled": [0.75, np.nan]}
+    errors = {"error": [0.125, np.nan], "test_error": [0.25, np.nan]}
+    write_sweep(tmp_path, rows, {"accuracy": accuracies}, errors)
     (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
     (leading,), (beyond,) = of_colour(ax, style.THEORY), of_colour(ax, style.NEXT_ORDER)
     np.testing.assert_array_equal(leading, [[10, 50.0], [100, 25.0]])
@@ -45,8 +46,9 @@ def test_accuracy_against_width_draws_the_stored_values(tmp_path):
 
 
 def test_points_that_differ_in_more_than_width_stand_side_by_side(tmp_path):
-    rows = [{"point": p, "directory": p, "width": 3, "accuracy_theory": 0.5} for p in "ab"]
-    write_sweep(tmp_path, rows, **{"task.seed": [4, 7]})
+    rows = [{"point": p, "directory": p, "width": 3} for p in "ab"]
+    accuracies = {"accuracy": {"leading": [0.5, 0.5]}}
+    write_sweep(tmp_path, rows, accuracies, **{"task.seed": [4, 7]})
     (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
     assert ax.get_xscale() == "linear"
     np.testing.assert_array_equal(ax.get_xticks(), [0.0, 1.0])
@@ -57,38 +59,28 @@ def test_order_parameters_are_drawn_of_the_points_that_have_one(tmp_path):
     rows = [{"point": p, "directory": p, "width": w} for p, w in (("a", 10), ("b", 30))]
     write_sweep(tmp_path, rows)
     figure = draw_order_parameter_against_width(SweepResults(tmp_path))
-    theory = xr.load_dataset(there / "theory.nc", engine="h5netcdf")["order_parameter"].values
+    theory = xr.load_dataset(there / "theory.nc", engine="h5netcdf")["order_parameter"]
+    theory = theory.sel(predictor="leading").values
     images = [ax.images[0].get_array() for ax in figure.axes if ax.get_title()]
     assert len(images) == 2  # theory and draws of the first point
     assert any(np.array_equal(image, theory) for image in images)
 
 
-def finite_size(next_order: bool) -> dict:
-    """The content of `finite_size.json` of one path, theory off by 1/N and next order by 1/N²."""
-    widths = np.array([10.0, 30.0, 100.0, 300.0])
+def finite_size(next_order: bool) -> FiniteSize:
+    """U_1 of one path, theory off by 1/N and next order by 1/N² from N = 30 on."""
+    widths = np.array([10, 30, 100, 300])
 
     def column(values):
-        return np.reshape(values, (-1, 1, 1)).tolist()
+        return np.reshape(np.asarray(values, dtype=float), (-1, 1, 1))
 
-    sampled = {
-        "widths": widths.tolist(),
-        "trusted": [True] * 4,
-        "order_parameter": column(np.full(4, 2.0)),
-        "mcse": column(np.full(4, 1e-4)),
-        "difference": column(1 / widths),
-    }
-    theory = {"widths": widths.tolist(), "order_parameter": column(2.0 + 1 / widths)}
-    law = {"path": "good", "slope_error": 0.01, "prefactor": 1.0, "widths": [30, 100, 300]}
-    table = {
-        "paths": ["good"], "theory": theory, "sampled": {"order_parameters": sampled},
-        "power_laws": [law | {"slope": -1.0}],
-    }  # fmt: skip
+    true = np.array([True] * 4)
+    sampled = SampledByWidth(widths, column(np.full(4, 2.0)), column(np.full(4, 1e-4)), true, true)
+    predicted = {"leading": column(2.0 + 1 / widths)}
     if next_order:
-        beyond = (1 / widths**2).tolist()
-        theory["order_parameter_next_order"] = column([None, *(2.0 + np.array(beyond[1:]))])
-        sampled["difference_next_order"] = column([None, *beyond[1:]])
-        table["power_laws_next_order"] = [law | {"slope": -2.0}]
-    return table
+        beyond = 2.0 + 1.0 / widths**2
+        beyond[0] = np.nan
+        predicted["next"] = column(beyond)
+    return FiniteSize(["good"], widths, predicted, {"order_parameters": sampled})
 
 
 def test_finite_size_shows_values_differences_and_law_of_both_orders():
@@ -100,7 +92,7 @@ def test_finite_size_shows_values_differences_and_law_of_both_orders():
     # The difference at 30 and at 100 is resolved or not by 3 MCSE of 1e-4.
     np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
     np.testing.assert_allclose(hidden, [[100.0, 1e-4 + 3e-4], [300.0, 1 / 9e4 + 3e-4]])
-    np.testing.assert_allclose(law[:, 1], law[:, 0] ** -2.0)
+    np.testing.assert_allclose(law[:, 1], law[:, 0] ** -2.0, rtol=0.1)
 
 
 def test_finite_size_without_next_order_has_the_leading_one_alone():
@@ -110,18 +102,31 @@ def test_finite_size_without_next_order_has_the_leading_one_alone():
 
 
 def swept(scores, **setting):
-    """A sweep in memory: temperature → its columns."""
-    points = [
-        PointSummary(str(value), Path(), {TEMPERATURE: value} | setting, 10, True, columns, {})
-        for value, columns in scores.items()
-    ]
+    """A sweep in memory: temperature → quantity → predictor → number."""
+    points = []
+    for value, of in scores.items():
+        cells = {
+            name: ({"label": "", "unit": "", "show": "number", "remark": "", "share": 0,
+                    "brief": 1, "spread": np.nan},
+                   {who: {"value": one} for who, one in by.items()})
+            for name, by in of.items()
+        }  # fmt: skip
+        summary = summary_table(cells, ["leading", "infinite"])
+        settings = {TEMPERATURE: value} | setting
+        points.append(PointSummary(str(value), Path(), settings, 10, True, summary))
     return held_sweep(points=points)
 
 
 def test_scores_against_the_temperature_have_the_best_of_each_marked():
     scores = {
-        1.0: {"log_evidence": -3.0, "log_evidence_gp": -5.0, "validation_accuracy_theory": 0.9},
-        0.1: {"log_evidence": -2.0, "log_evidence_gp": -6.0, "validation_accuracy_theory": 0.8},
+        1.0: {
+            "log_evidence": {"leading": -3.0, "infinite": -5.0},
+            "validation_accuracy": {"leading": 0.9},
+        },
+        0.1: {
+            "log_evidence": {"leading": -2.0, "infinite": -6.0},
+            "validation_accuracy": {"leading": 0.8},
+        },
     }
     evidence, accuracy = draw_against_temperature(swept(scores)).axes
     lines = {to_hex(one.lines[0].get_color()).upper(): one.lines[0] for one in evidence.containers}
@@ -137,7 +142,7 @@ def test_scores_against_the_temperature_have_the_best_of_each_marked():
 
 
 def test_a_sweep_over_more_than_temperatures_has_no_scores_against_them():
-    scores = {value: {"log_evidence": -value} for value in (0.1, 1.0)}
+    scores = {value: {"log_evidence": {"leading": -value}} for value in (0.1, 1.0)}
     assert draw_against_temperature(swept(scores, **{"network.widths": 10})) is None
     assert draw_against_temperature(swept({0.1: scores[0.1]})) is None
     assert draw_against_temperature(swept({0.1: {}, 1.0: {}})) is None

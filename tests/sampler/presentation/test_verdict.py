@@ -8,12 +8,13 @@ from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.verdict import theory_verdict, trust_verdict
 
+LABELS = {"predictor_mean": "m(x)", "order_parameter": "U₁"}
+
 
 def compared(gap: float, mcse: float) -> dict[str, Difference]:
     """Quantities whose samples are by `gap` beside a theory of ones."""
     estimate = Estimate(np.array([[1.0 + gap]]), np.array([[mcse]]), None, 39)
-    keys = ("predictor_mean", "order_parameter")
-    return {key: difference_of(key, np.ones((1, 1)), estimate) for key in keys}
+    return {key: difference_of(np.ones((1, 1)), estimate) for key in LABELS}
 
 
 @pytest.mark.parametrize(
@@ -31,14 +32,15 @@ def compared(gap: float, mcse: float) -> dict[str, Difference]:
 def test_the_verdict_on_the_theory_follows_from_the_differences(
     trusted, converged, gap, mcse, expected
 ):
-    assert theory_verdict(trusted, converged, compared(gap, mcse)).tone == expected
+    found = {"leading": compared(gap, mcse)}
+    assert theory_verdict(trusted, converged, found, LABELS).tone == expected
 
 
 def test_the_headline_is_about_the_order_parameter_whatever_the_others_are():
     found = compared(0.0, 0.01)
-    alone = theory_verdict(True, True, found)
+    alone = theory_verdict(True, True, {"leading": found}, LABELS)
     found["predictor_mean"] = compared(0.5, 0.01)["predictor_mean"]
-    assert theory_verdict(True, True, found).headline == alone.headline
+    assert theory_verdict(True, True, {"leading": found}, LABELS).headline == alone.headline
 
 
 PASSED = {
