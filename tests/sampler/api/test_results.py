@@ -82,21 +82,22 @@ def test_results_are_stored_and_read_back(results, tmp_path):
     with xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as tree:
         stored = tree.load()
     again = sampler.compare(theory, stored)
-    assert again.to_dataframe().equals(results[2].to_dataframe())
+    assert again.table().equals(results[2].table())
     assert "order_parameter" in arviz_base.convert_to_datatree(stored)["posterior"]
 
 
 def test_a_comparison_has_every_number_with_its_error(results):
     _, _, comparison = results
-    assert not comparison.trusted  # six draws
-    table = comparison.to_dataframe()
-    element = table.loc["U₁ good × uniform·uniform"]
-    expected = comparison.to_dataset()["order_parameter_sampled"].values[0, 1]
-    assert element["sampled"] == expected
-    difference = (element["sampled"] - element["theory"]) / element["mcse"]
-    assert element["difference_in_mcse"] == difference
-    scores = table.loc[["accuracy", "log predictive density", "expected calibration error"]]
-    assert np.isfinite(scores[["theory", "gp", "sampled", "mcse", "test_error"]]).all(axis=None)
+    assert not comparison.diagnostics.passed  # six draws
+    table = comparison.table()
+    elements = table[table["element"] == "good × uniform·uniform"].set_index("predictor")
+    expected = comparison.elements("order_parameter")["sampled"].values[0, 1]
+    assert elements.loc["sampled", "value"] == expected
+    assert elements.loc["leading", "difference"] == expected - elements.loc["leading", "value"]
+    for name in ("accuracy", "log_predictive_density", "expected_calibration_error"):
+        scores = table[table["quantity"] == name].set_index("predictor")
+        assert np.isfinite(scores.loc[["leading", "infinite", "sampled"], "value"]).all()
+        assert np.isfinite(scores.loc["sampled", ["error", "test_error"]].astype(float)).all()
 
 
 def test_arrays_in_memory_are_those_of_a_file(rng, tmp_path):
@@ -229,13 +230,11 @@ def test_theories_of_nonlinear_values_are_compared_as_theories_of_ones_own_are(c
     draws = sampler.sample(task, network, **CHAINS, progress=False)
     mine = {"predictor_mean": np.zeros(10)}
     found = sampler.compare(theories, draws, own={"mine": mine})
-    names = ["infinite width", "mine"]
-    assert list(found.own_verdicts) == names
-    predicted = found.result.get("predictor_mean").own
-    assert list(predicted) == names
-    expected = theories["predictor_mean"].sel(own_theory="infinite width").values
-    np.testing.assert_array_equal(predicted["infinite width"], expected)
-    assert found.theory is None
+    assert list(found.user_verdicts) == ["mine"]
+    predicted = found.elements("predictor_mean")["predicted"]
+    assert set(predicted["predictor"].values) == {"infinite", "mine"}
+    expected = theories["predictor_mean"].sel(predictor="infinite")
+    np.testing.assert_array_equal(predicted.sel(predictor="infinite"), expected)
     # A centred Gaussian regression: the variance is at most that of the prior.
     assert (theories["predictor_variance"] > 0).all()
     assert refusal(sampler.head_importance, theories).startswith("theory = ")

@@ -47,7 +47,7 @@ def test_a_run_opens_as_what_solve_sample_and_compare_return(done):
     assert done.theory["order_parameter"].dtype == np.float64
     assert done.draws["posterior"].sizes["draw"] == 6
     again = sampler.compare(done.theory, done.draws)
-    assert again.to_dataframe().equals(done.comparison.to_dataframe())
+    assert again.table().equals(done.comparison.table())
     assert (again.verdict, again.reliability) == (done.verdict, done.reliability)
     assert done.trusted is False
     assert done.reliability.tone == "bad"
@@ -106,7 +106,7 @@ def test_heads_have_scores_with_errors(done):
     assert table.index.tolist() == [(1, 0), (1, 1), (2, 0)]
     assert {"theory", "next_order", "sampled", "mcse"} == set(table.columns)
     assert np.isfinite(table).all(axis=None)
-    expected = done.comparison.result.get("head_score").sampled.mcse
+    expected = done.comparison.elements("head_score")["error"].values
     np.testing.assert_array_equal(table["mcse"], expected[np.isfinite(expected)])
     assert set(sampler.head_importance(done.theory)) == {"theory", "next_order"}
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.analysis.predictors import number, predicted
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.heads.gates import all_heads
@@ -69,7 +70,7 @@ def load(folder, *overrides):
 def solved(folder) -> TheoryWithoutHeads:
     """The theory of the test examples."""
     _, problem = load(folder)
-    overlap = read_table(folder / "solved", "theory.nc")["order_parameter"].values
+    overlap = predicted(read_table(folder / "solved", "theory.nc"), "order_parameter")
     return TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
 
 
@@ -158,7 +159,7 @@ def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
     words = ["solve", str(folder / "analysis.toml"), "--out", str(out)]
     assert main([*words, "--set", "network.heads=[[1], [0, 1]]"]) == ExitCode.OK
     received = accuracy(solved.solved_again([(0, 0), (1, 2)]), load(folder)[1].labels_test)
-    assert received == float(read_table(out, "theory.nc")["accuracy_theory"])
+    assert received == number(read_table(out, "theory.nc"), "accuracy")
     assert solved.solved_again([(0, 0), (0, 1)]) is None
 
 
@@ -183,7 +184,7 @@ def test_prune_writes_its_table_and_its_figures(folder, solved):
     table = json.loads((folder / "solved" / "pruning.json").read_text())
     theory, problem = read_table(folder / "solved", "theory.nc"), load(folder)[1]
     predicted = table["predicted"]
-    scores = theory["head_score"].values
+    scores = predicted(theory, "head_score")
     assert predicted["score"]["values"] == list(scores[np.isfinite(scores)])
     heads, labels = all_heads(HEADS), problem.labels_test
     whole = accuracy(problem.trained.predictor(problem.attended_test), labels)

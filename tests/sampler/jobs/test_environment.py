@@ -84,7 +84,7 @@ FAILURES = [
 ]
 AFTER_THE_DRAWS = [
     ("sampler.presentation.report.write.write_report", "the report"),
-    ("sampler.presentation.summary.comparison_text", "the summary"),
+    ("sampler.presentation.terminal.comparison_text", "the summary"),
 ]
 
 

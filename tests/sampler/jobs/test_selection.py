@@ -4,15 +4,14 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import swept_points
-from sampler.analysis.validation import score_with_error
 from sampler.errors import ExitCode
 from sampler.jobs.selection import (
     CRITERIA,
@@ -21,10 +20,10 @@ from sampler.jobs.selection import (
     Candidate,
     choose,
     evidence_score,
+    score_with_error,
     select,
     validation_scores,
 )
-from sampler.mcmc.diagnostics import Diagnostics
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.task_section import AttentionSection
 from sampler.storage.results import read_draws, write_result
@@ -36,9 +35,9 @@ from tests.commands import made_once, without_drawing
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 DENSITY = "log_predictive_density"
-PREDICTORS = {"theory", "next_order", "gp", "sampled"}
+PREDICTORS = {"leading", "next", "infinite", "sampled"}
 # Infinite width at its own temperature is one candidate, whatever temperatures are swept.
-OWN = "gp_own"
+OWN = "infinite_tuned"
 
 SWEEP = """
 name = "temperatures"
@@ -127,25 +126,6 @@ def test_a_score_that_is_no_number_is_never_chosen(place):
     assert choose([candidates[place]], DENSITY) is None
 
 
-@pytest.mark.parametrize(
-    ("value", "passed", "expected"),
-    [
-        (-1.5, True, -1.5),
-        (-1.5, False, "diagnostics failed"),
-        (None, True, "a score is no number"),
-    ],
-)
-def test_samples_are_chosen_by_where_they_can_be_trusted(value, passed, expected):
-    """A null in `comparison.json` is a number that does not exist."""
-    verdict = "pass" if passed else "fail"
-    diagnostics = Diagnostics(verdict, (), (), {}, 2, 6, {})
-    validation = {"sampled": {DENSITY: {"value": value, "mcse": 0.1, "by_example": [value]}}}
-    comparison = SimpleNamespace(diagnostics=diagnostics, get={"validation": validation}.get)
-    run = RunResults.held(None, comparison=comparison)
-    found = validation_scores(run, "sampled")
-    assert (found if isinstance(found, str) else found[DENSITY]["value"]) == expected
-
-
 def read(path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
 
@@ -193,7 +173,7 @@ def finished(arrays, tmp_path_factory):
 
 def left_out_of(finished, name) -> dict[str, str]:
     """Points whose next order is not to be trusted, which is chosen by nowhere else."""
-    if name != "next_order":
+    if name != "next":
         return {}
     runs = {p.label: p.run for p in swept_points(finished, load_recipe(finished / "recipe.toml"))}
     return {
@@ -208,7 +188,7 @@ def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
     selection = read(finished / "selection.json")
     points = dict(load_recipe(finished / "recipe.toml").points())
     assert set(selection) == {*PREDICTORS, OWN, EVIDENCE}
-    assert len(left_out_of(finished, "next_order")) == 1
+    assert len(left_out_of(finished, "next")) == 1
     for name in PREDICTORS:
         found = selection[name]
         left_out = left_out_of(finished, name)
@@ -221,22 +201,23 @@ def test_a_sweep_over_temperatures_chooses_one_for_every_predictor(finished):
             assert ("mcse" in chosen) == (name == "sampled")
             values = {}
             for label in points.keys() - left_out:
-                comparison = read(finished / label / "comparison.json")
-                values[label] = comparison["validation"][name][criterion]["value"]
+                summary = read(finished / label / "comparison.json")["summary"]
+                values[label] = summary[f"validation_{criterion}"][name]["value"]
             assert values[chosen["point"]] == max(values.values()) == chosen["value"]
-            accuracy = read(finished / chosen["point"] / "comparison.json")["accuracy"]
-            tested = accuracy[name]["value"] if name == "sampled" else accuracy[name]
-            assert chosen["test_accuracy"]["value"] == tested
-    first = read(finished / next(iter(points)) / "comparison.json")
+            summary = read(finished / chosen["point"] / "comparison.json")["summary"]
+            assert chosen["test_accuracy"]["value"] == summary["accuracy"][name]["value"]
+    first = read(finished / next(iter(points)) / "comparison.json")["summary"]
+    with xr.open_dataset(finished / next(iter(points)) / "theory.nc") as theory:
+        temperature = float(theory["temperature"].sel(predictor=OWN))
     for criterion in CRITERIA:
         chosen = selection[OWN][criterion]
-        assert chosen["settings"] == {"posterior.temperature": first[OWN]["temperature"]}
-        assert chosen["value"] == first["validation"][OWN][criterion]["value"]
+        assert chosen["settings"] == {"posterior.temperature": temperature}
+        assert chosen["value"] == first[f"validation_{criterion}"][OWN]["value"]
         assert chosen["runner_up"] is None
-        assert chosen["test_accuracy"]["value"] == first["accuracy"][OWN]
+        assert chosen["test_accuracy"]["value"] == first["accuracy"][OWN]["value"]
     # Of all temperatures, those of the sweep among them, its own has the best density.
     best = selection[OWN][DENSITY]["value"]
-    assert best >= selection["gp"][DENSITY]["value"]
+    assert best >= selection["infinite"][DENSITY]["value"]
 
 
 @pytest.mark.heavy
@@ -252,8 +233,8 @@ def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
         assert (found["candidates"], found["left_out"]) == (len(labels), left_out)
         values = {}
         for label in labels:
-            evidence = read(finished / label / "comparison.json")[EVIDENCE][name]
-            values[label] = evidence["value"] if name == "sampled" else evidence
+            evidence = read(finished / label / "comparison.json")["summary"][EVIDENCE]
+            values[label] = evidence[name]["value"]
         chosen = found[EVIDENCE]
         assert values[chosen["point"]] == max(values.values()) == chosen["value"]
         if len(labels) == 1:
@@ -261,9 +242,9 @@ def test_the_largest_evidence_is_chosen_on_the_training_data(finished):
             continue
         error = chosen["runner_up"]["error_of_difference"]
         if name == "sampled":
-            both = [read(finished / label / "comparison.json")[EVIDENCE][name] for label in labels]
-            assert error == pytest.approx(np.hypot(*(one["mcse"] for one in both)))
-            assert {one["method"] for one in both} == {"importance"}
+            both = [read(finished / label / "comparison.json")["summary"][EVIDENCE][name]
+                    for label in labels]  # fmt: skip
+            assert error == pytest.approx(np.hypot(*(one["error"] for one in both)))
         else:
             assert error == 0.0
 
@@ -295,22 +276,23 @@ def test_a_next_order_that_is_not_to_be_used_has_its_reason(
     attributes, density, evidence, reasons, tmp_path
 ):
     columns = {
-        "order_parameter": (("path", "path_"), np.eye(2)),
-        "predictor_mean": ("test_example", np.ones(3)),
-        "predictor_variance": ("test_example", np.ones(3)),
-        f"validation_{DENSITY}_next_order_by_example": ("validation_example", [density, -3.0]),
-        "log_evidence_next_order": ((), evidence),
+        "predictor_mean": (("test_example",), np.ones(3)),
+        "predictor_variance": (("test_example",), np.ones(3)),
+        f"validation_{DENSITY}": ((), np.mean([density, -3.0])),
+        f"validation_{DENSITY}_by_example": (("validation_example",), [density, -3.0]),
+        "log_evidence": ((), evidence),
     }
-    write_result(tmp_path, "theory.nc", xr.Dataset(columns, attrs=attributes))
+    table = along_predictors({"next": columns}).assign_attrs(attributes)
+    write_result(tmp_path, "theory.nc", table)
     run = RunResults(tmp_path)
-    received = validation_scores(run, "next_order"), evidence_score(run, "next_order")
+    received = validation_scores(run, "next"), evidence_score(run, "next")
     if reasons == (None, None):
         assert received[0][DENSITY]["value"] == -2.0
         assert received[1] == {EVIDENCE: {"value": -2.0}}
     else:
         assert received == reasons
     empty = RunResults(tmp_path / "empty")
-    assert validation_scores(empty, "next_order") == "not solved"
+    assert validation_scores(empty, "next") == "not solved"
 
 
 @pytest.mark.heavy
@@ -318,7 +300,7 @@ def test_evidence_of_other_labels_is_not_compared(finished):
     first, second = swept_points(finished, load_recipe(finished / "recipe.toml"))
     task = second.recipe.task.model_copy(update={"path": "b.npz"})
     foreign = replace(second, recipe=second.recipe.model_copy(update={"task": task}))
-    found = select("theory", [first, foreign], EVIDENCE)
+    found = select("leading", [first, foreign], EVIDENCE)
     assert found.left_out == {second.label: OTHER_DATA}
     assert found.choices[EVIDENCE].best.point == first.label
 
@@ -327,11 +309,10 @@ def test_evidence_of_other_labels_is_not_compared(finished):
 def test_the_table_has_the_scores(finished):
     header, *rows = (finished / "sweep.csv").read_text(encoding="utf-8").splitlines()
     names = header.split(",")
-    own = ("log_evidence_gp_own", "accuracy_gp_own", "gp_own_temperature")
-    for column in ("log_evidence", "log_evidence_gp", "log_evidence_sampled_mcse", *own):
-        assert column in names
+    for column in ("leading", "infinite", "infinite_tuned", "sampled_error"):
+        assert f"log_evidence_{column}" in names
     for score in (*CRITERIA, "squared_error"):
-        for column in ("theory", "gp", "gp_own", "sampled", "sampled_mcse"):
+        for column in ("leading", "infinite", "infinite_tuned", "sampled", "sampled_error"):
             place = names.index(f"validation_{score}_{column}")
             # the label of a point with one swept key holds no comma
             assert all(np.isfinite(float(row.split(",")[place])) for row in rows)
@@ -360,8 +341,8 @@ def test_without_a_validation_split_the_evidence_chooses(tmp_path):
     found = read(tmp_path / "results" / "selection.json")
     assert all(found[name]["candidates"] == 0 for name in PREDICTORS)
     # Without validation there is the evidence of the training data: here of infinite width alone.
-    assert found[EVIDENCE]["gp"]["candidates"] == 2
-    narrow = set(found[EVIDENCE]["theory"]["left_out"].values())
+    assert found[EVIDENCE]["infinite"]["candidates"] == 2
+    narrow = set(found[EVIDENCE]["leading"]["left_out"].values())
     assert narrow == {"no saddle point, or a narrow layer"}
 
 
@@ -383,9 +364,9 @@ def test_points_that_cannot_be_trusted_are_left_out_by_name(tmp_path):
     assert code == ExitCode.NOT_CONVERGED
     found = read(tmp_path / "results" / "selection.json")
     label = "posterior.temperature=0.01"
-    assert found["theory"]["left_out"] == {label: "saddle point not converged"}
-    assert found["theory"][DENSITY] is None
-    assert found["gp"][DENSITY]["point"] == label
+    assert found["leading"]["left_out"] == {label: "saddle point not converged"}
+    assert found["leading"][DENSITY] is None
+    assert found["infinite"][DENSITY]["point"] == label
     assert found["sampled"]["left_out"] == {label: "not sampled"}
 
 
@@ -403,13 +384,13 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path):
     groups = selection["by_temperature"]
     assert [group["settings"] for group in groups] == [{"network.widths": n} for n in (3, 4, 5)]
     sampled = {path.parent.name for path in out.glob("*/draws.nc")}
-    chosen = {group["theory"]["accuracy"]["point"] for group in groups}
+    chosen = {group["leading"]["accuracy"]["point"] for group in groups}
     assert sampled == {label for label in chosen if not label.endswith("widths=4")}
     for group in groups:
         labels = [label for label, _ in load_recipe(out / "recipe.toml").points()
                   if label.endswith(f"widths={group['settings']['network.widths']}")]  # fmt: skip
-        assert group["theory"]["candidates"] == len(labels) == 2
-        assert group["theory"]["accuracy"]["point"] in labels
+        assert group["leading"]["candidates"] == len(labels) == 2
+        assert group["leading"]["accuracy"]["point"] in labels
     for option in (["--slurm"], ["--point", 0]):
         assert command("sweep", recipe, "--out", tmp_path / "other", *option) == ExitCode.BAD_INPUT
     # with the engines of `sweep`: all points are solved, then those chosen are sampled

@@ -103,12 +103,9 @@ def test_figures_of_points_and_of_the_sweep_are_left_out_on_request(recipe, tmp_
 def test_dataset_has_a_dimension_per_key(swept):
     _, directory = swept
     with xr.open_dataset(directory / "sweep.nc") as dataset:
-        assert dataset["order_parameter_theory"].sizes == {
-            "network.widths": 2,
-            LIMIT: 2,
-            "path": 2,
-            "path_": 2,
-        }
+        assert dataset["order_parameter"].dims == (
+            "network.widths", LIMIT, "predictor", "path", "path_"
+        )  # fmt: skip
         assert dataset["network.widths"].values.tolist() == [3, 5]
         assert dataset[LIMIT].values.tolist() == [2, 3]
         assert dataset["width"].sel({"network.widths": 5}).values.tolist() == [5, 5]
@@ -116,13 +113,20 @@ def test_dataset_has_a_dimension_per_key(swept):
             point = dataset.sel({"network.widths": width, LIMIT: limit})
             assert point["directory"] == f"network.widths={width},{LIMIT}={limit}"
             with xr.open_dataset(directory / point["directory"].item() / "theory.nc") as theory:
-                for name in ("accuracy_theory", "accuracy_gp"):
-                    assert point[name] == theory[name]
+                for name in ("leading", "infinite"):
+                    value = point["value"].sel(quantity="accuracy", predictor=name)
+                    assert value == theory["accuracy"].sel(predictor=name)
                 np.testing.assert_array_equal(
-                    point["order_parameter_theory"], theory["order_parameter"]
+                    point["order_parameter"].sel(predictor="leading"),
+                    theory["order_parameter"].sel(predictor="leading"),
                 )
-            for name in ("order_parameter_sampled", "order_parameter_mcse", "accuracy_sampled"):
-                assert np.isfinite(point[name]).all() == (width == limit == 3), name
+            sampled = point.sel(predictor="sampled")
+            for values in (
+                sampled["order_parameter"],
+                point["order_parameter_error"],
+                sampled["value"].sel(quantity="accuracy"),
+            ):
+                assert np.isfinite(values).all() == (width == limit == 3)
 
 
 def test_finished_points_are_left_as_they_are(swept, recipe):
@@ -170,8 +174,10 @@ def test_a_point_that_fails_does_not_stop_the_others(recipe, tmp_path):
     assert received == ExitCode.BAD_INPUT
     assert (blocked / "thesis.tex").read_text() == "mine"
     with xr.open_dataset(directory / "sweep.nc") as dataset:
-        assert np.isnan(dataset["accuracy_theory"]).values.tolist() == [True, False, False]
-        solved = np.isfinite(dataset["order_parameter_theory"]).all(("path", "path_"))
+        leading = dataset.sel(predictor="leading")
+        accuracy = leading["value"].sel(quantity="accuracy")
+        assert np.isnan(accuracy).values.tolist() == [True, False, False]
+        solved = np.isfinite(leading["order_parameter"]).all(("path", "path_"))
         assert solved.values.tolist() == [False, True, True]
 
 

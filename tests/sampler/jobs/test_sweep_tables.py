@@ -2,32 +2,27 @@
 
 import csv
 import math
-from pathlib import Path
+import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
-from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.sweep_dataset import coordinate, gathered, order_parameters, swept_points
-from sampler.analysis.sweeps import (
-    COLUMNS,
-    FINITE_SIZE_FILE,
-    SWEEP_FILE,
-    PointSummary,
-    SweepResults,
-    by_width,
-    power_laws,
-    seed_averages,
-    setting_at,
-)
+from sampler.analysis.finite_size import FiniteSize, SampledByWidth
+from sampler.analysis.predictors import along_predictors
+from sampler.analysis.results import RunResults
+from sampler.analysis.sweep_dataset import coordinate, gathered, swept_points
+from sampler.analysis.sweeps import SWEEP_FILE, SweepResults, seed_averages, setting_at
 from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
 from sampler.recipes.recipe import load_recipe
-from sampler.storage.results import to_json, write_result
-from sampler.storage.run_directory import point_directory, read_json, write_json
+from sampler.storage.results import write_result
+from sampler.storage.run_directory import point_directory
+from tests import FIXTURES
 from tests.commands import TINY, in_process, settings
+from tests.held import comparison_of
 
 RECIPE = """
 name = "sweep"
@@ -40,27 +35,28 @@ widths = 10
 """
 
 
-def theory(accuracy, gp, equal_diagonal, labelled=True):
-    columns = {
-        "accuracy_theory": accuracy,
-        "accuracy_gp": gp,
-        "accuracy_diagonal_only": accuracy - 0.1,
-        "accuracy_equal_diagonal": equal_diagonal,
-    }
-    table = xr.Dataset({name: ((), value) for name, value in columns.items()})
-    table["order_parameter"] = (("path", "path_"), np.eye(2))
-    for name in ("predictor_mean", "predictor_variance"):
-        table[name] = (("test_example",), np.ones(3))
+def theory(accuracy, limit, equal_diagonal, overlap=None, labelled=True, further=None):
+    """A table of both orders (as far as it is given) and infinite width."""
+    moments = {name: (("test_example",), np.ones(3))
+               for name in ("predictor_mean", "predictor_variance")}  # fmt: skip
+    overlap = np.eye(2) if overlap is None else overlap
+    axes = ("path", "path_")
+    leading = moments | {"accuracy": ((), accuracy), "order_parameter": (axes, overlap)}
+    predictions = {"leading": leading, **(further or {})}
+    table = along_predictors(predictions | {"infinite": moments | {"accuracy": ((), limit)}})
+    table["accuracy_diagonal_only"] = ((), accuracy - 0.1)
+    table["accuracy_equal_diagonal"] = ((), equal_diagonal)
+    table["participation_ratio"] = ((), 1.5)
     if labelled:
-        table["accuracy_gp_subnetwork"] = (("subnetwork",), [0.9, 0.95])
-        table = table.assign_coords(subnetwork=["good", "good + denoising"])
-    return table
+        table["accuracy_of_sub_network"] = (("sub_network",), [0.9, 0.95])
+        table = table.assign_coords(sub_network=["good", "good + denoising"])
+    return table.assign_coords(path=["good", "other"], path_=["good", "other"])
 
 
-def write_comparison(directory, content):
-    """Store a comparison that has these parts and a verdict."""
-    verdict = {"tone": "neutral", "headline": "Nothing was compared.", "reasons": []}
-    write_json(directory / "comparison.json", {"verdict": verdict} | content)
+def write_comparison(directory, sampled, predictions=None):
+    """Store a comparison of these samples and predictions."""
+    comparison = comparison_of(sampled, predictions or {}, names=("good", "other"))
+    write_result(directory, "comparison.nc", comparison.tree)
 
 
 @pytest.fixture
@@ -89,35 +85,34 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
         point_directory(tmp_path, label).mkdir()
     write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82, np.nan))
     write_result(point_directory(tmp_path, wide), "theory.nc", theory(np.nan, 0.83, 0.5))
-    sampled = {"value": 0.97, "mcse": 0.001, "binomial_error": 0.005}
-    comparison = point_directory(tmp_path, narrow)
-    write_comparison(comparison, {"accuracy": {"theory": 0.96, "gp": 0.82, "sampled": sampled}})
+    sampled = {"accuracy": Estimate(0.97, 0.001, test_error=0.005)}
+    predictions = {"leading": {"accuracy": 0.96}, "infinite": {"accuracy": 0.82}}
+    write_comparison(point_directory(tmp_path, narrow), sampled, predictions)
     store(tmp_path, recipe)
     first, second, third = rows_of(tmp_path)
-    assert tuple(first)[: len(COLUMNS)] == COLUMNS
+    assert tuple(first)[:3] == ("point", "directory", "width")
     assert [row["point"] for row in (first, second, third)] == [narrow, wide, untouched]
     assert [row["width"] for row in (first, second, third)] == ["10", "40", "50"]
     assert (tmp_path / first["directory"]) == point_directory(tmp_path, narrow)
-    assert (first["accuracy_theory"], first["accuracy_gp"]) == ("0.96", "0.82")
+    assert (first["accuracy_leading"], first["accuracy_infinite"]) == ("0.96", "0.82")
     assert first["accuracy_equal_diagonal"] == ""
     assert first["accuracy_sampled"] == "0.97"
-    assert first["accuracy_sampled_mcse"] == "0.001"
-    assert first["accuracy_sampled_binomial"] == "0.005"
+    assert first["accuracy_sampled_error"] == "0.001"
+    assert first["accuracy_sampled_test_error"] == "0.005"
     assert first["sampled_space"] == recipe.sampler.space
-    assert first["gp:good + denoising"] == "0.95"
-    assert (second["accuracy_theory"], second["accuracy_gp"]) == ("", "0.83")
+    assert first["accuracy_infinite: good + denoising"] == "0.95"
+    assert (second["accuracy_leading"], second["accuracy_infinite"]) == ("", "0.83")
     assert second["accuracy_sampled"] == second["sampled_space"] == ""
     assert {
         value for key, value in third.items() if key not in ("point", "directory", "width")
     } == {""}
 
 
-def with_next_order(table, status="fine"):
-    """The same, to next order with numbers of their own."""
-    for name, value in (("accuracy", 0.97), ("log_evidence", -5.0), ("validation_accuracy", 0.75)):
-        table[f"{name}_next_order"] = ((), value)
-    table["order_parameter_next_order"] = table["order_parameter"] + 0.25
-    return table.assign_attrs(next_order_status=status)
+def to_next_order(accuracy=0.97, overlap=None):
+    """The next order with numbers of its own."""
+    overlap = np.eye(2) + 0.25 if overlap is None else overlap
+    columns = {"accuracy": ((), accuracy), "log_evidence": ((), -5.0)}
+    return {"next": columns | {"order_parameter": (("path", "path_"), overlap)}}
 
 
 def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
@@ -126,50 +121,30 @@ def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
         point_directory(tmp_path, label).mkdir()
     write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82, np.nan))
     store(tmp_path, recipe)
-    assert not [name for name in rows_of(tmp_path)[0] if "next_order" in name]
-    write_result(
-        point_directory(tmp_path, wide),
-        "theory.nc",
-        with_next_order(theory(0.9, 0.8, 0.7), "large"),
-    )
-    store(tmp_path, recipe)
+    assert not [name for name in rows_of(tmp_path)[0] if "next" in name]
+    solved = theory(0.9, 0.8, 0.7, further=to_next_order()).assign_attrs(next_order_status="large")
+    write_result(point_directory(tmp_path, wide), "theory.nc", solved)
+    sweep = store(tmp_path, recipe)
     expected = {
-        "accuracy_next_order": "0.97",
-        "log_evidence_next_order": "-5.0",
-        "validation_accuracy_next_order": "0.75",
-        "next_order_status": "large",
-    }
+        "accuracy_next": "0.97", "log_evidence_next": "-5.0", "next_order_status": "large"
+    }  # fmt: skip
     first, second, _ = rows_of(tmp_path)
     assert {name: second[name] for name in expected} == expected
     assert {first[name] for name in expected} == {""}
-    points = swept_points(tmp_path, recipe)
-    _, tables = order_parameters([point.run for point in points])
-    received = tables["order_parameter_next_order"]
+    received = sweep.dataset["order_parameter"].sel(predictor="next").values
     np.testing.assert_array_equal(received[1], np.eye(2) + 0.25)
     assert np.isnan(received[[0, 2]]).all()
-    _, tables = order_parameters([points[0].run])
-    assert set(tables) == {f"order_parameter_{part}" for part in ("theory", "sampled", "mcse")}
-
-
-def test_a_sampled_point_without_labels_has_no_accuracy(recipe, tmp_path):
-    label, _ = recipe.points()[0]
-    point_directory(tmp_path, label).mkdir()
-    write_comparison(
-        point_directory(tmp_path, label),
-        {"accuracy": {"theory": None, "gp": None, "sampled": None}},
-    )
-    store(tmp_path, recipe)
-    row = rows_of(tmp_path)[0]
-    assert row["accuracy_sampled"] == ""
-    assert row["sampled_space"] == recipe.sampler.space
 
 
 def test_sampling_alone_has_no_comparison_with_a_theory(recipe, tmp_path):
     label, _ = recipe.points()[0]
     point_directory(tmp_path, label).mkdir()
-    write_comparison(point_directory(tmp_path, label), {"diagnostics": {}})
+    sampled = {"predictor_mean": Estimate(np.ones(2), np.ones(2))}
+    write_comparison(point_directory(tmp_path, label), sampled)
     store(tmp_path, recipe)
-    assert rows_of(tmp_path)[0]["accuracy_sampled"] == ""
+    row = rows_of(tmp_path)[0]
+    assert "accuracy_sampled" not in row
+    assert row["sampled_space"] == recipe.sampler.space
 
 
 @pytest.mark.parametrize(
@@ -190,145 +165,86 @@ def test_the_values_of_a_swept_setting_are_read_as_they_were_given(values, label
     assert [setting_at(axis, place) for place in range(len(values))] == values
 
 
-def test_differences_are_read_as_they_were_found(recipe, tmp_path):
+@pytest.mark.heavy
+def test_differences_are_those_of_the_points(recipe, tmp_path):
     label, _ = recipe.points()[1]
-    point_directory(tmp_path, label).mkdir()
-    sampled = Estimate(np.full(3, 1.5), np.full(3, 0.01), None, 39)
-    expected = {
-        "order_parameter": difference_of("predictor_mean", np.arange(3.0), sampled),
-        "accuracy": difference_of("accuracy", np.float64(1.0), sampled, unit="points"),
-    }
-    write_comparison(point_directory(tmp_path, label), {"differences": to_json(expected)})
+    shutil.copytree(FIXTURES / "finished", point_directory(tmp_path, label))
     sweep = store(tmp_path, recipe)
+    comparison = RunResults(point_directory(tmp_path, label)).comparison
     for found in (sweep, SweepResults(tmp_path)):
         first, second, _ = found.points
-        assert second.differences == expected
-        assert first.differences == {}
+        for quantity, one in comparison.differences("leading").items():
+            # as text, where undefined numbers are equal
+            assert repr(second.difference(quantity)) == repr(one)
+        assert first.difference("order_parameter") is None
         assert (first.one_width, second.one_width) == (10, None)
 
 
-def compared(rng) -> dict:
-    """What a comparison has of U_1."""
-    return {part: rng.uniform(1.0, 2.0, (2, 2)).tolist() for part in ("theory", "sampled", "mcse")}
+def by_width(leading, sampled, beyond=None, trusted=None, expanded=None) -> FiniteSize:
+    """U_1 of one path at several widths: width → number."""
+    widths = np.array(list(sampled))
+
+    def column(values):
+        return np.array([values[w] for w in widths], dtype=float).reshape(-1, 1, 1)
+
+    def flags(given):
+        return np.array([(given or {}).get(w, True) for w in widths])
+
+    samples = SampledByWidth(
+        widths, column(sampled), np.full((len(widths), 1, 1), 1e-7), flags(trusted), flags(expanded)
+    )
+    predicted = {"leading": column(leading)} | ({"next": column(beyond)} if beyond else {})
+    return FiniteSize(["path"], widths, predicted, {"order_parameters": samples})
 
 
-def test_by_width_has_theory_less_sampled_in_the_order_of_the_widths(rng):
-    found = {width: compared(rng) | {"trusted": width != 20} for width in (100, 5, 20)}
-    received = by_width(found)
-    assert received["widths"] == [5, 20, 100]
-    assert received["trusted"] == [True, False, True]
-    for place, width in enumerate(received["widths"]):
-        one = {part: np.array(values) for part, values in found[width].items()}
-        np.testing.assert_array_equal(received["order_parameter"][place], one["sampled"])
-        np.testing.assert_array_equal(received["mcse"][place], one["mcse"])
-        np.testing.assert_array_equal(received["difference"][place], one["theory"] - one["sampled"])
-    assert np.all(received["difference"] != 0.0)
+WIDTHS = (10, 30, 100, 300, 1000)
 
 
 def test_points_that_failed_have_no_part_in_a_power_law():
     """Their differences would bend the fit."""
-    widths, mcse = (10, 30, 100, 300, 1000), np.full((1, 1), 1e-6)
-    found = {
-        width: {
-            "theory": np.full((1, 1), 1.0),
-            "sampled": np.full((1, 1), 1.0 - (1.0 / width if width != 300 else 7.0)),
-            "mcse": mcse,
-            "trusted": width != 300,
-        }
-        for width in widths
-    }
-    (law,) = power_laws(by_width(found), ["path"])
-    assert law["widths"] == (30, 100, 1000)
-    assert law["slope"] == pytest.approx(-1.0, abs=1e-4)
-    assert law["prefactor"] == pytest.approx(1.0, abs=1e-3)
+    sampled = {w: 1.0 - (1.0 / w if w != 300 else 7.0) for w in WIDTHS}
+    table = by_width(dict.fromkeys(WIDTHS, 1.0), sampled, trusted={300: False})
+    (law,) = table.power_laws("leading")
+    assert law.widths == (30, 100, 1000)
+    assert law.slope == pytest.approx(-1.0, abs=1e-4)
+    assert law.prefactor == pytest.approx(1.0, abs=1e-3)
 
 
 def test_the_law_of_the_next_order_is_of_points_where_the_expansion_holds():
-    widths = (10, 30, 100, 300, 1000)
-    found = {
-        width: {
-            "theory": np.full((1, 1), 1.0 + 1.0 / width),
-            "next_order": np.full((1, 1), 1.0 + (100.0 / width**2 if width != 300 else 7.0)),
-            "sampled": np.ones((1, 1)),
-            "mcse": np.full((1, 1), 1e-7),
-            "trusted": True,
-            "fine": width != 300,
-        }
-        for width in widths
-    }
-    exact = by_width(found)
-    (leading,), (law,) = (power_laws(exact, ["path"], order) for order in ("", "_next_order"))
-    assert law["widths"] == (30, 100, 1000)
-    assert law["slope"] == pytest.approx(-2.0, abs=1e-4)
-    assert leading["widths"] == (30, 100, 300, 1000)
-    assert leading["slope"] == pytest.approx(-1.0, abs=1e-4)
+    leading = {w: 1.0 + 1.0 / w for w in WIDTHS}
+    beyond = {w: 1.0 + (100.0 / w**2 if w != 300 else 7.0) for w in WIDTHS}
+    table = by_width(leading, dict.fromkeys(WIDTHS, 1.0), beyond, expanded={300: False})
+    (first,), (second,) = (table.power_laws(name) for name in ("leading", "next"))
+    assert second.widths == (30, 100, 1000)
+    assert second.slope == pytest.approx(-2.0, abs=1e-4)
+    assert first.widths == (30, 100, 300, 1000)
+    assert first.slope == pytest.approx(-1.0, abs=1e-4)
 
 
-def test_the_finite_size_table_has_both_orders(tmp_path):
+def test_u_1_by_width_follows_the_widths(tmp_path):
     """The next order is not known at the smallest width, and too large at the next one."""
-    path = tmp_path / "recipe.toml"
-    widths = (10, 30, 40, 50, 60)
+    path, widths = tmp_path / "recipe.toml", (50, 10, 30)
     path.write_text(RECIPE.replace("[10, [20, 30, 40], 50]", str(list(widths))))
     recipe = load_recipe(path, ["sampler.space=order_parameters"])
     for label, point in recipe.points():
-        directory = point_directory(tmp_path, label)
+        directory, width = point_directory(tmp_path, label), point.network.widths
         directory.mkdir()
-        width = point.network.widths
-        solved = theory(0.9, 0.8, np.nan)
-        solved = solved.assign_coords(path=["good", "other"], path_=["good", "other"])
-        compared = {
-            "theory": np.eye(2).tolist(),
-            "sampled": (np.eye(2) + 1.0 / width).tolist(),
-            "mcse": np.full((2, 2), 1e-6).tolist(),
-        }
-        if width > 10:
-            beyond = np.eye(2) + 1.0 / width - 1.0 / width**2
-            compared["next_order"] = beyond.tolist()
-            solved = with_next_order(solved, "large" if width == 30 else "fine")
-            solved["order_parameter_next_order"] = (("path", "path_"), beyond)
+        beyond = {} if width == 10 else to_next_order(overlap=(1.0 + 1.0 / width**2) * np.eye(2))
+        solved = theory(0.9, 0.8, np.nan, (1.0 + 1.0 / width) * np.eye(2), further=beyond)
+        status = "large" if width == 30 else "fine"
+        solved = solved.assign_attrs(next_order_status=status)
         write_result(directory, "theory.nc", solved)
-        diagnostics = {"verdict": "pass"}
-        content = {"order_parameter": compared, "diagnostics": diagnostics}
-        write_comparison(directory, content)
-    store(tmp_path, recipe)
-    content = read_json(tmp_path / FINITE_SIZE_FILE)
-    beyond = content["theory"]["order_parameter_next_order"]
-    assert beyond[0] == [[None, None]] * 2
-    assert beyond[1:] == [(np.eye(2) + 1.0 / w - 1.0 / w**2).tolist() for w in widths[1:]]
-    (sampled,) = content["sampled"].values()
-    assert sampled["next_order_fine"] == [False, False, True, True, True]
-    assert sampled["difference_next_order"][0] == [[None, None]] * 2
-    received = np.array(sampled["difference_next_order"][1:], dtype=float)[:, 0, 0]
-    np.testing.assert_allclose(received, [-1.0 / width**2 for width in widths[1:]], rtol=1e-9)
-    law = content["power_laws_next_order"][0]
-    assert law["widths"] == [40, 50, 60]
-    assert law["slope"] == pytest.approx(-2.0, abs=1e-3)
-
-
-def test_the_finite_size_table_follows_the_widths(tmp_path, rng):
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE.replace("[10, [20, 30, 40], 50]", "[50, 10]"))
-    recipe = load_recipe(path)
-    found = {}
-    for label, point in recipe.points():
-        directory = point_directory(tmp_path, label)
-        directory.mkdir()
-        solved = theory(0.9, 0.8, np.nan)
-        width = point.network.widths
-        solved["order_parameter"] = (("path", "path_"), width * np.eye(2))
-        solved = solved.assign_coords(path=["good", "other"], path_=["good", "other"])
-        write_result(directory, "theory.nc", solved)
-        found[width] = compared(rng)
-        write_comparison(directory, {"order_parameter": found[width]})
-    store(tmp_path, recipe)
-    content = read_json(tmp_path / FINITE_SIZE_FILE)
-    assert content["paths"] == ["good", "other"]
-    assert content["theory"]["widths"] == [10, 50]
-    assert [one[0][0] for one in content["theory"]["order_parameter"]] == [10.0, 50.0]
-    (table,) = content["sampled"].values()
-    for place, width in enumerate((10, 50)):
-        expected = width * np.eye(2) - np.array(found[width]["sampled"])
-        np.testing.assert_array_equal(table["difference"][place], expected)
+        sampled = Estimate(np.eye(2), np.full((2, 2), 1e-6 * width))
+        write_comparison(directory, {"order_parameter": sampled})
+    table = store(tmp_path, recipe).finite_size
+    assert table.widths.tolist() == [10, 30, 50]
+    assert list(table.paths) == ["good", "other"]
+    (samples,) = table.sampled.values()
+    np.testing.assert_allclose(samples.errors[:, 0, 0], [1e-5, 3e-5, 5e-5])
+    gaps = {name: table.difference(name)[:, 0, 0] for name in ("leading", "next")}
+    np.testing.assert_allclose(gaps["leading"], 1.0 / table.widths, rtol=1e-9)
+    np.testing.assert_allclose(gaps["next"], [np.nan, 1 / 900, 1 / 2500], rtol=1e-9)
+    assert samples.expanded.tolist() == [True, False, True]
 
 
 def test_rows_are_means_over_seeds_with_their_errors():
@@ -339,13 +255,8 @@ def test_rows_are_means_over_seeds_with_their_errors():
         for other in (0, 1)
     ]
     values = np.array([1.0, 2.0, 3.0, np.nan, 5.0, 5.0, 5.0, 5.0])
-    columns = [{"accuracy": value, "accuracy_gp": math.nan} for value in values]
-    rows = seed_averages(
-        [
-            PointSummary("", Path(), settings, None, True, of_point, {})
-            for settings, of_point in zip(points, columns, strict=True)
-        ]
-    )
+    table = pd.DataFrame({"accuracy": values, "accuracy_gp": math.nan})
+    rows = seed_averages(table, points)
     assert list(rows["settings"]) == ["network.widths=3", "network.widths=4"]
     assert list(rows["points"]) == [4, 4]
     assert rows["accuracy"][0] == 2.0
@@ -375,11 +286,3 @@ def test_a_sweep_over_seeds_and_forms_leaves_the_table(tmp_path):
     words = settings("task.seed=0")
     assert in_process("solve", recipe, "--out", without, *words) == ExitCode.OK
     assert not (without / "seed_averages.csv").exists()
-
-
-def test_theories_of_the_users_own_stand_by_width():
-    one = {"theory": [[1.5]], "sampled": [[1.25]], "mcse": [[0.01]], "trusted": True}
-    found = by_width({10: one, 3: one | {"own: mine": [[2.0]]}})
-    np.testing.assert_array_equal(found["own"]["mine"], [[[2.0]], [[np.nan]]])
-    np.testing.assert_array_equal(found["difference"], [[[0.25]], [[0.25]]])
-    assert np.isnan(found["difference_next_order"]).all()

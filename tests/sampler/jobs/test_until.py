@@ -10,7 +10,8 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.manifest import read_manifest
-from sampler.storage.results import read_comparison, read_draws
+from sampler.storage.results import read_draws
+from sampler.storage.run_directory import read_json
 from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
 from tests.commands import in_process as command
 from tests.problems import all_but
@@ -43,7 +44,7 @@ def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
     attributes = tree["sample_stats"].attrs
     assert (attributes["draws_per_chain"], attributes["ended_by"]) == (made, "trusted")
     assert read_manifest(trusted).draws_per_chain == made
-    numbers = read_comparison(trusted)["diagnostics"]
+    numbers = read_json(trusted / "comparison.json")["diagnostics"]
     assert numbers["verdict"] == "pass"
     assert min(one["ess_bulk"] for one in numbers["quantities"].values()) >= 500
 

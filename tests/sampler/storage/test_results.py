@@ -27,9 +27,9 @@ def stored(tmp_path) -> Path:
 @pytest.mark.heavy
 def test_results_are_read(stored):
     run = RunResults(stored)
-    assert run.theory["order_parameter"].shape == (2, 2)
+    assert run.predicted("order_parameter").shape == (2, 2)
     assert run.order_parameter_draws.dims == ("chain", "draw", "path", "path_")
-    assert run.compared("order_parameter").theory.shape == (2, 2)
+    assert run.sampled("order_parameter").value.shape == (2, 2)
     assert run.path_names == [str(name) for name in run.theory["path"].values]
     assert run.manifest.seconds.keys() == {"solve", "sample"}
     for name in ("status", "diagnose", "compare"):
@@ -59,7 +59,7 @@ DAMAGED = {
     "manifest.json": ("status", "resume", "report"),
     "theory.nc": ("compare", "figures", "report"),
     "draws.nc": ("compare", "diagnose", "figures", "report"),
-    "comparison.json": ("figures", "report"),
+    "comparison.nc": ("figures", "report"),
 }
 
 

@@ -110,4 +110,4 @@ def order_parameter(inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         heads=np.array(HEADS),
     )
     theory = sampler.solve(task, sampler.make_network(widths=6, temperature=0.3), starts=1)
-    return np.asarray(theory["order_parameter"])
+    return np.asarray(theory["order_parameter"].sel(predictor="leading"))
