@@ -19,6 +19,7 @@ import xarray as xr
 from renew import estimate, of_point, record
 
 from sampler import open_results
+from sampler.analysis.predictors import number, predicted
 from sampler.cli import main
 from sampler.presentation.style import BLACK, GREY, THEORY, figure_style, new_figure, save_figure
 from sampler.tasks.export import export_attention
@@ -127,16 +128,14 @@ if code:
 
 theory = xr.load_dataset(folder / "run" / "theory.nc", engine="h5netcdf")
 narrow = xr.load_dataset(folder / "without_residual" / "theory.nc", engine="h5netcdf")
-compared = open_results(folder / "run").comparison.to_dataset()
-predicted, sampled, mcse = (
-    np.diagonal(compared[f"order_parameter_{what}"].values)
-    for what in ("theory", "sampled", "mcse")
-)
+compared = open_results(folder / "run").comparison.elements("order_parameter")
+leading = compared["predicted"].sel(predictor="leading")
+of_theory, sampled, mcse = map(np.diagonal, (leading, compared["sampled"], compared["error"]))
 print("\nDiagonal of U₁, where the prior mean is 1; heads 0 and 1 of a layer, and 2 to pass it by")
-for path in np.argsort(-predicted):
+for path in np.argsort(-of_theory):
     name = str(theory["path"].values[path])
     found = f"{sampled[path]:5.2f} ± {mcse[path]:.2f}"
-    print(f"path {name}  theory {predicted[path]:5.2f}  sampled {found}")
+    print(f"path {name}  theory {of_theory[path]:5.2f}  sampled {found}")
 
 # %% [markdown]
 # ## What removing a head costs the PyTorch model
@@ -154,8 +153,8 @@ for layer in range(LAYERS):
         lost = right.astype(float) - correct(smaller, *test)
         drops[layer, head] = lost.mean(), lost.std() / np.sqrt(len(lost))
 
-scores = theory["head_score"].values  # layer, head; the last head is the residual connection
-scores_alone = narrow["head_score"].values
+scores = predicted(theory, "head_score")  # layer, head; the last head is the residual connection
+scores_alone = predicted(narrow, "head_score")
 print(f"\n{'head':>14}  score   score without residual   drop of the PyTorch model")
 for layer in range(LAYERS):
     for head in range(HEADS):
@@ -166,8 +165,8 @@ for layer in range(LAYERS):
         )
     print(f"layer {layer + 1}, past it {scores[layer, HEADS]:5.2f}")
 print(
-    f"\naccuracy: PyTorch {right.mean():.3f}; theory {float(theory['accuracy_theory']):.3f}, "
-    f"without residual {float(narrow['accuracy_theory']):.3f}"
+    f"\naccuracy: PyTorch {right.mean():.3f}; theory {number(theory, 'accuracy'):.3f}, "
+    f"without residual {number(narrow, 'accuracy'):.3f}"
 )
 
 # %%
@@ -210,7 +209,7 @@ record(
             "sampled": estimate(sampled[first], mcse[first], "MCSE"),
         },
         "other paths at most": np.delete(sampled, first).max(),
-        "accuracy without residual": float(narrow["accuracy_theory"]),
+        "accuracy without residual": number(narrow, "accuracy"),
         "accuracy": found["accuracy"],
         "diagnostics": found["diagnostics"],
     },

@@ -131,7 +131,7 @@ def single_path_scores(model: HandWritten, splits: dict) -> np.ndarray:
         task = sampler.arrays_task(path)
         names = task.data.head_names[0]
         theory = sampler.solve(task, sampler.make_network(widths=20, temperature=0.1), starts=1)
-    scores = dict(zip(names, theory["head_score"].values[0], strict=True))
+    scores = dict(zip(names, theory["head_score"].sel(predictor="leading").values[0], strict=True))
     places = [(layer, head) for layer in range(1, LAYERS + 1) for head in range(HEADS)]
     return np.array([scores[f"{layer}.{head}"] for layer, head in places])
 

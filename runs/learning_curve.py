@@ -39,7 +39,7 @@ TASK = {
 
 
 # %%
-ORDERS = ("gp", "theory", "next_order")
+ORDERS = ("infinite", "leading", "next")
 
 
 def point(task, examples: int, width: int) -> dict[str, float]:
@@ -50,22 +50,18 @@ def point(task, examples: int, width: int) -> dict[str, float]:
         raise SystemExit(theory.attrs["explanation"])
     draws = sampler.sample(task, network, space="order_parameters", evidence=True, progress=False)
     compared = sampler.compare(theory, draws)
-    found = compared.result.to_json()
-    row = {"examples": examples, "width": width, "trusted": compared.trusted}
+    row = {"examples": examples, "width": width, "trusted": compared.diagnostics.passed}
     for name in ("accuracy", "log_evidence"):
-        row |= {f"{name}_{order}": known(found[name][order]) for order in ORDERS}
-        sampled = found[name]["sampled"]
-        row |= {f"{name}_sampled": sampled["value"], f"{name}_mcse": sampled["mcse"]}
-    for column in ("theory", "next_order", "sampled", "mcse"):
-        overlap = np.asarray(found["order_parameter"].get(column, np.full((4, 4), np.nan)))
-        values = np.diagonal(overlap)
+        row |= {f"{name}_{who}": compared.number(name, who) for who in (*ORDERS, "sampled")}
+        row[f"{name}_mcse"] = compared.number(name, "sampled", "error")
+    elements = compared.elements("order_parameter")
+    matrices = {"sampled": elements["sampled"], "mcse": elements["error"]}
+    for order in map(str, elements["predictor"].values):
+        matrices[order] = elements["predicted"].sel(predictor=order)
+    for column in ("leading", "next", "sampled", "mcse"):
+        values = np.diagonal(matrices.get(column, np.full((4, 4), np.nan)))
         row |= {f"{name}_{column}": float(values[path]) for path, name in enumerate(PATHS)}
     return row
-
-
-def known(value: float | None) -> float:
-    """A number, or NaN where there is none: the next order is not defined everywhere."""
-    return float("nan") if value is None else value
 
 
 def curve() -> list[dict[str, float]]:
@@ -82,7 +78,7 @@ def curve() -> list[dict[str, float]]:
             evidence = " ".join(
                 f"{row[f'log_evidence_{order}'] / examples:.5f}" for order in (*ORDERS, "sampled")
             )
-            good = " ".join(f"{row[f'good_{one}']:.4g}" for one in ("theory", "next_order"))
+            good = " ".join(f"{row[f'good_{one}']:.4g}" for one in ("leading", "next"))
             good += f" {row['good_sampled']:.4g} ± {row['good_mcse']:.2g}"
             mark = "" if row["trusted"] else " (diagnostics failed)"
             print(f"{examples:7} {width:4} | {accuracy} | {evidence} | {good}{mark}", flush=True)
@@ -136,8 +132,8 @@ def draw_learning_curve(rows: list[dict[str, float]]) -> Figure:
         for ax, name, unit in zip(upper, ("accuracy", "log_evidence"), (100.0, 1.0 / sizes),
                                   strict=True):  # fmt: skip
             for order, label, colour in (
-                ("theory", style.LEADING, style.THEORY),
-                ("next_order", style.NEXT, style.NEXT_ORDER),
+                ("leading", style.LEADING, style.THEORY),
+                ("next", style.NEXT, style.NEXT_ORDER),
             ):
                 line = {"color": colour, "linestyle": dashes, "linewidth": 1.2}
                 ax.plot(sizes, unit * column[f"{name}_{order}"], label=f"{label}, {width}", **line)
@@ -146,7 +142,7 @@ def draw_learning_curve(rows: list[dict[str, float]]) -> Figure:
             ax.errorbar(sizes, values, errors, color=style.SAMPLED, label=label, **sampled)
         ax = overlaps[list(LOOKS).index(width)]
         for path, colour in OF_PATHS.items():
-            ax.plot(sizes, column[f"{path}_theory"], color=colour, label=path)
+            ax.plot(sizes, column[f"{path}_leading"], color=colour, label=path)
             means, errors = column[f"{path}_sampled"], column[f"{path}_mcse"]
             ax.errorbar(sizes, means, errors, color=colour, **sampled)
         ax.axhline(1.0, color=style.GREY, linewidth=0.8, zorder=0)

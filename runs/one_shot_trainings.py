@@ -232,7 +232,9 @@ def pruned(name: str) -> tuple[dict[str, dict], np.ndarray]:
         for key in SCORES if key in removed["predicted"]
     }  # fmt: skip
     least, most = int(np.argmin(cost["values"])), int(np.argmax(cost["values"]))
-    overlap = np.asarray(sampler.open_results(place).theory["order_parameter"])
+    overlap = np.asarray(
+        sampler.open_results(place).theory["order_parameter"].sel(predictor="leading")
+    )
     return {
         "posterior": of_run(place) if full else {},
         "spearman": correlations,

@@ -335,22 +335,22 @@ def posterior_of(model: Path) -> dict:
     task = tasks["held out"]
     solved = {at: solve(task, at) for at in TEMPERATURES}
     theirs, limit = (
-        max(solved, key=lambda at: float(solved[at][f"validation_accuracy_{who}"]))
-        for who in ("theory", "gp")
+        max(solved, key=lambda at: float(solved[at]["validation_accuracy"].sel(predictor=who)))
+        for who in ("leading", "infinite")
     )
     found: dict = {"temperature": theirs, "temperature, infinite width": limit}
     for name, task in tasks.items():
         theory, infinite = solve(task, theirs), solve(task, limit)
         together = sampler.compare(theory, sampler.sample(task, network(theirs), progress=False))
-        sampled, tests = together.sampled_accuracy, task.data.test.examples
+        sampled, tests = together.estimate("accuracy"), task.data.test.examples
         found[name] = {
-            "theory": estimate_of(theory["accuracy_theory"], tests),
-            "infinite width": estimate_of(infinite["accuracy_gp"], tests),
+            "theory": estimate_of(theory["accuracy"].sel(predictor="leading"), tests),
+            "infinite width": estimate_of(infinite["accuracy"].sel(predictor="infinite"), tests),
             "trained": estimate_of(theory["accuracy_trained"], tests),
             "exact": estimate(sampled.value, sampled.mcse, "MCSE"),
-            "trusted": together.trusted,
+            "trusted": together.diagnostics.passed,
         }
-        overlap = np.asarray(theory["order_parameter"])
+        overlap = np.asarray(theory["order_parameter"].sel(predictor="leading"))
     names, outputs = task.data.path_names, task.data.outputs
     blocks = overlap.reshape(len(names), outputs, len(names), outputs)
     traced = np.einsum("pcqc->pq", blocks) / outputs

@@ -134,7 +134,10 @@ def measured(seed: int) -> dict[str, np.ndarray]:
         )
         network = sampler.make_network(widths=WIDTH, temperature=TEMPERATURE)
         solved = sampler.solve(task, network)
-        means = {"theory": solved["predictor_mean"], "infinite width": solved["gp_mean"]}
+        predictors = {"theory": "leading", "infinite width": "infinite"}
+        means = {
+            name: solved["predictor_mean"].sel(predictor=one) for name, one in predictors.items()
+        }
         if seed < SAMPLED_SEEDS and competitor.name in SAMPLED:
             draws = sampler.sample(task, network)
             means["exact posterior"] = draws["predictions"]["predictor_mean"].mean(

@@ -46,7 +46,7 @@ def copied(attended: np.ndarray, labels: np.ndarray, copies: int) -> tuple[np.nd
     return found.reshape(shape), np.tile(labels, (copies, 1))
 
 
-ORDERS = {"leading order": "order_parameter", "next order": "order_parameter_next_order"}
+ORDERS = {"leading order": "leading", "next order": "next"}
 
 
 def differences(attended: np.ndarray, labels: np.ndarray, width: int) -> dict[str, Difference]:
@@ -62,10 +62,10 @@ def differences(attended: np.ndarray, labels: np.ndarray, width: int) -> dict[st
     if not theory.attrs["converged"]:
         raise SystemExit(theory.attrs["explanation"])
     draws = sampler.sample(task, network, draws=DRAWS, progress=False)
-    found = sampler.compare(theory, draws).differences
+    compared = sampler.compare(theory, draws)
     fine = theory.attrs["next_order_status"] == "fine"
     kept = ORDERS if fine else ["leading order"]
-    return {order: found[ORDERS[order]] for order in kept}
+    return {order: compared.difference("order_parameter", ORDERS[order]) for order in kept}
 
 
 numbers: dict[str, dict] = {}

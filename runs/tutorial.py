@@ -10,7 +10,6 @@
 #     python runs/tutorial.py [FOLDER]      (half a minute; default runs/results/tutorial)
 
 # %%
-import json
 import sys
 from pathlib import Path
 
@@ -20,7 +19,10 @@ from matplotlib.ticker import NullLocator
 from renew import estimate, record
 
 import sampler
+from sampler.analysis.calibration import error_if_calibrated
+from sampler.analysis.predictors import number, predicted
 from sampler.presentation import style
+from sampler.presentation.figures.calibration import predicted_probabilities
 from sampler.tasks.task import Task
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
@@ -88,7 +90,7 @@ with style.figure_style():
 # %% The theory at one width: a saddle point, solved to rounding.
 theory = sampler.solve(task, sampler.make_network(widths=10, temperature=0.01))
 print(theory.attrs["explanation"])
-print(theory["order_parameter"].to_pandas().round(3), "\n")
+print(theory["order_parameter"].sel(predictor="leading").to_pandas().round(3), "\n")
 
 # %% The exact posterior at this width, by NUTS in the space of the order parameters, with as many
 # draws as its diagnostics ask for.
@@ -105,19 +107,19 @@ by_width = [sampler.solve(task, sampler.make_network(widths=N, temperature=0.01)
 rows = {}
 print("\n   N   U₁ good   U₁ uniform   accuracy")
 for N, solved in zip(widths, by_width, strict=True):
-    good, uniform = map(float, np.diag(solved["order_parameter"]))
-    rows[str(N)] = {"good": good, "uniform": uniform, "accuracy": float(solved["accuracy_theory"])}
-    print(f"{N:4}{good:10.3f}{uniform:13.3f}{float(solved['accuracy_theory']):11.3f}")
-print(f" GP     1.000        1.000{float(theory['accuracy_gp']):11.3f}")
+    good, uniform = map(float, np.diag(solved["order_parameter"].sel(predictor="leading")))
+    rows[str(N)] = {"good": good, "uniform": uniform, "accuracy": number(solved, "accuracy")}
+    print(f"{N:4}{good:10.3f}{uniform:13.3f}{number(solved, 'accuracy'):11.3f}")
+print(f" GP     1.000        1.000{number(theory, 'accuracy', 'infinite'):11.3f}")
 
 # %% Theory against width, and the exact posterior where it was sampled.
 with style.figure_style():
     figure = style.new_figure(style.WIDTH, 4.3, "Two paths, $\\mathcal{T}$ = 0.01")
     left, right = figure.subplots(1, 2)
-    sampled = comparison.to_dataset()["order_parameter_sampled"].values
-    mcse = comparison.to_dataset()["order_parameter_mcse"].values
+    elements = comparison.elements("order_parameter")
+    sampled, mcse = elements["sampled"].values, elements["error"].values
     for path, (name, line) in enumerate(zip(theory["path"].values, "-:", strict=True)):
-        diagonal = [float(solved["order_parameter"][path, path]) for solved in by_width]
+        diagonal = [float(predicted(solved, "order_parameter")[path, path]) for solved in by_width]
         left.loglog(widths, diagonal, line, color=style.THEORY)
         left.errorbar([10], sampled[path, path], mcse[path, path], fmt="D", color=style.SAMPLED)
         above = {"xytext": (6, 6)} if path == 0 else {"xytext": (0, -60)}
@@ -127,14 +129,14 @@ with style.figure_style():
     left.set(xlabel="width $N$", title="diagonal of $U_1$", xlim=(2.5, 1200), ylim=(0.9, 8.0))
     left.set_yticks([1, 2, 4, 8], ["1", "2", "4", "8"])
     left.yaxis.set_minor_locator(NullLocator())
-    accuracies = [100 * float(solved["accuracy_theory"]) for solved in by_width]
+    accuracies = [100 * number(solved, "accuracy") for solved in by_width]
     right.semilogx(widths, accuracies, color=style.THEORY, label=style.LEADING)
-    found = comparison.to_dataframe().loc["accuracy"]
+    found = comparison.estimate("accuracy")
     right.errorbar(
-        [10], 100 * found["sampled"], 100 * found["test_error"], fmt="D", color=style.SAMPLED,
+        [10], 100 * found.value, 100 * found.test_error, fmt="D", color=style.SAMPLED,
         label=f"{style.EXACT}; accuracy ± error of the test set",
     )  # fmt: skip
-    limit = 100 * float(theory["accuracy_gp"])
+    limit = 100 * number(theory, "accuracy", "infinite")
     right.axhline(limit, color=style.GAUSSIAN_PROCESS, ls="--", label=style.LIMIT)
     right.set(xlabel="width $N$", title="accuracy on the test set (%)", xlim=(2.5, 1200))
     style.accuracy_axis(right.yaxis)
@@ -147,24 +149,27 @@ print("figure:", *written)
 
 # %% What the documentation quotes of it.
 comparison.save(folder / "comparison.json")
-found = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
-sampled = found["accuracy"]["sampled"]
+sampled = comparison.estimate("accuracy")
+predictors = ("leading", "sampled", "infinite", "infinite_tuned")
 numbers = {
     "widths": rows,
-    "accuracy": found["accuracy"]
-    | {"sampled": estimate(sampled["value"], sampled["mcse"], "MCSE")},
-    "accuracy of the test set": estimate(sampled["value"], sampled["binomial_error"], "binomial"),
-    "own temperature": found["gp_own"]["temperature"],
+    "accuracy": {name: comparison.number("accuracy", name) for name in predictors}
+    | {"sampled": estimate(sampled.value, sampled.mcse, "MCSE")},
+    "accuracy of the test set": estimate(sampled.value, sampled.test_error, "binomial"),
+    "own temperature": number(theory, "temperature", "infinite_tuned"),
 }
-for predictor in ("theory", "sampled", "gp", "gp_own"):
-    quality = found["predictive_quality"][predictor]
-    density, error = quality["log_predictive_density"], quality["expected_calibration_error"]
-    expected, deviation = error["if_calibrated"], error["if_calibrated_deviation"]
+probabilities = predicted_probabilities(comparison.run)
+for predictor in predictors:
+    density, error = (
+        comparison.estimate(name, predictor)
+        for name in ("log_predictive_density", "expected_calibration_error")
+    )
+    expected, deviation = error_if_calibrated(probabilities[predictor])
     numbers[predictor] = {
-        "density": estimate(density["value"], density["error"], "over test examples"),
-        "calibration error": estimate(error["value"], error["error"], "over test examples"),
+        "density": estimate(density.value, density.test_error, "over test examples"),
+        "calibration error": estimate(error.value, error.test_error, "over test examples"),
         "if calibrated": estimate(expected, deviation, "over drawn labels"),
-        "deviations": (error["value"] - expected) / deviation,
-        "MCSE": {"density": density.get("mcse"), "calibration error": error.get("mcse")},
+        "deviations": (error.value - expected) / deviation,
+        "MCSE": {"density": density.mcse, "calibration error": error.mcse},
     }
 record(folder, "tutorial", numbers, made_by="python runs/tutorial.py", seeds={"task": 8})

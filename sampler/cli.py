@@ -270,7 +270,9 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
     from sampler.storage.run_directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
-    options = {"svg": arguments.svg} if "svg" in arguments else {}
+    options = {}
+    if "svg" in arguments:
+        options = {"svg": arguments.svg, "every": arguments.all}
     codes = []
     with jax_settings():
         for directory in directories:

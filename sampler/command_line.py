@@ -162,7 +162,10 @@ OPTIONS = {
     ],
     "run": [WITHOUT_FIGURES],
     "solve": [WITHOUT_FIGURES],
-    "figures": [option("--svg", action="store_true", help="as SVG too, beside the PNG")],
+    "figures": [
+        option("--svg", action="store_true", help="as SVG too, beside the PNG"),
+        option("--all", action="store_true", help="those too that a run leaves out"),
+    ],
     "resume": [
         WITHOUT_FIGURES,
         option(

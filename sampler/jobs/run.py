@@ -390,11 +390,14 @@ def diagnose_stored(directory: Path) -> ExitCode:
 
 
 def figures(
-    directory: Path, results: "RunResults | SweepResults | None" = None, svg: bool = False
+    directory: Path,
+    results: "RunResults | SweepResults | None" = None,
+    svg: bool = False,
+    every: bool = False,
 ) -> ExitCode:
     """Draw the figures of a run or of a sweep, from results in memory or from its directory.
 
-    svg: as SVG too
+    svg: as SVG too. every: those too that a run leaves out
     """
     from sampler.analysis.results import open_run
     from sampler.analysis.sweep_dataset import gathered
@@ -404,7 +407,7 @@ def figures(
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
     failed: dict[str, Exception] = {}
-    tell(written_text(draw_figures(directory, results, svg, failed=failed)))
+    tell(written_text(draw_figures(directory, results, svg, failed=failed, every=every)))
     raise_first(failed)
     return ExitCode.OK
 

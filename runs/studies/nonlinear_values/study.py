@@ -88,19 +88,20 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
         progress=False,
         **({"space": "hidden_weights"} if values == "relu" else {}),
     )  # fmt: skip
-    if values == "linear":
-        own = {"infinite width": {"predictor_mean": theory["gp_mean"].values}}
-    else:
+    own = {}
+    if values != "linear":
         with jax_settings():
             of_heads = by_heads(sampler.make_problem(task, network))
         own = {} if of_heads is None else {"by heads": of_heads[0]}
     found = sampler.compare(theory, draws, own=own)
     of_chains = found.diagnostics
-    differences = {
-        key: [one.value, one.error, one.below]
-        for key, one in found.differences.items()
-        if key.startswith("predictor_mean") and one.said
+    of_mean = {
+        found.name_of(name): found.difference("predictor_mean", name) for name in found.predictors
     }
+    differences = {
+        name: [one.value, one.error, one.below] for name, one in of_mean.items()
+        if one is not None and one.decided
+    }  # fmt: skip
     row = {
         "trusted": bool(of_chains.passed),
         "r_hat": max(one.r_hat for one in of_chains.quantities.values()),
@@ -142,14 +143,12 @@ COLUMNS = {
     "relu": ("infinite width", "by heads"),
     "linear": ("infinite width", "theory"),
 }
-LINEAR_KEY = {"theory": "predictor_mean"}
 
 
 def difference(row: dict, values: str, theory: str) -> list[float]:
     """Relative difference of one network; none where it is not known."""
-    key = f"predictor_mean: {theory}"
-    key = LINEAR_KEY.get(theory, key) if values == "linear" else key
-    return row["differences"].get(key, [])[:1]
+    name = "leading order" if theory == "theory" else theory
+    return row["differences"].get(name, [])[:1]
 
 
 def over_data_sets(found: list[list[float]]) -> dict | None:
