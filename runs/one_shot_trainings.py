@@ -232,9 +232,8 @@ def pruned(name: str) -> tuple[dict[str, dict], np.ndarray]:
         for key in SCORES if key in removed["predicted"]
     }  # fmt: skip
     least, most = int(np.argmin(cost["values"])), int(np.argmax(cost["values"]))
-    overlap = np.asarray(
-        sampler.open_results(place).theory["order_parameter"].sel(predictor="leading")
-    )
+    theory = sampler.open_results(place).theory.sel(predictor="leading")
+    overlap = np.asarray(theory["order_parameter"])
     return {
         "posterior": of_run(place) if full else {},
         "spearman": correlations,

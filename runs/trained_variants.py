@@ -228,15 +228,14 @@ def measured(name: str, seed: int) -> dict:
     network = sampler.make_network(widths=THEORY_WIDTH, temperature=TEMPERATURE, readout="mean")
     solved = sampler.solve(task, network, starts=1, next_order=False)
     overlap = np.asarray(solved["order_parameter"].sel(predictor="leading"))
+    leading, infinite = (
+        np.asarray(solved["predictor_mean"].sel(predictor=one)) for one in ("leading", "infinite")
+    )
     rows[-1] |= {
         "off-diagonal share of U₁": off_diagonal_share(overlap),
         "participation ratio of U₁": participation_ratio(overlap),
-        "accuracy, theory": correct(
-            np.asarray(solved["predictor_mean"].sel(predictor="leading")), unseen.signs
-        ).mean(),
-        "accuracy, infinite width": correct(
-            np.asarray(solved["predictor_mean"].sel(predictor="infinite")), unseen.signs
-        ).mean(),
+        "accuracy, theory": correct(leading, unseen.signs).mean(),
+        "accuracy, infinite width": correct(infinite, unseen.signs).mean(),
     }
     rows = [
         {key: one if isinstance(one, str | int) else float(one) for key, one in row.items()}

@@ -29,7 +29,7 @@ from sampler.api.estimators import (
     AttentionEstimator as _AttentionEstimator,
 )
 from sampler.tasks.export import export_attention as export_attention
-from sampler.presentation.summary import Comparison as Comparison
+from sampler.presentation.notebook import Comparison as Comparison
 from sampler.presentation.models import Models as Models
 from sampler.errors import InputError as InputError, DataWarning as DataWarning
 
@@ -150,7 +150,7 @@ def solve(
     max_steps: int = 100, starts: int = 2, seed: int = 0, next_order: bool = True,
     subnetworks: Sequence[Sequence[Sequence[int]]] = (),
 ) -> xr.Dataset:
-    """Solve the theory: order parameters, predictors, GP limit, accuracies, each with its axes."""
+    """Solve the theory: order parameters, predictors, accuracies, each with its axes."""
 
 
 def sample(
