@@ -43,7 +43,7 @@ def comparison_of(
         if shape:
             axes = {f"axis_{place}": np.arange(size) for place, size in enumerate(shape)}
             if quantity == "order_parameter":
-                axes = {"path": list(names), "path_": list(names)}
+                axes = dict.fromkeys(("path", "path_"), np.array(names))
             elements[f"/elements/{quantity}"] = elements_table(axes, predictors, known, estimate)
         row = QUANTITIES[quantity]
         about = {"label": row.label, "unit": row.unit, "show": row.show, "remark": ""}

@@ -18,6 +18,7 @@ from sampler.analysis.draws_table import (
 )
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
+from sampler.analysis.slowest import slowest_series
 from sampler.mcmc.kept import POINTWISE
 from sampler.storage.results import DRAWS_FILE, read_draws, write_result
 from tests.small import (
@@ -186,7 +187,7 @@ def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, 
 def test_the_slowest_of_the_elements_that_were_kept_is_shown_by_its_place(rng, tmp_path):
     """Where not all draws of a predictor are stored, figures of chains have those in `selected`."""
     _, collected = written(rng, tmp_path, kept_bytes=0)
-    found = RunResults(tmp_path).slowest_series
+    found = slowest_series(RunResults(tmp_path))
     (label,) = (name for name in found if name.startswith("predictor"))
     place = int(label.removeprefix("predictor [").removesuffix("]"))
     kept = collected.selected["predictor"]

@@ -40,8 +40,7 @@ def comparison(directory) -> dict:
 
 @pytest.fixture(scope="module")
 def elements(directory) -> xr.DataTree:
-    with xr.open_datatree(directory / "comparison.nc", engine="h5netcdf") as tree:
-        return tree["elements"].load()
+    return read_comparison(directory)["elements"]
 
 
 def test_the_page_is_one_file_without_scripts(page, directory):
