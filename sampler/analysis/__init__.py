@@ -21,6 +21,7 @@ attention_found     numbers of learned heads with their errors
 draws_table         draws in the layout of ArviZ (`draws.nc`)
 validation          scores on the validation split, for theory and draws
 leave_one_out       leave-one-out cross-validation of theory and draws
+theory_and_draws    theories and draws of one problem, as quantities are computed from them
 quantities          every compared quantity: what is predicted, what the draws say, how it is shown
 comparison          theories against draws as one tree (`comparison.nc`)
 model_comparison    models of several runs side by side

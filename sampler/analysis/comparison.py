@@ -36,10 +36,10 @@ from sampler.analysis.quantities import (
     NUMBER,
     PATHS,
     QUANTITIES,
-    TheoryAndDraws,
     axes_of_quantity,
     quantities_of,
 )
+from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.verdict import (
     Verdict,
     doubt_of_next_order,

@@ -6,13 +6,12 @@ is shown.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from jaxtyping import Float
 
 from sampler.analysis.calibration import (
@@ -23,16 +22,8 @@ from sampler.analysis.calibration import (
     probability_of_positive,
 )
 from sampler.analysis.difference import RELATIVE, Difference, difference_of
-from sampler.analysis.draws_table import (
-    PREDICTIONS,
-    stored_draws,
-    stored_labels,
-    stored_predictors,
-    stored_weights,
-)
 from sampler.analysis.estimates import (
     Estimate,
-    RepetitionWeights,
     batch_means,
     bootstrap,
     mean_of,
@@ -40,108 +31,24 @@ from sampler.analysis.estimates import (
 )
 from sampler.analysis.leave_one_out import sampled_elpd
 from sampler.analysis.names import quantity_name
-from sampler.analysis.predictors import AXIS, prediction, predictors_of
 from sampler.analysis.scores import (
     ACCURACY,
     DENSITY,
     SCORES,
-    LabelMoments,
     error_of_mean,
     log_normal_density,
     scores_of,
 )
+from sampler.analysis.theory_and_draws import Prediction, TheoryAndDraws
 from sampler.analysis.validation import GROUP as VALIDATION
 from sampler.analysis.validation import sampled_scores
 from sampler.registry import Registry
 from theory import AttentionPaths, head_scores
 from theory.observables import accuracy, binomial_error, correct, labels_are_classes
 
-Prediction = Mapping[str, np.ndarray]
 # How a quantity is shown: element by element with paths or heads as names, as a number in the table
 # of all predictors, or by its difference as a whole alone.
 PATHS, HEADS, NUMBER, WHOLE = "paths", "heads", "number", "whole"
-
-
-@dataclass(frozen=True)
-class TheoryAndDraws:
-    """Theories and draws as they are compared.
-
-    theory  the table of `theory.nc`; None without a theory
-    tree    all of `draws.nc`
-    own     name of a theory of the user's own → what it predicts
-    """
-
-    theory: xr.Dataset | None
-    tree: xr.DataTree
-    own: Mapping[str, Prediction] = field(default_factory=dict)
-
-    @cached_property
-    def predictions(self) -> dict[str, Prediction]:
-        """Predictor → all that it predicts, by name."""
-        known = {name: prediction(self.theory, name) for name in predictors_of(self.theory)}
-        at = {"temperature": np.asarray(self.temperature)}
-        return known | {name: {**at, **arrays} for name, arrays in self.own.items()}
-
-    @cached_property
-    def draws(self) -> dict[str, np.ndarray]:
-        """Name → [chain, draw, …] of everything sampled but weights and statistics."""
-        return stored_draws(self.tree)
-
-    @cached_property
-    def weights(self) -> RepetitionWeights:
-        """Weights of repetitions; None where the chains are Markov chains."""
-        return stored_weights(self.tree)
-
-    @cached_property
-    def temperature(self) -> float:
-        """The temperature that was given; where it was sampled, its prior median."""
-        return float(self.tree["constant_data"]["temperature"])
-
-    @cached_property
-    def labels_test(self) -> Float[np.ndarray, "test_example output"] | None:
-        """The test labels; None where there are none."""
-        return stored_labels(self.tree)
-
-    @cached_property
-    def predictors(self) -> dict[str, np.ndarray]:
-        """Draws of f on the test set, or of its mean and variance given U_1."""
-        return stored_predictors(self.tree)
-
-    @cached_property
-    def test_moments(self) -> LabelMoments | None:
-        """Moments of test labels; None without them, and of draws that are not finite."""
-        draws, labels = self.predictors, self.labels_test
-        if labels is None or not draws or not all(np.isfinite(v).all() for v in draws.values()):
-            return None
-        collapsed = "predictor_mean" in draws
-        mean = draws["predictor_mean" if collapsed else "predictor"]
-        variance = draws["predictor_variance"] if collapsed else np.zeros_like(mean)
-        shape = (*mean.shape[:2], *labels.shape)
-        temperature = draws.get("temperature", self.temperature)
-        return LabelMoments.of(
-            mean.reshape(shape), variance.reshape(shape), temperature, self.weights
-        )
-
-    @cached_property
-    def heads(self) -> tuple[int, ...]:
-        """Heads of every layer, as the theory has them; nothing where it has none."""
-        scores = None if self.theory is None else self.theory.get("head_score")
-        if scores is None:
-            return ()
-        heads = tuple(int(n) for n in np.isfinite(scores.values).any(axis=0).sum(axis=1))
-        return heads if all(heads) else ()
-
-    def axes_of(self, name: str) -> dict[str, np.ndarray]:
-        """Axes of a quantity in one draw, with their coordinates."""
-        if self.theory is not None and name in self.theory:
-            table, apart = self.theory[name], (AXIS,)
-        else:
-            group, variable = PREDICTIONS, "predictor"
-            if name in self.tree["posterior"]:
-                group, variable = "posterior", name
-            table, apart = self.tree[group][variable], ("chain", "draw")
-        axes = [str(axis) for axis in table.dims if axis not in apart]
-        return {axis: table[axis].values for axis in axes}
 
 
 Sampled = Callable[[TheoryAndDraws], Estimate | None]

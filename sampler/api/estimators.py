@@ -320,9 +320,11 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
         To first order in the errors of both averages p₊ varies as the average of
         (p_d(+1) − p₊ (p_d(+1) + p_d(−1)))/⟨p(+1) + p(−1)⟩ over draws d.
         """
-        from sampler.analysis.predictive_quality import log_densities
+        from sampler.analysis.scores import log_normal_density
 
-        logarithms = log_densities(mean, variance, self.temperature)
+        labels = np.array([1.0, -1.0])
+        spread = (variance + self.temperature)[..., None]
+        logarithms = log_normal_density((labels - mean[..., None]) ** 2, spread)
         densities = np.exp(logarithms - logarithms.max(axis=(0, 1, -1), keepdims=True))
         both = densities.sum(axis=-1)
         whole = both.mean(axis=(0, 1))

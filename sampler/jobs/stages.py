@@ -24,8 +24,8 @@ from sampler.analysis.draws_table import (
 )
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.nonlinear_table import nonlinear_table
-from sampler.analysis.quantities import TheoryAndDraws
 from sampler.analysis.results import RunResults
+from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import theory_table
 from sampler.attention.learned import LOGITS
 from sampler.errors import InputError, OutOfTimeError, with_keys

@@ -9,8 +9,9 @@ import xarray as xr
 from sampler.analysis import comparison
 from sampler.analysis.draws_table import PREDICTIONS
 from sampler.analysis.predictors import LEADING, NEXT, predicted
-from sampler.analysis.quantities import TheoryAndDraws, sampled_head_scores
+from sampler.analysis.quantities import sampled_head_scores
 from sampler.analysis.results import RunResults
+from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.errors import InputError, Verbatim
 from sampler.presentation.tables import tables_of
 from sampler.presentation.terminal import comparison_text, diagnostics_text, verdicts_text

@@ -54,10 +54,10 @@ def task_of(kind: str, depth: int, seed: int):
     return sampler.digits_task(classes=[3, 8], patch=4, **sizes)
 
 
-def relative(key: str, predicted: np.ndarray, sampled) -> list[float] | None:
+def relative(predicted: np.ndarray, sampled) -> list[float] | None:
     """Relative difference and its error; None where nothing can be said."""
-    found = difference_of(key, predicted, sampled)
-    return [found.value, found.error, found.below] if found is not None and found.said else None
+    found = difference_of(predicted, sampled, symmetric=True)
+    return [found.value, found.error, found.below] if found is not None and found.decided else None
 
 
 def overlaps_of(draws, depth: int, width: int) -> np.ndarray:
@@ -110,7 +110,7 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
     }
     if kept and of_heads is not None:
         sampled = mean_of(overlaps_of(draws, depth, width))
-        row["overlaps"] = relative("order_parameter", of_heads[1], sampled)
+        row["overlaps"] = relative(of_heads[1], sampled)
     return row
 
 

@@ -14,9 +14,9 @@ from sampler.analysis.predictors import LEADING, SAMPLED, along_predictors
 from sampler.analysis.quantities import (
     QUANTITIES,
     Quantity,
-    TheoryAndDraws,
     off_diagonal_cosine,
 )
+from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.storage.results import read_comparison, write_comparison
 from tests.small import (

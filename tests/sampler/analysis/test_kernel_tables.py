@@ -14,7 +14,8 @@ from sampler.analysis.example_tables import (
     path_kernel_columns,
     sampled_kernels,
 )
-from sampler.analysis.quantities import TheoryAndDraws, sampled_alignment
+from sampler.analysis.quantities import sampled_alignment
+from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.problem import Problem, ShownExamples, square_roots
 from sampler.tasks.splits import AttendedSplit, PartsOf, StreamedSplit, spread_over_labels
 from tests.small import PATH_NAMES, random_observables, small_problem
