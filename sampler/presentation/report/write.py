@@ -242,8 +242,8 @@ def _run_page(run: RunResults) -> dict[str, Any]:
         "trust_verdict": trust_verdict(diagnostics),
         "own_verdicts": [] if comparison is None else list(comparison.user_verdicts.values()),
         "explanation": "; ".join(text for text in said if text) or None,
-        "main_table": tables.statements_table(comparison),
-        "comparison_tables": tables.tables_of(run)[1:],
+        "main_tables": tables.tables_of(run)[:2],
+        "comparison_tables": tables.tables_of(run)[2:],
         "attention_tables": attention_tables(run.attention),
         "remarks": _remarks(diagnostics),
         "diagnostics_tables": []
