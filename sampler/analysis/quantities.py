@@ -378,7 +378,7 @@ QUANTITIES: Registry[Quantity] = Registry(
             "calibration error", predicted_calibration, sampled_calibration, unit="", brief=False
         ),
         "elpd": Quantity(
-            "leave-one-out log density", "elpd", lambda given: sampled_elpd(given.tree), unit=""
+            "leave-one-out density", "elpd", lambda given: sampled_elpd(given.tree), unit=""
         ),
         "log_evidence": Quantity("log evidence", predicted_evidence, sampled_evidence, unit=""),
         "temperature": Quantity(

@@ -187,7 +187,7 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
         predictor_column(name, predictor_name(name, tuned_by), place)
         for place, name in enumerate(predictors)
     ]
-    columns.append(Column("test set error", "test_error", digits=2, dropped=999))
+    columns.append(Column("test set error", "test_error", digits=2, dropped=1500))
     rows = []
     for place, quantity in enumerate(map(str, summary["quantity"].values)):
         about = {name: summary[name].values[place] for name in ("label", "show", "share", "brief")}
