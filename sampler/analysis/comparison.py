@@ -171,25 +171,28 @@ def summary_table(rows: Mapping[str, tuple[dict, dict]], predictors: list[str]) 
 
 def number_of(summary: xr.Dataset, quantity: str, predictor: str, name: str = "value") -> float:
     """A number of a summary; NaN where there is none."""
-    cell = cell_at(summary, quantity, predictor)
-    return math.nan if cell is None or name not in cell else float(cell[name])
+    cell = cell_of_summary(summary, quantity, predictor, name)
+    return math.nan if cell is None else float(cell)
 
 
-def cell_at(summary: xr.Dataset, quantity: str, predictor: str) -> xr.Dataset | None:
-    """One quantity by one predictor; None where a summary has no such entry."""
+def cell_of_summary(summary: xr.Dataset, quantity: str, predictor: str, name: str) -> Any:
+    """What a variable has of one quantity by one predictor; None where there is no such entry."""
     there = quantity in summary["quantity"].values and predictor in summary[AXIS].values
-    return summary.sel({"quantity": quantity, AXIS: predictor}) if there else None
+    return summary[name].sel({"quantity": quantity, AXIS: predictor}).values[()] if there else None
 
 
 def difference_at(summary: xr.Dataset, quantity: str, predictor: str) -> Difference | None:
     """A predictor against the samples as a whole; None where nothing is said of it."""
-    cell = cell_at(summary, quantity, predictor)
-    state = "" if cell is None else str(cell["state"].values)
+    state = cell_of_summary(summary, quantity, predictor, "state")
     if not state:
         return None
-    numbers = {name: float(cell[stored]) for name, stored in OF_DIFFERENCE.items()}
+    numbers = {
+        name: number_of(summary, quantity, predictor, stored)
+        for name, stored in OF_DIFFERENCE.items()
+    }
     numbers["elements"] = int(numbers["elements"])
-    return Difference(state, **numbers, unit=str(cell["unit"].values) or RELATIVE)
+    unit = str(summary["unit"].sel(quantity=quantity).values)
+    return Difference(str(state), **numbers, unit=unit or RELATIVE)
 
 
 def summary_of_theory(theory: xr.Dataset) -> xr.Dataset:

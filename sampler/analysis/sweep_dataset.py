@@ -178,7 +178,11 @@ def summaries_of(runs: Sequence[RunResults]) -> list[xr.Dataset]:
         if run.comparison is None:
             summaries.append(of_theory)
             continue
-        summaries.append(merged(run.comparison.summary, of_theory))
+        summary = run.comparison.summary
+        if run.drawn_attribute("log_evidence_trusted", "sample_stats") == 0:
+            untrusted = (summary["quantity"] == "log_evidence") & (summary[AXIS] == SAMPLED)
+            summary = summary.assign({name: summary[name].where(~untrusted) for name in NUMBERS})
+        summaries.append(merged(summary, of_theory))
     return summaries
 
 

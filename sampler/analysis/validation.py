@@ -11,10 +11,9 @@ from jaxtyping import Array, Float
 
 from sampler.analysis.estimates import Estimate, RepetitionWeights
 from sampler.analysis.names import label
-from sampler.analysis.predictors import SAMPLED, predicted
+from sampler.analysis.predictors import predicted
 from sampler.analysis.scores import SCORES, LabelMoments, error_of_mean, example_scores
 from sampler.mcmc.kept import ThinnedDraws
-from sampler.mcmc.tempered import repetition_weights
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
@@ -178,7 +177,7 @@ def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict
         return np.stack([values.mean(axis=-1) for values in found.values()], axis=-1)
 
     estimates = moments.estimate(averages)
-    by_example = example_scores(*moments.posterior, labels, 0.0)
+    by_example = sampled_by_example(table, weights)
     return {
         score: Estimate(
             estimates.value[place],
@@ -197,16 +196,17 @@ def sampled_moments(table: xr.Dataset, weights: RepetitionWeights = None) -> Lab
     return LabelMoments.of(*columns, table["temperature"].values, weights)
 
 
-def scores_by_example(
-    theory: xr.Dataset | None, tree: xr.DataTree | None, predictor: str
+def sampled_by_example(
+    table: xr.Dataset, weights: RepetitionWeights = None
 ) -> dict[str, np.ndarray]:
-    """Score → its value at every example of the validation split; empty where it is not known."""
-    if predictor == SAMPLED:
-        if tree is None or GROUP not in tree.children:
-            return {}
-        table = tree[GROUP].to_dataset()
-        moments = sampled_moments(table, repetition_weights(tree["sample_stats"].to_dataset()))
-        return example_scores(*moments.posterior, table["labels"].values, 0.0)
-    columns = {score: predicted(theory, f"validation_{score}_by_example", predictor)
-               for score in SCORES}  # fmt: skip
+    """Score → that of posterior mean and variance at every example of the validation split."""
+    moments = sampled_moments(table, weights)
+    return example_scores(*moments.posterior, table["labels"].values, 0.0)
+
+
+def predicted_by_example(theory: xr.Dataset, predictor: str) -> dict[str, np.ndarray]:
+    """Score → that of a predictor at every example; empty without a validation split."""
+    columns = {
+        score: predicted(theory, f"validation_{score}_by_example", predictor) for score in SCORES
+    }
     return {score: values for score, values in columns.items() if values is not None}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from sampler.analysis.predictors import (
     INFINITE,
@@ -23,8 +24,9 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean
 from sampler.analysis.sweep_dataset import SweptPoint, swept_points
 from sampler.analysis.sweeps import SELECTION_FILE
-from sampler.analysis.validation import GROUP, scores_by_example
+from sampler.analysis.validation import GROUP, predicted_by_example, sampled_by_example
 from sampler.errors import InputError
+from sampler.mcmc.tempered import repetition_weights
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import to_json
 from sampler.storage.run_directory import LOG, write_json
@@ -159,7 +161,7 @@ def validation_scores(run: RunResults, predictor: str) -> dict | str:
     reason = unknown(run, predictor)
     if reason is not None:
         return reason
-    by_example = scores_by_example(run.theory, None, predictor)
+    by_example = predicted_by_example(run.theory, predictor)
     if not any(f"validation_{score}" in run.theory for score in SCORES):
         return "no validation split"
     scores = {score: score_with_error(values) for score, values in by_example.items()}
@@ -194,8 +196,14 @@ def scores_from_draws(run: RunResults) -> dict | str:
         return "no validation split"
     if not run.trusted:
         return "diagnostics failed"
-    scores = {}
-    for score, values in scores_by_example(None, run.draws, SAMPLED).items():
+    names = ("predictor_mean", "predictor_variance", "labels", "temperature")
+    table = xr.Dataset({name: run.drawn(name, GROUP).variable for name in names})
+    of_repetitions = {
+        name: run.drawn(name, "sample_stats") for name in ("ancestor", "log_evidence")
+    }
+    known = {name: one.values for name, one in of_repetitions.items() if one is not None}
+    weights, scores = repetition_weights(known), {}
+    for score, values in sampled_by_example(table, weights).items():
         error = run.comparison.number(f"validation_{score}", SAMPLED, "error")
         scores[score] = score_with_error(values) | {"mcse": error}
     if not all(np.isfinite(score["value"]) for score in scores.values()):
@@ -219,7 +227,7 @@ def evidence_score(run: RunResults, predictor: str) -> dict | str:
     evidence = run.comparison.estimate(EVIDENCE)
     if evidence is None:
         return "sampled without evidence"
-    if "NOT" in evidence.remark:
+    if run.drawn_attribute("log_evidence_trusted", "sample_stats") == 0:
         return "evidence not to be trusted"
     return {EVIDENCE: {"value": evidence.value, "mcse": evidence.mcse}}
 
