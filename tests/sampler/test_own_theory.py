@@ -55,7 +55,8 @@ def test_a_theory_that_is_the_leading_order_has_its_numbers(comparison):
         table = comparison.elements(quantity)["predicted"]
         mine, leading = (table.sel(predictor=name).values for name in (SAME, "leading"))
         np.testing.assert_array_equal(mine, leading, err_msg=quantity)
-        assert comparison.difference(quantity, SAME) == comparison.difference(quantity)
+        # as text, where undefined numbers are equal
+        assert repr(comparison.difference(quantity, SAME)) == repr(comparison.difference(quantity))
     # The kernel is what own theories say nothing of.
     assert SAME not in comparison.elements("kernel_alignment")["predictor"].values
     for score in ("accuracy", "log_predictive_density", "log_evidence"):
