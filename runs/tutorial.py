@@ -96,8 +96,8 @@ print(theory["order_parameter"].sel(predictor="leading").to_pandas().round(3), "
 # draws as its diagnostics ask for.
 draws = sampler.sample(task, sampler.make_network(widths=10, temperature=0.01))
 
-# %% The two side by side. diff/MCSE asks whether a difference is real, diff whether it matters:
-# the theory is that of wide networks, and this one is narrow.
+# %% The two side by side. The error of a difference says whether it is real, its size whether it
+# matters: the theory is that of wide networks, and this one is narrow.
 comparison = sampler.compare(theory, draws)
 print(comparison)
 

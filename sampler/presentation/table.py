@@ -245,30 +245,31 @@ def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[s
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    texts = {column.header: cell_texts(cells) for column, cells in columns}
-    shown = [column for column, _ in columns]
-    first = min(width_of(shown[0].header, texts[shown[0].header]), LEAST_NAME)
+    shown = [(column, cells, cell_texts(cells)) for column, cells in columns]
+    name, _, names = shown[0]
+    first = min(width_of(name.header, names), LEAST_NAME)
 
     def needed() -> int:
-        others = (width_of(column.header, texts[column.header]) for column in shown[1:])
+        others = (width_of(column.header, texts) for column, _, texts in shown[1:])
         return first + sum(len(GAP) + each for each in others)
 
-    while needed() > width and any(column.dropped for column in shown[1:]):
-        shown.remove(max(shown[1:], key=lambda column: column.dropped))
-    table = RichTable(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False)
-    for place, column in enumerate(shown):
-        cells = next(cells for one, cells in columns if one is column)
+    while needed() > width and any(column.dropped for column, *_ in shown[1:]):
+        shown.remove(max(shown[1:], key=lambda one: one[0].dropped))
+    with_headers = any(column.header for column, *_ in shown)
+    padding = (0, len(GAP), 0, 0)
+    table = RichTable(box=None, padding=padding, pad_edge=False, show_header=with_headers)
+    # Beside a name of several lines numbers stand on its last one, texts on its first.
+    vertical = "bottom" if any(holds_numbers(cells) for _, cells, _ in shown[1:]) else "top"
+    for place, (column, cells, texts) in enumerate(shown):
         numbers = holds_numbers(cells) and place > 0
-        size = width_of(column.header, texts[column.header])
         table.add_column(
             column.header,
             justify="right" if numbers else "left",
-            vertical="bottom",
-            width=size if numbers else None,
-            no_wrap=False,
+            vertical=vertical,
+            width=width_of(column.header, texts) if numbers else None,
             overflow="fold",
         )
-    for row in zip(*(texts[column.header] for column in shown), strict=True):
+    for row in zip(*(texts for _, _, texts in shown), strict=True):
         table.add_row(*row)
     console = Console(
         file=StringIO(), width=width, color_system=None, highlight=False, markup=False, emoji=False
