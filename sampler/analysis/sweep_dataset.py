@@ -190,11 +190,12 @@ def merged(compared: xr.Dataset, of_theory: xr.Dataset) -> xr.Dataset:
     """A comparison with the quantities of the theory that it lacks."""
     missing = [name for name in of_theory["quantity"].values
                if name not in compared["quantity"].values]  # fmt: skip
-    if not missing:
+    predictors = unique([*compared[AXIS].values, *of_theory[AXIS].values])
+    if not missing and len(predictors) == compared.sizes[AXIS]:
         return compared
-    further = of_theory.sel(quantity=missing).reindex({AXIS: compared[AXIS]})
-    further["state"] = further["state"].fillna("")
-    return xr.concat([compared, further], "quantity", data_vars="all", join="override")
+    both = [one.reindex({AXIS: predictors}) for one in (compared, of_theory.sel(quantity=missing))]
+    both = [one.assign(state=one["state"].fillna("")) for one in both]
+    return xr.concat(both, "quantity", data_vars="all", join="override")
 
 
 def summary_columns(
