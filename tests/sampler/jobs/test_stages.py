@@ -12,7 +12,7 @@ from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.reproduce import relative_difference
 from sampler.jobs.stages import cost, diagnose_stage
-from sampler.presentation import summary
+from sampler.presentation import terminal
 from sampler.recipes.recipe import load_recipe
 from tests.small import collect, healthy_statistics, random_observables, small_problem
 
@@ -51,7 +51,7 @@ def test_the_exit_code_is_the_gravest_of_theory_and_draws(
         monkeypatch.setattr(jobs, stage, lambda _job, found: found)
     monkeypatch.setattr(jobs, "compared", lambda found: found)
     monkeypatch.setattr(jobs, "report", lambda *_: None)
-    monkeypatch.setattr(summary, "comparison_text", lambda _: "")
+    monkeypatch.setattr(terminal, "comparison_text", lambda _: "")
     point = SimpleNamespace(solved=True, sampled=True, figures=False, label="")
     job = SimpleNamespace(
         run=SimpleNamespace(point=point),
