@@ -17,6 +17,8 @@ from sampler.mcmc.kept import (
     LOGIT_BYTES,
     MOST_POINTWISE,
     POINTWISE,
+    PREDICTOR_BYTES,
+    PREDICTOR_DRAWS,
     SELECTED,
 )
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS
@@ -144,7 +146,7 @@ def token_numbers(recipe: Recipe, task: Task, sizes: Sizes) -> int:
 def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
     """Draws of each chain up to which all are kept, or those asked for if more."""
     tests = sizes.observed * sizes.architecture.outputs
-    whole = KEPT_BYTES // (SINGLE * tests * recipe.sampler.chain_count)
+    whole = PREDICTOR_BYTES // (SINGLE * tests * recipe.sampler.chain_count)
     return max(int(whole) + 1, recipe.sampler.draws_per_chain)
 
 
@@ -158,8 +160,9 @@ def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
     large = 3 if settings.space != WEIGHTS else 1
     draws = settings.chain_count * draws_of_chain
     of_large = SINGLE * draws * tests
-    if of_large > KEPT_BYTES:
-        of_large = KEPT_BYTES + SINGLE * draws * min(SELECTED, tests)
+    if of_large > PREDICTOR_BYTES:
+        fewest = min(PREDICTOR_DRAWS * SINGLE * settings.chain_count * tests, KEPT_BYTES)
+        of_large = max(PREDICTOR_BYTES, fewest) + SINGLE * draws * min(SELECTED, tests)
     weights = sizes.weight_count * min(2 * settings.weight_draws, draws_of_chain)
     whole = draws * whole + settings.chain_count * weights
     return FLOAT * whole + large * of_large + min(logits, LOGIT_BYTES)

@@ -1,5 +1,6 @@
 """Draws gathered chunk by chunk: kept whole, or every k-th where they would not fit."""
 
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,8 @@ from sampler.mcmc.kept import (
     KEPT_BYTES,
     LOGIT_BYTES,
     POINTWISE,
+    PREDICTOR_BYTES,
+    PREDICTOR_DRAWS,
     PREDICTOR_VALIDATION,
     PREDICTORS,
     SELECTED,
@@ -27,15 +30,17 @@ class DrawCollector:
     """Collects chunks; call it with each one, then read what it has.
 
     Predictors are rounded to single precision as they come, and kept whole until their draws exceed
-    `kept_bytes`; then every 2^k-th draw is kept, and all draws of some elements for the
-    diagnostics. Of predictors of a validation split every 2^k-th draw is kept, and so it is of what
-    draws say of training examples where that exceeds `kept_bytes`, and of logit weights above a
-    limit of their own. What is kept depends on the draws alone, not on the chunks they come in nor
-    on how many are still to come.
+    `predictor_bytes`; then every 2^k-th draw is kept, at least half of `predictor_draws` of each
+    chain, and all draws of some elements for the diagnostics. Of predictors of a validation split
+    every 2^k-th draw is kept, and so it is of what draws say of training examples where that
+    exceeds `kept_bytes`, and of logit weights above a limit of their own. What is kept depends on
+    the draws alone, not on the chunks they come in nor on how many are still to come.
 
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
     """
 
+    predictor_bytes: int = PREDICTOR_BYTES
+    predictor_draws: int = PREDICTOR_DRAWS
     kept_bytes: int = KEPT_BYTES
     weights: Collection[str] = ()
     weight_draws: int = 0
@@ -59,15 +64,27 @@ class DrawCollector:
                 continue
             pieces = self._pieces.setdefault(name, [])
             pieces.append(values)
-            weighs_logits = name.startswith(LOGITS)
-            reducible = name in PREDICTORS or name in POINTWISE or weighs_logits
-            limit = LOGIT_BYTES if weighs_logits else self.kept_bytes
-            if reducible and sum(piece.nbytes for piece in pieces) > limit:
-                of_draw = pieces[0][:, :1].nbytes
+            if sum(piece.nbytes for piece in pieces) > self._most_bytes(name):
+                most = self._most_draws(name, pieces[0][:, :1].nbytes)
                 kind = _ThinnedPredictor if name in PREDICTORS else _Thinned
-                self._running[name] = kind(max(2, limit // of_draw))
+                self._running[name] = kind(max(2, most))
                 for piece in self._pieces.pop(name):
                     self._running[name].add(piece)
+
+    def _most_bytes(self, name: str) -> int:
+        """Size up to which draws of this name are kept whole."""
+        if name in PREDICTORS:
+            return self.predictor_bytes
+        if name in POINTWISE:
+            return self.kept_bytes
+        return LOGIT_BYTES if name.startswith(LOGITS) else sys.maxsize
+
+    def _most_draws(self, name: str, bytes_of_draw: int) -> int:
+        """Draws of a chain that are kept at most of what is too large."""
+        most = self._most_bytes(name) // bytes_of_draw
+        if name in PREDICTORS:
+            most = max(most, min(self.predictor_draws, self.kept_bytes // bytes_of_draw))
+        return most
 
     def _gather_statistics(self, chunk: Chunk) -> None:
         self.seconds[chunk.phase] += chunk.seconds

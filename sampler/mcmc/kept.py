@@ -21,9 +21,13 @@ EFFECTIVE = "effective_weights"
 # From so many training examples on draws say nothing of single ones.
 MOST_POINTWISE = 20_000
 # The draws of one predictor are kept whole up to this size, of all chains together. Above it, every
-# k-th of them is, and all draws of so many elements.
+# k-th of them is, and all draws of so many elements for the diagnostics.
+PREDICTOR_BYTES = 2**20
+SELECTED = 20
+# However many the test examples are, half as many draws of each chain are kept, if they fit into
+# the size up to which what draws say of training examples is kept whole.
+PREDICTOR_DRAWS = 64
 KEPT_BYTES = 32 * 2**20
-SELECTED = 200
 # Draws of the logit weights of a layer are kept whole up to this size; above it, some of them.
 LOGIT_BYTES = 128 * 2**20
 # Of what only some draws are wanted, at least half as many of each chain are kept; of many chains

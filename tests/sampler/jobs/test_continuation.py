@@ -112,7 +112,8 @@ def test_more_draws_are_those_of_a_longer_run(
     kept_bytes, precision, recipe_file, tmp_path, monkeypatch
 ):
     """Predictors kept whole, thinned while more draws are made, or from the first."""
-    monkeypatch.setattr(stages, "DrawCollector", partial(DrawCollector, kept_bytes=kept_bytes))
+    limits = {"kept_bytes": kept_bytes, "predictor_bytes": kept_bytes, "predictor_draws": 0}
+    monkeypatch.setattr(stages, "DrawCollector", partial(DrawCollector, **limits))
     few = [*FEW_DRAWS, f"sampler.precision={precision}"]
     extended, longer = tmp_path / "extended", tmp_path / "longer"
     command("run", recipe_file, "--out", extended, *settings(*few))

@@ -47,10 +47,11 @@ def test_of_a_predictor_above_the_limit_every_kth_draw_is_kept_and_of_nothing_el
     observables, statistics = some_draws(rng)
     values = observables["predictor"]
     of_draw = values.nbytes // 2 // 60
-    assert "predictor" in collect(observables, statistics, kept_bytes=60 * of_draw).draws
+    assert "predictor" in collect(observables, statistics, predictor_bytes=60 * of_draw).draws
     for draws, stride in ((59, 2), (30, 2), (29, 4), (14, 8), (0, 32)):
         for pieces in (1, 7):
-            collected = collect(observables, statistics, pieces=pieces, kept_bytes=draws * of_draw)
+            limits = {"predictor_bytes": draws * of_draw, "predictor_draws": 0}
+            collected = collect(observables, statistics, pieces=pieces, **limits)
             assert set(collected.draws) == {"order_parameter"}
             thinned = collected.thinned["predictor"]
             assert thinned.draws.tolist() == list(range(0, 60, stride))
@@ -64,7 +65,7 @@ def test_some_elements_of_what_is_reduced_are_kept_and_diagnosed(rng):
     wide[1, :, -1] = single(wide[1, :, -1] + 1.0)
     for pieces in (1, 7):
         collected = collect(
-            {**observables, "predictor": wide}, statistics, pieces=pieces, kept_bytes=5 * 10**5
+            {**observables, "predictor": wide}, statistics, pieces=pieces, predictor_bytes=4 * 10**4
         )
         chosen = collected.selected["predictor"]
         assert chosen.shape == (3 * SELECTED, 1)
@@ -115,7 +116,7 @@ def test_a_collector_goes_on_from_what_another_one_stored(rng):
     draws, pieces, each = 480, 12, 40
     observables, statistics = some_draws(rng, draws)
     observables["predictor_validation"] = observables["predictor"] + 1.0
-    limits = {"kept_bytes": observables["predictor"].nbytes // 6}
+    limits = {"predictor_bytes": observables["predictor"].nbytes // 6, "predictor_draws": 0}
     expected = collect(observables, statistics, pieces=pieces, **limits)
     first = DrawCollector(**limits)
     stored = []
