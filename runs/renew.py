@@ -36,20 +36,6 @@ ROOT, KEPT = RUNS.parent, RUNS / "numbers"
 PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy")
 # Longer arrays are no numbers that a text quotes.
 MOST_ENTRIES = 40
-COMPARED = (
-    "accuracy",
-    "order_parameter",
-    "order_parameter_layer_2",
-    "readout_order_parameter",
-    "log_evidence",
-    "predictive_quality",
-    "differences",
-    "hyper_parameters",
-    "head_score",
-    "leave_one_out",
-    "gp_own",
-    "kernel_alignment",
-)
 # Of what is compared, what no text quotes.
 DROPPED = {
     "reliability", "square", "interval", "elements", "name", "state", "unit", "statement",
@@ -58,8 +44,6 @@ DROPPED = {
 }  # fmt: skip
 # Of the kernel, of which the alignment is kept.
 COMPONENTS = 5
-# Errors that are not of the draws.
-KINDS = {"predictive_quality": "over test examples", "leave_one_out": "over training examples"}
 # Results of a script that has other results as well: the script, and what it is called with; series
 # are looked for in runs/JapaneseVowels.
 CALLS = {
@@ -73,11 +57,6 @@ TRAINED = "training_summary.json"
 AVERAGES = "seed_averages.csv"
 # Sweeps of which the theory is shown, and nothing sampled.
 SOLVED = ("attention_variants_markov", "attention_variants_time_series")
-# What a sweep says of all its points.
-SUMMARIES = {
-    "finite_size": ("power_laws", "power_laws_next_order"),
-    "selection": ("theory", "next_order", "gp", "gp_own", "sampled", "log_evidence"),
-}
 # What the program draws, by the name under which a text shows it.
 FIGURES = {
     "markov_four_paths": {
@@ -103,6 +82,8 @@ def of_run(directory: Path) -> dict:
     table = directory / "sweep.csv"
     if not table.is_file():
         return of_point(directory)
+    from sampler import open_results
+
     if (directory / AVERAGES).is_file():
         return averages(directory / AVERAGES)
     found = {}
@@ -114,13 +95,15 @@ def of_run(directory: Path) -> dict:
             found[",".join(values)] = {"row": numbers, **of_point(point)}
     if len(found) > MOST_POINTS:
         found = {at: {key: of[key] for key in BRIEFLY if key in of} for at, of in found.items()}
-    for name, keys in SUMMARIES.items():
-        if (directory / f"{name}.json").is_file():
-            content = json.loads((directory / f"{name}.json").read_text(encoding="utf-8"))
-            kept = {key: content[key] for key in keys if content.get(key) is not None}
-            if name == "finite_size":
-                kept = {key: {law["path"]: slope_of(law) for law in kept[key]} for key in kept}
-            found[name] = shortened(kept)
+    sweep = open_results(directory)
+    if sweep.finite_size is not None:
+        found["finite_size"] = {
+            predictor: dict(zip(sweep.finite_size.paths, map(slope_of, laws), strict=True))
+            for predictor in ("leading", "next")
+            if (laws := sweep.finite_size.power_laws(predictor))
+        }
+    if sweep.selection is not None:
+        found["selection"] = shortened(sweep.selection)
     return found
 
 
@@ -142,73 +125,89 @@ def averages(table: Path) -> dict:
     return found
 
 
-def slope_of(law: dict) -> dict:
+def slope_of(law) -> dict:
     """The exponent of a power law with its error; nothing where none could be fitted."""
-    if law["slope"] is None:
+    if not math.isfinite(law.slope):
         return {}
-    return estimate(law["slope"], law["slope_error"], "of the fit")
+    return estimate(law.slope, law.slope_error, "of the fit")
 
 
 def of_point(directory: Path) -> dict:
     """Numbers of one run: of its comparison, and the diagnostics of its draws."""
+    import xarray as xr
+
     path = directory / "comparison.json"
     if not path.is_file():
         return {}
     content = json.loads(path.read_text(encoding="utf-8"))
-    content["kernel_alignment"] = alignments(directory, content.get("kernel_alignment") or {})
-    found = {key: shortened(content[key]) for key in COMPARED if content.get(key) is not None}
-    for name, values in found.items():
-        name_kinds(values, KINDS.get(name, "MCSE"))
-        if isinstance(values, dict) and "mcse" in values and "sampled" in values:
-            errors = values.pop("mcse")
-            values["sampled"] = {"value": values["sampled"], "error": errors, "kind": "MCSE"}
-    diagnostics = content.get("diagnostics")
-    if diagnostics:
-        worst = diagnostics["quantities"].values()
-        found["diagnostics"] = {
-            "verdict": diagnostics["verdict"],
-            "r_hat": max((one["r_hat"] for one in worst if one["r_hat"]), default=None),
-            "ess": min((one["ess_bulk"] for one in worst if one["ess_bulk"]), default=None),
-            "chains": diagnostics["chains"],
-            "draws": diagnostics["draws"],
-            "divergences": diagnostics.get("divergences"),
-            "steps": diagnostics.get("leapfrog_steps_per_draw"),
+    numbers: dict[str, dict] = {}
+    for quantity, predictors in content["summary"].items():
+        numbers[quantity] = {name: of_cell(cell) for name, cell in predictors.items()}
+    numbers["differences"] = {
+        quantity: {
+            name: estimate(cell["difference"], cell["difference_error"], "MCSE")
+            | {"below": cell["below"]}
+            for name, cell in predictors.items()
+            if cell["difference_error"] is not None
         }
-    return found
+        for quantity, predictors in content["summary"].items()
+    }
+    with xr.open_dataset(directory / "theory.nc") as theory:
+        temperatures = theory["temperature"]
+        numbers["temperature"] = dict(
+            zip(map(str, temperatures["predictor"].values), map(float, temperatures), strict=True)
+        )
+    with xr.open_datatree(directory / "comparison.nc") as tree:
+        for quantity, node in tree["elements"].children.items():
+            if node.to_dataset()["sampled"].size <= MOST_ENTRIES:
+                numbers[quantity] = of_elements(node.to_dataset())
+        if "kernel_alignment" in tree["elements"].children:
+            components = tree["elements/kernel_alignment"].to_dataset()
+            numbers["kernel_alignment"] = of_alignments(components)
+    diagnostics = content["diagnostics"]
+    worst = diagnostics["quantities"].values()
+    numbers["diagnostics"] = {
+        "verdict": diagnostics["verdict"],
+        "r_hat": max((each["r_hat"] for each in worst if each["r_hat"]), default=None),
+        "ess": min((each["ess_bulk"] for each in worst if each["ess_bulk"]), default=None),
+        "chains": diagnostics["chains"],
+        "draws": diagnostics["draws"],
+        "divergences": diagnostics.get("divergences"),
+        "steps": diagnostics.get("leapfrog_steps_per_draw"),
+    }
+    return shortened(numbers)
 
 
-def alignments(directory: Path, sampled: dict) -> dict:
-    """Alignments of the labels with the first principal components of the kernel, from 1 on.
-
-    sampled  those of the draws, as comparison.json has them
-    """
-    import h5py
-    import numpy as np
-
-    names = {"gp": "gp_kernel_alignment", "theory": "kernel_alignment"}
-    names["next_order"] = "kernel_alignment_next_order"
-    with h5py.File(directory / "theory.nc") as stored:
-        known = {key: stored[name][:COMPONENTS] for key, name in names.items() if name in stored}
-    found = {}
-    for at in range(COMPONENTS):
-        found[str(at + 1)] = {key: float(values[at]) for key, values in known.items()}
-        if sampled.get("mcse"):
-            pair = sampled["sampled"][at], sampled["mcse"][at]
-            found[str(at + 1)]["sampled"] = estimate(*pair, "MCSE")
-    # Shares of |y|² that the first components hold together.
-    found["share of them"] = {key: float(np.sum(values**2)) for key, values in known.items()}
-    return found
+def of_cell(cell: dict) -> dict | float | None:
+    """A number of the summary, with its Monte Carlo error or else that of the test examples."""
+    for error, kind in (("error", "MCSE"), ("test_error", "over test examples")):
+        if cell["value"] is not None and cell[error] is not None:
+            return estimate(cell["value"], cell[error], kind)
+    return cell["value"]
 
 
-def name_kinds(content: object, kind: str) -> None:
-    """Say of every error in there of what kind it is, in place."""
-    if isinstance(content, dict):
-        if "value" in content and "error" not in content and "mcse" in content:
-            content |= {"error": content.pop("mcse"), "kind": "MCSE"}
-        if "value" in content and "error" in content:
-            content.setdefault("kind", kind)
-        for value in content.values():
-            name_kinds(value, kind)
+def of_elements(table) -> dict:
+    """Predictor → the elements of a quantity; of the draws with their errors."""
+    predictors = map(str, table["predictor"].values)
+    values = dict(zip(predictors, table["predicted"].values.tolist(), strict=True))
+    sampled = {"value": table["sampled"].values.tolist(), "error": table["error"].values.tolist()}
+    return values | {"sampled": sampled | {"kind": "MCSE"}}
+
+
+def of_alignments(table) -> dict:
+    """Alignments of the labels with the first principal components of the kernel, from 1 on."""
+    first = table.isel(component=slice(COMPONENTS))
+    numbers: dict[str, dict] = {"share of them": {}}
+    for predictor in map(str, table["predictor"].values):
+        values = first["predicted"].sel(predictor=predictor).values
+        # Shares of |y|² that the first components hold together.
+        numbers["share of them"][predictor] = float((values**2).sum())
+        for component, value in enumerate(values, 1):
+            numbers.setdefault(str(component), {})[predictor] = float(value)
+    sampled = zip(first["sampled"].values, first["error"].values, strict=True)
+    for component, (value, error) in enumerate(sampled, 1):
+        numbers[str(component)]["sampled"] = estimate(value, error, "MCSE")
+    return numbers
 
 
 def shortened(content: object) -> object:
