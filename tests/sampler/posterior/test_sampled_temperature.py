@@ -11,7 +11,7 @@ import scipy.stats
 import xarray as xr
 from scipy.special import logsumexp
 
-from sampler.analysis.validation import example_scores, sampled_scores, validation_draws
+from sampler.analysis.validation import example_scores, sampled_by_example, validation_draws
 from sampler.jobs.stages import sites_of_draws
 from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.hamiltonian import NUTS
@@ -166,11 +166,9 @@ def test_validation_scores_use_the_temperature_of_every_draw(rng):
     noise = np.array([one.temperature for one in known]).mean()
     total = variances.mean(axis=0) + means.var(axis=0, ddof=1) + noise
     expected = example_scores(means.mean(axis=0), total, labels, 0.0)
-    received = sampled_scores(validation_draws(whole, drawn))
+    received = sampled_by_example(validation_draws(whole, drawn))
     for score, values in expected.items():
-        assert_equal_to_rounding(
-            received[score]["by_example"], values, operations=1e5, condition=1e2, what=score
-        )
+        assert_equal_to_rounding(received[score], values, operations=1e5, condition=1e2, what=score)
 
 
 @pytest.mark.long
