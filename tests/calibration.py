@@ -25,7 +25,7 @@ from sampler.posterior.space import TEMPERATURE, Space
 from sampler.posterior.spaces import make_space
 from theory import Architecture
 
-WARMUP, KEPT, THINNING, BINS = 200, 63, 5, 16
+WARMUP, KEPT, THINNING, BINS = 200, 31, 5, 8
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,6 @@ class CalibrationProblem:
         """The sampler takes the temperature to be better, or less well, known."""
         believed = factor * self.temperature_spread
         return replace(self, believed_spread=believed)
-
-    def misjudging_degrees(self, more: int) -> "CalibrationProblem":
-        """The sampler takes every layer to be wider than it is, at the same mean overlap."""
-        widths = tuple(width + more for width in self.architecture.widths)
-        return replace(self, believed_architecture=replace(self.architecture, widths=widths))
 
 
 def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:

@@ -11,10 +11,7 @@ from theory import Architecture, BartlettCoordinates, LearningProblem
 from theory.wishart_chain import bartlett_matrix, chain_factors, link_scales
 
 # Regular and narrow layers, one output and several.
-SMALL = {
-    name: ARCHITECTURES[name]
-    for name in ("one head", "one layer", "one layer, two outputs", "two layers", "narrow")
-}
+SMALL = {name: ARCHITECTURES[name] for name in ("one layer, two outputs", "two layers")}
 SMALL["narrow, two outputs"] = Architecture((2,), (3, 1), (1.1, 0.5, 0.7), 2, outputs=2)
 
 

@@ -1,11 +1,14 @@
 """Where the arrays of the published four-path problem are, and how a problem is made of them."""
 
+from functools import cache
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 
+from sampler.posterior.importance import ImportanceDraws
 from tests import ROOT
+from tests.problems import drawn_factors, importance_draws_of, space_of
 from theory import Architecture, LearningProblem
 
 REFERENCE = Path(__file__).parent / "reference" / "markov_four_paths.npz"
@@ -62,3 +65,14 @@ def reference_problem(arrays: dict[str, np.ndarray], width: int) -> LearningProb
     architecture = Architecture.uniform((2, 2), width, attended.shape[2])
     labels = jnp.asarray(arrays["y_train"], float)[:, None]
     return LearningProblem(architecture, attended, labels, float(arrays["temperature"]))
+
+
+@cache
+def published_draws() -> tuple[LearningProblem, ImportanceDraws, np.ndarray]:
+    """The problem of ten units, independent draws of its posterior, and factors F of their U_1."""
+    problem = reference_problem(load_reference(), 10)
+    space = space_of(problem)
+    draws = importance_draws_of(space, 20_000, seed=10)
+    assert draws.trusted, draws.explain()
+    assert draws.effective_sample_size > 3_000
+    return problem, draws, drawn_factors(space, draws)

@@ -51,7 +51,7 @@ def split(unknowns):
     return unknowns.reshape(4, -1)
 
 
-@pytest.mark.parametrize("reach", [0.5, 2.0, 1e3])
+@pytest.mark.parametrize("reach", [0.5, 1e3])
 def test_the_solution_is_complementary(reach, rng):
     keys, kernel, labels, bound = regression(rng, 20, reach)
     found = solved(keys, labels, bound)
@@ -143,34 +143,6 @@ def test_a_quadratic_programme_has_the_same_multipliers(rng):
     assert np.all(np.abs(beta[expected == 0]) <= distance)
 
 
-def test_the_conditions_in_terms_of_attention(rng):
-    """Outputs and values alone say the same: slack from A V, sizes of values from C/h."""
-    keys, kernel, labels, bound = regression(rng, 20, 0.5)
-    found = solved(keys, labels, bound)
-    sums = normalisers(keys)
-    values = found / sums
-    outputs = attention_matrix(keys, keys) @ values
-    missed = labels - outputs
-    rounding = 20 * rounding_of_fit(kernel, labels, TUBE, found)
-    problem = complementarity_problem(kernel, labels, TUBE, bound)
-    above, below, _, _ = split(problem.slack(unknowns_of(kernel, labels, TUBE, sums * values)))
-    beyond = np.maximum(np.abs(missed) - TUBE, 0.0)
-    assert np.all(np.abs(above - (TUBE - missed + beyond * (missed > 0))) <= rounding)
-    assert np.all(np.abs(below - (TUBE + missed + beyond * (missed < 0))) <= rounding)
-    largest = bound / sums
-    within = np.abs(missed) < TUBE - rounding
-    outside = np.abs(missed) > TUBE + rounding
-    edge = (values != 0) & (np.abs(found) < bound)
-    assert within.any()
-    assert outside.any()
-    assert_all_kinds(found, bound)
-    np.testing.assert_array_equal(values[within], 0.0)
-    expected = np.sign(missed) * largest
-    assert_equal_to_rounding(values[outside], expected[outside], operations=10)
-    assert np.all(np.abs(missed[edge] - TUBE * np.sign(values[edge])) <= rounding)
-    assert np.all(np.abs(values) <= largest * (1 + FLOAT64_ROUNDING))
-
-
 def test_the_problem_is_monotone(rng):
     """M + Mᵀ has no negative eigenvalue: solutions are a convex set."""
     _, kernel, labels, bound = regression(rng, 5, 1.0)
@@ -183,7 +155,7 @@ def truncated_exponential(value, order):
     return sum(value**power / math.factorial(power) for power in range(order + 1))
 
 
-@pytest.mark.parametrize("order", range(6))
+@pytest.mark.parametrize("order", [0, 1, 4])
 def test_products_of_features_are_the_truncated_exponential(order, queries_and_keys):
     queries, keys = queries_and_keys
     of_queries, of_keys = taylor_features(queries, order), taylor_features(keys, order)
@@ -212,7 +184,7 @@ def weights_of(queries, keys, order):
     return truncated_attention(queries, keys, np.eye(len(keys)), order)
 
 
-@pytest.mark.parametrize("size", [0.5, 1.0, 1.5])
+@pytest.mark.parametrize("size", [0.5, 1.5])
 def test_truncated_attention_approaches_softmax_within_the_remainder(size, queries_and_keys):
     queries, keys = size * queries_and_keys
     expected = attention_matrix(queries, keys)

@@ -22,9 +22,7 @@ def rounded(values, digits=3):
 
 
 # Computed before this was written, by another program.
-@pytest.mark.parametrize(
-    ("examples", "expected"), [(15.0, 0.487), (20.0, 0.522), (30.0, 0.562), (60.0, 0.620)]
-)
+@pytest.mark.parametrize(("examples", "expected"), [(15.0, 0.487), (60.0, 0.620)])
 def test_minima_are_those_that_were_known(examples, expected):
     assert rounded(m.copied for m in head().minima(examples)) == [expected]
 
@@ -33,9 +31,6 @@ def test_minima_are_those_that_were_known(examples, expected):
     ("tokens", "scale", "expected"),
     [
         (24, 0.15, (18, 19, 22)),
-        (48, 0.15, (23, 27, 41)),
-        (48, 0.1, (42, 49, 70)),
-        (96, 0.15, (28, 36, 81)),
         (96, 0.1, (53, 67, 137)),
     ],
 )
@@ -48,9 +43,7 @@ def test_two_minima_exist_where_they_were_known_to(tokens, scale, expected):
     ("tokens", "scale", "form"),
     [
         (12, 0.15, "softmax"),
-        (12, 0.3, "softmax"),
         (48, 0.15, "linear"),
-        (48, 0.3, "linear"),
     ],
 )
 def test_no_transition_with_few_tokens_or_without_softmax(tokens, scale, form):
@@ -142,8 +135,8 @@ def known_from(problem):
     return differing, equal, -0.5 * (width * saddle.action - alone)
 
 
-@pytest.mark.parametrize("width", [7, 10, 100])
-@pytest.mark.parametrize(("copied", "squares"), [(0.246, 0.0878), (0.6, 0.4), (1 / 24, 1 / 20)])
+@pytest.mark.parametrize("width", [7, 100])
+@pytest.mark.parametrize(("copied", "squares"), [(0.6, 0.4), (1 / 24, 1 / 20)])
 def test_order_parameters_and_evidence_are_those_of_the_saddle_point(width, copied, squares):
     one, examples = head(width=float(width)), 600.0
     expected = known_from(population(copied, squares, examples, width))

@@ -10,16 +10,12 @@ from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
-    FEW,
-    all_but,
     random_order_parameters,
     random_problem,
 )
 from theory import OrderParameters
 from theory.action_functional import DenseAction, action, entropy_terms
 from theory.order_parameters import from_log_cholesky, to_log_cholesky
-
-WIDE = [name for name in ARCHITECTURES if name != "narrow"]
 
 
 def partial_trace(matrix, heads):
@@ -93,7 +89,7 @@ def test_without_data_the_minimum_is_the_gp_limit(name, rng):
     assert_equal_to_rounding(without_data(point), expected, operations=100, scale=scale)
     gradient = jax.jit(jax.grad(without_data))(point)
     assert_equal_to_rounding(gradient, 0.0, operations=100, scale=scale)
-    if name in ("one head", "two layers"):
+    if name == "one head":
         assert np.linalg.eigvalsh(jax.jit(jax.hessian(without_data))(point))[0] > 0
 
 
@@ -108,7 +104,7 @@ def wishart_chain_log_density(arch, matrices):
     return total
 
 
-@pytest.mark.parametrize("name", all_but(WIDE, FEW[:2]))
+@pytest.mark.parametrize("name", ["one head", "two layers, three outputs"])
 def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, rng):
     """ln p(U, y) + A/2 + ½ Σ (p_l + 1) ln det U_l is one constant, with a known value."""
     problem = random_problem(ARCHITECTURES[name], rng)
@@ -121,7 +117,7 @@ def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, r
     )
     constant -= problem.labels.size / 2 * np.log(2 * np.pi)
     labels = np.asarray(problem.labels).reshape(-1)
-    for _ in range(3):
+    for _ in range(2):
         matrices = random_order_parameters(arch, rng)
         order_parameters = OrderParameters.from_matrices(matrices)
         noisy = literal_noisy_kernel(problem, matrices[0])
@@ -138,7 +134,7 @@ def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, r
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
+@pytest.mark.parametrize("name", ["narrow", "three layers, two outputs"])
 def test_value_gradient_and_hessian(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     arch = problem.architecture

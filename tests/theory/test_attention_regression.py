@@ -99,8 +99,8 @@ def assert_no_duality_gap(kernel, labels, tube, bound, coefficients):
     )
 
 
-@pytest.mark.parametrize("reach", [1.0, 30.0, 1000.0])
-@pytest.mark.parametrize(("tokens", "channels"), [(8, 1), (16, 2), (30, 1), (48, 8)])
+@pytest.mark.parametrize("reach", [1.0, 1000.0])
+@pytest.mark.parametrize(("tokens", "channels"), [(30, 1), (48, 8)])
 def test_solved_to_rounding(tokens, channels, reach):
     """Kernels of condition 1e2 to beyond 1e20, and with two equal keys."""
     for seed in range(3):
@@ -153,19 +153,11 @@ def test_refused_and_unsolvable():
 CASES = {
     "softmax": (Softmax(), lambda keys: HeadPoints.of(keys, None, 0.0, False, 0.0)),
     "SH": (ScaledHeads(scale=2), lambda keys: HeadPoints.of(keys, AVERAGES)),
-    "SH, stride": (
-        ScaledHeads(scale=3, pooling="stride"),
-        lambda keys: HeadPoints.of(keys, pooling_matrix("stride", TOKENS, 3)),
-    ),
     "SH, block": (
         ScaledHeads(scale=2, pooling="block", grid=(4, 4)),
         lambda keys: HeadPoints.of(keys, pooling_matrix("block", TOKENS, 2, (4, 4))),
     ),
     "BN": (BatchNormalised(beta=0.7), lambda keys: HeadPoints.of(keys, None, 0.7, True, EPSILON)),
-    "BN, no scaling": (
-        BatchNormalised(beta=0.7, scaling=False),
-        lambda keys: HeadPoints.of(keys, None, 0.7, False, EPSILON),
-    ),
     "BN+SH": (
         ScaledHeads(scale=2, beta=0.7),
         lambda keys: HeadPoints.of(keys, AVERAGES, 0.7, True, EPSILON),

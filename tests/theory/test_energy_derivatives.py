@@ -11,8 +11,8 @@ from theory import DenseEnergy
 from theory.energy_derivatives import EnergyAverages, as_matrix
 from theory.evidence import third_of_energy
 
-NAMES = ("one head", "one layer", "one layer, two outputs", "two layers")
-CASES = pytest.mark.parametrize("name", all_but(NAMES, ("one layer, two outputs",)))
+NAMES = ("one layer, two outputs", "two layers")
+CASES = pytest.mark.parametrize("name", all_but(NAMES, NAMES[:1]))
 # Brute-force derivatives of K + 𝒯 1 with a condition number below 1e3 keep ten digits and more.
 RELATIVE = 1e-8
 

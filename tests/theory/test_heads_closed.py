@@ -17,10 +17,8 @@ from theory.evidence import action_without_data
 from theory.infinite_width import InfiniteWidth
 
 CASES = {
-    "one layer": ((3,), 1, [(0, 1)]),
     "both layers": ((3, 2), 1, [(0, 0), (0, 2), (1, 1)]),
     "two outputs": ((2, 3), 2, [(1, 0)]),
-    "three layers": ((2, 2, 2), 1, [(0, 1), (2, 0)]),
 }
 
 

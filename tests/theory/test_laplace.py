@@ -56,7 +56,7 @@ def test_mode(name, rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", all_but(SMALL, ["narrow, two outputs"], pytest.mark.long))
+@pytest.mark.parametrize("name", ["narrow, two outputs"])
 def test_third_and_fourth_derivatives(name, rng):
     """All along the directions v_a of unit variance: drift t, Φ_abc and Σ_ac Φ_aacc."""
     problem, posterior = posterior_of(name, rng)
@@ -93,7 +93,7 @@ def laplacian(function, point, basis):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", all_but(SMALL, ["one layer, two outputs"], pytest.mark.long))
+@pytest.mark.parametrize("name", ["one layer, two outputs"])
 def test_moments_of_the_order_parameters(name, rng):
     """ΔU_l = −½ ∂U_l·S t + ½ tr(S ∂²U_l), T = ∂U_1 S ∂U_1ᵀ with S from the plain Hessian."""
     problem, posterior = posterior_of(name, rng)

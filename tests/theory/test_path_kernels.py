@@ -11,7 +11,6 @@ from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
-    all_but,
     random_network_data,
     random_order_parameters,
 )
@@ -112,7 +111,7 @@ def test_the_form_that_pays_is_the_form_returned(rng):
 
 
 PATHS, CHANNELS = 3, 4
-EXAMPLES = [1, 64, 65, 200, 530]  # one block, one full block, two, several, more than the least
+EXAMPLES = [1, 65, 530]  # one block, two, more than the least
 
 
 @pytest.fixture(params=EXAMPLES)
@@ -121,8 +120,9 @@ def forms(request, rng):
     return Features(features, None), store_path_kernels(Features(features), 1)
 
 
-@pytest.mark.parametrize("rank", all_but([2, 5], [2]))
-def test_kernel_and_pull_back_are_those_of_the_features(forms, rank, rng):
+def test_kernel_and_pull_back_are_those_of_the_features(forms, rng):
+    rank = 2
+
     def kernel_and_slopes(form, factor, slope):
         kernel, pull_back = jax.vjp(form.kernel, factor)
         return kernel, pull_back(slope)[0]
@@ -174,7 +174,7 @@ def test_an_indefinite_kernel_gives_nan():
     assert np.isnan(noisy.log_determinant)
 
 
-SIZES = [1, 7, BLOCK, BLOCK + 1, 3 * BLOCK, 600]
+SIZES = [7, BLOCK, 3 * BLOCK + 1]
 
 
 def random_lower(rng, size, count=()):

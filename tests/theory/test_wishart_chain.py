@@ -11,13 +11,10 @@ import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
 from tests.plain_posterior import SMALL, chain
-from tests.problems import ARCHITECTURES, all_but, random_order_parameters
+from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_order_parameters
 from theory import BartlettCoordinates, OrderParameters
 
-EVERY = ARCHITECTURES | SMALL
-EVERY_CASE = pytest.mark.parametrize("name", EVERY)
-FAST = ("one layer, two outputs", "narrow")
-CASES = pytest.mark.parametrize("name", all_but(SMALL, FAST))
+CASES = pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 
 
 def factors_by_definition(architecture, coordinates):
@@ -50,10 +47,10 @@ def factors_by_definition(architecture, coordinates):
     return factors[::-1]
 
 
-@EVERY_CASE
+@CASES
 def test_factors(name, rng):
     """By the definition, and by the compiled functions that the sampler uses."""
-    architecture = EVERY[name]
+    architecture = ARCHITECTURES[name]
     coordinates = BartlettCoordinates(architecture)
     assert coordinates.size == architecture.bartlett_coordinate_count
     assert coordinates.architecture.is_regular is ("narrow" not in name)
@@ -67,9 +64,9 @@ def test_factors(name, rng):
             assert_equal_to_rounding(factor, other, operations=10 * factor.shape[0])
 
 
-@EVERY_CASE
+@CASES
 def test_coordinates_of_given_factors(name, rng):
-    architecture = EVERY[name]
+    architecture = ARCHITECTURES[name]
     coordinates = BartlettCoordinates(architecture)
     if not coordinates.architecture.is_regular:
         with pytest.raises(ValueError, match="narrow layer"):
@@ -85,10 +82,10 @@ def test_coordinates_of_given_factors(name, rng):
         )
 
 
-@EVERY_CASE
+@CASES
 def test_prior_of_the_coordinates(name, rng):
     """Densities of χ_{N_l − i} and of normal variables by SciPy, with the Jacobian dc/dt."""
-    architecture = EVERY[name]
+    architecture = ARCHITECTURES[name]
     coordinates = BartlettCoordinates(architecture)
     point = 1.5 * rng.standard_normal(coordinates.size)
     received = coordinates.prior_derivatives(point)[0]
@@ -131,7 +128,7 @@ def test_derivatives_of_the_prior(rng):
 @CASES
 def test_series_of_overlaps(name, rng):
     """∂^k U_l/∂ε^k, k = 0 … 4, along three lines, by repeated differentiation."""
-    coordinates = BartlettCoordinates(SMALL[name])
+    coordinates = BartlettCoordinates(ARCHITECTURES[name])
     point = rng.standard_normal(coordinates.size)
     directions = rng.standard_normal((3, coordinates.size))
     series = coordinates.series(point, directions, 4)
@@ -154,7 +151,7 @@ def test_series_of_overlaps(name, rng):
 @CASES
 def test_gradients_of_a_series(name, rng):
     """Of Σ_k ⟨weights_k, coefficient k of F_1⟩ at the point; weights of one line serve all."""
-    coordinates = BartlettCoordinates(SMALL[name])
+    coordinates = BartlettCoordinates(ARCHITECTURES[name])
     point = rng.standard_normal(coordinates.size)
     directions = rng.standard_normal((3, coordinates.size))
     series = coordinates.series(point, directions, 2)

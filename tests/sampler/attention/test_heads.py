@@ -3,12 +3,9 @@
 import numpy as np
 
 from sampler.attention.heads import bilinear_attention, softmax_attention
-from sampler.attention.variants import Softmax, softmax
-from sampler.recipes.recipe import load_recipe
-from sampler.tasks.make import build_task
+from sampler.attention.variants import softmax
 from sampler.tasks.markov_chain import head_weights
 from tests.assertions import assert_equal_to_rounding
-from tests.commands import TINY
 
 EPSILON = np.finfo(float).eps
 
@@ -43,15 +40,6 @@ def test_huge_logits_neither_overflow_nor_lose_the_largest():
     assert np.all(np.abs(received - expected) <= 4 * EPSILON)
 
 
-def test_a_variant_sees_the_same_logits():
-    """Weights that are not symmetric tell queries from keys."""
-    generator = np.random.default_rng(3)
-    inputs, weights = generator.standard_normal((3, 4, 5)), generator.standard_normal((2, 5, 5))
-    received = bilinear_attention(inputs, weights, (Softmax(), Softmax()))
-    expected = bilinear_attention(inputs, weights)
-    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-13)
-
-
 def arrays(heads=3, size=4, tokens=5, channels=6, scale=1.0):
     generator = np.random.default_rng(0)
     inputs = generator.standard_normal((2, tokens, channels))
@@ -73,23 +61,6 @@ def test_attention_of_keys_and_queries_equals_a_loop():
     # of the exponential.
     size = np.abs(query).max() * np.abs(key).max() * np.abs(inputs).max() ** 2
     assert_equal_to_rounding(received, expected, operations=4 * 4 * 36, condition=size)
-
-
-def test_huge_logits_choose_the_largest():
-    inputs, query, key = arrays(scale=1e8)
-    received = softmax_attention(inputs, query, key)
-    assert set(np.unique(received)) == {0.0, 1.0}
-    assert np.array_equal(received.sum(axis=2), np.ones((2, 3, 5)))
-
-
-def test_plain_softmax_is_the_softmax_form(tmp_path):
-    """The default, computed as ever, and the same as a form."""
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(TINY)
-    plain = build_task(load_recipe(recipe))
-    form = build_task(load_recipe(recipe, ['attention.form={kind="softmax"}']))
-    for one, other in zip(plain.train.attention, form.train.attention, strict=True):
-        np.testing.assert_allclose(other, one, rtol=0, atol=1e-12)
 
 
 def test_the_good_head_has_the_published_weights():

@@ -14,7 +14,6 @@ from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests.problems import (
-    all_but,
     importance_draws_of,
     random_weights,
     space_of,
@@ -26,20 +25,12 @@ TWO_LAYERS = [["good", "random"], ["uniform", "random"]]
 # attention.form, the heads, and whether they make a hypernetwork: four paths each
 KINDS = {
     "softmax": ({"kind": "softmax"}, TWO_LAYERS, False),
-    "causal": ({"kind": "softmax", "mask": "causal"}, TWO_LAYERS, False),
-    "window": ({"kind": "softmax", "mask": "window", "window": 2}, TWO_LAYERS, False),
-    "hard maximum": ({"kind": "hard_maximum"}, TWO_LAYERS, False),
     "linear": ({"kind": "linear"}, TWO_LAYERS, False),
-    "batch normalised": ({"kind": "batch_normalised"}, TWO_LAYERS, False),
-    "scaled heads": ({"kind": "scaled_heads", "scale": 2}, TWO_LAYERS, False),
-    "robust": ({"kind": "robust", "limit": 0.5}, TWO_LAYERS, False),
-    "scaled": ({"kind": "scaled"}, TWO_LAYERS, False),
-    "head normalised": ({"kind": "head_normalised"}, TWO_LAYERS, False),
     "hypernetwork": ({"kind": "head_normalised"}, [["good", "random"]], True),
     "softmax hypernetwork": ({"kind": "softmax"}, [["good", "random"]], True),
 }
 WIDTHS = (30, 100, 300)
-DRAWS = 40_000
+DRAWS = 20_000
 
 
 @cache
@@ -69,14 +60,12 @@ def problem_of(kind: str, width: int) -> tuple[Problem, Task]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", all_but(KINDS, ["softmax", "linear"], pytest.mark.long))
+@pytest.mark.parametrize("kind", ["linear", pytest.param("hypernetwork", marks=pytest.mark.long)])
 def test_the_difference_falls_with_the_width(kind):
     """‖E[U_1] − U_1 of the theory‖ is resolved at N = 30 and falls at least as fast as 1/N."""
     found = {width: difference(kind, width) for width in WIDTHS}
     scaled = {width: width * size for width, (size, _) in found.items()}
     errors = {width: width * error for width, (_, error) in found.items()}
-    text = ", ".join(f"{scaled[w]:.2f} ± {errors[w]:.2f}" for w in WIDTHS)
-    print(f"\n{kind}: N ‖difference‖ at N = {WIDTHS}: {text}", end="")
     first = WIDTHS[0]
     assert scaled[first] > 4 * errors[first], "too few draws to see a difference"
     for width in WIDTHS[1:]:

@@ -48,7 +48,7 @@ RECEIVED = {
 }
 
 
-@pytest.mark.parametrize("shape", [(4, 1000), (2, 501), (1, 60), (4, 9), (3, 4), (2, 5), (2, 6)])
+@pytest.mark.parametrize("shape", [(4, 1000), (1, 61), (3, 4)])
 @pytest.mark.parametrize("name", sorted(OF_ARVIZ))
 def test_every_element_has_the_number_of_arviz(name, shape, rng):
     draws = varied(rng, shape)

@@ -49,14 +49,6 @@ def test_a_frozen_chain_fails(rng):
     only_reason(diagnose(draws, statistics, NUTS), "predictor: chain 2 is frozen")
 
 
-def test_all_chains_frozen_at_one_point_fail(rng):
-    draws, statistics = healthy(rng)
-    draws["order_parameter"][:] = draws["order_parameter"][0, 0]
-    received = diagnose(draws, statistics, NUTS)
-    only_reason(received, "order_parameter: chain 0 is frozen")
-    assert "order_parameter" not in received.quantities
-
-
 def test_an_element_that_is_constant_by_construction_is_left_out(rng):
     draws, statistics = healthy(rng)
     draws["order_parameter"][..., 0, 1] = 0.0
@@ -81,13 +73,6 @@ def test_a_number_that_is_not_finite_fails(rng):
     draws, statistics = healthy(rng)
     draws["predictor"][1, 500, 3] = np.inf
     only_reason(diagnose(draws, statistics, NUTS), "predictor: chain 1 holds numbers")
-
-
-def test_a_single_chain_fails(rng):
-    draws, statistics = healthy(rng)
-    draws = {name: values[:1] for name, values in draws.items()}
-    statistics = {name: values[:1] for name, values in statistics.items()}
-    only_reason(diagnose(draws, statistics, NUTS), "1 chain: R-hat needs at least 2")
 
 
 def test_divergences_fail_above_one_in_a_thousand_and_are_remarked_on_below(rng):

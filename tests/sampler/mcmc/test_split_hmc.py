@@ -1,6 +1,5 @@
 """Split Hamiltonian Monte Carlo: exact properties of its map, and the law that it samples."""
 
-import math
 from dataclasses import dataclass, fields, replace
 
 import jax
@@ -17,10 +16,8 @@ from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
-    COUNTED_FROM,
     LARGEST_ROUNDING,
     SHARE_INDEPENDENT,
-    SHORT,
     RunningMoments,
     kept_share,
     moved,
@@ -43,9 +40,7 @@ from tests.sampler.mcmc.laws import Linear, Normal, with_mode
 from theory import Architecture, Triangle
 
 ALGORITHM = SplitHmc()
-WARMUP, WEIGHTS_WARMUP = (
-    SHORT_WARMUP[space, "split_hmc"] for space in ("order_parameters", "weights")
-)
+WARMUP = SHORT_WARMUP["order_parameters", "split_hmc"]
 CENTRE, COVARIANCE = np.array([1.0, -2.0, 0.5]), np.array([4.0, 0.25, 1.0])
 
 
@@ -203,27 +198,11 @@ def test_a_short_warmup_finds_the_step_of_a_long_one(space):
     """In order parameters, from several seeds: closer than the halving of a search."""
     found = [
         collected(space, ChainSettings(chains=4, warmup=warmup, draws=1, seed=seed))
-        for warmup, seed in ((20 * WARMUP, 0), (WARMUP, 1), (WARMUP, 2), (WARMUP, 3))
+        for warmup, seed in ((20 * WARMUP, 0), (WARMUP, 1), (WARMUP, 2))
     ]
     trajectories = np.array([np.mean(one.statistics["n_steps"]) for one in found])
     sizes = [one.warmup_statistics["step_size"][0, -WARMUP // 2 :].mean() for one in found]
     assert np.abs(np.log(sizes[1:]) - np.log(sizes[0])).max() < np.log(2.0), trajectories
-
-
-@pytest.mark.long
-def test_descent_from_the_prior(rng):
-    """Short trajectories reach the law, and full ones begin with about the step that they keep."""
-    problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=1e-4)
-    space = space_of(problem, "weights", problem.attended[:2])
-    found = collected(space, ChainSettings(chains=4, warmup=WEIGHTS_WARMUP, draws=100, seed=1))
-    warm, descent = found.warmup_statistics, math.ceil(COUNTED_FROM * WEIGHTS_WARMUP)
-    assert warm["n_steps"][:, :descent].max() == SHORT
-    assert warm["n_steps"][:, descent:].max() > SHORT
-    assert warm["lp"][:, 0].max() < found.statistics["lp"].min() < warm["lp"][:, descent].min()
-    first, last = warm["step_size"][0, descent], found.statistics["step_size"].mean()
-    assert abs(np.log(first / last)) < np.log(4.0)
-    # A search that begins with full trajectories returns from far too small steps.
-    assert warm["n_steps"].mean() < 1.5 * found.statistics["n_steps"].mean()
 
 
 @pytest.mark.heavy
@@ -246,14 +225,12 @@ def test_exact_posterior_of_a_single_path(precision):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("width", "temperature"), [(2, 1e-8), (5, 1e-10)])
-def test_a_stiff_posterior_is_walked_by_the_adapted_step(width, temperature, rng):
+def test_a_stiff_posterior_is_walked_by_the_adapted_step(rng):
     """A trajectory that may have few steps is cut short, not made of longer ones."""
     attended = rng.standard_normal((200, 4, 3))
     labels = np.sign(attended[:, 0, 0] + attended[:, 1, 1])[:, None]
     (*_, triangle) = Triangle.empty(4, 3, 1).fold_all([(attended, labels)])
-    architecture = Architecture.uniform((2, 2), width, 3)
-    problem = triangle.learning_problem(architecture, temperature)
+    problem = triangle.learning_problem(Architecture.uniform((2, 2), 5, 3), 1e-10)
     received, settings = [], ChainSettings(chains=2, warmup=100, draws=30, seed=1)
     sample(space_of(problem), SplitHmc(max_steps=7), settings, received.append)
     last = received[-1].snapshot.arrays["shared['step_size']"]
@@ -306,19 +283,8 @@ def test_single_precision_is_left_where_it_would_cost_acceptance(space, monkeypa
 
 
 @pytest.mark.heavy
-def test_a_space_in_single_precision_stays_so(rng):
-    with jax.enable_x64(False):
-        problem = random_problem(ARCHITECTURES["two layers"], rng).astype("float32")
-        space = space_of(problem, precision="float32")
-        assert ALGORITHM.suited(space) is space
-        found = collected(space, ChainSettings(chains=2, warmup=10, draws=5))
-    assert found.draws["order_parameter"].dtype == np.float32
-    assert np.isfinite(found.draws["order_parameter"]).all()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(("phase", "done"), [("warmup", 12), ("draws", 6)])
-def test_chains_go_on_bit_for_bit(phase, done, rng, monkeypatch):
+def test_chains_go_on_bit_for_bit(rng, monkeypatch):
+    """From the middle of the warm-up, to the end of the draws."""
     monkeypatch.setattr(chains, "CHUNK_DRAWS", 3)
     monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
     problem = random_problem(ARCHITECTURES["two layers"], rng)
@@ -327,7 +293,7 @@ def test_chains_go_on_bit_for_bit(phase, done, rng, monkeypatch):
     received, rest = [], []
     space = ALGORITHM.suited(space)
     sample(space, ALGORITHM, settings, received.append)
-    place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
+    place = max(i for i, one in enumerate(received) if one.phase == "warmup" and one.done <= 12)
     sample(space, ALGORITHM, settings, rest.append, received[place].snapshot)
     for part, expected in joined(received[place + 1 :]).items():
         np.testing.assert_array_equal(joined(rest)[part], expected, err_msg=part)

@@ -177,6 +177,5 @@ def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error():
         estimate = mean_of(rule.collected.draws["x"])
         covered.append(abs(float(estimate.value) - MEAN) <= 1.96 * float(estimate.mcse))
         counts.append(rule.checks[-1].draws)
-    print(f"\ncoverage {np.mean(covered):.3f}, draws a chain {sorted(set(counts))}")
     assert len(set(counts)) > 1, "the rule never had a choice"
     assert 0.92 <= np.mean(covered) <= 0.97, np.mean(covered)

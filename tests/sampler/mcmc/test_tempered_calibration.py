@@ -12,20 +12,18 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.mcmc.tempered_smc import Particles, TemperedLaw, begin, next_temperature
+from sampler.mcmc.tempered_smc import Particles, begin, next_temperature
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Space
 from tests.calibration import CalibrationProblem, SpaceCalibration
 from tests.learned_calibration import LearnedCalibration
-from tests.problems import all_but
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 # Ranks among so many draws have one more value.
 DATA_SETS, PARTICLES, REPETITIONS = 64, 32, 7
-# Most errors below are seen with fewer, one with more.
-FEWER, MORE = 32, 96
+# The errors below are seen with fewer.
+FEWER = 32
 SMALLEST_P = 1e-3
-SPREAD = 0.5
 TOO_FAR = 10.0
 
 
@@ -38,18 +36,12 @@ def fixed(wrong: bool) -> SpaceCalibration:
     return SpaceCalibration(replace(problem, believed_architecture=believed))
 
 
-def temperature_sampled(wrong: bool) -> SpaceCalibration:
-    """The temperature has a prior; wrongly, one about ten times what it is."""
-    problem = CalibrationProblem.small().with_spread(SPREAD)
-    return SpaceCalibration(problem.misjudging_temperature(TOO_FAR if wrong else 1.0))
-
-
 def learned(wrong: bool) -> LearnedCalibration:
     """Two learned heads; wrongly, with logits believed to vary ten times less."""
     return LearnedCalibration(1.0 / TOO_FAR if wrong else 1.0)
 
 
-SPACES = {"fixed": fixed, "temperature": temperature_sampled, "learned": learned}
+SPACES = {"fixed": fixed, "learned": learned}
 
 
 def repetition(
@@ -97,35 +89,19 @@ def p_values(ranks: np.ndarray) -> np.ndarray:
 def judge(ranks: np.ndarray, wrong: bool) -> None:
     """Uniform at the level of `SMALLEST_P` for each quantity, or clearly not, where it is wrong."""
     received = p_values(ranks)
-    print(received)
     if wrong:
         assert received.min() < SMALLEST_P, f"expected p < {SMALLEST_P}, received {received}"
     else:
         assert received.min() > SMALLEST_P, f"expected p > {SMALLEST_P}, received {received}"
 
 
-@pytest.mark.parametrize("name", all_but(SPACES, ["fixed"], pytest.mark.long))
+@pytest.mark.parametrize("name", SPACES)
 @pytest.mark.long
 def test_ranks_of_the_truth_are_uniform(name):
     judge(ranks_of_truth(SPACES[name](wrong=False), seed=1), wrong=False)
 
 
-@pytest.mark.parametrize("name", all_but(SPACES, ["fixed"], pytest.mark.long))
+@pytest.mark.parametrize("name", SPACES)
 @pytest.mark.long
 def test_calibration_finds_what_is_believed_wrongly(name):
     judge(ranks_of_truth(SPACES[name](wrong=True), 3, FEWER), wrong=True)
-
-
-@pytest.mark.long
-def test_calibration_finds_trajectories_that_see_too_little_of_the_labels(monkeypatch):
-    """Particles are moved as if the power of the likelihood were a tenth of what it is.
-
-    Of what has a prior ranks stay uniform even without labels: only the log likelihood tells.
-    """
-    right = TemperedLaw.potential
-
-    def wrong(self, point):
-        return right(replace(self, power=0.1 * self.power), point)
-
-    monkeypatch.setattr(TemperedLaw, "potential", wrong)
-    judge(ranks_of_truth(fixed(wrong=False), 4, MORE), wrong=True)

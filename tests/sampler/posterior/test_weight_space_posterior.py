@@ -39,9 +39,9 @@ def test_one_head_and_one_layer_agree_with_quadrature(space, algorithm, rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
     posterior = space_of(problem, space, test)
-    collected = sampled(posterior, algorithm, chains=4, warmup=1000, draws=4000, seed=1)
+    collected = sampled(posterior, algorithm, chains=4, warmup=500, draws=2000, seed=1)
     assert not collected.statistics["diverging"].any()
-    draws = {name: values.reshape(4, 4000, -1) for name, values in collected.draws.items()}
+    draws = {name: values.reshape(4, 2000, -1) for name, values in collected.draws.items()}
     for name, (mean, deviation) in (
         ("order_parameter", exact.order_parameter),
         ("readout_order_parameter", exact.readout),
@@ -66,14 +66,7 @@ def test_one_head_and_one_layer_agree_with_quadrature(space, algorithm, rng):
 
 
 def check(what, estimate: Estimate, expected, draws) -> None:
-    """Print the worst entry, then compare within 4 standard errors from enough effective draws."""
-    received, mcse, wanted = map(np.ravel, (estimate.value, estimate.mcse, expected))
-    worst = np.argmax(np.abs(received - wanted) / mcse)
-    print(
-        f"\n{what} ({received.size} entries): worst {received[worst]:.4f} ± {mcse[worst]:.4f}, "
-        f"expected {wanted[worst]:.4f}",
-        end="",
-    )
+    """Within 4 standard errors, from enough effective draws."""
     ess = effective(draws)
     assert_within_mcse(estimate.value, expected, estimate.mcse, ess=ess, minimum_ess=400, what=what)
 
@@ -95,7 +88,6 @@ def test_the_published_problem_of_ten_units(full_reference):
     rows, columns = zip(*PUBLISHED_OVERLAP, strict=True)
     values, errors = map(np.array, zip(*PUBLISHED_OVERLAP.values(), strict=True))
     received, mcse = estimate.value[rows, columns], estimate.mcse[rows, columns]
-    print(f"\nU_1: {received} ± {mcse}, published {values} ± {errors}")
     combined = np.hypot(mcse, errors)
     assert_within_mcse(received, values, combined, ess=ess[rows, columns], what="U_1")
 
@@ -106,7 +98,6 @@ def test_the_published_problem_of_ten_units(full_reference):
 
     mean = draws["predictor"].mean(axis=(0, 1), dtype=float).reshape(labels.shape)
     received = accuracy(mean, labels)
-    print(f"accuracy: sampled {received}, published {PUBLISHED_ACCURACIES}")
     assert len(labels) == 1000
     # two runs of three differ by the spread of the published ones: four times its half, each side
     spread = (PUBLISHED_ACCURACIES[1] - PUBLISHED_ACCURACIES[0]) / 2

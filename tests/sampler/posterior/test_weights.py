@@ -6,14 +6,13 @@ import pytest
 
 from sampler.network import overlaps
 from tests.assertions import assert_within_mcse
-from tests.problems import ARCHITECTURES, all_but, random_problem, space_of
+from tests.problems import ARCHITECTURES, random_problem, space_of
 
-NAMES = ("two layers", "three layers, two outputs", "narrow")
-DRAWS = 20_000
+DRAWS = 8_000
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", all_but(NAMES, ["two layers"], pytest.mark.long))
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", ["two layers", pytest.param("narrow", marks=pytest.mark.long)])
 def test_prior_overlaps_have_the_moments_of_a_chain_of_wishart_matrices(name, rng):
     """E[U_l] = σ_l² ⋯ σ_a² · 1, the variance of U_a, and second moments of U_L given U_a."""
     arch = ARCHITECTURES[name]

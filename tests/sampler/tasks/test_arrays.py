@@ -33,8 +33,7 @@ def path(tmp_path):
     return tmp_path / "arrays.npz"
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("outputs", [None, 3])
+@pytest.mark.parametrize(("dtype", "outputs"), [(np.float32, None), (np.float64, 3)])
 def test_arrays_come_back_as_float64(path, dtype, outputs):
     stored = arrays(dtype, outputs)
     np.savez(path, **stored)
@@ -87,35 +86,20 @@ def test_no_validation_split_is_none(path):
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        (remove("inputs_train"), "inputs_train"),
         (remove("labels_train"), "labels_train"),
-        (remove("inputs_test"), "inputs_test"),
         (remove("attention_test_2"), "attention_test_2"),
-        (remove("attention_train_1"), "attention_train_1"),
         (lambda stored: stored.update(atention_train_3=np.ones(2)), "atention_train_3"),
         (lambda stored: stored.update(attention_train_4=np.ones(2)), "attention_train_3"),
         (replace("inputs_train", lambda a: a.astype(int)), "inputs_train"),
-        (replace("inputs_train", lambda a: a.astype(object)), "inputs_train"),
-        (replace("inputs_test", lambda a: a.astype(complex)), "inputs_test"),
         (replace("labels_train", lambda a: a[:3]), "labels_train"),
-        (replace("labels_test", lambda a: a[:, None, None]), "labels_test"),
-        (
-            replace("labels_test", lambda a: np.stack([a, a], 1)),
-            "labels_test",
-        ),
+        (replace("labels_test", lambda a: np.stack([a, a], 1)), "labels_test"),
         (replace("inputs_train", lambda a: a[..., 0]), "inputs_train"),
         (replace("inputs_test", lambda a: a[..., :5]), "inputs_test"),
         (replace("inputs_test", lambda a: a[:0]), "inputs_test"),
         (replace("attention_train_1", lambda a: a[:, :, :3]), "attention_train_1"),
-        (replace("attention_train_1", lambda a: a[0]), "attention_train_1"),
-        (replace("attention_train_2", lambda a: a[:, :0]), "attention_train_2"),
         (replace("attention_test_2", lambda a: a[:, :2]), "attention_test_2"),
         (replace("inputs_train", spoil(np.nan, (1, 2, 3))), "inputs_train"),
-        (replace("labels_test", spoil(np.inf, 3)), "labels_test"),
-        (
-            replace("attention_test_1", spoil(-np.inf, (0, 1, 2, 3))),
-            "attention_test_1",
-        ),
+        (replace("attention_test_1", spoil(-np.inf, (0, 1, 2, 3))), "attention_test_1"),
     ],
 )
 def test_an_array_that_cannot_be_used_is_named(path, change, field):
@@ -131,21 +115,7 @@ def test_an_array_that_cannot_be_used_is_named(path, change, field):
     ("change", "field"),
     [
         (remove("labels_validation"), "labels_validation"),
-        (remove("inputs_validation"), "inputs_validation"),
-        (remove("attention_validation_2"), "attention_validation_2"),
-        (
-            replace("labels_validation", lambda a: a[:2]),
-            "labels_validation",
-        ),
         (replace("inputs_validation", lambda a: a[..., :5]), "inputs_validation"),
-        (
-            replace("attention_validation_1", lambda a: a[:, :1]),
-            "attention_validation_1",
-        ),
-        (
-            replace("labels_validation", lambda a: np.stack([a, a], 1)),
-            "labels_validation",
-        ),
     ],
 )
 def test_a_validation_split_is_whole_or_refused(path, change, field):
@@ -157,7 +127,7 @@ def test_a_validation_split_is_whole_or_refused(path, change, field):
     assert caught.value.field.partition("[")[0] == field
 
 
-@pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04 truncated", None])
+@pytest.mark.parametrize("content", [b"PK\x03\x04 truncated", None])
 def test_a_file_that_is_no_npz(path, content):
     if content is not None:
         path.write_bytes(content)
@@ -204,17 +174,11 @@ def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"lengths_test": np.array([6, 2, 4])}, "lengths_test"),
         ({"lengths_test": np.array([6, 2, 4, 1.5])}, "lengths_test"),
         ({"lengths_test": np.array([6, 2, 0, 1])}, "lengths_test"),
         ({"lengths_train": np.full(5, 3)}, "attention_train_1"),
-        (
-            {"attention_test_2": np.ones((4, 3, 6, 6))},
-            "attention_test_2",
-        ),
         ({"head_names_1": np.array(["a", "b"])}, "head_names_2"),
         (NAMES | {"head_names_1": np.array(["a", "a"])}, "head_names_1"),
-        (NAMES | {"head_names_3": np.array(["a"])}, "head_names_3"),
     ],
 )
 def test_lengths_and_names_that_do_not_fit_are_named(change, field, path):
@@ -234,9 +198,7 @@ def write(path, stored):
     return path
 
 
-@pytest.mark.parametrize("held", [2**28, 0], ids=["held", "streamed"])
-@pytest.mark.parametrize("suffix", [".npz", ".h5"])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("suffix", "dtype", "held"), [(".npz", "f4", 2**28), (".h5", "f8", 0)])
 def test_numbers_of_either_byte_order_are_read(tmp_path, monkeypatch, suffix, dtype, held):
     monkeypatch.setattr(splits, "HELD_BYTES", held)
     lengths = {"lengths_train": np.full(5, 6, "i4"), "lengths_test": np.full(4, 6, "i4")}

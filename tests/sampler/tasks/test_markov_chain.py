@@ -63,15 +63,6 @@ def test_noise_within_and_across_the_plane_has_its_own_size(parallel, perpendicu
     assert np.all(np.abs(received - expected) < STANDARD_ERRORS * error)
 
 
-def test_the_streams_are_separate():
-    small = make(heads=(("random",), ("random",)), examples_train=6, examples_test=4)
-    task = make(heads=(("random",), ("random", "random")), examples_train=6, examples_test=8)
-    assert np.array_equal(small.train.inputs, task.train.inputs)
-    assert np.array_equal(small.train.attention[1], task.train.attention[1][:, :1])
-    assert not np.array_equal(task.train.inputs[:4, 1:], task.test.inputs[:4, 1:])
-    assert task.head_names[1] == ("random 0", "random 1")
-
-
 def test_a_validation_split_leaves_training_and_test_data_as_they_are_to_the_bit():
     heads = (("good", "random"), ("uniform", "random"))
     sizes = {"examples_train": 6, "examples_test": 4, "tokens": 5, "features": 8}
@@ -88,19 +79,6 @@ def test_a_validation_split_leaves_training_and_test_data_as_they_are_to_the_bit
     for split in (many.train, many.test):
         assert not np.array_equal(validation, split.inputs[:4, 1:])
     assert many.validation.labels[:, 0].tolist() == [1.0] * 5 + [-1.0] * 4
-
-
-@pytest.mark.heavy
-def test_seeds_decide_data_and_heads_each_for_itself():
-    heads = (("random",), ("uniform",))
-    first, again = make(heads, examples_train=4), make(heads, examples_train=4)
-    assert np.array_equal(first.train.attention[0], again.train.attention[0])
-    assert np.array_equal(first.train.inputs, again.train.inputs)
-    other_data = make(heads, examples_train=4, seed=1)
-    other_heads = make(heads, examples_train=4, head_seed=1)
-    assert not np.array_equal(first.train.inputs, other_data.train.inputs)
-    assert np.array_equal(first.train.inputs, other_heads.train.inputs)
-    assert not np.array_equal(first.train.attention[0], other_heads.train.attention[0])
 
 
 def test_the_good_head_attends_to_a_previous_token_of_the_same_state_else_to_bos():

@@ -25,7 +25,7 @@ def with_tokens(heads: tuple[int, ...]) -> dict[str, np.ndarray]:
     return arrays
 
 
-@pytest.mark.parametrize("heads", [(8,) * 6, (12,) * 12, (16,) * 24])
+@pytest.mark.parametrize("heads", [(8,) * 6, (16,) * 24])
 def test_heads_of_a_deep_transformer_are_refused_or_kept(heads):
     task = sampler.make_task("arrays", **with_tokens(heads))
     network = sampler.make_network(widths=20, temperature=0.2)

@@ -74,7 +74,7 @@ def drawn(examples=400, **settings):
     return one, draw_matrices(one, MatrixSplits(one).seen, examples, stream(0, 0))
 
 
-@pytest.mark.parametrize("symbols", [3, 5, 8])
+@pytest.mark.parametrize("symbols", [3, 8])
 def test_a_matrix_follows_its_rules_and_no_rule_ends_in_another_panel(symbols):
     one, matrices = drawn(features=3, symbols=symbols)
     for panels, rules in zip(matrices.panels, matrices.rules, strict=True):
@@ -116,22 +116,7 @@ def test_the_ninth_panel_is_distributed_as_among_all_unambiguous_matrices():
         assert np.all(np.abs(received - expected) <= 4.5 * error + 1e-9), rule
 
 
-def test_rules_keep_their_symmetries(rng):
-    """Symbols can be renamed for some, shifted for others, multiplied for sums."""
-    renamed = {
-        "constant": rng.permutation(7),
-        "distribution": rng.permutation(7),
-        "progression_1": (np.arange(7) + 3) % 7,
-        "progression_2": (np.arange(7) + 3) % 7,
-        "sum": 3 * np.arange(7) % 7,
-    }
-    for rule, names in renamed.items():
-        rows = np.concatenate([draw_rows(rule, 7, 50, rng), rng.integers(7, size=(50, 3, 3))])
-        before, after = answers(rule, 7, rows), answers(rule, 7, names[rows])
-        np.testing.assert_array_equal(after, np.where(before < 0, before, names[before]))
-
-
-@pytest.mark.parametrize("held_out", [1, 0.2, 0.6])
+@pytest.mark.parametrize("held_out", [1, 0.6])
 def test_every_rule_is_seen_in_every_feature_and_no_composition_in_both(held_out):
     for seed in range(20):
         splits = MatrixSplits(section(held_out=held_out, split_seed=seed))
@@ -157,11 +142,10 @@ def read_panels(inputs, features, symbols):
     return hot.argmax(axis=3)
 
 
-@pytest.mark.parametrize("tested", ["held_out", "seen"])
-def test_splits_are_of_their_compositions_and_labels_of_the_ninth_panel(tested):
-    recipe = recipe_of(examples_validation=40, test_compositions=tested)
+def test_splits_are_of_their_compositions_and_labels_of_the_ninth_panel():
+    recipe = recipe_of(examples_validation=40)
     task, splits = build_task(recipe), MatrixSplits(recipe.task)
-    of_split = {"train": splits.seen, "validation": splits.seen, "test": getattr(splits, tested)}
+    of_split = {"train": splits.seen, "validation": splits.seen, "test": splits.held_out}
     for name, split in task.named_splits.items():
         allowed = {tuple(RULES[rule] for rule in one) for one in of_split[name]}
         ninth = split.labels.reshape(-1, 2, 5).argmax(axis=2)
@@ -260,7 +244,6 @@ def task_of_model(folder, network=None):
     ("form", "network"),
     [
         ("softmax", {}),
-        ("first_order", {"hypernetwork": [False, True]}),
         ("head_normalised", {"hypernetwork": True, "values": "relu"}),
     ],
 )

@@ -11,8 +11,6 @@ from sampler.images.drawings import UNKNOWN, position_table
 from sampler.images.sources import read_drawings, split_characters
 from sampler.recipes.recipe import make_recipe
 from sampler.recipes.training_recipe import PATCHES, make_training_recipe
-from sampler.tasks import task as sampled
-from sampler.tasks import trained as episodic
 from sampler.tasks.make import build_task
 from sampler.tasks.trained import series_to_learn
 from sampler.transformer.evaluation import draw_embedding
@@ -121,12 +119,6 @@ SOURCES = {
     ("one_shot", "all runs"): one_shot_runs,
     ("trained_series", "files"): model_of_series,
 }
-
-
-@pytest.mark.parametrize("module", [sampled, episodic])
-def test_every_use_of_a_seed_has_a_key_of_its_own(module):
-    names = ("TRAIN_STREAM", "TEST_STREAM", "VALIDATION_STREAM", "HEAD_STREAM")
-    assert len({getattr(module, name) for name in names}) == 4
 
 
 def queries_of(split, embedding) -> set[bytes]:

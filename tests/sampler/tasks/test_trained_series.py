@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import replace
-from itertools import combinations
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import sampler
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.heads.measures import TheoryWithoutHeads
 from sampler.jobs.train import read_splits, start_training
@@ -17,10 +15,10 @@ from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import SeriesSection, load_training_recipe
 from sampler.tasks.make import build_task
-from sampler.tasks.trained import TrainedSeriesSection, split_by_class
+from sampler.tasks.trained import split_by_class
 from sampler.transformer.classified import Classified, nearest_class, targets_of
 from sampler.transformer.evaluation import ClassifiedData, accuracy_with_error, learning_data
-from sampler.transformer.model import MODEL_FILE, read_model
+from sampler.transformer.model import read_model
 from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import AfterChunks, made_once
@@ -135,22 +133,6 @@ def test_every_class_has_series_for_validation():
     assert sorted([*train, *validation]) == list(range(64))
 
 
-def test_series_of_each_split_are_chosen_by_random_numbers_of_their_own(
-    monkeypatch, without_annotation_checks
-):
-    monkeypatch.setattr("sampler.tasks.trained.split_of_model", lambda _, chosen: chosen.labels)
-    numbers = np.arange(50.0)
-    series = Classified(np.zeros((50, 1, 1)), np.zeros(50, int), numbers)
-    names = ("train", "test", "validation")
-    counts = {f"examples_{name}": 20 for name in names}
-    section = TrainedSeriesSection(kind="trained_series", model="none", **counts)
-    chosen = [section.chosen(None, series, name).ravel() for name in names]
-    for one in chosen:
-        assert len(np.unique(one)) == 20
-    for one, other in combinations(chosen, 2):
-        assert not np.array_equal(one, other)
-
-
 def test_two_classes_have_one_output(folder):
     chosen = 'task.classes=["fast", "slow"]'
     recipe = load_training_recipe(folder / "gait.toml", [chosen])
@@ -205,11 +187,10 @@ def test_it_learns_and_says_what(folder):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("chunks", [1, 4])
-def test_interrupted_it_goes_on_bit_for_bit(chunks, folder, tmp_path):
+def test_interrupted_it_goes_on_bit_for_bit(folder, tmp_path):
     recipe, directory = load_training_recipe(folder / "gait.toml"), tmp_path / "model"
     with pytest.raises(RequeueError):
-        start_training(recipe, directory, AfterChunks(chunks))
+        start_training(recipe, directory, AfterChunks(4))
     assert command("resume", directory) == ExitCode.OK
     # Not the file: what is made once for all tests is used where it was copied to.
     received, expected = read_model(directory), read_model(folder / "model")
@@ -233,12 +214,6 @@ def test_until_a_loss(folder, tmp_path, capsys):
     model = read_model(tmp_path / "model")
     assert model.step == expected
     recipe = load_training_recipe(folder / "gait.toml", settings)
-    with pytest.raises(RequeueError):
-        start_training(recipe, tmp_path / "again", AfterChunks(3))
-    assert command("resume", tmp_path / "again") == ExitCode.OK
-    assert (tmp_path / "again" / MODEL_FILE).read_bytes() == (
-        tmp_path / "model" / MODEL_FILE
-    ).read_bytes()
     # What is kept is the last network, not the best one on the validation series.
     summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
     data = learning_data(recipe, read_splits(recipe))
@@ -278,52 +253,12 @@ def test_with_several_outputs_removed_heads_are_paths_that_see_nothing(folder):
     assert np.abs(received - pruned.zeroed(())).max() > 1e-3 * np.abs(received).max()
 
 
-@pytest.mark.long
-def test_from_training_to_draws(folder, tmp_path):
-    for words in (["check", folder / "gait.toml"], ["check", folder / "analysis.toml"]):
-        assert command(*words) == ExitCode.OK
-    assert command("run", folder / "analysis.toml", "--out", tmp_path / "run") in (
-        ExitCode.OK,
-        ExitCode.DIAGNOSTICS_FAILED,
-    )
-    shown = sampler.open_results(tmp_path / "run")
-    assert 0.0 <= float(shown.theory["accuracy_trained"]) <= 1.0
-    assert (tmp_path / "run" / "figures" / "order_parameter_trained.png").is_file()
-    assert command("prune", tmp_path / "run") == ExitCode.OK
-    pruned = json.loads((tmp_path / "run" / "pruning.json").read_text())
-    assert len(pruned["heads"]) == 4
-
-
-@pytest.mark.heavy
-def test_from_python(folder):
-    task = sampler.trained_series_task(folder / "model", examples_test=20)
-    network = sampler.make_network(widths=6, temperature=0.5, readout="mean")
-    heads = sampler.ablate_heads(task, network, loss="squared", starts=1, solve_again=False).result
-    assert len(heads.heads) == 4
-    assert "zeroed" in heads.predicted
-    assert "solved_again" not in heads.predicted
-    costs, errors = heads.measured["zero_loss"].values, heads.measured["zero_loss"].errors
-    assert np.all(np.isfinite(costs))
-    assert np.all(np.array(errors) > 0)
-    # Together: a layer keeps a head, and the first that goes costs what it costs alone.
-    found = sampler.removable(task, network, loss=1e9, starts=1, score="removed", progress=False)
-    assert len(found.heads) == 2
-    (layer, head), *_ = found.order.test.removed[1]
-    alone = heads.heads.index((layer, head))
-    np.testing.assert_allclose(found.order.test.at(1), (costs[alone], errors[alone]), rtol=1e-10)
-    assert alone == int(np.argmin(heads.predicted["removed"].values))
-
-
 @pytest.mark.parametrize(
     ("setting", "field"),
     [
         ("task.kind=digits", "task.kind"),
-        ("task.folder=nowhere", "task.folder"),
-        ('task.classes=["slow"]', "task.classes"),
         ('task.classes=["slow", "lame"]', "task.classes"),
         ("task.examples_per_class=13", "task.examples_per_class"),
-        ("training.until_loss=0", "training.until_loss"),
-        ("task.clases=1", "task.clases"),
         ('training.form={kind="scaled_heads",scale=8}', "training.form"),
     ],
 )
