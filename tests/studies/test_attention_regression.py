@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import Bounds, LinearConstraint, minimize
 from scipy.special import rel_entr
 
 from runs.studies.attention_regression.mathematics import (
@@ -95,60 +94,6 @@ def test_every_other_basis_fails(rng):
     assert_equal_to_rounding(above - below, found, operations=operations, condition=condition)
     expected = unknowns_of(kernel, labels, TUBE, found)
     assert_equal_to_rounding(only, expected, operations=operations, condition=condition)
-
-
-def test_a_quadratic_programme_has_the_same_multipliers(rng):
-    """Another solver on the dual in α and α̃; its duality gap bounds how far it is from the end.
-
-    At a feasible point with gap γ between primal cost and dual gain |β − β*|²_G ≤ 2γ.
-    """
-    keys, kernel, labels, bound = regression(rng, 10, 0.5)
-    count = len(labels)
-    # Multipliers in units of the bound.
-    unit = bound
-
-    def dual(multipliers):
-        beta = unit * (multipliers[:count] - multipliers[count:])
-        fit = kernel @ beta
-        cost = beta @ fit / 2.0 - labels @ beta + TUBE * unit * multipliers.sum()
-        slopes = fit - labels
-        return cost / unit, np.concatenate([slopes + TUBE, -slopes + TUBE])
-
-    found = minimize(
-        dual,
-        np.full(2 * count, 0.1),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=Bounds(0.0, 1.0),
-        options={"ftol": 1e-16, "gtol": 1e-13, "maxiter": 20_000, "maxfun": 100_000},
-    )
-    multipliers = unit * found.x
-    assert np.all((multipliers >= 0) & (multipliers <= bound))
-    beta = multipliers[:count] - multipliers[count:]
-    fit = kernel @ beta
-    primal = beta @ fit / 2.0 + bound * np.maximum(np.abs(labels - fit) - TUBE, 0.0).sum()
-    gain = labels @ beta - TUBE * multipliers.sum() - beta @ fit / 2.0
-    size = primal + np.abs(labels) @ np.abs(beta)
-    gap = max(primal - gain, 0.0) + 100 * FLOAT64_ROUNDING * size
-    expected = solved(keys, labels, bound)
-    difference = beta - expected
-    assert difference @ kernel @ difference <= 2.0 * gap
-    limits = np.sqrt(2.0 * gap * np.diag(kernel))
-    assert np.all(np.abs(kernel @ difference) <= limits)
-    assert limits.max() < TUBE / 100.0, "the other solver stopped too early to say anything"
-    # Complementary to the same accuracy: no key has both multipliers, and sparsity is the same.
-    distance = np.sqrt(2.0 * gap / np.linalg.eigvalsh(kernel)[0])
-    assert np.all(np.minimum(multipliers[:count], multipliers[count:]) <= distance)
-    assert np.any(expected == 0)
-    assert np.all(np.abs(beta[expected == 0]) <= distance)
-
-
-def test_the_problem_is_monotone(rng):
-    """M + Mᵀ has no negative eigenvalue: solutions are a convex set."""
-    _, kernel, labels, bound = regression(rng, 5, 1.0)
-    matrix = complementarity_problem(kernel, labels, TUBE, bound).matrix
-    eigenvalues = np.linalg.eigvalsh(matrix + matrix.T)
-    assert eigenvalues[0] >= -100 * FLOAT64_ROUNDING * eigenvalues[-1]
 
 
 def truncated_exponential(value, order):
@@ -255,31 +200,3 @@ def test_softmax_attains_the_log_of_the_sum_and_nothing_else_does(queries_and_ke
         assert np.all(short > 0)
         distance = rel_entr(weights, softmax).sum(axis=1)
         assert_equal_to_rounding(short, distance, operations=1000, scale=10.0)
-
-
-def test_a_constrained_optimiser_finds_the_row_of_softmax(queries_and_keys):
-    """SLSQP over the simplex, which is told neither of softmax nor of exponentials.
-
-    What it stops short of the maximum is a relative entropy, at least half the squared distance
-    Σ|p − A| (Pinsker), so that the values alone say how far its point may be.
-    """
-    logits = logits_of(*queries_and_keys)
-    softmax = attention_matrix(*queries_and_keys)
-    most = most_similarity_and_entropy(logits)
-    sums = LinearConstraint(np.ones(TOKENS), 1.0, 1.0)
-    for row, expected, value in zip(logits, softmax, most, strict=True):
-        found = minimize(
-            lambda p, row=row: -similarity_and_entropy(p[None], row[None])[0],
-            np.full(TOKENS, 1.0 / TOKENS),
-            method="SLSQP",
-            bounds=[(0.0, 1.0)] * TOKENS,
-            constraints=sums,
-            options={"ftol": 1e-14, "maxiter": 1000},
-        )
-        assert found.success, found.message
-        short = value + found.fun
-        assert abs(short) < 1e-8, "the optimiser has not converged"
-        weights = found.x / found.x.sum()
-        short = value - similarity_and_entropy(weights[None], row[None])[0]
-        rounding = 100 * FLOAT64_ROUNDING * 10.0
-        assert np.abs(weights - expected).sum() <= math.sqrt(2.0 * max(short, 0.0) + rounding)

@@ -64,19 +64,6 @@ def test_lazy_averaging_decays_geometrically(rng):
     assert_equal_to_rounding(received / expected, 1.0, operations=operations)
 
 
-def test_random_matrices_against_the_plain_product(rng):
-    tokens = rng.standard_normal((TOKENS, CHANNELS))
-    matrices = rng.random((LAYERS, TOKENS, TOKENS))
-    matrices /= matrices.sum(axis=2, keepdims=True)
-    expected, product = [distance_from_collapse(tokens)], np.eye(TOKENS)
-    for matrix in matrices:
-        product = matrix @ product
-        expected.append(distance_from_collapse(product @ tokens))
-    received = collapse_of_fixed_attention(matrices, tokens)
-    scale = np.abs(tokens).max()
-    assert_equal_to_rounding(received, expected, operations=LAYERS * tokens.size, scale=scale)
-
-
 def test_layer_norm_follows_every_layer(rng):
     tokens = rng.standard_normal((TOKENS, CHANNELS))
     matrices = rng.random((3, TOKENS, TOKENS))

@@ -14,8 +14,8 @@ from tests.problems import (
     random_problem,
 )
 from theory import OrderParameters
-from theory.action_functional import DenseAction, action, entropy_terms
-from theory.order_parameters import from_log_cholesky, to_log_cholesky
+from theory.action_functional import DenseAction, action
+from theory.order_parameters import from_log_cholesky
 
 
 def partial_trace(matrix, heads):
@@ -69,28 +69,6 @@ def test_action_is_the_formula(name, rng):
     received = action(order_parameters, problem.architecture, problem.energy)
     expected = literal_action(problem, matrices)
     assert_equal_to_rounding(received, expected, **rounding_of(problem, matrices))
-
-
-@pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
-def test_without_data_the_minimum_is_the_gp_limit(name, rng):
-    arch = ARCHITECTURES[name]
-    variances = arch.order_parameter_variances
-
-    @jax.jit
-    def without_data(point):
-        order_parameters = from_log_cholesky(point, arch.order_parameter_sizes)
-        return entropy_terms(order_parameters, arch.heads, arch.widths, variances)
-
-    point = to_log_cholesky(OrderParameters.gp_limit(arch))
-    sizes = np.array(arch.order_parameter_sizes)
-    # A_0 = Σ N_l p_l (1 − ln σ_l²)
-    expected = np.sum(np.array(arch.widths) * sizes * (1 - np.log(variances)))
-    scale = float(np.sum(np.array(arch.widths) * sizes))
-    assert_equal_to_rounding(without_data(point), expected, operations=100, scale=scale)
-    gradient = jax.jit(jax.grad(without_data))(point)
-    assert_equal_to_rounding(gradient, 0.0, operations=100, scale=scale)
-    if name == "one head":
-        assert np.linalg.eigvalsh(jax.jit(jax.hessian(without_data))(point))[0] > 0
 
 
 def wishart_chain_log_density(arch, matrices):

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.svm import SVR
 
 from sampler.attention.variants import (
     AttentionVariant,
@@ -67,22 +66,6 @@ def test_values_inside_the_tube_are_zero(rng):
     np.testing.assert_array_equal(np.abs(found.coefficients[outside]), bound)
     silent = sorted(set(range(TOKENS)) - set(found.support_vectors))
     assert silent == [key for key in range(TOKENS) if not np.any(found.values[key])]
-
-
-def test_the_bias_of_scikit_learn_is_added_to_every_value(rng):
-    keys, labels = rng.standard_normal((TOKENS, CHANNELS)), rng.standard_normal(TOKENS) + 2.0
-    kernel = attention_kernel(keys, keys)
-    model = SVR(kernel="precomputed", C=float(np.median(normalisers(keys))), epsilon=TUBE)
-    model.fit(kernel, labels)
-    coefficients = np.zeros(TOKENS)
-    coefficients[model.support_] = model.dual_coef_[0]
-    assert np.any(coefficients == 0.0)
-    assert abs(model.intercept_[0]) > 0.5
-    values = coefficients / normalisers(keys) + model.intercept_[0]
-    queries = rng.standard_normal((9, CHANNELS))
-    received = attention_matrix(queries, keys) @ values
-    expected = model.predict(attention_kernel(queries, keys))
-    assert np.abs(received - expected).max() <= 1e-12 * np.abs(values).max()
 
 
 def assert_no_duality_gap(kernel, labels, tube, bound, coefficients):
@@ -260,18 +243,3 @@ def test_standard_keys_make_batch_normalisation_softmax(rng):
         assert_equal_to_rounding(points.keys, keys, operations=100)
         received = attention_matrix(points.queries(queries), points.keys)
         assert_equal_to_rounding(received, attention_matrix(queries, keys), operations=1000)
-
-
-def test_without_scaling_keys_count_less_along_their_mean(rng):
-    """A_j ∝ exp(−β μ·k_j/√G) exp(q·k_j/√G)."""
-    keys, queries = rng.standard_normal((2, TOKENS, CHANNELS))
-    keys += 0.8  # else there is hardly a mean
-    share, mean = 0.7, keys.mean(axis=0)
-    received = BatchNormalised(beta=share, scaling=False).matrices(
-        queries[None, None], keys[None, None]
-    )
-    size = math.sqrt(CHANNELS)
-    for i, query in enumerate(queries):
-        weights = [math.exp(-share * mean @ k / size) * math.exp(query @ k / size) for k in keys]
-        expected = np.array(weights) / sum(weights)
-        assert_equal_to_rounding(received[0, 0, :, i], expected, operations=1000)

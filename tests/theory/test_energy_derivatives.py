@@ -8,7 +8,7 @@ import pytest
 from tests.plain_posterior import plain_energy
 from tests.problems import ARCHITECTURES, all_but, random_order_parameters, random_problem
 from theory import DenseEnergy
-from theory.energy_derivatives import EnergyAverages, as_matrix
+from theory.energy_derivatives import EnergyAverages
 from theory.evidence import third_of_energy
 
 NAMES = ("one layer, two outputs", "two layers")
@@ -91,21 +91,3 @@ def test_averages(name, rng):
         return jax.jvp(once, (jnp.asarray(overlap),), (d,))[1]
 
     close(averages.fourth, jnp.sum(jax.jit(jax.vmap(twice_again))(jnp.asarray(deviations))))
-
-
-def test_blocks_of_the_averages_by_their_definition(rng):
-    """V_ad = Σ T_{ab,cd} S_bc, N_bc = Σ T_{ab,cd} s_a s_dᵀ, q_a = Σ V_ad s_d by loops."""
-    _, overlap, energy = energy_around("one layer, two outputs", rng)
-    _, covariance = random_covariance(len(overlap), rng)
-    averages = EnergyAverages(energy, covariance)
-    rows, channels = energy.projected.shape
-    s, products = energy.projected, energy.products
-    kernel_part, label_part = np.zeros((2, rows, rows, channels, channels))
-    for a, b, c, d in np.ndindex(covariance.shape):
-        kernel_part[a, d] += covariance[a, b, c, d] * products[b, c]
-        label_part[b, c] += covariance[a, b, c, d] * np.outer(s[a], s[d])
-    close(averages.kernel_part, kernel_part)
-    close(averages.label_part, label_part)
-    close(averages.response, sum(kernel_part[:, d] @ s[d] for d in range(rows)))
-    matrix = np.block([[kernel_part[a, d] for d in range(rows)] for a in range(rows)])
-    np.testing.assert_array_equal(as_matrix(kernel_part), matrix)

@@ -105,10 +105,3 @@ def test_a_saddle_point_that_is_not_converged_is_refused(rng):
     assert not saddle.converged
     with pytest.raises(ValueError, match="max_steps"):
         log_evidence_at_saddle(problem, saddle)
-
-
-def test_a_layer_as_wide_as_its_order_parameter_is_wide_enough():
-    architecture = ARCHITECTURES["one layer"]
-    sizes = architecture.order_parameter_sizes
-    assert replace(architecture, widths=sizes).is_regular
-    assert not replace(architecture, widths=(sizes[0] - 1, *sizes[1:])).is_regular

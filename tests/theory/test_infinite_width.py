@@ -45,25 +45,6 @@ def test_evidence_and_moments_at_every_temperature(name, rng):
                 assert_equal_to_rounding(one, other, scale=scale, **rounding)
 
 
-def test_another_temperature_is_that_of_a_problem_of_its_own(rng):
-    """Kernels that were computed before are handed on, and nothing else is."""
-    problem = compress(random_problem(ARCHITECTURES["one head"], rng, examples=20))
-    received = problem.at(0.7)
-    expected = LearningProblem(
-        problem.architecture,
-        problem.attended,
-        problem.labels,
-        0.7,
-        residual_examples=problem.residual_examples,
-        residual_squares=problem.residual_squares,
-    )
-    factor = OrderParameters.gp_limit(problem.architecture).factors[0]
-    assert received.temperature == 0.7
-    assert float(received.energy(factor)) == float(expected.energy(factor))
-    assert received.residual_log_likelihood == expected.residual_log_likelihood
-    assert problem.temperature == 0.1
-
-
 def best_of_grid(score, lowest, highest):
     """The best of many temperatures, and how far apart their logarithms are."""
     grid = np.linspace(np.log(lowest), np.log(highest), 4001)

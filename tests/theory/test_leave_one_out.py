@@ -116,19 +116,6 @@ def test_digits_are_kept_where_the_temperature_is_tiny(temperature, compressed, 
     np.testing.assert_allclose(received, expected, rtol=digits)
 
 
-def test_many_examples_at_a_tiny_temperature_are_predicted_as_by_a_refit(rng):
-    """Rows stand for four times as many examples, of two outputs."""
-    arch = ARCHITECTURES["one layer"]
-    problem = random_problem(arch, rng, examples=4 * arch.path_count * arch.channels)
-    problem = replace(problem, temperature=1e-12)
-    overlap = random_order_parameters(arch, rng)[0]
-    rows = compress(problem)
-    examples = Combinations.of(rows, problem.attended, problem.labels)
-    factor = jnp.asarray(np.linalg.cholesky(overlap))
-    received = left_out_log_density(rows, factor, examples)
-    np.testing.assert_allclose(received, refitted_with_many_digits(problem, overlap), rtol=1e-9)
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("compressed", [False, True])
 def test_slopes_in_the_order_parameter_are_those_of_jax(compressed, rng):

@@ -13,7 +13,6 @@ import scipy.stats
 from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
     ARCHITECTURES,
-    copied,
     drawn_factors,
     exact_scalar_posterior,
     importance_draws_of,
@@ -31,9 +30,7 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
-from theory.energy_derivatives import feature_columns
-from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, Responses
-from theory.path_kernels import path_features
+from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD
 
 
 def orthogonal_examples(width, examples, label, temperature):
@@ -205,61 +202,6 @@ def test_predictors_by_brute_force(name, rng):
     for received, values in zip(expansion.predict(test), expected, strict=True):
         assert received.shape == (3, problem.architecture.outputs)
         np.testing.assert_allclose(received, values, rtol=0, atol=1e-8 * np.abs(values).max())
-
-
-@pytest.mark.parametrize("name", ["one layer, two outputs", "narrow, two outputs"])
-def test_without_fluctuations_predictors_are_those_of_the_mode(name, rng):
-    problem = random_problem(SMALL[name], rng)
-    expansion = solve_next_order(problem, solve_saddle_point(problem), evidence=False)
-    around, test = expansion.around, rng.standard_normal((4, *problem.attended.shape[1:]))
-    factor = jnp.asarray(around.series.factors[0][0][0])
-    expected = predict(Predictor.for_examples(problem, jnp.asarray(test)), factor)
-    responses = Responses.of(around)
-    still = replace(responses, moved=0.0 * responses.moved, widening=0.0 * responses.widening)
-    features = path_features(test, problem.architecture.variances[0])
-    columns = feature_columns(features, problem.architecture.outputs)
-    for received, values, moved in zip(
-        still.predict(columns), expected, responses.predict(columns), strict=True
-    ):
-        values = np.asarray(values).reshape(-1)
-        np.testing.assert_allclose(received, values, rtol=0, atol=1e-9)
-        assert np.abs(moved - received).max() > 1e-3
-
-
-def test_order_of_the_heads_does_not_matter_at_next_order():
-    """Bartlett coordinates treat rows of U_1 unequally: the mode depends on their order by 1/N.
-
-    Means, predictors and evidence to next order depend on it by 1/N² only.
-    """
-    problem = random_problem(ARCHITECTURES["one layer"], np.random.default_rng(3), temperature=0.3)
-    problem = replace(problem, labels=2.0 * problem.labels)
-    heads = problem.architecture.heads
-    order = np.arange(problem.architecture.path_count).reshape(heads)
-    order = np.flip(order).reshape(-1)
-    differences = []
-    for copies in (2, 4):
-        wide = copied(problem, copies)
-        widths = tuple(4 * copies * width for width in problem.architecture.widths)
-        wide = replace(wide, architecture=replace(wide.architecture, widths=widths))
-        results = []
-        for paths in (np.arange(len(order)), order):
-            permuted = replace(wide, attended=wide.attended[:, paths])
-            expansion = solve_next_order(permuted, solve_saddle_point(permuted))
-            back = np.argsort(paths)
-            mode = expansion.around.series.overlap(0, 0)[0]
-            results.append(
-                [
-                    mode[np.ix_(back, back)],
-                    expansion.order_parameters[0][np.ix_(back, back)],
-                    *expansion.predict(np.asarray(permuted.attended[:3])),
-                    np.array(expansion.log_evidence),
-                ]
-            )
-        pairs = zip(*results, strict=True)
-        differences.append([np.linalg.norm(one - other) for one, other in pairs])
-    mode, *others = np.log2(np.divide(*differences))
-    assert mode == pytest.approx(1.0, abs=0.1)
-    np.testing.assert_allclose(others, 2.0, atol=0.15)
 
 
 @pytest.mark.heavy

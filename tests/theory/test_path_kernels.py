@@ -18,7 +18,6 @@ from theory import (
     Architecture,
     Features,
     NoisyKernel,
-    OrderParameters,
     StoredKernels,
     make_path_kernels,
 )
@@ -73,32 +72,6 @@ def test_both_forms_equal_the_loops(name, rng):
         for one in (form, stored):
             received = jax.jit(lambda form, factor: form.kernel(factor))(one, factor)
             assert_equal_to_rounding(received, expected, operations=2 * terms, scale=size)
-
-
-def test_a_factor_of_low_rank_is_enough(rng):
-    architecture = ARCHITECTURES["two layers, three outputs"]
-    left, right = two_sets(architecture, rng)
-    factor = jnp.asarray(rng.standard_normal((architecture.order_parameter_sizes[0], 2)))
-    form = make_path_kernels(left, right, architecture)
-    kernels = path_kernels_by_loops(left, right, architecture)
-    expected = kernel_by_loops(np.asarray(factor @ factor.T), kernels, architecture.outputs)
-    stored = store_path_kernels(form, architecture.outputs)
-    terms = architecture.path_count**2 * architecture.channels
-    size = np.abs(factor @ factor.T).max() * np.abs(kernels).max()
-    for one in (form, stored):
-        assert_equal_to_rounding(one.kernel(factor), expected, operations=2 * terms, scale=size)
-
-
-def test_the_gp_kernel_is_the_sum_of_the_diagonal_path_kernels(rng):
-    architecture = ARCHITECTURES["two layers, three outputs"]
-    left, right = two_sets(architecture, rng)
-    form = make_path_kernels(left, right, architecture)
-    received = form.kernel(OrderParameters.gp_limit(architecture).factors[0])
-    right = form.left if form.right is None else form.right
-    summed = np.einsum("xpi,ypi->xy", form.left, right)
-    expected = np.kron(np.prod(architecture.variances[1:]) * summed, np.eye(architecture.outputs))
-    terms = architecture.path_count * architecture.channels
-    assert_equal_to_rounding(received, expected, operations=4 * terms)
 
 
 def test_the_form_that_pays_is_the_form_returned(rng):

@@ -32,7 +32,6 @@ from tests.problems import (
     space_of,
 )
 from tests.sampler.mcmc.laws import Known, Linear
-from tests.token_networks import random_token_problem
 
 NOISE, SEED = 0.4, 0
 
@@ -298,22 +297,3 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
         value, error = evidence_of(made)
         assert error < 0.3, name
         assert_within_mcse(value, exact, error, what=name)
-
-
-@pytest.mark.long
-def test_a_network_outside_the_theory_has_the_evidence_of_its_prior(rng):
-    """ln E p(y | hidden weights) over draws from the prior, in both of its spaces."""
-    problem = random_token_problem("relu", rng, temperature=1.0)
-    hidden = problem.space("hidden_weights")
-
-    @jax.jit
-    def likelihood(key):
-        return jnp.exp(hidden.log_likelihood(hidden.draw_prior(key)))
-
-    values = np.asarray(jax.lax.map(likelihood, jax.random.split(jax.random.key(0), 20_000)))
-    share = values.std() / values.mean() / np.sqrt(values.size)
-    for space in (hidden, problem.space("weights")):
-        made = repetitions(space, InitialDistribution.prior(space), count=192, times=6)
-        value, error = evidence_of(made)
-        assert error < 0.3
-        assert_within_mcse(value, np.log(values.mean()), np.hypot(error, share), what=space.name)

@@ -267,22 +267,6 @@ def test_new_labels_are_those_of_the_joint_gaussian(rng):
     assert_within_mcse(square.mean(axis=0), expected, expected * (2 / len(draws)) ** 0.5, k=5)
 
 
-def test_labels_as_a_latent_site_have_their_own_gradient(rng):
-    """Where labels are not given they can be sampled, too: the slope is −(K + 𝒯)⁻¹ y."""
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    model, kwargs = problem_of(problem).numpyro_model("order_parameters", ())
-    position = drawn(space_of(problem, whitened=False), rng)
-    free = {**kwargs, "labels": None}
-
-    def density(y):
-        return log_density(model, (), free, {**position, "y": y})[0]
-
-    labels = problem.labels[:, 0]
-    overlap = traced(model, kwargs, position)["order_parameter"]["value"]
-    expected = -np.linalg.solve(label_covariance(problem, overlap, {}), labels)
-    np.testing.assert_allclose(jax.jit(jax.grad(density))(labels), expected, rtol=1e-9)
-
-
 # --- what NumPyro does with a model
 
 

@@ -125,15 +125,3 @@ def test_draws_without_data_have_the_law_of_networks_drawn_from_the_prior(rng):
         first, second = (np.log1p(np.asarray(one, float) ** 2) for one in (received[name], values))
         error = np.hypot(first.std(axis=0), second.std(axis=0)) / np.sqrt(4000)
         assert_within_mcse(first.mean(axis=0), second.mean(axis=0), error, what=name)
-
-
-def test_the_log_prior_is_that_of_the_position(rng):
-    problem = random_problem(ARCHITECTURES["one layer"], rng)
-    space = space_of(problem, "weights")
-    position = space.draw_prior(jax.random.key(1))
-    received = space.observe(jax.random.key(0), position)["log_prior"]
-    expected = 0.0
-    for name, variance in problem.architecture.weight_variances.items():
-        values = np.asarray(position[name])
-        expected -= 0.5 * np.sum(values**2 / variance + np.log(2 * np.pi * variance))
-    np.testing.assert_allclose(received, expected, rtol=1e-12)

@@ -229,18 +229,3 @@ def test_stored_path_kernels_give_the_same_density(rng):
     assert_equal_to_rounding(
         received, expected, operations=9 * 16**2, condition=1.0 / problem.temperature
     )
-
-
-@pytest.mark.heavy
-def test_further_draws_join_those_that_there_are(rng):
-    """As one sample: evidence, effective draws and tail are those of all weights together."""
-    space = space_of(scalar_problem(rng)[0])
-    log_density, proposal = BatchedDensity.of(space), single(space.mode.gaussian)
-    first, more = (draw_weighted(proposal, log_density, count, rng) for count in (500, 1500))
-    both = first.extend(more)
-    weights = np.exp(np.concatenate([first.log_weights, more.log_weights]))
-    assert both.log_evidence == pytest.approx(np.log(weights.mean()), rel=1e-12)
-    expected = weights.sum() ** 2 / np.sum(weights**2)
-    assert both.effective_sample_size == pytest.approx(expected, rel=1e-12)
-    np.testing.assert_array_equal(both.points[500:], more.points)
-    assert both.pareto_k == pareto_k(both.log_weights)

@@ -9,11 +9,7 @@ from sampler.posterior.flat_density import FlatDensity
 from tests.assertions import assert_within_mcse
 from tests.benchmarks.own_samplers import (
     AXES,
-    COMPETITORS,
     SAMPLERS,
-    in_combined_errors,
-    moments,
-    published,
 )
 from tests.problems import all_but, exact_scalar_posterior, scalar_problem, space_of
 
@@ -54,24 +50,3 @@ def test_a_sampler_finds_what_quadrature_knows(name, without_annotation_checks):
     means = found["predictor_mean"]
     error = array_stats.mcse(means, method="mean", **AXES)
     assert_within_mcse(means.mean(axis=(0, 1)), exact.predictor_mean, error)
-
-
-@pytest.fixture(scope="module")
-def by_default():
-    """The published four-path posterior at N = 10 as the package samples it."""
-    name, draw = next(iter(COMPETITORS.items()))
-    assert name == "the package, by default"
-    return moments(draw(*published()))
-
-
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [*COMPETITORS][1:])
-def test_the_published_posterior_is_the_same_by_every_sampler(
-    name, by_default, without_annotation_checks
-):
-    if name in LIBRARIES:
-        skip_without(LIBRARIES[name][0])
-    *estimate, ess = moments(COMPETITORS[name](*published()))
-    assert np.all(ess > 100)
-    assert np.all(in_combined_errors(estimate, by_default[:2]) < 3.0)

@@ -11,7 +11,6 @@ import scipy.stats
 from sampler.posterior.order_parameters import StandardisedLogChi
 from sampler.posterior.space import TEMPERATURE, Gaussian
 from tests.problems import ARCHITECTURES, random_problem, space_of
-from theory.wishart_chain import BartlettShape, bartlett_matrix
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
 SPREAD = 0.5
@@ -114,26 +113,6 @@ def test_a_gaussian_maps_points_and_slopes(dense, rng):
 
 
 # --- the prior of Bartlett coordinates
-
-
-def test_the_prior_of_a_bartlett_factor_is_that_of_a_wishart_matrix(rng):
-    """ln p(t, lower) = ln p(B Bᵀ) + ln |∂(B Bᵀ)/∂(t, lower)| with B Bᵀ ~ Wishart(N, 1)."""
-    shape = BartlettShape(rows=3, rank=3, width=7)
-    lower = np.tril_indices(3)
-    point = jnp.asarray(0.7 * rng.standard_normal(6))
-
-    def entries(x):
-        matrix = bartlett_matrix(x[:3], x[3:], shape.rows, jnp.asarray(shape.degrees, float))
-        return (matrix @ matrix.T)[lower]
-
-    matrix = np.zeros((3, 3))
-    matrix[lower] = entries(point)
-    matrix = matrix + np.tril(matrix, -1).T
-    volume = np.linalg.slogdet(np.asarray(jax.jit(jax.jacfwd(entries))(point)))[1]
-    expected = scipy.stats.wishart(7, np.eye(3)).logpdf(matrix) + volume
-    chi = StandardisedLogChi(jnp.asarray(shape.degrees, float)).log_prob(point[:3]).sum()
-    received = float(chi) + scipy.stats.norm.logpdf(np.asarray(point[3:])).sum()
-    assert received == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("degrees", [1.0, 1000.0])

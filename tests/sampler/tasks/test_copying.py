@@ -5,11 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from runs.studies.copy_head.mathematics import CopyHead
-from sampler.problem import build_problem
 from sampler.recipes.recipe import make_recipe
 from sampler.tasks.make import build_task
-from theory import solve_saddle_point
 
 SMALL = {"kind": "copy", "tokens": 7, "symbols": 5, "examples_train": 400, "examples_test": 30}
 
@@ -72,23 +69,3 @@ def test_random_logits_have_the_standard_deviation_that_is_set():
     assert np.std(logits) == pytest.approx(0.4, abs=4 * 0.4 / math.sqrt(1800))
     plain = task_of({"heads": [["uniform"]], "form": {"kind": "first_order"}})
     np.testing.assert_array_equal(plain.train.attention[0], np.full((400, 1, 7, 7), 1 / 7))
-
-
-def test_what_many_examples_teach_is_what_the_theory_of_the_copy_head_says():
-    """U_1 of six data sets, each within errors of order 1/√P, which their spread tells."""
-    head, found = CopyHead(7, 5, 0.2, 0.3, width=10.0), []
-    for seed in range(6):
-        recipe = recipe_of({"heads": [["copy"]]}, examples_train=4000, copied_logit=1.0, seed=seed)
-        problem = build_problem(recipe, build_task(recipe))
-        saddle = solve_saddle_point(problem.learning)
-        values = np.asarray(saddle.order_parameters.matrices[0])
-        equal = values.sum() / 5
-        found.append([(np.trace(values) - equal) / 4, equal])
-    weights = np.exp(np.where(np.arange(7) == 5, 1.0, 0.0))
-    weights /= weights.sum()
-    expected = head.order_parameters(weights[5], float(np.sum(weights**2)), 4000.0)
-    error = np.std(found, axis=0, ddof=1) / math.sqrt(6)
-    assert np.all(error < 0.01 * np.array(expected))
-    # Fluctuations of order 1/√P enter squared as well: by as much as one data set's, squared.
-    squared = (math.sqrt(6) * error) ** 2 / np.array(expected)
-    assert np.all(np.abs(np.mean(found, axis=0) - expected) < 4 * error + squared)

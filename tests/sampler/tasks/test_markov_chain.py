@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 
-from sampler.recipes.task_section import AttentionSection
-from sampler.tasks.markov_chain import head_weights
-from sampler.tasks.task import draw_layers
 from tests.tasks import markov_chain as make
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in
@@ -98,20 +95,3 @@ def test_the_good_head_attends_to_a_previous_token_of_the_same_state_else_to_bos
 def test_the_uniform_head_is_exactly_uniform():
     task = make(examples_train=4, tokens=9)
     assert np.array_equal(task.train.attention[1], np.full((4, 1, 10, 10), 1 / 10))
-
-
-BETA = 10.0
-
-
-def test_a_random_head_is_that_of_its_layer_and_number():
-    """Its stream has the key (2, layer, head), so that the same heads come back in any version."""
-    settings = AttentionSection(heads=(("random", "good"), ("uniform", "random", "random")))
-    drawn = draw_layers(
-        settings, lambda kind, generator: (head_weights(kind, 6, 5, BETA, generator),), seed=7
-    )
-    for layer, kinds in enumerate(settings.heads):
-        (matrices,) = drawn[layer]
-        for head, kind in enumerate(kinds):
-            sequence = np.random.SeedSequence(7, spawn_key=(2, layer, head))
-            expected = head_weights(kind, 6, 5, BETA, np.random.default_rng(sequence))
-            assert np.array_equal(matrices[head], expected)

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from sampler.attention.heads import factored_attention
-from sampler.attention.variants import Softmax
 from sampler.errors import InputError
 from sampler.recipes.task_section import AttentionSection
 from sampler.tasks.series_files import averaged, read_ts
-from sampler.tasks.task import draw_layers, query_and_key_weights
-from sampler.tasks.time_series import SeriesArchiveSection, lag_weights
+from sampler.tasks.time_series import SeriesArchiveSection
 
 CLASSES = ("walk", "run")
 STEPS, CHANNELS = 6, 3
@@ -78,23 +75,6 @@ def test_channels_are_in_units_of_the_training_series(folder):
     assert np.abs(task.test.inputs[:, 1:, :CHANNELS] - expected).max() <= tolerance
     assert task.train.labels[:, 0].tolist() == [1, -1, 1, 1, -1]
     assert task.test.labels[:, 0].tolist() == [-1, -1, 1, -1]
-
-
-def test_the_heads_are_those_of_the_seed(folder):
-    task = read(folder, head_seed=3)
-    attention = AttentionSection(heads=(("lag", "random"), ("uniform",)), lag=2)
-    positions = STEPS + 1
-
-    def weights_of(kind, generator):
-        lag = {"lag": lambda: lag_weights(CHANNELS, positions, 2)}
-        return query_and_key_weights(kind, CHANNELS + positions, 10.0, generator, lag)
-
-    weights = draw_layers(attention, weights_of, 3)
-    expected = factored_attention(task.train.inputs, *weights[0], (Softmax(), Softmax()))
-    assert np.array_equal(task.train.attention[0], expected)
-    assert not np.array_equal(read(folder).train.attention[0], expected)
-    # Equal logits give equal weights, exactly.
-    assert np.array_equal(task.train.attention[1], np.full((5, 1, 7, 7), 1 / 7))
 
 
 @pytest.mark.parametrize("stride", [1, 4, 9])

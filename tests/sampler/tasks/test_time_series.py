@@ -5,7 +5,6 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from sampler.recipes.task_section import AttentionSection
-from sampler.tasks.task import query_and_key_weights
 from sampler.tasks.time_series import TimeSeriesSection, lag_weights
 from tests.tasks import time_series as make
 
@@ -58,17 +57,6 @@ def test_covariances_at_every_distance_in_time_are_those_of_the_definition(many)
             # Channel 2 is channel 0 of `lag` steps ago (class +1) or to come (class −1).
             assert_mean(now[:, 2] * then[:, 0], oscillation(distance - sign * lag))
             assert_mean(now[:, 0] * then[:, 2], oscillation(distance + sign * lag))
-
-
-def test_a_single_time_step_has_the_same_moments_in_both_classes(many):
-    task, _ = many
-    values, labels = series(task.train, 4)[:, 7], task.train.labels[:, 0]
-    one, other = values[labels > 0], values[labels < 0]
-    monomials = [(0,), (2,), (0, 0), (0, 2), (0, 0, 2, 2), (0, 0, 0, 2), (0, 2, 2, 2)]
-    for monomial in monomials:
-        plus, minus = (of_class[:, monomial].prod(axis=1) for of_class in (one, other))
-        error = np.sqrt(plus.var() / len(plus) + minus.var() / len(minus))
-        assert abs(plus.mean() - minus.mean()) < STANDARD_ERRORS * error, monomial
 
 
 def linear_accuracy(features, task):
@@ -127,14 +115,6 @@ def test_without_noise_the_lag_head_sees_the_class_in_every_token():
     for query in range(6, 13):
         assert strongest[:3, query].tolist() == [query - 5] * 3
         assert strongest[3:, query].tolist() == [0] * 3
-
-
-def test_entries_of_random_weights_have_variance_one_over_channels():
-    query, key = query_and_key_weights("random", 100, 3.0, np.random.default_rng(0), {})
-    for weights, scale in ((query, 3.0), (key, 1.0)):
-        squares = (weights.ravel() / scale) ** 2 * 100
-        assert_mean(weights.ravel(), 0.0)
-        assert_mean(squares, 1.0)
 
 
 FORMS = [
