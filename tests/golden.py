@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import arviz_stats
-import h5py
 import numpy as np
 import xarray as xr
 
@@ -364,14 +363,8 @@ def of_draws(name: str, given, value, errors=(None, None), limit: float = 4.5) -
 
 
 def write_arrays(file: Path) -> None:
-    """Write the arrays of a recipe whose path has this name: padded… or attended…, .npz or .h5."""
-    arrays = {"padded": padded_arrays, "attended": attended_arrays}[file.stem]()
-    if file.suffix == ".npz":
-        np.savez(file, **arrays)
-        return
-    with h5py.File(file, "w") as opened:
-        for name, values in arrays.items():
-            opened[name] = values
+    """Write the arrays of a recipe whose path has this name: padded or attended."""
+    np.savez(file, **{"padded": padded_arrays, "attended": attended_arrays}[file.stem]())
 
 
 def padded_arrays() -> dict[str, np.ndarray]:
