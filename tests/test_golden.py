@@ -4,6 +4,7 @@
 """
 
 import json
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tests.golden import (
     entries_of_user_theory,
     lines_of_numbers,
     method_of,
+    of_draws,
     write_arrays,
     write_series,
 )
@@ -103,6 +105,17 @@ def test_recorded_numbers_come_out_again(name, tmp_path):
 def test_theory_alone_comes_out_again(name, tmp_path):
     received = made_again(name, tmp_path, "solve")
     assert not differences(received, expected_of(name, "exact"))
+
+
+# One posterior, in both spaces and by several algorithms.
+SAME = ("weights", "weights_drawn_back", "hmc", "float32")
+
+
+@pytest.mark.parametrize("quantity", ["order_parameter", "readout_order_parameter", "predictor"])
+def test_recorded_draws_of_one_posterior_agree(quantity):
+    for one, other in combinations(SAME, 2):
+        pair = (RECORDED[name]["exact"][quantity] for name in (one, other))
+        assert not list(of_draws(f"{one}, {other}", *pair))
 
 
 @pytest.mark.heavy

@@ -18,10 +18,7 @@ from theory import (
     Triangle,
     compress,
     kernel_alignment,
-    log_evidence_at_saddle,
     predict,
-    solve_next_order,
-    solve_saddle_point,
     sub_network,
 )
 from theory.energy_derivatives import hessian_with_energy
@@ -89,29 +86,6 @@ def test_energy_and_its_derivatives(name, more, rng):
     assert constant != 0.0
     for what, (received, expected) in enumerate(zip(*values[::-1], strict=True)):
         close(received, expected, what=what)
-
-
-def test_theory_and_predictors(rng):
-    problem, small = both("one layer, two outputs", rng)
-    tests = jnp.asarray(rng.standard_normal((7, *problem.attended.shape[1:])))
-    found = []
-    for one in (problem, small):
-        saddle = solve_saddle_point(one, starts=1)
-        assert saddle.converged
-        next_order = solve_next_order(one, saddle, evidence=True)
-        factor = saddle.order_parameters.factors[0]
-        moments = predict(Predictor.for_examples(one, tests), factor)
-        found.append(
-            (
-                log_evidence_at_saddle(one, saddle),
-                next_order.log_evidence,
-                *(next_order.predict(tests)),
-                *moments,
-                *saddle.order_parameters.matrices,
-            )
-        )
-    for what, (received, expected) in enumerate(zip(*found[::-1], strict=True)):
-        close(received, expected, 1e-9, what)
 
 
 def test_alignments(rng):

@@ -11,11 +11,8 @@ from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, FEW, random_order_parameters
 from theory import OrderParameters
 from theory.order_parameters import (
-    cholesky_factors,
     from_log_cholesky,
     log_invariant_volume,
-    overlap_curvature,
-    overlap_jacobian,
     to_log_cholesky,
 )
 
@@ -70,23 +67,6 @@ def test_log_invariant_volume_is_the_log_determinant_of_the_jacobian(rng):
     assert_equal_to_rounding(
         received, expected, operations=100, condition=np.linalg.cond(jacobian), scale=1.0
     )
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_derivatives_of_the_overlap_are_those_of_jax(size, rng):
-    point = rng.standard_normal(size * (size + 1) // 2)
-    (factor,) = cholesky_factors(point, (size,))
-    gradient = rng.standard_normal((size, size))
-    gradient = gradient + gradient.T
-
-    def overlap(coordinates):
-        return from_log_cholesky(coordinates, (size,)).matrices[0]
-
-    expected = np.moveaxis(np.asarray(jax.jit(jax.jacfwd(overlap))(point)), -1, 0)
-    np.testing.assert_allclose(overlap_jacobian(factor), expected, rtol=1e-12, atol=1e-12)
-    expected = jax.jit(jax.hessian(lambda x: jnp.vdot(gradient, overlap(x))))(point)
-    received = overlap_curvature(factor, gradient)
-    np.testing.assert_allclose(received, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(

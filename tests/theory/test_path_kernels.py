@@ -121,29 +121,8 @@ def test_many_factors_at_a_time_are_those_one_by_one(rng):
     assert_equal_to_rounding(together, alone, operations=PATHS**2 * CHANNELS)
 
 
-SIZE, TEMPERATURE = 7, 0.3
-
-
-def random_kernel(rng):
-    rows = rng.standard_normal((SIZE, 3))  # singular without the temperature
-    return rows @ rows.T
-
-
-def test_every_use_of_the_factor_agrees_with_the_matrix(rng):
-    kernel = random_kernel(rng)
-    block = rng.standard_normal((SIZE, 2))
-    noisy = NoisyKernel.factorise(jnp.asarray(kernel), TEMPERATURE)
-    dense = kernel + TEMPERATURE * np.eye(SIZE)
-    rounding = {"operations": SIZE**2, "condition": np.linalg.cond(dense)}
-    inverse = np.linalg.inv(dense)
-    assert_equal_to_rounding(noisy.log_determinant, np.linalg.slogdet(dense)[1], **rounding)
-    assert_equal_to_rounding(noisy.solve(jnp.asarray(block)), inverse @ block, **rounding)
-    whitened = noisy.whiten(jnp.asarray(block))
-    assert_equal_to_rounding(whitened.T @ whitened, block.T @ inverse @ block, **rounding)
-
-
 def test_an_indefinite_kernel_gives_nan():
-    noisy = NoisyKernel.factorise(jnp.diag(jnp.array([1.0, -2.0])), TEMPERATURE)
+    noisy = NoisyKernel.factorise(jnp.diag(jnp.array([1.0, -2.0])), 0.3)
     assert np.isnan(noisy.log_determinant)
 
 

@@ -15,8 +15,8 @@ from tests.problems import (
     random_order_parameters,
     random_problem,
 )
-from theory import Architecture, Features, Predictor, path_features, predict
-from theory.path_kernels import StoredKernels, store_path_kernels
+from theory import Features, Predictor, path_features, predict
+from theory.path_kernels import store_path_kernels
 
 
 def kernel_of(left, right, overlap, arch):
@@ -103,28 +103,6 @@ def both_forms(problem, attended) -> tuple[Predictor, Predictor]:
         Predictor(plain, cross, None),
         Predictor(stored, store_path_kernels(cross, architecture.outputs), gram),
     )
-
-
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_stored_path_kernels_predict_what_features_predict(outputs, rng):
-    """Where they are stored of their own accord; every output has a prior variance of its own."""
-    architecture = Architecture((2,), (9, 8), (0.9, 1.3, 0.8), channels=150, outputs=outputs)
-    problem = random_problem(architecture, rng)
-    attended = jnp.asarray(rng.standard_normal((4, 2, 150)))
-    stored = Predictor.for_examples(problem, attended)
-    assert isinstance(stored.cross, StoredKernels)
-    assert isinstance(stored.energy.kernels, StoredKernels)
-    plain, _ = both_forms(problem, attended)
-    assert isinstance(plain.cross, Features)
-    assert isinstance(plain.energy.kernels, Features)
-    overlap = random_order_parameters(architecture, rng)[0]
-    factor = jnp.asarray(np.linalg.cholesky(overlap))
-    expected = np.diagonal(kernel_of(attended, attended, overlap, architecture)).reshape(4, outputs)
-    if outputs > 1:
-        assert np.ptp(expected, axis=1).min() > 0.01, "outputs must differ"
-    assert_equal_to_rounding(stored.prior_variance(factor), expected, operations=1e4)
-    for received, moment in zip(predict(stored, factor), predict(plain, factor), strict=True):
-        assert_equal_to_rounding(received, moment, operations=1e4, condition=1e2)
 
 
 def test_samples_of_f_have_its_mean_and_covariance(rng):

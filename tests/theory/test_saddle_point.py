@@ -168,22 +168,6 @@ def test_theory_approaches_the_exact_posterior_as_one_over_width():
     assert abs(ratios[1] - 2) < 0.2, ratios
 
 
-def large_problem(rng):
-    """L = 1, H = 32: 529 coordinates, more than the Hessian is formed for."""
-    architecture = Architecture((32,), (40, 30), (0.9, 1.2, 0.8), channels=2)
-    return random_problem(architecture, rng, examples=5, temperature=0.3)
-
-
-@pytest.mark.heavy
-def test_more_than_500_coordinates_converge_without_a_hessian(rng):
-    problem = large_problem(rng)
-    assert problem.architecture.coordinate_count == 529
-    saddle = solve_saddle_point(problem)
-    assert saddle.converged, saddle.explain()
-    assert saddle.gradient_norm <= saddle.tolerance == 1e-8
-    assert saddle.smallest_hessian_eigenvalue > 0
-
-
 def test_hessian_products_lead_to_the_same_place(monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(7))
     dense = solve_saddle_point(problem)

@@ -4,13 +4,12 @@ import itertools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
-from tests.plain_posterior import SMALL, chain
+from tests.plain_posterior import chain
 from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_order_parameters
 from theory import BartlettCoordinates, OrderParameters
 
@@ -100,79 +99,3 @@ def test_prior_of_the_coordinates(name, rng):
         for value in below:
             assert next(factors) == pytest.approx(-scipy.stats.norm.logpdf(value), abs=1e-14)
     assert next(factors, None) is None
-
-
-def test_derivatives_of_the_prior(rng):
-    every = [BartlettCoordinates(architecture) for architecture in SMALL.values()]
-    points = [rng.standard_normal(coordinates.size) for coordinates in every]
-    point = np.concatenate(points)
-    half = np.concatenate([0.5 * coordinates.degrees for coordinates in every])
-    received = [
-        coordinates.prior_derivatives(point)
-        for coordinates, point in zip(every, points, strict=True)
-    ]
-    received = np.concatenate(received, axis=1)
-
-    def prior(x, h):
-        u = x / jnp.sqrt(jnp.where(h > 0, h, 1.0))
-        return jnp.where(h > 0, h * (jnp.exp(u) - 1.0 - u), 0.5 * x**2)
-
-    derivative = prior
-    for order in range(1, 5):
-        derivative = jax.grad(derivative)
-        expected = jax.jit(jax.vmap(derivative))(point, half)
-        np.testing.assert_allclose(received[order], expected, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.heavy
-@CASES
-def test_series_of_overlaps(name, rng):
-    """∂^k U_l/∂ε^k, k = 0 … 4, along three lines, by repeated differentiation."""
-    coordinates = BartlettCoordinates(ARCHITECTURES[name])
-    point = rng.standard_normal(coordinates.size)
-    directions = rng.standard_normal((3, coordinates.size))
-    series = coordinates.series(point, directions, 4)
-
-    def overlaps(epsilon, direction):
-        return [factor @ factor.T for factor in chain(coordinates, point + epsilon * direction)]
-
-    derivative = overlaps
-    for power in range(5):
-        lines = jax.jit(jax.vmap(lambda v, function=derivative: function(0.0, v)))(directions)
-        for link, expected in enumerate(lines):
-            received = series.overlap(link, power)
-            assert len(received) == (1 if power == 0 else 3)
-            received = np.broadcast_to(received, expected.shape)
-            assert_equal_to_rounding(received, expected, operations=100 * 2**power)
-        derivative = jax.jacfwd(derivative)
-
-
-@pytest.mark.heavy
-@CASES
-def test_gradients_of_a_series(name, rng):
-    """Of Σ_k ⟨weights_k, coefficient k of F_1⟩ at the point; weights of one line serve all."""
-    coordinates = BartlettCoordinates(ARCHITECTURES[name])
-    point = rng.standard_normal(coordinates.size)
-    directions = rng.standard_normal((3, coordinates.size))
-    series = coordinates.series(point, directions, 2)
-    shape = series.factors[0][0].shape[1:]
-    weights = [rng.standard_normal((lines, *shape)) for lines in (1, 3, 3)]
-
-    def total(x, direction, weights):
-        def factor(epsilon):
-            return chain(coordinates, x + epsilon * direction)[0]
-
-        first = jax.jacfwd(factor)
-        terms = factor(0.0), first(0.0), 0.5 * jax.jacfwd(first)(0.0)
-        return sum(jnp.vdot(w, term) for w, term in zip(weights, terms, strict=True))
-
-    spread = [np.broadcast_to(w, (3, *shape)) for w in weights]
-    expected = jax.jit(jax.vmap(jax.grad(total), (None, 0, 0)))(point, directions, spread)
-    received = series.pull_back(weights)
-    assert_equal_to_rounding(received, expected, operations=100 * coordinates.size)
-    # One weight alone: the gradient at the point itself, for every line of weights.
-    alone = series.pull_back([spread[1]])
-    slope = jax.jit(jax.grad(lambda x, w: jnp.vdot(w, chain(coordinates, x)[0])))
-    for line, weight in zip(alone, weights[1], strict=True):
-        gradient = slope(point, weight)
-        assert_equal_to_rounding(line, gradient, operations=100 * coordinates.size)

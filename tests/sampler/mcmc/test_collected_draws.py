@@ -91,14 +91,6 @@ def test_a_predictor_of_which_few_draws_are_wanted_is_thinned(rng):
         np.testing.assert_array_equal(thinned.values, values[:, thinned.draws])
 
 
-def test_predictors_of_a_validation_split_are_rounded_like_others(rng):
-    values = rng.standard_normal((2, 10, 5, 1))
-    collected = collect({"predictor_validation": values}, healthy_statistics(rng, (2, 10)))
-    received = collected.thinned["predictor_validation"].values
-    assert received.dtype == np.float32
-    np.testing.assert_array_equal(received, values.astype(np.float32))
-
-
 def test_what_draws_say_of_examples_is_thinned_to_what_is_kept(rng):
     """A hundred draws fit: of 250 every fourth is left, after two halvings."""
     values = rng.standard_normal((2, 250, 6)).astype(np.float32)

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.network import network_outputs, overlaps
-from sampler.posterior.space import draw_prior
 from tests.assertions import assert_within_mcse
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from theory import Combinations, Features, Predictor, compress
@@ -96,32 +94,3 @@ def test_rows_say_of_their_examples_what_the_examples_say(rng):
     )
     np.testing.assert_allclose(one["log_likelihood"], other["log_likelihood"], rtol=1e-5)
     assert one["posterior_predictive"].shape == other["posterior_predictive"].shape == (9, 1)
-
-
-@pytest.mark.heavy
-def test_draws_without_data_have_the_law_of_networks_drawn_from_the_prior(rng):
-    """Labels of the Wishart chain against those of weights, the temperature having a prior, too."""
-    problem = random_problem(ARCHITECTURES["two layers"], rng, temperature=0.7)
-    arch = problem.architecture
-    problem = replace(problem, temperature_spread=0.3)
-    received = draw_prior(space_of(problem, whitened=False), 4000, 1)
-    names = ("order_parameter", "order_parameter_layer_2", "readout_order_parameter")
-    expected = {name: [] for name in (*names, "temperature", "posterior_predictive")}
-    outputs_of = jax.jit(lambda weights: network_outputs(weights, problem.attended, arch))
-    overlaps_of = jax.jit(lambda weights: overlaps(weights, arch))
-    for _ in range(4000):
-        weights = {
-            name: arch.weight_variances[name] ** 0.5 * rng.standard_normal(shape)
-            for name, shape in arch.weight_shapes.items()
-        }
-        temperature = 0.7 * np.exp(0.3 * rng.standard_normal())
-        outputs = np.asarray(outputs_of(weights))
-        expected["temperature"].append(temperature)
-        for name, overlap in zip(names, overlaps_of(weights), strict=True):
-            expected[name].append(np.asarray(overlap))
-        noise = temperature**0.5 * rng.standard_normal(outputs.shape)
-        expected["posterior_predictive"].append(outputs + noise)
-    for name, values in expected.items():
-        first, second = (np.log1p(np.asarray(one, float) ** 2) for one in (received[name], values))
-        error = np.hypot(first.std(axis=0), second.std(axis=0)) / np.sqrt(4000)
-        assert_within_mcse(first.mean(axis=0), second.mean(axis=0), error, what=name)

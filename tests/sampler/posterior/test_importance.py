@@ -20,7 +20,7 @@ from sampler.posterior.importance import (
     systematic_resampling,
 )
 from sampler.posterior.space import Gaussian
-from tests.assertions import assert_equal_to_rounding, assert_within_mcse
+from tests.assertions import assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
@@ -212,20 +212,3 @@ def test_failure_at_sixteen_paths_is_caught(rng):
     draws = draw_weighted(proposal, BatchedDensity.of(space), 2000, rng)
     assert draws.efficiency < 0.05, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()
-
-
-@pytest.mark.heavy
-def test_stored_path_kernels_give_the_same_density(rng):
-    """The kernel form that batches use agrees with the feature form of single evaluations."""
-    problem = sixteen_path_problem(rng, 20)
-    problem = replace(problem, attended=problem.attended[:9], labels=problem.labels[:9])
-    space = space_of(problem, whitened=False)
-    space = replace(space, data=replace(space.data, stored=None))
-    batched = BatchedDensity.of(space)
-    assert batched.space.data.stored is not None
-    points = 0.5 * rng.standard_normal((20, space.size))
-    received, expected = batched(points), jax.vmap(space.potential)(jnp.asarray(points))
-    expected = -np.asarray(expected)
-    assert_equal_to_rounding(
-        received, expected, operations=9 * 16**2, condition=1.0 / problem.temperature
-    )

@@ -169,29 +169,6 @@ def test_draws_without_data_have_the_law_of_simulated_networks(rng):
 
 
 @pytest.mark.heavy
-def test_hidden_weights_integrate_to_order_parameters_at_any_attention():
-    """The likelihood of given attention, averaged over what else is sampled, in two spaces."""
-    problem = learned_problem(task={**MARKOV, "examples_train": 4}, widths=[3, 2, 4])
-    logits, found = None, {}
-    for number, name in enumerate(("order_parameters", "hidden_weights")):
-        space = problem.space(name)
-        if logits is None:
-            drawn = space.draw_prior(jax.random.key(5))
-            logits = {site: v for site, v in drawn.items() if site.startswith("logits")}
-        keys = jax.random.split(jax.random.key(number), DRAWS)
-
-        @jax.jit
-        def one(key, space=space, logits=logits):
-            return space.log_likelihood(space.draw_prior(key) | logits)
-
-        likelihoods = np.exp(np.asarray(jax.lax.map(one, keys, batch_size=500)))
-        found[name] = likelihoods.mean(), likelihoods.std() / np.sqrt(DRAWS)
-    (one, error), (other, its) = found.values()
-    assert max(error, its) < 0.05 * one
-    assert abs(one - other) < 4 * np.hypot(error, its)
-
-
-@pytest.mark.heavy
 def test_infinite_width_is_the_limit_of_wide_networks():
     """Of three outputs, at a temperature that is sampled."""
     changes = {"task": DIGITS, "heads": (("learned", "near"),)}
