@@ -131,11 +131,3 @@ def reference() -> dict[str, np.ndarray]:
     from tests.reference_data import load_reference
 
     return load_reference()
-
-
-@pytest.fixture(scope="session")
-def full_reference() -> dict[str, np.ndarray]:
-    """The same with all 1,000 test examples."""
-    from tests.reference_data import load_reference
-
-    return load_reference(every=1)

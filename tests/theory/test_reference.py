@@ -54,27 +54,8 @@ def test_gp_predictor(reference):
     check_predictor(reference, 10, OrderParameters.gp_limit(architecture).factors[0], prefix="gp")
 
 
-@pytest.mark.parametrize(("width", "accuracy"), [(10, 0.964), (100, 0.911), (1000, None)])
-def test_accuracy_on_all_test_examples(width, accuracy, saddles, full_reference):
-    received = check_predictor(
-        full_reference,
-        width,
-        saddles[width].order_parameters.factors[0],
-        prefix=f"N{width}_predictor",
-    )
-    assert received == full_reference[f"N{width}_accuracy"]
-    assert accuracy is None or received == accuracy
-
-
-def test_gp_accuracy_on_all_test_examples(full_reference):
-    architecture = reference_problem(full_reference, 10).architecture
-    factor = OrderParameters.gp_limit(architecture).factors[0]
-    received = check_predictor(full_reference, 10, factor, prefix="gp")
-    assert received == full_reference["gp_accuracy"] == 0.826
-
-
 def check_predictor(arrays, width, factor, prefix):
-    """Compare mean, variance and every predicted sign; return the accuracy."""
+    """Compare mean, variance and every predicted sign."""
     test = jnp.asarray(arrays["attended_inputs_test"], float)
     predictor = Predictor.for_examples(reference_problem(arrays, width), test)
     mean, variance = (np.asarray(values)[:, 0] for values in predict(predictor, factor))
@@ -87,4 +68,3 @@ def check_predictor(arrays, width, factor, prefix):
     # a sign may differ only where the mean itself is within the tolerance of zero
     unclear = np.abs(expected) <= PREDICTOR_TOLERANCE
     np.testing.assert_array_equal(correct[~unclear], (np.sign(expected) == labels)[~unclear])
-    return float(np.mean(correct))
