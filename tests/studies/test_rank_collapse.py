@@ -257,19 +257,3 @@ def test_equilibria_that_do_not_exist_are_refused(change, message):
     assert equilibrium(**given).rank == 2
     with pytest.raises(ValueError, match=message):
         equilibrium(**(given | change))
-
-
-def test_tokens_that_see_themselves_alone_never_collapses(rng):
-    tokens = rng.standard_normal((TOKENS, CHANNELS))
-    received = collapse_of_random_attention(np.eye(TOKENS, dtype=bool), tokens, LAYERS, 3, rng)
-    assert_equal_to_rounding(received, received[0], operations=LAYERS * tokens.size)
-
-
-def test_refused(rng):
-    tokens = rng.standard_normal((2, CHANNELS))
-    with pytest.raises(ValueError, match="sums to 1"):
-        collapse_of_fixed_attention(np.array([[[0.5, 0.5], [1.0, 0.5]]]), tokens)
-    with pytest.raises(ValueError, match="smallest entry"):
-        collapse_of_fixed_attention(np.array([[[1.5, -0.5], [0.0, 1.0]]]), tokens)
-    with pytest.raises(ValueError, match="token 1 has standard deviation 0"):
-        layer_norm(np.stack([tokens[0], np.ones(CHANNELS)]))

@@ -90,9 +90,3 @@ def test_the_centred_kernel_is_that_of_centred_images(queries_and_keys):
     )
     eigenvalues = np.linalg.eigvalsh(centred_kernel(attention_kernel(keys, keys)))
     assert eigenvalues[0] >= -100 * FLOAT64_ROUNDING * eigenvalues[-1]
-
-
-def test_components_that_are_not_there_are_refused():
-    keys = np.repeat([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]], 2, axis=0)
-    with pytest.raises(ValueError, match=r"components = 3: must be 1 to 2, which these keys have"):
-        component_values(keys, 3)

@@ -34,7 +34,7 @@ from sampler.transformer.model import (
     write_model,
 )
 from sampler.transformer.network import network_of, transformer_outputs
-from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding
+from tests.assertions import assert_equal_to_rounding
 
 RULES = ("constant", "progression_1", "progression_2", "sum", "distribution")
 SMALL = {"kind": "raven", "examples_train": 60, "examples_test": 40}
@@ -172,13 +172,6 @@ def test_one_feature_is_asked_for_by_the_ninth_token():
     np.testing.assert_array_equal(one.targets(matrices), by_feature[np.arange(50), asked])
     assert set(asked) == {0, 1, 2}
     assert (one.channels, one.outputs) == (24, 4)
-
-
-def test_tokens_are_the_same_on_the_device():
-    _, matrices = drawn(20, asks="one")
-    tokens = MatrixTokens(2, 5, True)
-    received = tokens.inputs(jnp.asarray(matrices.panels), jnp.asarray(matrices.asked))
-    assert_equal_in_float32(received, tokens.inputs(matrices.panels, matrices.asked), 4)
 
 
 def test_named_heads_attend_to_rows_columns_and_equal_symbols():
