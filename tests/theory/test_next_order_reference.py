@@ -5,9 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.problems import (
-    weighted_mean_and_error,
-)
+from tests.problems import weighted_mean_and_error
 from tests.reference_data import published_draws
 from theory import (
     NextOrderStatus,
@@ -18,8 +16,6 @@ from theory import (
 )
 
 pytestmark = pytest.mark.slow
-
-PREDICTED = 7_000
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +50,12 @@ def test_predictors(both, reference):
     means, variances = (
         np.asarray(values)[..., 0]
         for values in jax.jit(lambda f: jax.lax.map(predictor, f, batch_size=100))(
-            jnp.asarray(factors[:PREDICTED])
+            jnp.asarray(factors)
         )
     )
-    weights = draws.weights[:PREDICTED] / draws.weights[:PREDICTED].sum()
-    mean, error = weighted_mean_and_error(weights, means)
-    variance, variance_error = weighted_mean_and_error(weights, variances + (means - mean) ** 2)
+    mean, error = weighted_mean_and_error(draws.weights, means)
+    squares = variances + (means - mean) ** 2
+    variance, variance_error = weighted_mean_and_error(draws.weights, squares)
     at_saddle = predict(predictor, saddle.order_parameters.factors[0])
     received = expansion.predict(np.asarray(test))
     for what, value, leading, expected, noise in zip(

@@ -112,13 +112,13 @@ def test_weights_drawn_back_have_the_predictor_of_their_temperature(rng):
     problem = problem_of("two layers", rng)
     space = space_of(problem, test=problem.attended[:2], whitened=False)
     position = random_position(space, rng)
-    draws = space.observe(jax.random.key(1), position)
+    observed = space.observe(jax.random.key(1), position)
     one = {n: np.broadcast_to(v, (1, 4000, *v.shape)) for n, v in position.items()}
     drawn = draw_weights_back(space, problem.architecture, one, 4000, seed=2)
     outputs = jax.vmap(lambda w: network_outputs(w, problem.attended[:2], problem.architecture))(
         {n: jnp.asarray(v[0]) for n, v in drawn.weights.items()}
     )
-    mean, variance = (draws[f"predictor_{moment}"] for moment in ("mean", "variance"))
+    mean, variance = (observed[f"predictor_{moment}"] for moment in ("mean", "variance"))
     error = np.sqrt(variance / 4000)
     assert_within_mcse(outputs.mean(axis=0), mean, error)
     assert_within_mcse(outputs.var(axis=0), variance, variance * np.sqrt(2 / 4000))
