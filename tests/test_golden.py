@@ -44,8 +44,11 @@ CUTS = "accuracy_diagonal_only"
 SAMPLED_ELSEWHERE = (
     "four_paths", "time_series", "weights", "learned", "ten_outputs_sampled", "evidence_by_chains",
 )  # fmt: skip
-# So large that theory takes long.
-LARGE = ("digits_ten_outputs", "one_shot_A")
+# So large that compiling for speed pays.
+LARGE = (
+    "digits_ten_outputs", "one_shot_A", "quickstart", "three_layers_unequal", "folded_examples",
+    "importance",
+)  # fmt: skip
 # Seven or six of 6000 draws diverge, and six are allowed. R-hat was 1.0100, which is allowed, and
 # is 1.007 to 1.022 with other rounding.
 AT_THE_LIMIT = ("weights", "hmc")
@@ -96,9 +99,7 @@ def expected_of(name, *without):
 def mark_of(name):
     if name in SAMPLED_ELSEWHERE:
         return pytest.mark.long
-    one = RECORDED[name]
-    sampled = "exact" in one or "sampled_points" in one
-    return pytest.mark.slow if sampled or name in LARGE else pytest.mark.heavy
+    return pytest.mark.slow if name in LARGE else pytest.mark.heavy
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=mark_of(n)) for n in RECORDED])
