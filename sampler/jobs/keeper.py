@@ -12,17 +12,21 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 
 from sampler.analysis.draws_table import (
+    PREDICTIONS,
     collected_draws,
     stored_selected,
     stored_statistics,
     stored_thinned,
+    with_output,
 )
 from sampler.errors import InputError
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.chains import Chunk, Snapshot
 from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.kept import PREDICTORS, ThinnedDraws
 from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoint import (
     MOMENTS,
@@ -43,6 +47,8 @@ from sampler.storage.run_directory import CHECKPOINT_SLOTS, DRAWS_FILE, LOG, unw
 MOST_WAITING = 16 * 2**20
 OBSERVABLE, STATISTIC = "observable", "statistic"
 SEGMENTS = "segment-*.bin"
+# Of a checkpoint, what `draws.nc` has as well: predictors of which every k-th draw is kept.
+PREDICTOR_VALUES = frozenset(f"{MOMENTS}/{name}/values" for name in PREDICTORS)
 
 
 @dataclass(frozen=True)
@@ -107,8 +113,21 @@ def load_chains(folder: Path) -> StoredChains | None:
     raise no_usable_checkpoint(folder, reason, "sample")
 
 
-def remove_segments(folder: Path) -> None:
-    """Remove the draws of chains that ended: `draws.nc` beside the folder holds all of them."""
+def settle(folder: Path) -> None:
+    """Keep of chains that ended what `draws.nc` beside the folder does not hold: their last state.
+
+    Segments go, and the older checkpoint; the other one leaves predictors to `draws.nc`.
+    """
+    slots = read_slots(folder)
+    if slots.intact:
+        name, newest = slots.intact[0]
+        arrays = {key: v for key, v in newest.arrays.items() if key not in PREDICTOR_VALUES}
+        if len(arrays) < len(newest.arrays):
+            sequence = newest.header["sequence"] + 1
+            name = CHECKPOINT_SLOTS[sequence % 2]
+            write_sealed(folder / name, newest.header | {"sequence": sequence}, arrays)
+        for slot in {*CHECKPOINT_SLOTS} - {name}:
+            (folder / slot).unlink(missing_ok=True)
     for path in folder.glob(SEGMENTS):
         path.unlink(missing_ok=True)
 
@@ -117,16 +136,18 @@ def remove_segments(folder: Path) -> None:
 class _StoredDraws:
     """Warm-up and draws of `draws.nc`, each as one chunk.
 
-    reduced  names of the quantities of which the file has some elements, or some draws
+    reduced     names of the quantities of which the file has some elements, or some draws
+    predictors  every k-th draw of those that are not stored whole
     """
 
     chunks: Mapping[str, Chunk]
     reduced: frozenset[str]
+    predictors: Mapping[str, ThinnedDraws]
 
 
 def _stored_draws(directory: Path) -> _StoredDraws:
     if not is_sampled(directory):
-        return _StoredDraws({}, frozenset())
+        return _StoredDraws({}, frozenset(), {})
     tree, found = read_draws(directory), {}
     for phase, group, drawn in (
         ("warmup", "warmup_sample_stats", {}),
@@ -135,7 +156,14 @@ def _stored_draws(directory: Path) -> _StoredDraws:
         statistics = stored_statistics(tree, group)
         steps = statistics["lp"].shape[1] if statistics else 0
         found[phase] = Chunk(phase, steps, steps, statistics, drawn)
-    return _StoredDraws(found, stored_thinned(tree).union(stored_selected(tree)))
+    reduced = stored_thinned(tree).union(stored_selected(tree))
+    predictors = tree[PREDICTIONS].to_dataset() if PREDICTIONS in tree.children else xr.Dataset()
+    thinned = {
+        str(name): ThinnedDraws(with_output(str(name), drawn), predictors["draw"].values)
+        for name, drawn in predictors.items()
+        if predictors.attrs.get("thinned")
+    }
+    return _StoredDraws(found, reduced, thinned)
 
 
 def _with_segments(
@@ -146,6 +174,9 @@ def _with_segments(
     for name, values in sealed.tables.get(MOMENTS, {}).items():
         quantity, _, part = name.partition("/")
         moments.setdefault(quantity, {})[part] = values
+    for name, of_name in moments.items():
+        if "values" not in of_name:
+            of_name["values"] = _thinned_values(name, of_name, stored_draws())
     chunks, done = [], {"warmup": 0, "draws": 0}
     for entry in header["segments"]:
         phase, before = entry["phase"], done[entry["phase"]]
@@ -178,6 +209,17 @@ def _with_segments(
         fingerprint=header["fingerprint"],
         checks=tuple(header.get("checks", ())),
     )
+
+
+def _thinned_values(
+    name: str, moments: Mapping[str, np.ndarray], stored: _StoredDraws
+) -> np.ndarray:
+    """The draws of a predictor that a settled checkpoint leaves to `draws.nc`."""
+    numbers = np.arange(0, int(moments["seen"]), int(moments["stride"]))
+    kept = stored.predictors.get(name)
+    if kept is None or not np.array_equal(kept.draws, numbers):
+        raise DamagedFile(f"{DRAWS_FILE} does not hold {len(numbers)} draws of {name}")
+    return kept.values
 
 
 def _read_segment(folder: Path, entry: dict, before: int) -> Chunk:

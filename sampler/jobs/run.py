@@ -303,7 +303,7 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
 
 def sampled(job: Job, results: "RunResults") -> "RunResults":
     """The results with draws, as they are stored or drawn now."""
-    from sampler.jobs.keeper import remove_segments
+    from sampler.jobs.keeper import settle
     from sampler.jobs.stages import draw_posterior
     from sampler.storage.results import read_draws, write_result
 
@@ -318,7 +318,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
             write_result(job.directory, DRAWS_FILE, results.draws)
             made = results.draws["posterior"].sizes["chain" if settings.repeated else "draw"]
             record(job.directory, draws_per_chain=made)
-    remove_segments(job.directory / CHECKPOINT_FOLDER)
+    settle(job.directory / CHECKPOINT_FOLDER)
     return results
 
 

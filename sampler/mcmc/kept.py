@@ -23,7 +23,7 @@ MOST_POINTWISE = 20_000
 # The draws of one predictor are kept whole up to this size, of all chains together. Above it, every
 # k-th of them is, and all draws of so many elements for the diagnostics.
 PREDICTOR_BYTES = 2**20
-SELECTED = 20
+SELECTED = 10
 # However many the test examples are, half as many draws of each chain are kept, if they fit into
 # the size up to which what draws say of training examples is kept whole.
 PREDICTOR_DRAWS = 64

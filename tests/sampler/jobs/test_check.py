@@ -30,14 +30,14 @@ def test_growth_with_the_number_of_draws_is_stated():
     first, growth = of_draws(12_000, 1000)
     second, _ = of_draws(17_000, 1000)
     assert second - first == pytest.approx(5 * growth, rel=0.05)
-    # All elements of three quantities would take thirty times that.
-    assert growth == pytest.approx(4000 * (3 * 20 * 4 + (6 + 8) * 8), rel=0.01)
+    # All elements of three quantities would take sixty times that.
+    assert growth == pytest.approx(4000 * (3 * 10 * 4 + (6 + 8) * 8), rel=0.01)
 
 
 def test_few_test_examples_are_kept_whole_and_many_draws_of_many_are_not():
     # In single precision; statistics and order parameters in double.
     kept = 4 * 1000 * (3 * 60 * 4 + (6 + 8) * 8)
     assert of_draws(1000, 60)[0] == pytest.approx(kept, rel=0.01)
-    # Of more draws every k-th, up to 1 MiB a predictor, and 20 elements of all.
-    kept = 3 * (2**20 + 4 * 12_000 * 4 * 20) + 4 * 12_000 * (6 + 8) * 8
+    # Of more draws every k-th, up to 1 MiB a predictor, and 10 elements of all.
+    kept = 3 * (2**20 + 4 * 12_000 * 4 * 10) + 4 * 12_000 * (6 + 8) * 8
     assert of_draws(12_000, 1000)[0] == pytest.approx(kept, rel=0.01)

@@ -179,8 +179,8 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
             "second chunk": (ChainKeeper, "_save", save_once),
             "before the draws": (results, "write_result", killed),
             "with the draws": (results, "write_result", write_first),
-            "after the draws": (keeper, "remove_segments", killed),
-            "one removed": (keeper, "remove_segments", remove_one),
+            "after the draws": (keeper, "settle", killed),
+            "one removed": (keeper, "settle", remove_one),
         }[moment])  # fmt: skip
         with pytest.raises(Killed):
             command("resume", copy, "--more", 5)

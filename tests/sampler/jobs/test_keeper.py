@@ -14,7 +14,7 @@ from sampler.jobs.keeper import (
     MOST_WAITING,
     ChainKeeper,
     load_chains,
-    remove_segments,
+    settle,
     segment_arrays,
 )
 from sampler.mcmc.algorithm import Algorithm
@@ -214,7 +214,7 @@ def test_draws_that_are_read_back_must_be_there_whole(folder, monkeypatch, caplo
                   for kind in ("statistic", "observable"))  # fmt: skip
         done = expected[part][-1].done
         whole[phase] = Chunk(phase, done, done, *tables, 0.0)
-    remove_segments(folder)
+    settle(folder)
     reduced = frozenset()
     monkeypatch.setattr(module, "_stored_draws", lambda _: module._StoredDraws(whole, reduced))
     for one, other in zip(load_chains(folder).chunks, expected, strict=True):
