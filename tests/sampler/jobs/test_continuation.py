@@ -22,7 +22,6 @@ from sampler.storage import results
 from sampler.storage.lock import is_held, locked
 from sampler.storage.manifest import determining, differences
 from sampler.storage.results import read_draws, read_table
-from sampler.storage.run_directory import CHECKPOINT_SLOTS
 from tests import ROOT
 from tests.commands import (
     FEW_DRAWS,
@@ -119,7 +118,7 @@ def test_more_draws_are_those_of_a_longer_run(
     command("run", recipe_file, "--out", extended, *settings(*few))
     assert stored_thinned(read_draws(extended)) == (set() if kept_bytes else set(POINTWISE))
     for more in (3, 2):
-        assert files_of_checkpoint(extended) == {*CHECKPOINT_SLOTS}
+        assert len(files_of_checkpoint(extended)) == 1
         command("resume", extended, "--more", more)
     overrides = [*few, "sampler.draws=11"]
     command("run", recipe_file, "--out", longer, *settings(*overrides))
@@ -188,7 +187,7 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     assert read_draws(copy)["posterior"].sizes["draw"] in (6, 11)
     command("resume", copy)
     assert_same_bits(copy, longer)
-    assert files_of_checkpoint(copy) == {*CHECKPOINT_SLOTS}
+    assert len(files_of_checkpoint(copy)) == 1
 
 
 def test_draws_that_were_removed_are_missed(copy, capsys):

@@ -14,8 +14,8 @@ from sampler.jobs.keeper import (
     MOST_WAITING,
     ChainKeeper,
     load_chains,
-    settle,
     segment_arrays,
+    settle,
 )
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chains import Chunk
@@ -216,7 +216,7 @@ def test_draws_that_are_read_back_must_be_there_whole(folder, monkeypatch, caplo
         whole[phase] = Chunk(phase, done, done, *tables, 0.0)
     settle(folder)
     reduced = frozenset()
-    monkeypatch.setattr(module, "_stored_draws", lambda _: module._StoredDraws(whole, reduced))
+    monkeypatch.setattr(module, "_stored_draws", lambda _: module._StoredDraws(whole, reduced, {}))
     for one, other in zip(load_chains(folder).chunks, expected, strict=True):
         assert (one.phase, one.done) == (other.phase, other.done)
         for name, values in {**other.observables, **other.statistics}.items():
