@@ -73,7 +73,8 @@ def test_chains_that_go_on_leave_the_newest_checkpoint_and_count_the_seconds_bef
 
 
 def test_draws_of_much_memory_are_saved_before_their_time(folder):
-    collected, keeper = DrawCollector(), ChainKeeper(folder, {"settings": {}}, Interruption())
+    collected = DrawCollector(predictor_bytes=2**40)
+    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
     keeper.go_on(collected, every=1e9)
     numbers = MOST_WAITING // (3 * CHAINS * 4)  # in single precision, a third of the limit
     for count, saved in ((1, 0), (2, 0), (3, 3), (4, 3)):
