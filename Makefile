@@ -61,7 +61,7 @@ format: $(VENV)/installed-with-tests  ## put format, style and the stubs for typ
 docs: $(VENV)/installed-with-docs  ## build the site, docs/_build/html; its tutorials are executed
 	$(UNOPTIMISED) $(BIN)/python -m sphinx --builder html --jobs 2 --fail-on-warning --keep-going docs docs/_build/html
 
-benchmark: $(VENV)/installed-with-tests  ## time the expensive steps
+benchmark: $(VENV)/installed-with-tests  ## time samplers of other libraries, and commands
 	$(BIN)/python -m tests.benchmarks
 
 gpu: $(VENV)/installed-with-tests  ## check and time an accelerator, where there is one

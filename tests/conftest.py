@@ -87,15 +87,6 @@ def undrawn():
 
 
 @pytest.fixture
-def unpainted():
-    """The same for PNG alone: the text of a figure is read from its SVG."""
-    from tests.commands import without_drawing
-
-    with without_drawing((".png",)):
-        yield
-
-
-@pytest.fixture
 def without_annotation_checks():
     """Annotations as users have them, unchecked: for tests of the messages that users see."""
     jaxtyping.config.update("jaxtyping_disable", True)

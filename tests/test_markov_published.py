@@ -78,11 +78,6 @@ def test_accuracy_at_infinite_width(kept, expected, problems):
     assert accuracy(mean, problem.labels_test) == expected
 
 
-def test_the_recipe_asks_for_these_sub_networks():
-    recipe = load_recipe(ROOT / "runs" / "markov_published.toml")
-    assert recipe.theory.subnetworks == (((0,), (0,)), ((0, 1), (0,)))
-
-
 @pytest.mark.parametrize(("width", "loss", "error"), [(30, 1.0, 0.35), (50, 1.1, 0.36)])
 def test_without_off_diagonal_elements_accuracy_is_lost(width, loss, error, problems, saddles):
     """In points, paired over test sequences: small, but three standard errors."""

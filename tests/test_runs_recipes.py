@@ -5,7 +5,6 @@ import pytest
 
 from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
-from sampler.recipes.training_recipe import load_any_recipe
 from sampler.tasks.make import build_task
 from tests import ROOT
 from theory import (
@@ -21,13 +20,8 @@ from theory.observables import accuracy
 RUNS = ROOT / "runs"
 
 
-@pytest.mark.parametrize("path", sorted(RUNS.glob("*.toml")), ids=lambda path: path.stem)
-def test_recipes_that_ship_are_valid(path):
-    assert load_any_recipe(path).name == path.stem
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["markov_two_paths", "markov_four_paths", "time_series"])
+@pytest.mark.parametrize("name", ["markov_four_paths", "time_series"])
 def test_finite_width_beats_infinite_width_and_falls_towards_it(name):
     recipe = load_recipe(RUNS / f"{name}.toml", ["sweep={}"])
     problem = build_problem(recipe, build_task(recipe))

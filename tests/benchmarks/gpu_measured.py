@@ -1,4 +1,4 @@
-"""Measurements on an accelerator, one row of a table each: correctness, rates, chains, training."""
+"""Measurements on an accelerator, one row of a table each: correctness, rates, chains."""
 
 import os
 import subprocess
@@ -6,7 +6,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -14,18 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
 
-from sampler.jobs.train import read_splits
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import Chunk, sample
 from sampler.mcmc.hamiltonian import NUTS
-from sampler.posterior.importance import log_densities, single, with_stored_kernels
-from sampler.recipes.training_recipe import load_training_recipe
+from sampler.posterior.importance import single
 from sampler.storage.results import read_draws
-from sampler.transformer.evaluation import learning_data
-from sampler.transformer.training import initial_state, train
 from tests import ROOT
-from tests.benchmarks.outsiders import ENDLESS
-from tests.pictures import write_labelled
 from tests.problems import problem_of_many_paths, space_of
 from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem
@@ -35,6 +28,8 @@ WARMUP = {"order_parameters": 60, "weights": 10}
 PRECISION = {"order_parameters": "float64", "weights": "float32"}
 # Differences in float64 between two devices: rounding, magnified by the condition number.
 AGREEMENT = 1e-8
+# Draws that no time suffices for.
+ENDLESS = 10_000_000
 
 
 def problem(paths: int, examples: int, width: int) -> LearningProblem:
@@ -147,26 +142,6 @@ def run_row(recipe: str, folder: Path, further: tuple[str, ...] = ()) -> str:
     return f"| {recipe}.toml | {here.size} elements of U₁ | {worst:.2f} |"
 
 
-def importance_row(paths: int, examples: int, width: int, batch: int) -> str:
-    """Densities of the first proposal: no adaptation, so that rows compare."""
-    learning = problem(paths, examples, width)
-    space = with_stored_kernels(space_of(learning))
-    proposal = single(space.mode.gaussian)
-    points = proposal.draw(32 * batch, np.random.default_rng(3))
-    density = partial(log_densities, space=space, batch=batch)
-    density(points).block_until_ready()
-    started = time.perf_counter()
-    log_weights = np.asarray(density(points)) - proposal.log_density(points)
-    rate = len(points) / (time.perf_counter() - started)
-    weights = np.exp(log_weights - log_weights.max())
-    efficiency = weights.sum() ** 2 / np.sum(weights**2) / len(weights)
-    cholesky = rate * examples**3 / 3e9
-    return (
-        f"| {paths} paths, P = {examples} | {batch} | {rate:.3g} | {cholesky:.3g} | "
-        f"{efficiency:.2g} | {efficiency * rate:.3g} |"
-    )
-
-
 def rate_row(examples: int) -> str:
     """What the device can do at most with matrices of this size."""
     product, cholesky = product_rate(examples), cholesky_rate(examples)
@@ -223,33 +198,4 @@ def chain_row(name: str, paths: int, examples: int, chains: int, width: int, sec
     return (
         f"| {name} | {paths} paths, P = {examples}, N = {width} | {chains} | {steps.mean():.0f} | "
         f"{gradients:.3g} | {cubes} | {effective} |"
-    )
-
-
-def training_row(characters: int, seconds: float, settings: tuple[str, ...], folder: Path) -> str:
-    """Steps of `one_shot_train_paper.toml` on made-up drawings, which need no network."""
-    pictures = write_labelled(
-        folder / "pictures.npz", np.random.default_rng(6), characters=characters, drawings=20
-    )
-    task = ("archives=[]", "download=false", f'images="{pictures}"')
-    recipe = load_training_recipe(
-        ROOT / "runs" / "one_shot_train_paper.toml",
-        [*(f"task.{one}" for one in task), *settings],
-    )
-    data = learning_data(recipe, read_splits(recipe))
-    times: list[tuple[int, float]] = []
-
-    def on_chunk(state) -> None:
-        times.append((state.step, time.perf_counter()))
-        if len(times) > 1 and times[-1][1] - times[0][1] > seconds:
-            raise Enough
-
-    with jax.enable_x64(False), suppress(Enough):
-        train(recipe, data, initial_state(recipe, data), on_chunk)
-    (first, started), (last, ended) = times[0], times[-1]
-    each = (ended - started) / (last - first)
-    of_recipe = recipe.training
-    return (
-        f"| {of_recipe.widths} channels, batch {of_recipe.batch} | {last - first} | "
-        f"{1e3 * each:.3g} | {each * of_recipe.steps / 3600:.2g} |"
     )

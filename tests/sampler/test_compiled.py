@@ -1,15 +1,11 @@
 """Compiled programs kept between runs: where, and that no number depends on them."""
 
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
 
 from sampler import compiled
-from tests import ROOT
-from tests.commands import TINY_SAMPLED, assert_same_bits
 
 
 @pytest.fixture
@@ -44,32 +40,3 @@ def test_entries_whose_writer_was_stopped_are_removed(setting, tmp_path):
     del os.environ[compiled.OF_JAX]
     assert compiled.cache_programs() == folder
     assert {path.name for path in folder.glob("*-*")} == {"one-cache", "one-atime"}
-
-
-@pytest.mark.long
-def test_draws_do_not_depend_on_whether_programs_were_found(tmp_path):
-    """Compiled without a cache, for the cache, and read from it by a process that compiles none.
-
-    But for one at most: now and then the chunk of the chains has another key, of equal bits.
-    """
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(TINY_SAMPLED)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
-    for name, where in (("without", ""), ("first", "kept"), ("second", "kept")):
-        words = ["run", recipe, "--no-figures", "--out", tmp_path / name]
-        where = where and str(tmp_path / where)
-        done = subprocess.run(
-            list(map(str, [sys.executable, "-m", "sampler", *words])),
-            cwd=ROOT, env=environment | {compiled.SETTING: where}, capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode in (0, 3), done.stderr[-2000:]
-        assert "cache" not in done.stderr
-        entries = sorted((tmp_path / "kept").rglob("*-cache"))
-        if name == "first":
-            written = {path: path.stat().st_mtime_ns for path in entries}
-            assert written
-    assert {path: path.stat().st_mtime_ns for path in written} == written
-    others = [path.name for path in entries if path not in written]
-    assert others == [] or (len(others) == 1 and others[0].startswith("jit_advance"))
-    for name in ("first", "second"):
-        assert_same_bits(tmp_path / name, tmp_path / "without")

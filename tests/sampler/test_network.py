@@ -1,5 +1,7 @@
 """The forward pass and the overlaps, against the network written out token by token."""
 
+from itertools import cycle
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -20,8 +22,7 @@ def as_jax(weights, dtype=jnp.float64):
     return {name: jnp.asarray(values, dtype) for name, values in weights.items()}
 
 
-@pytest.mark.parametrize("readout", READOUTS)
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "readout"), zip(ARCHITECTURES, cycle(READOUTS)))
 def test_prediction_is_the_network_token_by_token(name, readout, rng):
     architecture = ARCHITECTURES[name]
     data = random_network_data(architecture, rng, readout=readout)

@@ -54,9 +54,3 @@ def test_a_theory_beside_the_program_is_named(folder):
     assert done.stderr.startswith("attention-posterior: import theory = ")
     # The beginning of a long path is left out.
     assert done.stderr.endswith(f"{str(folder / 'theory.py')[-60:]}': {HIDES}\n")
-
-
-def test_it_is_named_in_python_as_well(folder):
-    (folder / "sampler.py").unlink()
-    done = python(folder, "-c", "import sampler; sampler.solve")
-    assert done.stderr.splitlines()[-1].endswith(HIDES)

@@ -17,8 +17,13 @@ from tests.problems import ARCHITECTURES, NetworkData, random_network_data, rand
 from tests.token_networks import PAIRED, data_of, loops, network_of
 from theory import Architecture, attended_inputs, pair_matrices
 
-KINDS = [("linear", "none"), ("relu", "none"), ("linear", "after"), ("relu", "after")]
-KINDS += [("erf", "before"), ("gelu", "none")]
+KINDS = [
+    ("relu", "none", "layer, pair, layer", "mean"),
+    ("linear", "after", "one pair", "last"),
+    ("relu", "after", "two layers", "first"),
+    ("erf", "before", "layer, pair, layer", "last"),
+    ("gelu", "none", "two layers", "mean"),
+]
 
 
 def received(network, data, weights):
@@ -68,12 +73,8 @@ def test_a_linear_hypernetwork_is_the_sum_over_hadamard_paths(name, readout, rng
     np.testing.assert_allclose(by_token, expected, rtol=0, atol=1e-12 * scale)
 
 
-@pytest.mark.parametrize(("values", "norm"), KINDS)
-@pytest.mark.parametrize(
-    ("name", "readout"),
-    [("layer, pair, layer", "mean"), ("one pair", "last"), ("two layers", "first")],
-)
-def test_it_equals_loops_over_the_definition(name, readout, values, norm, rng):
+@pytest.mark.parametrize(("values", "norm", "name", "readout"), KINDS)
+def test_it_equals_loops_over_the_definition(values, norm, name, readout, rng):
     arch, hypernetworks = PAIRED[name] if name in PAIRED else (ARCHITECTURES[name], None)
     network = network_of(arch, hypernetworks, values, norm, readout)
     data, weights = data_of(network, rng), random_weights(arch, rng)
@@ -83,10 +84,9 @@ def test_it_equals_loops_over_the_definition(name, readout, values, norm, rng):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("values", "norm"), [("relu", "after"), ("linear", "none")])
-def test_no_example_sees_another_and_batches_do_not_matter(values, norm, rng, monkeypatch):
+def test_no_example_sees_another_and_batches_do_not_matter(rng, monkeypatch):
     arch, hypernetworks = PAIRED["layer, pair, layer"]
-    network = network_of(arch, hypernetworks, values, norm)
+    network = network_of(arch, hypernetworks, "relu", "after")
     data, weights = data_of(network, rng, examples=5), on_device(random_weights(arch, rng))
     together = received(network, data, weights)
     changed = replace(data, inputs=data.inputs.copy())

@@ -13,13 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import sampler
-from sampler.api.estimators import blocks
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.problem import square_roots
-from tests.problems import all_but
 from theory import Predictor, attended_inputs, predict
 
-CHAINS = {"draws": 40, "warmup": 20, "chains": 2, "space": "order_parameters", "algorithm": "nuts"}
+CHAINS = {"draws": 40, "warmup": 20, "chains": 2, "space": "order_parameters", "algorithm": "hmc"}
 NETWORK = {"widths": 4, "temperature": 0.3}
 
 
@@ -120,13 +118,6 @@ def test_theory_is_that_of_solve(data):
     np.testing.assert_array_equal(again.predict_proba(X), estimator.predict_proba(X))
 
 
-def test_many_examples_are_predicted_in_pieces_that_miss_none(data, monkeypatch):
-    monkeypatch.setattr("sampler.api.estimators.TOGETHER", 5)
-    pieces = list(blocks(data[0]))
-    assert [len(piece) for piece in pieces] == [5, 5, 3]
-    np.testing.assert_array_equal(np.concatenate(pieces), data[0])
-
-
 def test_misuse_is_refused(data, without_annotation_checks):
     X, y = data
     with pytest.raises(sampler.InputError, match=r"^width = 3"):
@@ -142,13 +133,9 @@ def test_misuse_is_refused(data, without_annotation_checks):
         theory.predict(X[:, :, :2])
 
 
-KINDS = (sampler.AttentionClassifier, sampler.AttentionRegressor)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", all_but(KINDS, [sampler.AttentionRegressor], pytest.mark.long))
-def test_checks_of_scikit_learn(kind, without_annotation_checks):
-    estimator = kind(method="theory", widths=50, temperature=0.05)
+def test_checks_of_scikit_learn(without_annotation_checks):
+    estimator = sampler.AttentionRegressor(method="theory", widths=50, temperature=0.05)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for one, check in estimator_checks_generator(estimator):

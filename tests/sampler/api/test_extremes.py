@@ -9,13 +9,13 @@ from sampler.errors import InputError
 FEW = {"draws": 30, "warmup": 30, "progress": False}
 
 
-def task_and_network(temperature, *, inputs=1.0, labels=1.0, examples=20):
+def task_and_network(temperature, *, inputs=1.0, labels=1.0):
     rng = np.random.default_rng(1)
     attended = rng.standard_normal((20, 4, 3))
     signs = np.sign(attended[:, 0, 0])
     chosen = sampler.arrays_task(
-        attended_train=inputs * attended[:examples],
-        labels_train=labels * signs[:examples],
+        attended_train=inputs * attended,
+        labels_train=labels * signs,
         attended_test=inputs * (attended[:5] + 0.1),
         labels_test=labels * signs[:5],
         heads=[2, 2],
@@ -26,15 +26,13 @@ def task_and_network(temperature, *, inputs=1.0, labels=1.0, examples=20):
 # The trace of K is 17: 𝒯 is lost below 4e-15.
 EXTREME = [
     {"temperature": 1e-16},
-    {"temperature": 1e-30, "examples": 8},
-    {"temperature": 0.2, "inputs": 1e80},
     {"temperature": 0.2, "inputs": 1e160},
     {"temperature": 0.2, "labels": 1e160},
 ]
 
 
 @pytest.mark.parametrize("extreme", EXTREME)
-@pytest.mark.parametrize("algorithm", ["theory", "auto", "importance"])
+@pytest.mark.parametrize("algorithm", ["theory", "auto"])
 def test_what_cannot_be_factorised_is_refused(extreme, algorithm):
     chosen = task_and_network(**extreme)
     function, settings = sampler.sample, {"algorithm": algorithm, **FEW}
@@ -61,7 +59,8 @@ def test_at_the_lowest_temperature_results_are_compared():
     for name in ("leading", "infinite", "infinite_tuned"):
         assert (theory["predictor_variance"].sel(predictor=name) >= 0.0).all()
     assert np.isfinite(theory["elpd_by_example"].sel(predictor="infinite")).all()
-    draws = sampler.sample(*chosen, **FEW)
+    few = FEW | {"chains": 2, "draws": 10, "warmup": 10, "space": "order_parameters"}
+    draws = sampler.sample(*chosen, **few)
     comparison = sampler.compare(theory, draws)
     for score in ("log_predictive_density", "expected_calibration_error"):
         for predictor in ("leading", "infinite", "sampled"):

@@ -15,16 +15,12 @@ SIZES = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": HE
 
 @dataclass(frozen=True)
 class Made:
-    """A model, what it is given, and W_O [input, output] of every layer, to be changed in place.
-
-    shared  whether one layer runs twice
-    """
+    """A model, what it is given, and W_O [input, output] of every layer, to be changed in place."""
 
     model: Any
     inputs: Any
     weights: Callable[[Any], list[Any]]
     forward: Any = None
-    shared: bool = False
 
 
 def words() -> dict[str, Any]:
@@ -69,20 +65,6 @@ def albert(made) -> Made:
         model,
         words(),
         lambda model: [group.albert_layers[0].attention.dense.weight.T],
-        shared=True,
-    )
-
-
-def llama(made) -> Made:
-    """Grouped queries: two heads share keys and values."""
-    config = made.LlamaConfig(
-        vocab_size=WORDS, intermediate_size=16, **SIZES, num_key_value_heads=1, pad_token_id=0
-    )
-    model = made.LlamaForSequenceClassification(config)
-    return Made(
-        model,
-        words(),
-        lambda model: [layer.self_attn.o_proj.weight.T for layer in model.model.layers],
     )
 
 
@@ -147,24 +129,6 @@ class CausalAttention(torch.nn.Module):
         return sent.transpose(1, 2).contiguous().view(tokens.shape)
 
 
-class PatchAttention(torch.nn.Module):
-    """Queries, keys and values on one axis, as vision transformers have them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = torch.nn.Linear(WIDTH, 3 * WIDTH)
-        self.norm, self.proj = torch.nn.Identity(), torch.nn.Linear(WIDTH, WIDTH)
-        self.proj_drop = torch.nn.Dropout(0.1)
-        self.fused_attn = True
-
-    def forward(self, tokens):
-        examples, count, _ = tokens.shape
-        qkv = self.qkv(tokens).reshape(examples, count, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-        sent = functional.scaled_dot_product_attention(*qkv.unbind(0))
-        joined = sent.transpose(1, 2).reshape(examples, count, WIDTH)
-        return self.proj_drop(self.proj(self.norm(joined)))
-
-
 class Blocks(torch.nn.Module):
     """Two residual layers with such attention, and a readout of the last token."""
 
@@ -188,19 +152,8 @@ def nano_gpt(made=None) -> Made:
     )
 
 
-def patches(made=None) -> Made:
-    return Made(
-        Blocks(PatchAttention),
-        torch.randn(EXAMPLES, TOKENS, WIDTH),
-        lambda model: [block.proj.weight.T for block in model.blocks],
-    )
-
-
-OWN = {"nano_gpt": nano_gpt, "patches": patches}
-HUGGING_FACE = {
-    "bert": bert, "gpt2": gpt2, "albert": albert, "llama": llama, "vit": vit, "own_head": own_head,
-}  # fmt: skip
-FAMILIES = OWN | HUGGING_FACE
+HUGGING_FACE = {"bert": bert, "gpt2": gpt2, "albert": albert, "vit": vit, "own_head": own_head}
+FAMILIES = {"nano_gpt": nano_gpt} | HUGGING_FACE
 
 
 def family(name: str) -> Made:

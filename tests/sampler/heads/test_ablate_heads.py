@@ -47,7 +47,6 @@ def test_every_head_has_its_measures_and_predictions(found):
     for key in ("zero_loss", "mean_accuracy", *PREDICTIONS):
         assert np.isfinite(table[key]).all()
         assert (table[f"{key}_error"] >= 0).all()
-    assert "Spearman" in repr(found)
     assert len(found.correlations().loc["removed"]) == 4
     assert len(found.plot().axes) >= 4
 
@@ -94,8 +93,7 @@ def test_predictions_are_of_validation_and_measures_of_test_examples(given, foun
     assert other.measured["zero_loss"].values != result.measured["zero_loss"].values
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-@pytest.mark.parametrize("loss", ["squared", "likelihood"])
+@pytest.mark.parametrize(("loss", "outputs"), [("squared", 1), ("likelihood", 3)])
 def test_slopes_of_the_losses(loss, outputs):
     random = np.random.default_rng(0)
     values = random.standard_normal((5, outputs))
@@ -122,8 +120,6 @@ def test_refused_input_names_the_keyword(given):
             model, network, loss="likelihood",
             **dict.fromkeys(splits, (tokens, torch.randn(COUNT))),
         )  # fmt: skip
-    # Heads 0 and 1 are those of the model, 2 is that of its residual connection.
-    for heads in ([[0]], [[0, 2]], [[1, 0, 2]]):
-        other = sampler.make_network(widths=8, heads=heads)
-        with pytest.raises(InputError, match=r"heads = .*every head of the model is removed"):
-            sampler.ablate_heads(model, other, **splits)
+    other = sampler.make_network(widths=8, heads=[[0, 2]])  # 2 is the residual connection
+    with pytest.raises(InputError, match=r"heads = .*every head of the model is removed"):
+        sampler.ablate_heads(model, other, **splits)

@@ -7,16 +7,14 @@ import xarray as xr
 import sampler
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
-from sampler.heads.gates import closed_gates
-from sampler.heads.measures import TheoryWithoutHeads, losses
-from sampler.heads.modules import GatedModule
+from sampler.heads.measures import TheoryWithoutHeads
 from sampler.jobs.ablation import (
     ON_VALIDATION,
     TEMPERATURES,
     chosen_temperature,
 )
 from sampler.runtime import jax_settings
-from tests.sampler.heads.families import WIDTH, Blocks, CausalAttention, family, torch
+from tests.sampler.heads.families import WIDTH, Blocks, CausalAttention, torch
 
 EXAMPLES, TOKENS = 20, 3
 NETWORK = sampler.make_network(widths=6, temperature=0.2)
@@ -112,14 +110,13 @@ def test_a_temperature_that_is_not_given_is_chosen_by_validation(model, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("losses", "best", "said"),
+    ("losses", "best", "end"),
     [
-        ((3.0, 2.0, 1.0, 2.0, 3.0), 0.1, "examples"),
         ((1.0, 2.0, 3.0, 4.0, 5.0), 0.01, "lowest"),
         ((0.0, 0.0, 3.0, 2.0, 1.0), 1.0, "highest"),
     ],
 )
-def test_saddle_points_that_do_not_converge_are_not_chosen(losses, best, said):
+def test_saddle_points_that_do_not_converge_are_not_chosen(losses, best, end):
     """A loss of 0 stands for one that did not."""
     by_temperature = dict(zip(TEMPERATURES, losses, strict=True))
 
@@ -129,7 +126,7 @@ def test_saddle_points_that_do_not_converge_are_not_chosen(losses, best, said):
 
     chosen, text = chosen_temperature(solved_at, 1.0)
     assert chosen == best
-    assert text.endswith(said if said == "examples" else f"{said} that was tried")
+    assert end in text
     by_temperature.update(dict.fromkeys(TEMPERATURES, 0.0))
     with pytest.raises(InputError, match="converged at none"):
         chosen_temperature(solved_at, 1.0)
@@ -142,15 +139,11 @@ TOKENS_OF_TEST, CLASSES = SPLITS["test"]
     ("others", "message"),
     [
         ({"test": (TOKENS_OF_TEST, CLASSES[:-1])}, "labels_test"),
-        ({"test": (TOKENS_OF_TEST, CLASSES.argmax(dim=1))}, "labels_test"),
-        ({"test": (TOKENS_OF_TEST, None)}, "labels_test"),
         ({"test": (TOKENS_OF_TEST, CLASSES[:, :1])}, "columns of labels"),
-        ({"batch_size": 0}, "batch_size"),
         ({"forward": lambda model, batch: model(batch)[:, :1]}, "outputs of the model"),
         ({"heads": {1: [2]}}, r"heads\[1\]"),
         ({"layers": (2, 3)}, "layers"),
         ({"test": (TOKENS_OF_TEST, CLASSES, [-1] + [0] * 19)}, "tokens read of test"),
-        ({"projection": "none"}, "projection"),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_anything_is_recorded(
@@ -174,31 +167,6 @@ def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(model, reque
         assert found.measured[key].values[0] == whole.measured[key].values[3]
     for key in ("taylor", "magnitude"):
         assert found.predicted[key].values[0] == whole.predicted[key].values[3]
-
-
-@pytest.mark.heavy
-def test_single_paths_are_removed_one_by_one(tmp_path):
-    made = family("gpt2")
-    classes = torch.nn.functional.one_hot(torch.arange(len(made.inputs["input_ids"])) % 2, 2)
-    classes = classes.float()
-    splits = dict.fromkeys(SPLITS, (made.inputs, classes))
-    heads = {1: [1], 2: [1, 0]}
-    found = ablate(made.model, **splits, paths="single", heads=heads, starts=1).result
-    assert found.heads == ((1, 1), (2, 0), (2, 1))
-    gated = GatedModule(made.model, made.inputs)
-    whole = losses("likelihood", gated.outputs(np.ones(4), "mean"), classes.numpy())
-    for place, head in enumerate([(0, 1), (1, 0), (1, 1)]):
-        outputs = gated.outputs(closed_gates((2, 2), [head]), "mean")
-        lost = losses("likelihood", outputs, classes.numpy()) - whole
-        assert found.measured["mean_loss"].values[place] == pytest.approx(lost.mean())
-    file = sampler.export_attention(
-        tmp_path / "it.npz", made.model, paths="single", heads=heads, **splits
-    )
-    task = sampler.arrays_task(file)
-    theory = sampler.solve(task, NETWORK, starts=1)
-    names = task.data.head_names[0]
-    expected = [float(theory["head_score"][0, names.index(one)]) for one in ("1.1", "2.0", "2.1")]
-    np.testing.assert_allclose(found.predicted["score"].values, expected, rtol=1e-6)
 
 
 def test_a_task_keeps_heads_by_its_network(tmp_path, model):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from sampler.errors import InputError
 from sampler.heads.gates import GatedNetwork, closed_gates
 from sampler.tasks import splits
 from sampler.tasks.splits import Split, StreamedSplit, made_in_parts
@@ -97,8 +96,3 @@ def test_gates_below_and_above_let_through_what_the_whole_network_sends(gated, r
     means = [one.mean(axis=0) for one in sent] if replacement == "mean" else np.zeros(COUNT)
     expected, _ = by_token(gated, gates, means)
     assert_equal_to_rounding(received, expected, operations=1000)
-
-
-def test_a_split_of_other_heads_is_refused(gated):
-    with pytest.raises(InputError, match="random_heads"):
-        GatedNetwork(gated.network, gated.inputs, gated.attention[::-1])

@@ -10,7 +10,6 @@ from sampler.heads.joint import (
     RemovableModel,
     RemovalCurve,
     greedy_order,
-    notes_of_whole,
     removed_together,
 )
 from sampler.heads.left import JointTheory
@@ -84,12 +83,6 @@ def test_a_layer_keeps_a_head_where_it_must():
     assert {layer for layer, _ in HEADS if (layer, _) not in order} == {0, 1}
 
 
-def test_numbers_that_are_not_known_go_last():
-    numbers = np.array([np.nan, 3.0, 1.0, np.nan, 2.0])
-    order = greedy_order(lambda removed: numbers, Candidates(HEADS, COUNTS, True))
-    assert order == [HEADS[place] for place in (2, 4, 1, 0, 3)]
-
-
 def curve(*values: float) -> RemovalCurve:
     removed = tuple(HEADS[:count] for count in range(len(values)))
     return RemovalCurve(removed, Numbers(values, (0.0,) * len(values)), None)
@@ -100,12 +93,6 @@ def test_a_limit_ends_at_the_first_set_that_costs_more():
     assert curve(0.0, 0.1, 0.2, 0.1).heads_within(0.2) == 3
     assert curve(0.0, 0.5).heads_within(0.2) == 0
     assert curve(0.0, float("nan"), 0.1).heads_within(0.2) == 0
-
-
-def test_the_area_is_the_mean_over_numbers_of_heads_removed():
-    full = curve(0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
-    few = RemovalCurve((HEADS[:0], HEADS[:2], HEADS), Numbers((0.0, 2.0, 5.0), (0.0,) * 3), None)
-    assert full.area() == few.area() == 3.0
 
 
 def test_costs_are_paired_and_choose_on_other_examples():
@@ -166,19 +153,6 @@ def test_what_is_left_is_solved_as_the_network_without_these_heads(theory):
         np.testing.assert_allclose(costs[place], expected, rtol=1e-6)
 
 
-def test_with_many_heads_weights_stay_as_they_were_learned(theory, monkeypatch):
-    monkeypatch.setattr("sampler.heads.left.AGAIN", 3)
-    several = JointTheory(theory.whole, theory.found, theory.heads, theory.gates, theory.labels)
-    assert "solved_again" not in several.rankings()
-    gone = [(0, 1)]
-    for key, without in (("removed", theory.whole.removed), ("zeroed", theory.whole.zeroed)):
-        received = several.numbers(key, gone)
-        for place, head in enumerate(several.heads):
-            if head not in gone:
-                cost = float(losses("squared", without([*gone, head]), theory.labels).mean())
-                np.testing.assert_allclose(received[place], cost, rtol=1e-12)
-
-
 def test_the_cost_of_a_set_is_that_of_its_predictor(theory):
     gone = [(0, 1), (1, 0)]
     whole = theory.whole
@@ -190,12 +164,3 @@ def test_the_cost_of_a_set_is_that_of_its_predictor(theory):
     mean, _ = predict(predictor, jnp.asarray(factor))
     expected = float(losses("squared", np.asarray(mean), theory.labels).mean())
     np.testing.assert_allclose(theory.of_set("zeroed", gone), expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_a_model_that_tells_nothing_is_said_to(columns):
-    right = np.where(np.arange(100) < 70, 1.0, -1.0)[:, None]
-    labels = right if columns == 1 else np.concatenate([right < 0, right > 0], axis=1).astype(float)
-    constant = np.ones((100, 1)) if columns == 1 else np.tile([0.0, 1.0], (100, 1))
-    assert len(notes_of_whole(constant, labels)) == 1
-    assert notes_of_whole(labels, labels) == ()

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from itertools import product
 from types import SimpleNamespace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -116,8 +115,3 @@ def test_a_theory_that_does_not_converge_without_a_head_predicts_nothing_of_it(t
     assert theory.solved_again([(0, 1)]) is None
     predicted = predictions_solved_again(theory, all_heads((2, 2)), np.sign(theory.removed([])))
     assert np.isnan(predicted["solved_again"].value).all()
-
-
-def test_the_factor_of_an_overlap_is_one(theory):
-    factor = jnp.asarray(theory.factor)
-    assert_equal_to_rounding(factor @ factor.T, theory.overlap, operations=100)

@@ -15,7 +15,6 @@ from tests.sampler.heads.families import (
     EXAMPLES,
     FAMILIES,
     HEADS,
-    OWN,
     WIDTH,
     Blocks,
     CausalAttention,
@@ -45,15 +44,13 @@ def part_of(head: int) -> slice:
     return slice(head * SIZE, (head + 1) * SIZE)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"albert"}))
 def test_a_closed_gate_is_the_model_without_rows_of_its_projection(name):
     made = family(name)
     gated = GatedModule(made.model, made.inputs, batch_size=4)
     assert gated.heads == (HEADS, HEADS)
     expected = outputs(made.model, made.inputs)
     assert_equal_in_float32(gated.outputs(np.ones(2 * HEADS), "mean"), expected)
-    if made.shared:
-        return
     for head in range(2 * HEADS):
         layer, place = divmod(head, HEADS)
         other = copy.deepcopy(made.model)
@@ -114,10 +111,9 @@ def test_every_run_of_a_shared_layer_has_gates_of_its_own():
             assert_equal_in_float32(gated.outputs(one_closed(head), kind), expected)
 
 
-@pytest.mark.parametrize("left", [False, True])
-def test_means_leave_padding_out(left):
+def test_means_leave_padding_out():
     """By hand: the mean of every place over the examples that have a word there."""
-    made = replace(family("bert"), inputs=padded_words(left))
+    made = replace(family("bert"), inputs=padded_words(left=True))
     joining = [layer.attention.output.dense for layer in made.model.bert.encoder.layer]
     real = made.inputs["attention_mask"].numpy()[..., None]
     sent = sent_by_hand(made, joining)
@@ -170,7 +166,7 @@ def test_examples_of_other_lengths_in_a_list_are_those_that_are_padded():
             assert_equal_in_float32(received[place], expected[0])
 
 
-@pytest.mark.parametrize("name", [*OWN, "bert", "gpt2"])
+@pytest.mark.parametrize("name", ["nano_gpt", "gpt2"])
 def test_slopes_are_finite_differences(name):
     made = family(name)
     made.model.double()
@@ -193,22 +189,6 @@ def exact_outputs(gated: GatedModule, gates: np.ndarray, kind: str) -> np.ndarra
     means = gated._means(kind)
     with torch.no_grad():
         return gated._part(list(range(EXAMPLES)), torch.as_tensor(gates)[None], means).numpy()
-
-
-def test_only_layers_that_run_have_gates():
-    made = family("nano_gpt")
-
-    def last(model, batch):
-        (_, block), (_, norm) = model.blocks, model.norms
-        return model.head((batch + block(norm(batch)))[:, -1])
-
-    gated = GatedModule(made.model, made.inputs, last)
-    assert gated.heads == (HEADS,)
-    expected = copy.deepcopy(made.model)
-    with torch.no_grad():
-        made.weights(expected)[1][part_of(1)] = 0.0
-        found = last(expected, made.inputs).numpy()
-    assert_equal_in_float32(gated.outputs(closed_gates((HEADS,), [(0, 1)]), "zero"), found)
 
 
 class Scaled(CausalAttention):
@@ -290,14 +270,3 @@ def test_a_layer_that_some_examples_skip_is_named():
     gated = GatedModule(made.model, made.inputs, forward)
     with pytest.raises(InputError, match=r"layers = \[2\].*did not with these"):
         gated.outputs(np.ones(2 * HEADS), "zero")
-
-
-def test_outputs_without_gradients_have_no_slopes():
-    made = family("nano_gpt")
-
-    def forward(model, batch):
-        with torch.no_grad():
-            return model(batch)
-
-    gated = GatedModule(made.model, made.inputs, forward)
-    assert np.isnan(gated.slopes(np.ones((EXAMPLES, 2)), "zero")).all()

@@ -96,18 +96,6 @@ def test_means_are_those_of_the_weights_that_the_model_has_now():
     assert_equal_in_float32(gated.outputs(gates, "mean"), before)
 
 
-def test_a_caller_receives_the_weights_that_it_would_have():
-    model, inputs = own_layers(), torch.randn(3, 5, 8)
-    with torch.no_grad():
-        model.eval()(inputs)
-    gated, expected = GatedModule(model, inputs), list(model.received)
-    assert gated.heads == (2, 2)
-    model.received = []
-    gated.outputs(one_closed(4, 3), "zero")
-    for one, other in zip(model.received, expected, strict=True):
-        assert_equal_in_float32(one.numpy(), other.numpy())
-
-
 def test_a_layer_that_runs_twice_has_two_gates_and_one_that_does_not_run_has_none():
     """By hand: the layer applied twice, its second occurrence with the columns of W_O zeroed."""
     model, inputs = own_layers().eval(), torch.randn(6, 5, 8)
@@ -139,19 +127,3 @@ def test_what_such_a_layer_cannot_do_is_refused(of_layer, projection, setting):
     gated = GatedModule(model, torch.randn(2, 3, 8), projection=projection)
     with pytest.raises(InputError, match=setting):
         gated.outputs(np.ones(4), "zero")
-
-
-def test_slopes_are_finite_differences_where_tokens_come_first():
-    """In double precision, of a layer whose tokens stand before its examples."""
-    torch.manual_seed(0)
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1).double()
-    inputs = torch.randn(6, 5, 8, dtype=torch.float64)
-
-    def forward(model, batch):
-        return model(batch.transpose(0, 1))[-1, :, :2]
-
-    gated = GatedModule(layer, inputs, forward, batch_size=4)
-    slopes = gated.slopes(np.ones((6, 2)), "mean")
-    step = 1e-3 * (1.0 - one_closed(2, 1))
-    up, down = (gated.outputs(1.0 + sign * step, "mean") for sign in (1, -1))
-    np.testing.assert_allclose(slopes[:, 1], ((up - down) / 2e-3).sum(axis=1), rtol=2e-3, atol=2e-3)

@@ -1,11 +1,10 @@
 """Sentences about heads: constants that are sent, gradients that vanish, contradicted orders."""
 
 import numpy as np
-import pytest
 
 from sampler.analysis.names import head_label
 from sampler.heads.gates import Numbering
-from sampler.heads.measures import over_examples, without_error
+from sampler.heads.measures import without_error
 from sampler.heads.notes import notes_of_measures, notes_of_orders
 from sampler.heads.removal import MeasuredHeads
 
@@ -37,14 +36,6 @@ def test_a_sentence_names_the_heads_whose_costs_differ_beyond_their_noise():
     assert notes_of_measures(noisy, {}) == []
 
 
-@pytest.mark.parametrize(
-    ("slope", "whole", "said"), [(1e-4, 1e-3, True), (0.5, 1e-3, False), (1e-4, 0.5, False)]
-)
-def test_gradients_are_saturated_where_they_and_the_loss_are_small(slope, whole, said):
-    taylor = {"taylor": without_error(np.full(4, slope))}
-    assert bool(notes_of_measures(measured(COSTS, COSTS, whole=whole), taylor)) == said
-
-
 def judged(scores, **settings):
     found = measured(COSTS, COSTS).judging(
         {"score": without_error(np.array(scores))},
@@ -56,14 +47,3 @@ def judged(scores, **settings):
 def test_an_order_that_removal_contradicts_is_said():
     assert len(notes_of_orders(judged([0.1, 0.2, 0.3, 1.0]))) == 1
     assert notes_of_orders(judged([1.0, 0.3, 0.2, 0.1])) == []
-
-
-def test_heads_whose_turn_did_not_come_are_missing():
-    lost = measured(COSTS, COSTS)
-    lost.lost["zero_loss"][2:] = np.nan
-    found = lost.judging(
-        {"score": over_examples(lost.lost["mean_loss"])},
-        widths=(4, 4, 4), temperature=0.1, seed=0,
-    )  # fmt: skip
-    assert np.isnan(found.measured["zero_loss"].values[2:]).all()
-    assert found.predicted["score"].spearman["zero_loss"].value == 1.0

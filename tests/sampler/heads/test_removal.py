@@ -14,13 +14,6 @@ from sampler.heads.removal import (
     one_left_in_each_layer,
     removed_in_orders,
 )
-from sampler.heads.shown import (
-    draw_head_scores,
-    draw_orders,
-    order_table,
-    removal_table,
-)
-from sampler.storage.results import from_json, to_json
 from theory.observables import binomial_error
 
 EXAMPLES, HEADS = 64, (2, 3)
@@ -86,13 +79,6 @@ def test_accuracy_after_each_removal_is_that_without_the_heads_removed_so_far(fo
     assert again.values == tuple((60 - lost) / EXAMPLES)
 
 
-def test_the_theory_need_not_be_solved_again(found):
-    shorter = removed(solve_again=False)
-    assert set(shorter.orders["score"][0].accuracy) == {"model", "zeroed"}
-    assert shorter.measured == found.measured
-    assert shorter.orders["random"] == found.orders["random"]
-
-
 def test_what_is_lost_is_so_from_the_same_network_with_all_its_heads(found):
     worth = np.array(list(WORTH.values()))
     assert found.unpruned["accuracy"] == (1.0, 0.0)
@@ -108,26 +94,3 @@ def test_heads_without_a_prediction_are_left_out_of_its_correlation(found):
     measured = MeasuredHeads.of(Numbering.of(HEADS), {"zero": WHO["model"]}, LABELS, "squared")
     one = measured.judging(predictions, widths=(8, 8, 8), temperature=0.5, seed=0)
     assert one.predicted["solved_again"].spearman["zero_loss"].value == pytest.approx(1.0)
-
-
-def test_what_is_stored_comes_back_and_is_drawn(found):
-    stored = from_json(RemovedHeads, to_json(found))
-    assert stored == found
-    assert len(draw_head_scores(stored).axes) == len(draw_orders(stored).axes) == 2
-
-
-def test_tables_have_the_numbers_of_each_head_with_their_errors(found):
-    """In the order of the scores; random orders as mean and spread over the orders."""
-    rows = removal_table(found).to_dataframe()
-    places = np.argsort(SCORES)
-    for key in ("zero_loss", "zero_accuracy", "theory_loss"):
-        one = found.measured[key]
-        assert rows[key].tolist() == np.array(one.values)[places].tolist()
-        assert rows[f"{key}_error"].tolist() == np.array(one.errors)[places].tolist()
-    random = [one.accuracy["model"].values for one in found.orders["random"]]
-    table = order_table(found)
-    (place,) = [i for i, column in enumerate(table.columns) if column.key == "model_random"]
-    for count, row in enumerate(table.rows):
-        first, second = (values[count] for values in random)
-        assert row[place].value == (first + second) / 2
-        assert row[place].error == pytest.approx(abs(first - second) / np.sqrt(2), rel=1e-12)

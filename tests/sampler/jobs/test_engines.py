@@ -4,11 +4,9 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,7 +26,7 @@ from sampler.jobs.plan import Point
 from sampler.jobs.sweep import PointOutcome, in_process
 from sampler.recipes.recipe import load_recipe
 from tests import ROOT
-from tests.commands import TINY_SAMPLED, finish, start
+from tests.commands import TINY_SAMPLED
 
 # Stands for the command of a point. It says which signal reached it and leaves with a code.
 CHILD = """
@@ -96,7 +94,7 @@ def wait_for(condition, seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("code", [0, 3, 1])
+@pytest.mark.parametrize("code", [0, 3])
 def test_exit_codes_pass_through_the_batch_script(tmp_path, code):
     job = Job(tmp_path, code, wait=0)
     assert job.exit_code() == code
@@ -111,12 +109,11 @@ def test_saved_task_is_queued_again(tmp_path):
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("warning", WARNINGS)
-def test_a_warning_before_the_command_could_hear_it_is_no_failure(warning, tmp_path):
+def test_a_warning_before_the_command_could_hear_it_is_no_failure(tmp_path):
     """A process without a handler is killed by it; nothing was begun that could be lost."""
     deaf = CHILD.replace("signal.signal(each, stop)", "pass")
     job = Job(tmp_path, code=0, wait=60, text=deaf)
-    job.send(warning)
+    job.send(signal.SIGUSR1)
     assert job.exit_code() == 0
     assert not job.heard.exists()
     assert job.requeued.read_text() == "requeue 70_1\n"
@@ -125,16 +122,6 @@ def test_a_warning_before_the_command_could_hear_it_is_no_failure(warning, tmp_p
 def test_requeue_that_fails_is_not_taken_for_success(tmp_path):
     job = Job(tmp_path, code=75, wait=0, requeue_fails=True)
     assert job.exit_code() == 75
-
-
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("warning", [signal.SIGUSR2, signal.SIGHUP])
-def test_a_command_that_is_killed_by_a_warning_is_queued_again(warning, tmp_path):
-    """It was sent to the command alone, before that could hear it."""
-    killed = CHILD.replace("time.sleep(wait)", f"signal.raise_signal({warning:d})")
-    job = Job(tmp_path, code=0, wait=0, text=killed)
-    assert job.exit_code() == 0
-    assert job.requeued.read_text() == "requeue 70_1\n"
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -186,11 +173,9 @@ def test_slurm_array_stands_on_its_own(recipe, tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ["o%j", "100 %", "it's", "a#b", 'say "so"', "$HOME `x`", "é"])
-def test_any_name_that_can_be_printed_may_stand_in_a_script(name, tmp_path):
+def test_any_name_that_can_be_printed_may_stand_in_a_script(tmp_path):
     """As sbatch reads it, which takes %% for a per cent sign, and as the shell does."""
-    directory = tmp_path / name
+    directory = tmp_path / """it's a#b 100 % o%j, say "so" $HOME `x` é"""
     recipe = load_recipe(ROOT / "runs" / "quickstart.toml", ["sweep.sampler.seed=[0, 1]"])
     write_slurm_array(Point(recipe, directory), [])
     text = (directory / SCRIPT_FILE).read_text()
@@ -241,35 +226,6 @@ def test_local_workers_bring_a_sweep_to_its_end(recipe, tmp_path):
     assert main(["sweep", str(recipe), *arguments, "--set", *limit]) == ExitCode.OK
     assert len(list(out.glob("*/theory.nc"))) == 2
     assert (out / "network.widths=4.output.txt").read_text()
-
-
-@pytest.mark.slow
-def test_ctrl_c_during_a_sweep_on_workers_warns_of_nothing(recipe, tmp_path):
-    """It reaches all processes, as in a terminal; a taken dashboard port is no matter either."""
-    pytest.importorskip("distributed")
-    out = tmp_path / "out"
-    # for ever, as far as this test is concerned
-    chains = ["sampler.draws=1000000", "sampler.warmup=1000000"]
-    over = ["--over", "network.widths=3,4", "--workers", "2", "--out", str(out)]
-    # A test run in the background ignores the signal, and so would what it starts.
-    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-    with socket.socket() as taken:
-        with suppress(OSError):
-            taken.bind(("", 8787))
-            taken.listen()
-        process = start(
-            "sweep", recipe, *over, "--set", *chains, before=heard, start_new_session=True
-        )
-        while len(list(out.glob("*/run.log"))) < 2:
-            assert process.poll() is None, process.complaints()
-            time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGINT)
-        code, errors = finish(process, timeout=120)
-    assert code == ExitCode.INTERRUPTED
-    assert "WARNING" not in errors
-    assert "already in use" not in errors
-    said = "attention-posterior: interrupted; what is done is in"
-    assert errors.splitlines()[-1].startswith(said), errors
 
 
 @pytest.mark.slow

@@ -45,14 +45,6 @@ def folder(tmp_path, rng):
     return folder
 
 
-def test_a_segment_has_the_steps_of_all_of_its_chunks(rng):
-    values = rng.standard_normal((CHAINS, DRAWS))
-    parts = np.split(values, [3, 8], axis=1)
-    chunks = [Chunk("draws", 0, DRAWS, {"lp": -one}, {"x": one}, 1.0) for one in parts]
-    for name, joined in segment_arrays(chunks, DrawCollector()).items():
-        np.testing.assert_array_equal(joined, -values if name.endswith("lp") else values)
-
-
 def test_chains_that_go_on_leave_the_newest_checkpoint_and_count_the_seconds_before(folder, rng):
     newest = newest_slot(folder)
     before = (folder / newest).read_bytes()
@@ -169,17 +161,9 @@ def loaded(folder, caplog):
         return load_chains(folder)
 
 
-def test_everything_is_found_where_nothing_is_damaged(folder, caplog):
-    found = loaded(folder, caplog)
-    assert found.snapshot.done == DRAWS
-    assert [(chunk.phase, chunk.done, chunk.draws) for chunk in found.chunks] == [
-        ("warmup", 4, 4), ("draws", 4, 4), ("draws", 8, 4), ("draws", 12, 4)
-    ]  # fmt: skip
-    assert not caplog.text
-
-
-@pytest.mark.parametrize("counted", [False, True], ids=["another seal", "counted with its seal"])
-@pytest.mark.parametrize("keys", ["", "observable"], ids=["all arrays", "draws alone"])
+@pytest.mark.parametrize(
+    ("keys", "counted"), [("", False), ("observable", True)], ids=["another seal", "its own seal"]
+)
 def test_a_sealed_segment_with_too_few_draws_is_not_used(keys, counted, folder, caplog):
     name = "segment-000003.bin"
     checksum = cut(folder, name, keys)

@@ -9,10 +9,7 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.errors import ExitCode, InputError, RequeueError
-from sampler.jobs import run as jobs
-from sampler.jobs.stages import draw_posterior
-from sampler.recipes.recipe import load_recipe
+from sampler.errors import ExitCode, InputError
 from sampler.runtime import stream
 from sampler.tasks.make import build_task
 from sampler.tasks.splits import attended_by_numpy
@@ -21,8 +18,6 @@ from sampler.teacher import with_teacher
 from tests.assertions import assert_within_mcse
 from tests.commands import (
     SMALLEST,
-    AfterChunks,
-    assert_same_bits,
     made_once,
     settings,
 )
@@ -33,7 +28,7 @@ LEARNED = f"""{SMALLEST}
 [sampler]
 chains = 2
 warmup = 4
-draws = 6
+draws = 11
 algorithm = "hmc"
 leapfrog_steps = 3
 weight_draws = 2
@@ -49,14 +44,17 @@ def recipe(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(recipe, tmp_path_factory):
-    """A run of a few steps; its directory."""
+    """A run of a few steps, of whose logits four draws of a chain may be kept; its directory."""
 
     def make(folder: Path) -> int:
         validated = settings("task.examples_validation=4")
-        return command("run", recipe, "--out", folder / "run", *validated)
+        with pytest.MonkeyPatch.context() as patch:
+            limit = 2 * 4 * 2 * 11 * 11 * 8  # bytes of chains, draws, heads, channels
+            patch.setattr("sampler.mcmc.collected_draws.LOGIT_BYTES", limit)
+            return command("run", recipe, "--out", folder / "run", *validated)
 
     folder, code = made_once(tmp_path_factory, "run_with_learned_heads", make)
-    assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws prove nothing
+    assert code == ExitCode.DIAGNOSTICS_FAILED  # so few draws prove nothing
     return folder / "run"
 
 
@@ -67,16 +65,20 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
     assert {"draws.nc", "comparison.json", "report.html", "task.nc"} <= stored
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
         posterior = tree["posterior"]
-        assert posterior["logits_1"].shape == (2, 6, 2, 11, 11)
+        assert "logits_1" not in posterior
+        logits = tree["posterior_logits_1"]  # every fourth draw
+        assert logits["draw"].values.tolist() == [0, 4, 8]
+        assert logits["logits_1"].shape == (2, 3, 2, 11, 11)
         assert posterior.attrs["exchangeable_heads"] == 1
         eigenvalues = np.linalg.eigvalsh(posterior["order_parameter"].values)
         np.testing.assert_allclose(posterior["overlap_eigenvalues_1"].values, eigenvalues)
-        assert tree["predictions"]["predictor_mean"].shape == (2, 6, 10)
-        assert tree["log_likelihood"]["y"].shape == (2, 6, 6)
+        assert tree["predictions"]["predictor_mean"].shape == (2, 11, 10)
+        assert tree["log_likelihood"]["y"].shape == (2, 11, 6)
         assert tree["prior"]["logits_1"].shape == (1, 1000, 2, 11, 11)
         assert tree["prior_predictive"]["y"].shape == (1, 1000, 6)
-        assert tree["validation"]["predictor_mean"].shape == (2, 6, 4, 1)
+        assert tree["validation"]["predictor_mean"].shape == (2, 11, 4, 1)
         weights = tree["posterior_weights"]
+        assert weights["draw"].values.tolist() == [0, 8]
         chosen = posterior["order_parameter"].sel(draw=weights["draw"]).values
         values, readout = weights["V_1"].values, weights["a"].values
         upper = (
@@ -91,12 +93,8 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
         attention = tree["attention"]
         sums = attention["attention_1"].sum("key").values
         np.testing.assert_allclose(sums, 1.0, rtol=1e-6)
-        assert attention["attention_1"].shape == (2, 6, 2, 5, 5)
-        assert attention["distance_1"].sizes["measured_draw"] == 6
+        assert attention["attention_1"].shape[2:] == (2, 5, 5)
         assert "attention_2" not in attention  # which has no learned heads
-    report = (finished / "report.html").read_text(encoding="utf-8")
-    assert "Attention found" in report
-    assert "distance from prior mean" in report
     comparison = json.loads((finished / "comparison.json").read_text(encoding="utf-8"))
     judged = json.dumps(comparison["diagnostics"])  # numbers, or why there are none
     assert "overlap_eigenvalues_1" in judged
@@ -106,47 +104,9 @@ def test_a_run_samples_attention_and_leaves_what_there_is(finished):
 
 @pytest.mark.heavy
 def test_other_commands_take_its_directory(finished, capsys):
-    for name in ("compare", "diagnose"):
-        assert command(name, finished) == ExitCode.DIAGNOSTICS_FAILED
-    assert command("figures", finished) == ExitCode.OK
+    assert command("compare", finished) == ExitCode.DIAGNOSTICS_FAILED
     assert command("prune", finished) == ExitCode.BAD_INPUT
     assert "attention.heads = " in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_interrupted_chains_go_on_bit_for_bit(recipe, tmp_path):
-    chosen = load_recipe(recipe)
-    directories = [tmp_path / "whole", tmp_path / "interrupted"]
-    for directory, interruption in zip(
-        directories, (AfterChunks(1000), AfterChunks(2)), strict=True
-    ):
-        try:
-            jobs.start_run("sample", jobs.Point(chosen, directory), interruption)
-        except RequeueError:
-            assert not (directory / "draws.nc").exists()
-            command("resume", directory)
-    assert_same_bits(*directories)
-    command("resume", directories[0], "--more", 3)
-    with xr.open_datatree(directories[0] / "draws.nc", engine="h5netcdf") as tree:
-        assert tree["posterior"]["logits_1"].shape[:2] == (2, 9)
-
-
-@pytest.mark.heavy
-def test_draws_of_large_logits_are_thinned_and_weights_drawn_back_from_these(monkeypatch):
-    monkeypatch.setattr("sampler.mcmc.collected_draws.LOGIT_BYTES", 2 * 4 * 2 * 11 * 11 * 8)
-    text = {"chains": 2, "warmup": 2, "draws": 11, "algorithm": "hmc", "leapfrog_steps": 2}
-    heads = (("learned", "learned"), ("learned",))
-    problem = learned_problem(heads=heads)
-    chosen = learned_recipe(
-        heads=heads, sampler=text | {"weight_draws": 2, "space": "order_parameters"}
-    )
-    tree = draw_posterior(problem, chosen.sampler, show=False)
-    # A layer of two heads may have 4 draws of each chain, one of one head 8: every fourth, second.
-    assert tree["posterior_logits_1"]["draw"].values.tolist() == [0, 4, 8]
-    assert tree["posterior_logits_2"]["draw"].values.tolist() == [0, 2, 4, 6, 8, 10]
-    assert "logits_1" not in tree["posterior"]
-    assert tree["posterior_weights"]["draw"].values.tolist() == [0, 8]
-    assert tree["posterior"]["order_parameter"].sizes["draw"] == 11
 
 
 INPUTS = np.random.default_rng(5).standard_normal((2, 9, 4, 3))
@@ -194,7 +154,7 @@ def test_a_sub_network_without_learned_heads_has_the_theory_back():
     assert recipe.has_theory
 
 
-@pytest.mark.parametrize("form", ["full", "low_rank", "positions"])
+@pytest.mark.parametrize("form", ["low_rank", "positions"])
 def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
     """The attention that a teacher has: that of sampled heads at the same normal numbers."""
     rank = {"rank": 3} if form == "low_rank" else {}
@@ -222,7 +182,7 @@ def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
 def test_a_teacher_of_infinite_width_has_the_covariance_of_its_kernel():
     """Given attention its outputs are Gaussian, with the kernel of infinite width."""
     found = []
-    for seed in range(1000):
+    for seed in range(200):
         recipe = learned_recipe(
             task={**MARKOV, "labels": "teacher", "teacher_seed": seed, "examples_train": 2,
                   "examples_validation": 0, "examples_test": 2},

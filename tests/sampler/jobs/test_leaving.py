@@ -1,13 +1,11 @@
 """Leaving on a signal: what the last message names is saved, whenever the signals arrive."""
 
-import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +17,9 @@ import sampler.jobs.train
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.interruption import MOMENT, Interruption
 from sampler.jobs.keeper import ChainKeeper, load_chains
-from sampler.jobs.train import TrainingJob, read_splits
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.recipes.training_recipe import load_training_recipe
-from sampler.transformer.training import TrainingState
 from tests import ROOT
-from tests.training_recipes import write_training
 
 CHAINS, STEPS, CHUNKS = 2, 4, 4
 
@@ -74,7 +68,7 @@ def chunk(done: int, total: int = CHUNKS * STEPS) -> Chunk:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("every", [0.0, 2.0, 1e9], ids=["each", "every second", "none"])
+@pytest.mark.parametrize("every", [0.0, 1e9], ids=["each", "none"])
 def test_draws_that_are_said_to_be_saved_are(every, tmp_path):
     """The signal arrives before any line of the keeper: between a save and the look for it, too."""
 
@@ -96,39 +90,6 @@ def test_draws_that_are_said_to_be_saved_are(every, tmp_path):
         np.testing.assert_array_equal(drawn, np.arange(held[-1]) * np.ones((CHAINS, 1)))
         seen.add(held[-1])
     assert seen == set(range(STEPS, CHUNKS * STEPS + 1, STEPS))
-
-
-@pytest.mark.parametrize("every", [0.0, 1e9], ids=["each", "none"])
-def test_training_steps_that_are_said_to_be_saved_are(every, monkeypatch, rng, tmp_path):
-    steps, saved, reached = 4, [], []
-    settings = [f"training.steps={steps}"]
-    recipe = load_training_recipe(write_training(tmp_path, rng), settings)
-    splits = read_splits(recipe)
-    state = TrainingState(0, {}, None, {}, losses=(1.0,))
-
-    def train(_recipe, _data, _state, on_chunk) -> None:
-        for step in range(1, steps + 1):
-            reached.append(step)
-            on_chunk(replace(state, step=step))
-
-    module = "sampler.transformer.training"
-    monkeypatch.setattr(f"{module}.initial_state", lambda *_: state)
-    monkeypatch.setattr(f"{module}.load_training", lambda *_: None)
-    monkeypatch.setattr(f"{module}.train", train)
-    monkeypatch.setattr(f"{module}.save_training", lambda _, state, *__: saved.append(state.step))
-    monkeypatch.setattr("sampler.transformer.evaluation.learning_data", lambda *_: None)
-
-    def work(_number: int, interruption: Interruption) -> None:
-        saved.clear()
-        TrainingJob(recipe, splits, tmp_path, {}, interruption, every).train()
-
-    seen = set()
-    for _, text in at_every_line(sampler.jobs.train.__file__, work):
-        assert saved[-1] == reached[-1]
-        assert len(saved) == len(set(saved))  # none twice
-        assert text == f"SIGTERM received: training step {reached[-1]} of {steps} is saved"
-        seen.add(reached[-1])
-    assert seen == set(range(1, steps + 1))
 
 
 # Chains whose second chunk is written slowly: the file has another name until it is complete.
@@ -176,18 +137,6 @@ def saving(folder: Path, seconds: float) -> Iterator[subprocess.Popen]:
             yield process
         finally:
             process.kill()
-
-
-@pytest.mark.heavy
-def test_a_signal_that_is_repeated_in_a_save_does_not_cut_it_short(tmp_path):
-    with saving(tmp_path / "chains", 0.5 * MOMENT) as process:
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.25 * MOMENT)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60.0) == ExitCode.REQUEUE
-        last = process.stdout.read().splitlines()[-1]
-    named = re.fullmatch(r"SIGTERM received: draws (\d+) of \d+ is saved", last)
-    assert load_chains(tmp_path / "chains").snapshot.done == int(named[1]) == 2 * STEPS
 
 
 @pytest.mark.heavy

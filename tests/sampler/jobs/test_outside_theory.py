@@ -3,31 +3,22 @@
 import json
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
-from arviz_stats.base import array_stats
 
-from sampler.analysis.estimates import mean_of
+from sampler import compare, open_results
 from sampler.errors import ExitCode
 from sampler.jobs.choice import Sizes
 from sampler.jobs.stages import draw_posterior
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.chains import sample
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.hamiltonian import Nuts, SplitHmc
 from sampler.problem import build_problem
 from sampler.tasks.make import build_task
-from sampler.token_network import TokenNetwork, TokenSplit
-from sampler.token_problem import TokenProblem
-from tests.assertions import assert_equal_in_float32, assert_within_mcse
+from tests.assertions import assert_equal_in_float32
 from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
 from tests.learned import learned_recipe
 from tests.problems import NetworkData
 from tests.token_networks import Learned, loops
-from theory import Architecture
 
 pytestmark = pytest.mark.heavy
 
@@ -63,7 +54,9 @@ def test_a_normalised_hypernetwork_may_be_narrow_inside(recipe):
     assert command("check", recipe, *widths) == ExitCode.OK
 
 
-def test_a_run_samples_and_leaves_what_there_is(finished):
+def test_a_run_samples_and_leaves_what_there_is(finished, capsys):
+    assert command("prune", finished) == ExitCode.BAD_INPUT
+    assert "network.values = " in capsys.readouterr().err
     figures = {path.stem for path in (finished / "figures").glob("*.png")}
     assert "predictor_mean" in figures
     assert not figures & {"order_parameter", "kernel_alignment"}
@@ -99,116 +92,13 @@ def test_its_comparison_has_infinite_width_beside_its_samples(finished):
         for quantity in ("predictor_mean", "predictor_variance"):
             np.testing.assert_array_equal(tree["elements"][quantity]["predicted"], theory[quantity])
             assert tree["elements"][quantity]["sampled"].shape == (10,)
+        # A theory of one's own stands there as well.
+        own = {"zero": {"predictor_mean": np.zeros(10)}}
+        draws = open_results(finished).draws
+        found = compare(None, draws, own=own).elements("predictor_mean")
+        np.testing.assert_array_equal(found["predicted"].sel(predictor="zero"), np.zeros(10))
         evidence = summary["log_evidence"]["infinite"]["value"]
         assert evidence == pytest.approx(float(theory["log_evidence"][0]))
-
-
-def test_other_commands_take_its_directory(finished, capsys):
-    for name in ("compare", "diagnose"):
-        assert command(name, finished) == ExitCode.DIAGNOSTICS_FAILED
-    assert command("figures", finished) == ExitCode.OK
-    assert command("status", finished) == ExitCode.OK
-    capsys.readouterr()
-    assert command("prune", finished) == ExitCode.BAD_INPUT
-    assert "network.values = " in capsys.readouterr().err
-
-
-@pytest.mark.long
-def test_resume_appends_draws_and_reproduce_finds_the_same_bits(finished):
-    assert command("reproduce", finished) == ExitCode.OK
-    assert command("resume", finished, "--more", 3) == ExitCode.DIAGNOSTICS_FAILED
-    with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
-        assert tree["predictions"]["predictor"].shape == (4, 9, 10)
-
-
-@pytest.mark.long
-def test_a_sweep_holds_networks_within_and_outside_the_theory(recipe, tmp_path):
-    values = 'network.values="linear","relu"'
-    out = tmp_path / "sweep"
-    code = command("sweep", recipe, "--out", out, "--over", values, *settings(*FEW_DRAWS))
-    assert code == ExitCode.DIAGNOSTICS_FAILED
-    with xr.open_dataset(out / "sweep.nc", engine="h5netcdf") as sweep:
-        accuracy = sweep["value"].sel(quantity="accuracy")
-        sampled, theory = (accuracy.sel(predictor=name).values for name in ("sampled", "leading"))
-    assert np.isfinite(sampled).all()
-    np.testing.assert_array_equal(np.isfinite(theory), [True, False])
-    assert (out / "figures" / "accuracy_against_width.png").is_file()
-    again = command("sweep", recipe, "--out", out, "--over", values, *settings(*FEW_DRAWS))
-    assert again == code
-
-
-def tiny_problem(rng) -> TokenProblem:
-    """One head, one layer, widths 2 and 3, three examples of three tokens, ReLU values."""
-    network = TokenNetwork(
-        Architecture((1,), (2, 3), (0.8, 1.4, 1.2), channels=3), (False,), "relu", "none", "mean"
-    )
-
-    def split(examples: int) -> TokenSplit:
-        inputs = rng.standard_normal((examples, 3, 3))
-        omega = rng.dirichlet(np.ones(3), (examples, 1, 3)).swapaxes(2, 3)
-        return TokenSplit(jnp.asarray(inputs), (jnp.asarray(omega),))
-
-    labels = jnp.asarray(rng.standard_normal((3, 1)))
-    return TokenProblem(
-        network, split(3), labels, 0.5, split(2), None, ("0",), (("0",),), None, None
-    )
-
-
-def outputs_of(weights, split: TokenSplit) -> np.ndarray:
-    """f [draw, example] of weights [draw, …], from the definition, in NumPy."""
-    hidden = np.einsum("dni,xti->dxtn", weights["V_0"], split.inputs) / np.sqrt(3)
-    values = np.einsum("dmn,dxtn->dxtm", weights["V_1"][:, 0], hidden) / np.sqrt(2)
-    moved = np.sqrt(2) * np.maximum(values, 0.0)
-    read = np.asarray(split.attention[0])[:, 0].mean(axis=2)  # [example, key]
-    return np.einsum("dm,dxtm,xt->dx", weights["a"][:, 0], moved, read) / np.sqrt(3)
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_chains_agree_with_weighted_draws_from_the_prior(rng):
-    """E[f] and E[f²] of a ReLU network; the weights are the likelihood, f is written in NumPy.
-
-    In the space of hidden weights also from the mean and variance of f given these.
-    """
-    problem = tiny_problem(rng)
-    arch, labels = problem.architecture, np.asarray(problem.labels)[:, 0]
-    count, sums = 0, []
-    for _ in range(10):
-        weights = {
-            name: np.sqrt(arch.weight_variances[name]) * rng.standard_normal((100_000, *size))
-            for name, size in arch.weight_shapes.items()
-        }
-        errors = outputs_of(weights, problem.train) - labels
-        likelihood = np.exp(-np.sum(errors**2, axis=1) / (2 * problem.temperature))
-        values = outputs_of(weights, problem.test)
-        sums.append((likelihood, np.concatenate([values, values**2], axis=1)))
-        count += likelihood.size
-    likelihood, values = (np.concatenate(parts) for parts in zip(*sums, strict=True))
-    share = likelihood / likelihood.sum()
-    assert 1 / np.sum(share**2) > 10_000, "too few effective draws from the prior"
-    expected = share @ values
-    error = np.sqrt(share**2 @ (values - expected) ** 2)
-
-    chains = ChainSettings(chains=4, warmup=600, draws=3000, seed=3)
-    for name, algorithm in (
-        ("weights", Nuts(target_acceptance=0.95)),
-        ("hidden_weights", SplitHmc()),
-    ):
-        collected = DrawCollector()
-        sample(problem.space(name), algorithm, chains, collected)
-        drawn = {key: values[..., 0] for key, values in collected.draws.items()}
-        moments = [(drawn["predictor"], drawn["predictor"] ** 2)]
-        if name == "hidden_weights":
-            mean = drawn["predictor_mean"]
-            moments.append((mean, mean**2 + drawn["predictor_variance"]))
-        for both in moments:
-            both = np.concatenate(both, axis=2).astype(float)
-            ess = array_stats.ess(both, chain_axis=0, draw_axis=1)
-            estimate = mean_of(both)
-            errors = np.hypot(estimate.mcse, error)
-            assert_within_mcse(
-                estimate.value, expected, errors, ess=ess, minimum_ess=400, what=name
-            )
 
 
 def test_stored_weights_of_a_block_make_its_stored_predictor():

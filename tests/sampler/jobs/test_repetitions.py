@@ -12,15 +12,13 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import repetitions
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.repetitions import explained, reason_to_end
+from sampler.jobs.repetitions import reason_to_end
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
-from sampler.mcmc.tempered import Evidences
 from sampler.recipes.recipe import load_recipe
 from sampler.storage.results import read_draws
 from sampler.storage.run_directory import CHECKPOINT_FOLDER
-from tests.commands import assert_same_bits, in_process, made_once, settings, stored_arrays
-from tests.problems import all_but
+from tests.commands import assert_same_bits, in_process, made_once, settings
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 FEW = ("sampler.algorithm=tempered", "sampler.particles=32", "sampler.space=order_parameters")
@@ -86,36 +84,24 @@ def test_draws_are_particles_and_chains_repetitions(run_of_four):
     np.testing.assert_allclose(elements["error"], error, rtol=1e-10)
 
 
-@pytest.mark.parametrize("temperatures", all_but([2, 6], [6], pytest.mark.long))
-def test_interrupted_repetitions_go_on_bit_for_bit(
-    temperatures, recipe_file, run_of_four, tmp_path
-):
+def test_interrupted_repetitions_go_on_bit_for_bit(recipe_file, run_of_four, tmp_path):
     recipe, directory = load_recipe(recipe_file, COUNTED), tmp_path / "run"
     point = jobs.Point(recipe, directory)
     with pytest.raises(RequeueError):
-        jobs.start_run("run", point, AfterTemperatures(temperatures))
+        jobs.start_run("run", point, AfterTemperatures(6))
     assert list((directory / CHECKPOINT_FOLDER).glob("repetition-*.bin"))
     jobs.start_run("run", point, Interruption())
     assert_same_bits(directory, run_of_four)
 
 
-def test_a_damaged_repetition_is_made_again(recipe_file, run_of_four, tmp_path):
-    directory = tmp_path / "run"
+def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path):
+    """Two of the first ones are damaged: they are made again."""
+    directory, longer = tmp_path / "run", tmp_path / "longer"
     shutil.copytree(run_of_four, directory)
     for name in ("repetition-modes-001.bin", "repetition-prior-000.bin"):
         with (directory / CHECKPOINT_FOLDER / name).open("r+b") as file:
             file.seek(200)
             file.write(b"damaged")
-    in_process("resume", directory, "--more", "1")
-    received, before = stored_arrays(directory), stored_arrays(run_of_four)
-    for name in ("posterior/order_parameter", "sample_stats/log_evidence"):
-        assert received[name].shape[0] == 5
-        np.testing.assert_array_equal(received[name][:4], before[name])
-
-
-def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path):
-    directory, longer = tmp_path / "run", tmp_path / "longer"
-    shutil.copytree(run_of_four, directory)
     in_process("resume", directory, "--more", "2")
     more = settings(*COUNTED, "sampler.repetitions=6")
     in_process("run", recipe_file, "--out", longer, *more)
@@ -154,13 +140,6 @@ def test_reasons_to_end():
     assert reason(verdict(passed=False, ess=600.0), error=1.0) is None
 
 
-def test_what_is_said_of_repetitions():
-    alone = explained(4, "draws", Evidences(-3.0, 0.1, None, None))
-    assert alone == "4 repetitions, as many as were asked for: ln p(y) = -3.000 ± 0.100"
-    both = explained(8, "trusted", Evidences(-3.0, 0.1, -3.1, 0.2))
-    assert both.endswith("; from the prior alone -3.100 ± 0.200")
-
-
 def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):
     """Four repetitions of 32 particles are 128 draws at most."""
     found = diagnose_stage(read_draws(run_of_four))
@@ -168,11 +147,3 @@ def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):
     assert any("sampler.repetitions" in reason for reason in found.reasons)
     assert found.r_hat_limit == 1.05
     assert all(one.ess_bulk <= 128 for one in found.quantities.values())
-
-
-def test_weights_can_be_sampled(recipe_file, tmp_path):
-    changed = settings(*COUNTED, "sampler.space=weights", "sampler.particles=16")
-    in_process("sample", recipe_file, "--out", tmp_path / "run", *changed)
-    tree = read_draws(tmp_path / "run")
-    assert tree["posterior"].sizes["chain"] == 4
-    assert np.isfinite(tree["sample_stats"].attrs["log_evidence"])

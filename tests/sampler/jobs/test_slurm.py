@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.jobs.engines import WARNING_SECONDS
-from sampler.storage.lock import is_held
 from tests.commands import TINY, assert_same_bits, command, environment
 from tests.sampler.jobs.slurm_cluster import Cluster, missing_programs, wait_for
 
@@ -115,30 +113,3 @@ def test_an_array_with_everything_that_slurm_does_to_it(cluster, cache, tmp_path
         assert "SIGTERM received" in sweep.log(number)
         assert sweep.times_resumed(number) == 1
     sweep.gather()
-
-
-def test_a_warning_before_the_time_limit_saves_and_queues_again(cluster, cache, tmp_path):
-    sweep = Sweep(tmp_path, cache, points=1, thinning=500)
-    job = sweep.submit(cluster, "--time=60")
-    wait_for(lambda: sweep.is_sampling(0))
-    # Of a task that runs, so that it is sampling when the warning comes, within half a minute.
-    cluster.limit(job, WARNING_SECONDS // 60)
-    wait_for(lambda: "SIGUSR1 received" in sweep.log(0))
-    cluster.limit(job, 60)
-    cluster.wait_until(f"{job}_0", "COMPLETED")
-    assert "queued again: everything is saved" in sweep.log(0)
-    assert sweep.times_resumed(0) == 1
-    sweep.gather()
-
-
-def test_a_cancelled_task_is_saved_and_stays_cancelled(cluster, cache, tmp_path):
-    sweep = Sweep(tmp_path, cache, points=1, thinning=50)
-    job = sweep.submit(cluster)
-    wait_for(lambda: sweep.is_sampling(0))
-    cluster.run("scancel", f"{job}_0")
-    cluster.wait_until(f"{job}_0", "CANCELLED")
-    wait_for(lambda: not is_held(sweep.point(0)))
-    assert "SIGTERM received" in sweep.log(0)
-    assert "queued again" not in sweep.log(0)
-    sweep.gather()
-    assert sweep.times_resumed(0) == 1

@@ -1,18 +1,13 @@
 """Stages: cost, exit codes, and what a reproduction differs by."""
 
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from sampler.analysis.draws_table import draws_tree
-from sampler.errors import ExitCode
 from sampler.jobs import run as jobs
-from sampler.jobs.interruption import Interruption
 from sampler.jobs.reproduce import relative_difference
 from sampler.jobs.stages import cost, diagnose_stage
-from sampler.presentation import terminal
 from sampler.recipes.recipe import load_recipe
 from tests.small import collect, healthy_statistics, random_observables, small_problem
 
@@ -35,33 +30,6 @@ def test_effective_draws_are_the_fewest_of_bulk_and_tail(rng):
     assert found["effective_draws"] == judged.ess_tail
     assert found["effective_draws_per_second"] == judged.ess_tail / 8.0
     assert {name: found[name] for name in times} == times
-
-
-@pytest.mark.parametrize("converged", [0, 1])
-@pytest.mark.parametrize("passed", [False, True])
-def test_the_exit_code_is_the_gravest_of_theory_and_draws(
-    converged, passed, monkeypatch, tmp_path, without_annotation_checks
-):
-    results = SimpleNamespace(
-        theories=SimpleNamespace(attrs={"converged": converged}),
-        diagnostics=SimpleNamespace(passed=passed),
-        verdict=SimpleNamespace(line="so it is"),
-    )
-    for stage in ("solved", "sampled"):
-        monkeypatch.setattr(jobs, stage, lambda _job, found: found)
-    monkeypatch.setattr(jobs, "compared", lambda found: found)
-    monkeypatch.setattr(jobs, "report", lambda *_: None)
-    monkeypatch.setattr(terminal, "comparison_text", lambda _: "")
-    point = SimpleNamespace(solved=True, sampled=True, figures=False, label="")
-    job = SimpleNamespace(
-        run=SimpleNamespace(point=point),
-        results=results,
-        interruption=Interruption(),
-        directory=tmp_path,
-    )
-    codes = [ExitCode.OK if converged else ExitCode.NOT_CONVERGED]
-    codes += [ExitCode.OK if passed else ExitCode.DIAGNOSTICS_FAILED]
-    assert jobs.run_all(job) == max(codes)
 
 
 def test_more_draws_are_counted_from_those_that_were_made(run_of_six_draws, recipe_file, tmp_path):

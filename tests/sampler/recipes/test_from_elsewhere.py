@@ -32,12 +32,11 @@ def piped():
         os.close(descriptor)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize(("load", "path"), LOADERS.values(), ids=LOADERS)
-def test_byte_order_marks_and_line_endings_do_not_matter(tmp_path, load, path, encoding, newline):
+def test_byte_order_marks_and_line_endings_do_not_matter(tmp_path, load, path):
     written = tmp_path / "recipe.toml"
-    written.write_text(path.read_text(encoding="utf-8"), encoding=encoding, newline=newline)
+    text = path.read_text(encoding="utf-8")
+    written.write_text(text, encoding="utf-8-sig", newline="\r\n")
     assert load(written) == load(path)
 
 

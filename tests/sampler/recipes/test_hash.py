@@ -1,17 +1,13 @@
 """The hash of a recipe: it changes with what departs from the defaults, and with nothing else."""
 
-import pytest
-
 from sampler.attention.variants import VARIANTS, ScaledHeads
 from sampler.recipes.recipe import Recipe, make_recipe, settings_that_fix_draws
 from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.settings import flattened
 from sampler.recipes.training_recipe import load_any_recipe, make_training_recipe
-from sampler.tasks.markov_chain import MarkovChainSection
 from tests import ROOT
 
 SHORTEST = {"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}}
-RECIPES = sorted((ROOT / "runs").glob("*.toml"))
 
 
 def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
@@ -49,25 +45,13 @@ class LongerRecipe(Recipe):
     section: SamplerSection = SamplerSection()
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in RECIPES if "_train" not in path.stem], ids=lambda path: path.stem
-)
-def test_a_new_key_with_a_default_changes_no_hash(path):
-    recipe = load_any_recipe(path)
+def test_a_new_key_with_a_default_changes_no_hash():
+    recipe = load_any_recipe(ROOT / "runs" / "quickstart.toml")
     longer = LongerRecipe.model_validate(recipe.model_dump())
     assert longer.sampler.added == 3
     assert longer.hash8 == recipe.hash8
     other = longer.model_copy(update={"sampler": longer.sampler.model_copy(update={"added": 4})})
     assert other.hash8 != recipe.hash8
-
-
-def test_a_new_key_of_a_task_changes_no_hash():
-    class Longer(MarkovChainSection):
-        added: int = 1
-
-    recipe = make_recipe(SHORTEST)
-    task = Longer(**recipe.task.model_dump())
-    assert recipe.model_copy(update={"task": task}).hash8 == recipe.hash8
 
 
 def test_a_new_key_of_an_attention_variant_changes_no_hash():

@@ -47,7 +47,7 @@ def test_what_a_recipe_needs_is_what_its_settings_read(name, elsewhere, capsys):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("out", ["{}.toml", "runs/{}.toml", "some where/my own.toml"])
+@pytest.mark.parametrize("out", ["runs/{}.toml", "some where/my own.toml"])
 def test_a_copy_has_the_same_settings_and_commands_for_its_place(name, out, capsys):
     path, one = Path(out.format(name)), shipped_recipe(name)
     code, printed, _ = said(capsys, "new", name, "--out", str(path))

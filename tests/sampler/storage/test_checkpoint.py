@@ -51,10 +51,14 @@ def test_data_that_another_processor_rounds_differently_are_the_same(change, sam
 
 @pytest.mark.parametrize("sequences", [(4, 3), (4, 5)])
 def test_the_newest_checkpoint_comes_first(sequences, tmp_path):
+    folder = tmp_path / CHECKPOINT_FOLDER
+    folder.mkdir()
+    assert newest_checkpoint(tmp_path) is None
     for name, sequence in zip(CHECKPOINT_SLOTS, sequences, strict=True):
-        write_sealed(tmp_path / name, {"sequence": sequence}, {})
-    received = [sealed.header["sequence"] for _, sealed in read_slots(tmp_path).intact]
+        write_sealed(folder / name, {"sequence": sequence}, {})
+    received = [sealed.header["sequence"] for _, sealed in read_slots(folder).intact]
     assert received == sorted(sequences, reverse=True)
+    assert newest_checkpoint(tmp_path)["sequence"] == max(sequences)
 
 
 def test_what_is_sealed_comes_back_and_every_changed_byte_is_noticed(tmp_path, rng):
@@ -68,13 +72,3 @@ def test_what_is_sealed_comes_back_and_every_changed_byte_is_noticed(tmp_path, r
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises(DamagedFile, match=r"sealed\.bin"):
             read_sealed(path)
-
-
-@pytest.mark.parametrize("sequences", [(4, 3), (4, 5)])
-def test_status_tells_of_the_newest_checkpoint(sequences, tmp_path):
-    folder = tmp_path / CHECKPOINT_FOLDER
-    folder.mkdir()
-    assert newest_checkpoint(tmp_path) is None
-    for name, sequence in zip(CHECKPOINT_SLOTS, sequences, strict=True):
-        write_sealed(folder / name, {"sequence": sequence}, {})
-    assert newest_checkpoint(tmp_path)["sequence"] == max(sequences)

@@ -22,7 +22,7 @@ def refusing(code: int):
     return refuse
 
 
-@pytest.mark.parametrize("code", [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS])
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOSYS])
 def test_files_are_written_where_nothing_can_be_flushed(code, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refusing(code))
     write_whole(tmp_path / "a", "text")
@@ -36,7 +36,7 @@ def test_a_disk_that_fails_to_flush_is_an_error(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
+@pytest.mark.parametrize(("mask", "mode"), [(0o077, 0o600), (0o022, 0o644)])
 def test_files_may_be_read_by_whom_the_umask_admits(mask, mode, tmp_path, monkeypatch):
     """Without chmod, which some file systems refuse."""
     for name in ("chmod", "fchmod", "lchmod"):

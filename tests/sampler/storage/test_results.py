@@ -1,6 +1,5 @@
 """Files of results: a damaged one has one message whoever reads it; changed bits are noticed."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import xarray as xr
 
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
-from sampler.storage.manifest import read_manifest
 from sampler.storage.results import COMPRESSED_BYTES, read_draws, write_result
 from tests import FIXTURES
 from tests.commands import in_process as command
@@ -32,7 +30,7 @@ def test_results_are_read(stored):
     assert run.sampled("order_parameter").value.shape == (2, 2)
     assert run.path_names == [str(name) for name in run.theory["path"].values]
     assert run.manifest.seconds.keys() == {"solve", "sample"}
-    for name in ("status", "diagnose", "compare"):
+    for name in ("diagnose", "compare"):
         assert command(name, stored) in READ, name
 
 
@@ -69,9 +67,3 @@ def test_a_damaged_file_is_refused_by_whoever_reads_it(stored, name, capsys):
     for each in DAMAGED[name]:
         assert command(each, stored) == ExitCode.BAD_INPUT, each
         assert capsys.readouterr().err.startswith(f"attention-posterior: {name} = ")
-
-
-def test_the_manifest_is_stored_as_it_was_read(stored):
-    content = json.loads((stored / "manifest.json").read_text())
-    content = {"git_commit": None, "concerns": []} | content  # where there is none
-    assert read_manifest(stored).as_json() == content

@@ -95,7 +95,7 @@ def test_what_a_killed_process_left_is_removed_wherever_it_wrote(tmp_path):
     assert left == {"state-0.bin", "checkpoint/state-0.bin", "figures/state-0.bin"}
 
 
-@pytest.mark.parametrize("letter", ["a", "é", "漢", "/"])
+@pytest.mark.parametrize("letter", ["漢", "/"])
 def test_points_have_names_that_a_file_system_takes(letter, tmp_path):
     """Also the files beside them; labels of usual length are names themselves."""
     long = [f"key={letter * 400}{end}" for end in "ab"]

@@ -125,8 +125,11 @@ def by_hand(model, ids):
     return start, entering, weights, mlps, factor
 
 
-@pytest.mark.parametrize("mlp", [True, False], ids=["with MLPs", "attention alone"])
-@pytest.mark.parametrize("before", [True, False], ids=["norms before", "norms behind"])
+@pytest.mark.parametrize(
+    ("before", "mlp"),
+    [(True, False), (False, True)],
+    ids=["norms before", "norms behind, with MLPs"],
+)
 def test_single_paths_are_those_computed_by_hand(before, mlp, tmp_path):
     model, ids = Model(before, mlp), words(6)
     path = export_attention(
@@ -163,33 +166,7 @@ def test_single_paths_are_those_computed_by_hand(before, mlp, tmp_path):
     )
 
 
-@pytest.mark.parametrize("norm_first", [True, False])
-def test_what_a_model_is_given_may_be_the_embedding(norm_first, tmp_path):
-    """An encoder without anything before it; PyTorch's layers are told by their weights."""
-    layer = torch.nn.TransformerEncoderLayer(
-        CHANNELS, HEADS, 6, batch_first=True, norm_first=norm_first
-    )
-    model = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-    x = torch.randn(3, TOKENS, CHANNELS)
-    path = export_attention(
-        tmp_path / "a.npz", model, train=(x, signs(3)), test=(x, None), paths="single", share=1.0
-    )
-    task = read_arrays(path)
-    model.eval()
-    with torch.no_grad():
-        hidden, factor = x, torch.ones(3, TOKENS)
-        for layer in model.layers:
-            if not norm_first:
-                hidden = hidden + layer._sa_block(hidden, None, None)
-                factor, hidden = factor * spreads(hidden), layer.norm1(hidden)
-                hidden = hidden + layer._ff_block(hidden)
-                factor, hidden = factor * spreads(hidden), layer.norm2(hidden)
-    expected = factor[:, -1:] * x[:, -1]
-    place = task.path_names.index("embedding")
-    assert_equal_in_float32(task.train.attended[:, place], expected.numpy(), operations=1000)
-
-
-@pytest.mark.parametrize("readout", ["first", "last", "mean"])
+@pytest.mark.parametrize("readout", ["last", "mean"])
 def test_padding_changes_no_single_path(readout, tmp_path):
     model, lengths = Model(), torch.tensor([5, 3, 4])
     ids = words(3)
@@ -232,8 +209,7 @@ def test_a_window_begins_with_what_its_values_multiply(tmp_path):
     assert task.origin == ("layer 2: blocks.1", "layer 3: blocks.2")
 
 
-@pytest.mark.parametrize("paths", ["products", "single"])
-@pytest.mark.parametrize("attended", [None, "last"])
+@pytest.mark.parametrize(("paths", "attended"), [("products", None), ("single", "last")])
 def test_a_token_is_read_for_every_label(paths, attended, tmp_path):
     """Several labels of a sequence are as many examples, each as the token were the last."""
     model, ids = Model(), words(3)
@@ -274,19 +250,6 @@ def test_a_token_is_read_for_every_label(paths, attended, tmp_path):
         assert_equal_in_float32(received[row, 0], expected.numpy(), operations=1000)
 
 
-def test_heads_are_left_out_before_paths_are_counted(tmp_path):
-    model, ids = Model(), words(6)
-    path = export_attention(
-        tmp_path / "some.npz",
-        model,
-        train=(ids, signs(6)),
-        test=(ids, None),
-        paths="single",
-        heads={1: [], 3: [1]},
-    )
-    assert read_arrays(path).path_names == ("2.0", "2.1", "3.1", "embedding")
-
-
 def test_channels_are_left_out_by_their_share_of_the_training_examples(tmp_path):
     model, ids = Model(), words(40)
     found = {}
@@ -319,23 +282,14 @@ def test_channels_are_left_out_by_their_share_of_the_training_examples(tmp_path)
     ("settings", "message"),
     [
         ({"layers": (2, 5)}, "layers = "),
-        ({"layers": (3, 2)}, "layers = "),
-        ({"layers": 2}, "layers = "),
         ({"heads": {1: [2]}}, r"heads\[1\] = "),
-        ({"heads": {4: [0]}}, "heads = "),
-        ({"heads": {1: []}}, r"heads\[1\] = "),
         ({"heads": [[0], [1], [1]]}, "heads = "),
         ({"paths": "double"}, "paths = "),
         ({"paths": "single", "residual": True}, "residual = "),
         ({"paths": "single", "head_names": [["a"]]}, "head_names = "),
         ({"mlps": True}, "mlps = "),
-        ({"heads": {1: [True, False]}}, r"heads\[1\] = "),
-        ({"heads": {1: [0.5]}}, r"heads\[1\] = "),
-        ({"heads": {1: 1}}, r"heads\[1\] = "),
-        ({"heads": {"1": [1]}}, "heads = "),
         ({"paths": "single", "attended": "middle"}, "attended = "),
         ({"paths": "single", "share": "0.9"}, "share = "),
-        ({"paths": "single", "share": True}, "share = "),
         ({"share": 0.9}, "share = "),
     ],
 )
@@ -348,42 +302,10 @@ def test_what_cannot_be_exported_is_said(settings, message, tmp_path, without_an
     assert not list(tmp_path.iterdir())
 
 
-def test_mlps_need_one_in_each_layer(tmp_path):
-    model, ids = Model(mlp=False), words(2)
-    with pytest.raises(InputError, match=r"mlps = .*each layer must write"):
-        export_attention(
-            tmp_path / "no.npz", model, train=(ids, signs(2)), test=(ids, None), paths="single",
-            mlps=True,
-        )  # fmt: skip
-
-
-class WithoutStream(torch.nn.Module):
-    """Attention whose output alone goes on."""
-
-    def __init__(self):
-        super().__init__()
-        self.attention = torch.nn.MultiheadAttention(CHANNELS, HEADS, batch_first=True)
-        self.gate = torch.nn.Linear(CHANNELS, CHANNELS)
-
-    def forward(self, x):
-        return self.gate(self.attention(x, x, x)[0]).tanh() @ torch.ones(CHANNELS, 1)
-
-
-def test_no_stream_is_said(tmp_path):
-    x = torch.randn(2, TOKENS, CHANNELS)
-    with pytest.raises(InputError, match=r"does not reach the end|neither the residual stream"):
-        export_attention(
-            tmp_path / "no.npz", WithoutStream(), train=(x, signs(2)), test=(x, None),
-            paths="single",
-        )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("positions", "message"),
     [
         (torch.tensor([0, 9]), "token read of example 1 = "),
-        (torch.tensor([0.0, 1.0]), "give whole numbers"),
-        (torch.tensor([0, -2]), "tokens read of train = "),
         (torch.tensor([0]), r"give whole numbers \[2\]"),
     ],
 )

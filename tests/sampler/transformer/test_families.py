@@ -14,7 +14,6 @@ import pytest
 
 from sampler.errors import InputError
 from sampler.transformer.recording import RecordedAttention, record_attention
-from tests import ROOT
 from tests.sampler.transformer.families import (
     LENGTHS,
     REFUSED,
@@ -26,7 +25,6 @@ torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e
 functional = torch.nn.functional
 
 HEADS, WIDTH = 2, 8
-PAGE = ROOT / "docs" / "howto" / "models_that_serve.md"
 PRECISIONS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 # Parts of a batch as the recorder makes them: products of other sizes may be rounded otherwise.
 PARTS = (slice(0, 1), slice(1, None))
@@ -182,20 +180,6 @@ def test_a_model_without_a_matrix_of_all_tokens_is_refused_by_the_cause(family):
     model = family.make()
     with pytest.raises(InputError, match=re.escape(family.refusal)):
         record_attention(model, family.inputs(model, "none"))
-
-
-@pytest.mark.slow
-def test_a_decoder_is_refused_however_it_is_called():
-    """With as many tokens on both sides, whose softmax looks like that of one more layer."""
-    (bart,) = (one for one in REFUSED if one.name == "Bart")
-    model = bart.make()
-    ids = bart.inputs(model, "none")["input_ids"]
-    with pytest.raises(InputError, match="an encoder with a decoder"):
-        record_attention(
-            model, ids, forward=lambda model, batch: model(batch, decoder_input_ids=batch)
-        )
-    encoder = model.get_encoder()
-    assert record_attention(encoder, ids).heads == (2, 2)
 
 
 def test_a_decoder_of_pytorch_is_refused_by_the_cause():

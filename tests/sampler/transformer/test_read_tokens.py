@@ -53,14 +53,13 @@ def exported(path, model, examples, **settings):
     return read_arrays(path).train
 
 
-@pytest.mark.parametrize("batch_size", [1, 64])
-def test_sequences_in_a_list_are_read_as_padded_ones_are(model, batch_size, tmp_path):
+def test_sequences_in_a_list_are_read_as_padded_ones_are(model, tmp_path):
     alone, padding = (
         exported(
             tmp_path / f"{inputs.__name__}.npz",
             model,
             (inputs(), LABELS, POSITIONS),
-            batch_size=batch_size,
+            batch_size=1,
             **WINDOW,
         )
         for inputs in (in_a_list, padded)
@@ -72,8 +71,7 @@ def test_sequences_in_a_list_are_read_as_padded_ones_are(model, batch_size, tmp_
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)  # float32
 
 
-@pytest.mark.parametrize("settings", [WINDOW, SINGLE])
-@pytest.mark.parametrize("inputs", [in_a_list, padded])
+@pytest.mark.parametrize(("inputs", "settings"), [(in_a_list, WINDOW), (padded, SINGLE)])
 def test_a_token_behind_a_sequence_is_refused_by_the_number_of_its_example(
     model, inputs, settings, tmp_path
 ):
@@ -88,37 +86,11 @@ def test_a_token_behind_a_sequence_is_refused_by_the_number_of_its_example(
         )
 
 
-@pytest.mark.parametrize("settings", [WINDOW, SINGLE])
-@pytest.mark.parametrize("name", ["no.npz", "no.h5"])
-@pytest.mark.parametrize("empty", ["train", "test"])
+@pytest.mark.parametrize(
+    ("settings", "name", "empty"), [(WINDOW, "no.npz", "train"), (SINGLE, "no.h5", "test")]
+)
 def test_a_loader_without_batches_is_refused(model, settings, name, empty, tmp_path):
     splits = dict.fromkeys(("train", "test"), (tokens(), LABELS[:, 0] * 2 - 1))
     with pytest.raises(InputError, match=rf"{empty} = \(no examples\): no batch came"):
         export_attention(tmp_path / name, model, **{**splits, empty: iter([])}, **settings)
     assert not list(tmp_path.iterdir())
-
-
-def test_all_batches_have_labels_or_none_has(model, tmp_path):
-    whole = tokens(), LABELS[:, :1]
-    with pytest.raises(InputError, match="labels_test = None: give labels with all batches"):
-        export_attention(
-            tmp_path / "no.npz", model, train=whole, test=[(tokens(), None), whole], **SINGLE
-        )
-
-
-def test_tokens_are_read_in_all_splits_or_in_none(model, tmp_path):
-    whole = tokens(), LABELS[:, :1]
-    with pytest.raises(InputError, match=r"token read = .*examples of all splits"):
-        export_attention(
-            tmp_path / "no.npz", model, train=(*whole, [3, 1, 2, 0]), test=whole, **SINGLE
-        )
-
-
-def test_layers_and_heads_may_be_numbers_of_numpy(model, tmp_path, without_annotation_checks):
-    layers, heads = np.arange(1, 3), {np.int64(1): np.array([1])}
-    examples = tokens(), LABELS[:, 0] * 2 - 1
-    numpy = exported(tmp_path / "numpy.npz", model, examples, layers=tuple(layers), heads=heads)
-    plain = exported(tmp_path / "plain.npz", model, examples, layers=(1, 2), heads={1: [1]})
-    assert [one.shape for one in numpy.attention] == [(4, 1, 4, 4), (4, 2, 4, 4)]
-    for one, other in zip(numpy.attention, plain.attention, strict=True):
-        np.testing.assert_array_equal(one, other)

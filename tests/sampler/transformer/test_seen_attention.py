@@ -6,7 +6,7 @@ import pytest
 from sampler.attention.masks import HiddenKeys, tokens_of
 from sampler.attention.padding import without_padding
 from sampler.errors import InputError
-from sampler.transformer.recording import RecordedAttention, record_attention
+from sampler.transformer.recording import record_attention
 from tests.assertions import assert_equal_in_float32
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
@@ -71,20 +71,6 @@ def test_a_call_is_softmax_by_its_definition(settings, scale, added, tokens):
     assert_equal_in_float32(received, softmax_by_head(model, tokens, scale, added))
 
 
-def test_tokens_are_those_of_the_innermost_module_that_has_them(tokens):
-    inner = Called()
-
-    class Outer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = inner
-
-        def forward(self, x):
-            return self.inner(2.0 * x)
-
-    assert np.array_equal(record_attention(Outer(), tokens).inputs, 2.0 * tokens.numpy())
-
-
 def test_queries_of_other_tokens_than_the_keys_are_refused(tokens):
     """As many as there are keys, so that only their making tells."""
 
@@ -147,29 +133,7 @@ def test_tokens_keep_their_order_before_long_padding(rng):
         assert not matrices[row, 0, :, count:].any()
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
-def test_padding_is_what_is_hidden_and_not_what_is_weakened(dtype, tokens):
-    """A float mask of keys is added to logits: −∞ hides a key, −1 makes it count less."""
-    model = torch.nn.MultiheadAttention(CHANNELS, 2, batch_first=True)
-    hidden = torch.zeros(EXAMPLES, TOKENS)
-    hidden[1, 3:] = -torch.inf
-    if dtype == torch.bool:
-        hidden = hidden.isneginf()
-    else:
-        hidden[:, 0] = -1.0
-    found = record_attention(
-        model,
-        {"tokens": tokens, "hidden": hidden},
-        forward=lambda model, batch: model(
-            batch["tokens"], batch["tokens"], batch["tokens"], key_padding_mask=batch["hidden"]
-        ),
-    )
-    assert found.lengths.tolist() == [5, 3, 5]
-    sums = found.attention[0].sum(axis=2)
-    assert_equal_in_float32(sums[1, :, :3], np.ones((2, 3)))
-
-
-@pytest.mark.parametrize("number", [-torch.inf, torch.finfo(torch.float32).min, -2.0e38])
+@pytest.mark.parametrize("number", [-torch.inf, -2.0e38])
 def test_several_masks_added_up_hide_padding_as_one_does(number, tokens):
     """A sum of the most negative numbers may be rounded on its way; what weakens hides nothing."""
     added = torch.zeros(EXAMPLES, 1, 1, TOKENS)
@@ -182,25 +146,3 @@ def test_several_masks_added_up_hide_padding_as_one_does(number, tokens):
 
     found = record_attention(Called(), {"tokens": tokens, "added": added}, forward=forward)
     assert found.lengths.tolist() == [5, 3, 5]
-
-
-def test_the_head_of_a_residual_connection_passes_tokens_and_no_padding():
-    inputs, matrices = np.ones((2, 3, 1), np.float32), np.ones((2, 1, 3, 3), np.float32)
-    found = RecordedAttention(inputs, (matrices,), np.array([3, 2])).with_identity_heads()
-    (added,) = (one[:, 1] for one in found.attention)
-    assert added.tolist() == [np.eye(3).tolist(), np.diag([1.0, 1.0, 0.0]).tolist()]
-    assert np.array_equal(found.attention[0][:, :1], matrices)
-    assert found.lengths.tolist() == [3, 2]
-
-
-def test_heads_must_not_depend_on_the_batch(tokens):
-    """Their number, at equal channels and layers."""
-
-    class Changing(torch.nn.Module):
-        def forward(self, x):
-            heads = 2 if len(x) == 1 else 4
-            split = x.unflatten(-1, (heads, -1)).transpose(1, 2)
-            return torch.nn.functional.scaled_dot_product_attention(split, split, split)
-
-    with pytest.raises(InputError, match=r"\[\(8,\), \(4,\)\]: was \[\(8,\), \(2,\)\]"):
-        record_attention(Changing(), tokens)

@@ -81,21 +81,9 @@ class Scaled(Plain):
         super().__init__(torch.rand(CHANNELS))
 
 
-class NormalisedByFunctions(Block):
-    def forward(self, x):
-        x = x + self.attention(x)
-        return x / x.square().mean(-1, keepdim=True).sqrt()
-
-
 class GatedByTokens(Block):
     def forward(self, x):
         return x + self.gate(x).sigmoid() * self.attention(self.norm(x))
-
-
-class GatedByItself(Block):
-    def forward(self, x):
-        written = self.attention(self.norm(x))
-        return x + self.gate(written).sigmoid() * written
 
 
 class ActivatedBehind(Block):
@@ -153,9 +141,9 @@ def block_by_block(model, batch):
     return model.norm(x)
 
 
-@pytest.mark.parametrize("forward", [None, block_by_block])
-@pytest.mark.parametrize("block", [Plain, Scaled])
-@pytest.mark.parametrize("is_tied", [False, True], ids=["", "tied"])
+@pytest.mark.parametrize(
+    ("block", "forward", "is_tied"), [(Plain, None, True), (Scaled, block_by_block, False)]
+)
 def test_single_paths_of_models_of_ones_own(block, forward, is_tied):
     """Attention is a leaf, norms are called by name, sums are modules, blocks may be the same."""
     model = Model(block, [block()] * LAYERS if is_tied else None)
@@ -165,17 +153,10 @@ def test_single_paths_of_models_of_ones_own(block, forward, is_tied):
     )
 
 
-def test_double_precision_is_kept():
-    model, inputs = Model(Plain).double(), torch.randn(EXAMPLES, TOKENS, CHANNELS).double()
-    np.testing.assert_allclose(recorded(model, inputs), by_hand(model, inputs), rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("block", "operation"),
     [
-        (NormalisedByFunctions, "(Div|Sqrt|Pow)"),
         (GatedByTokens, "(Mul|Sigmoid)"),
-        (GatedByItself, "(Mul|Sigmoid)"),
         (ActivatedBehind, "Relu"),
     ],
 )
@@ -185,42 +166,7 @@ def test_what_is_no_sum_is_refused(block, operation):
         find_paths(Model(block), inputs, EVERY_LAYER, False, None)
 
 
-def test_a_token_that_is_taken_out_before_it_is_normalised_is_refused():
-    model = Model(Plain)
-    model.norm, model.last = torch.nn.Identity(), torch.nn.LayerNorm(CHANNELS)
-    inputs = torch.randn(1, TOKENS, CHANNELS)
-    with pytest.raises(InputError, match="LayerNorm: normalises what is no"):
-        find_paths(model, inputs, EVERY_LAYER, False, lambda model, x: model.last(model(x)[:, 0]))
-
-
-def test_forward_may_end_with_a_product():
-    model, inputs = Model(Plain), torch.randn(EXAMPLES, TOKENS, CHANNELS)
-    received = recorded(model, inputs, lambda model, x: model(x)[:, 0] @ torch.ones(CHANNELS, 1))
-    assert_equal_in_float32(received, by_hand(model, inputs), operations=1000)
-
-
-@pytest.mark.parametrize(("first", "others"), [(2, 3), (3, 2)])
-def test_layers_that_depend_on_the_batch_are_refused(first, others):
-    def forward(model, batch):
-        x = model.embedding(batch)
-        for block in model.blocks[: first if len(batch) == 1 else others]:
-            x = block(x)
-        return model.norm(x)
-
-    inputs = torch.randn(EXAMPLES, TOKENS, CHANNELS)
-    message = f"layers of attention = {others}: were {first} for the first example"
-    with pytest.raises(InputError, match=message):
-        recorded(Model(Plain), inputs, forward)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
-def test_a_compiled_model_is_refused():
-    inputs = torch.randn(EXAMPLES, TOKENS, CHANNELS)
-    with pytest.raises(InputError, match=r"model = .*give the model that was compiled"):
-        find_paths(torch.compile(Model(Plain)), inputs, EVERY_LAYER, False, None)
-
-
-@pytest.mark.parametrize("function", [torch.tanh, torch.relu, lambda x: x.max(dim=1).values])
+@pytest.mark.parametrize("function", [torch.tanh, lambda x: x.max(dim=1).values])
 def test_functions_behind_the_last_normalisation_are_none_of_the_streams(function):
     model, inputs = Model(Plain), torch.randn(EXAMPLES, TOKENS, CHANNELS)
     received = recorded(model, inputs, lambda model, x: function(model(x)))

@@ -29,7 +29,6 @@ from sampler.problem import build_problem
 from sampler.recipes.recipe import load_recipe
 from sampler.recipes.training_recipe import TrainingSection, load_training_recipe
 from sampler.runtime import stream
-from sampler.storage.checkpoint import read_sealed, write_sealed
 from sampler.tasks.make import build_task
 from sampler.transformer.evaluation import (
     EVALUATION,
@@ -38,7 +37,6 @@ from sampler.transformer.evaluation import (
     predict_examples,
 )
 from sampler.transformer.model import (
-    MODEL_FILE,
     TransformerShape,
     draw_parameters,
     frozen_attention,
@@ -57,18 +55,11 @@ SHAPES = {
     "deep": TransformerShape((3, 3, 3, 3), (5, 4, 7, 3, 6), 2, 6),
 }
 CHOSEN = {
-    "softmax": Softmax(),
     "causal": Softmax(mask="causal"),
-    "linear": Linear(),
     "first order": FirstOrder(),
-    "batch normalised": BatchNormalised(beta=0.7),
-    "scaled heads": ScaledHeads(scale=2),
     "scaled heads, stride": ScaledHeads(scale=3, pooling="stride"),
     "scaled heads, block": ScaledHeads(scale=2, pooling="block", grid=(2, 4)),
-    "scaled and normalised": ScaledHeads(scale=2, beta=0.7),
     "robust": Robust(limit=0.5, iterations=2),
-    "scaled": Scaled(share=0.3),
-    "head normalised": HeadNormalised(),
 }
 MIXED = {
     "two layers": (
@@ -128,11 +119,10 @@ def test_frozen_it_is_the_trained_network_as_a_sum_over_paths(name, variants):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("name", "variants"), MIXED.items(), ids=list(MIXED))
-def test_it_learns_in_single_precision_with_finite_gradients(name, variants):
+def test_it_learns_in_single_precision_with_finite_gradients():
     """Thirty steps on one batch, which is learned by heart."""
-    shape, parameters, inputs = problem(name)
-    variants = variants_by_head(variants, shape.heads)
+    shape, parameters, inputs = problem("two layers")
+    variants = variants_by_head(MIXED["two layers"], shape.heads)
     parameters, inputs = on_device(parameters, jnp.float32), jnp.asarray(inputs, jnp.float32)
     targets = jnp.array([1.0, -1.0, 1.0, -1.0], jnp.float32)
     optimiser = make_optimiser(TrainingSection(steps=30))
@@ -182,10 +172,7 @@ def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
         '{kind="hard_maximum"}',
         '{kind="scaled_heads",scale=49}',
         '{kind="scaled_heads",scale=2,pooling="block",grid=[5,2]}',
-        '{kind="scaled_heads",scale=3,pooling="block",grid=[4,4]}',
-        '[{kind="linear"}]',
         '[{kind="linear"},[{kind="linear"}]]',
-        '{kind="sofmax"}',
         '[{kind="linear"},[{kind="linear"},{kind="hard_maximum"}]]',
     ],
 )
@@ -247,15 +234,6 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
     assert 'kind = "scaled_heads"' in capsys.readouterr().out
 
 
-def test_random_heads_of_a_model_with_forms(folder):
-    plain = build_task(load_recipe(folder / "analysis.toml"))
-    task = build_task(load_recipe(folder / "analysis.toml", ["task.random_heads=1"]))
-    for matrices, without in zip(task.test.attention, plain.test.attention, strict=True):
-        assert matrices.shape[1] == 3
-        assert np.array_equal(matrices[:, :2], without)
-        np.testing.assert_allclose(matrices.sum(axis=2), 1.0, rtol=0, atol=1e-13)
-
-
 def test_the_summary_names_the_forms_and_is_of_them(folder):
     """Its accuracy is that of the same parameters with these variants, not of softmax."""
     summary = json.loads((folder / "model" / "training_summary.json").read_text())
@@ -276,14 +254,3 @@ def test_the_summary_names_the_forms_and_is_of_them(folder):
     received = predict_examples(model.parameters, table, episodes, recipe.training.variants)
     as_softmax = predict_examples(model.parameters, table, episodes)
     assert np.abs(received - as_softmax).max() > 1e-3 * np.abs(received).max()
-
-
-def test_models_of_before_are_plain_softmax(folder, tmp_path):
-    """A model file whose recipe has no form, as they were written before there were variants."""
-    sealed = read_sealed(folder / "model" / MODEL_FILE)
-    header = dict(sealed.header)
-    training = {k: v for k, v in header["recipe"]["training"].items() if k != "form"}
-    header["recipe"] = header["recipe"] | {"training": training}
-    write_sealed(tmp_path / MODEL_FILE, header, dict(sealed.arrays))
-    model = read_model(tmp_path)
-    assert model.recipe.training.variants == ((Softmax(),) * 2,) * 2

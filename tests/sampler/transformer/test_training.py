@@ -3,26 +3,22 @@
 import csv
 import json
 import shutil
-import signal
-import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError, RequeueError
-from sampler.images.drawings import nearest_neighbour
+from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.train import read_splits, start_training
 from sampler.recipes.training_recipe import load_training_recipe
 from sampler.storage.checkpoint import read_sealed
-from sampler.transformer.evaluation import accuracy_with_error, learning_data
+from sampler.transformer.evaluation import learning_data
 from sampler.transformer.model import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, train
 from tests import commands
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
-from tests.pictures import random_drawings
 from tests.training_recipes import write_training
 from theory.observables import binomial_error
 
@@ -72,7 +68,6 @@ def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
         data = learning_data(recipe, read_splits(recipe))
         state = train(recipe, data, initial_state(recipe, data), lambda state: None)
     losses = [point["training_loss"] for point in state.curve]
-    print(state.curve)
     assert [point["step"] for point in state.curve] == [75, 150, 225, 300]
     assert losses[-1] < 0.6 * losses[0]
     best = state.best_point
@@ -80,29 +75,21 @@ def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("chunks", [1, 3, 4])
-def test_interrupted_training_goes_on_bit_for_bit(chunks, recipe_file, finished, tmp_path, capsys):
+def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_path, capsys):
     recipe, directory = load_training_recipe(recipe_file), tmp_path / "model"
     with pytest.raises(RequeueError) as stopped:
-        start_training(recipe, directory, AfterChunks(chunks))
-    assert str(stopped.value) == f"training step {(40, 80, 100, 120)[chunks - 1]} of 130"
+        start_training(recipe, directory, AfterChunks(3))
+    assert str(stopped.value) == "training step 100 of 130"
     capsys.readouterr()
     assert command("status", directory) == ExitCode.OK
     assert f"interrupted after {stopped.value}" in capsys.readouterr().out
     assert not (directory / MODEL_FILE).exists()
     assert command("resume", directory) == ExitCode.OK
     assert_same_model(directory, finished)
-    assert "going on after" in (directory / "run.log").read_text()
-
-
-def test_finished_training_is_left_alone(copy, recipe_file, capsys):
-    before = (copy / MODEL_FILE).stat().st_mtime_ns
-    for words in (["train", recipe_file, "--out", copy], ["resume", copy]):
-        assert command(*words) == ExitCode.OK
-        assert "was finished before, with exit code 0" in capsys.readouterr().out
-    assert (copy / MODEL_FILE).stat().st_mtime_ns == before
-    assert command("status", copy) == ExitCode.OK
-    assert "network, saved at training step 130 of 130" in capsys.readouterr().out
+    # A finished training is left alone.
+    before = (directory / MODEL_FILE).stat().st_mtime_ns
+    assert command("resume", directory) == ExitCode.OK
+    assert (directory / MODEL_FILE).stat().st_mtime_ns == before
 
 
 def test_damaged_checkpoint_is_noticed_and_the_one_before_used(copy, finished, capsys):
@@ -158,14 +145,11 @@ def commands_recipe(folder: Path) -> Path:
     ("setting", "start"),
     [
         ("training.heads=[]", "training.heads"),
-        ("training.heads=[0]", "training.heads[0]"),
         ("training.widths=[3,4]", "training.widths"),
-        ("training.optimizer=adam", "training.optimizer"),
         ("training.learning_rate=1e30", "training.learning_rate"),
         # One step, whose own loss is finite: what it leaves is not.
         ("training.learning_rate=1e30 training.steps=1", "training.learning_rate"),
         ("task.images=pictures.png", "task.images"),
-        ("task.fraction_test=1.5", "task.fraction_test"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
@@ -196,47 +180,3 @@ def test_what_is_left_behind(finished, recipe_file):
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["finished"] == {"train": 0}
     assert manifest["seeds"] == {"task": {"seed": 0}, "training": 0}
-
-
-def test_no_model_and_a_damaged_one(copy, tmp_path):
-    with pytest.raises(InputError, match=r"^task\.model = .*holds no model\.bin"):
-        read_model(tmp_path)
-    path = copy / MODEL_FILE
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(InputError, match=r"^task\.model = .*checksum"):
-        read_model(copy)
-
-
-def test_nearest_neighbour_finds_the_character(rng):
-    from sampler.images.drawings import draw_episodes
-
-    drawings = random_drawings(rng, characters=8, drawings=6)
-    episodes = draw_episodes(drawings, 200, rng)
-    found = nearest_neighbour(drawings, episodes)
-    error = binomial_error(1.0, episodes.targets.size)
-    assert accuracy_with_error(found, episodes.targets) == {"accuracy": 1.0, "error": error}
-    assert accuracy_with_error(np.zeros(4), np.ones(4))["accuracy"] == 0.5
-
-
-@pytest.mark.long
-def test_killed_and_stopped_trainings_end_with_the_same_bits(recipe_file, tmp_path):
-    """Real signals to real processes; long enough that they arrive in the middle."""
-    settings = ["--set", "training.steps=4000", "training.validation_every=200"]
-    cache = tmp_path / "cache"
-    cache.mkdir()
-    whole = tmp_path / "whole"
-    code, errors = commands.command("train", recipe_file, "--out", whole, *settings, cache=cache)
-    assert code == ExitCode.OK, errors
-    for number, sent in enumerate((signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1)):
-        directory = tmp_path / f"model-{number}"
-        words = ["train", recipe_file, "--out", directory, *settings]
-        process = commands.start(*words, cache=cache)
-        while process.poll() is None and not list(directory.glob("checkpoint/state-1.bin")):
-            time.sleep(0.002)
-        process.send_signal(sent)
-        code, errors = commands.finish(process)
-        assert code == (-sent if sent == signal.SIGKILL else ExitCode.REQUEUE), errors
-        assert not (directory / MODEL_FILE).exists()
-        code, errors = commands.command("resume", directory, cache=cache)
-        assert code == ExitCode.OK, errors
-        assert_same_model(directory, whole)

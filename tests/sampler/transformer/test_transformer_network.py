@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.images.drawings import episode_inputs, position_table
 from sampler.network import network_outputs
 from sampler.transformer.model import (
     TransformerShape,
@@ -21,7 +20,6 @@ from theory import Architecture, attended_inputs
 SHAPES = {
     "one layer": TransformerShape((3,), (5, 4), 3, 6),
     "two layers": TransformerShape((2, 3), (5, 4, 7), 3, 6),
-    "three layers": TransformerShape((2, 1, 3), (5, 4, 7, 3), 2, 6),
     "more paths than tokens": TransformerShape((2, 3, 3, 3), (5, 4, 7, 3, 6), 2, 6),
 }
 TOKENS = 7
@@ -113,14 +111,6 @@ def test_parameters_are_uniform_within_their_fan_in():
     again, other = draw_parameters(shape, 0, 0), draw_parameters(shape, 1, 0)
     assert all(np.array_equal(drawn[name], again[name]) for name in drawn)
     assert not np.array_equal(drawn["W_in"], other["W_in"])
-
-
-def test_inputs_on_the_device_are_those_of_the_task(rng):
-    patches, embedding = rng.standard_normal((5, 16, 8)), rng.standard_normal((3, 8))
-    drawings, labels = rng.integers(5, size=(6, 3)), rng.integers(3, size=(6, 3))
-    arrays = patches, position_table(48, 8), embedding, drawings, labels
-    received = episode_inputs(*map(jnp.asarray, arrays))
-    assert np.array_equal(received, episode_inputs(*arrays))
 
 
 def test_softmax_has_the_derivative_of_softmax(rng):
