@@ -52,7 +52,7 @@ CONTENTS = {
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
     "tasks.export": "export_attention",
     "presentation.notebook": "Comparison",
-    "presentation.models": "Models",
+    "presentation.several_runs": "Models",
     "errors": "InputError DataWarning",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}

@@ -30,7 +30,7 @@ from sampler.api.estimators import (
 )
 from sampler.tasks.export import export_attention as export_attention
 from sampler.presentation.notebook import Comparison as Comparison
-from sampler.presentation.models import Models as Models
+from sampler.presentation.several_runs import Models as Models
 from sampler.errors import InputError as InputError, DataWarning as DataWarning
 
 def markov_chain_task(

@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from sampler.cli import main
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
-from sampler.presentation import style
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
@@ -103,7 +102,6 @@ def without_drawing() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
-        patch.setattr(style, "arrange", lambda figure: figure.set_layout_engine(None))
         yield
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
-from sampler.presentation.report.write import write_report
+from sampler.presentation.report import write_report
 from tests import FIXTURES
 
 # Two chains of 40 draws, whose diagnostics fail: `run` of its `recipe.toml` makes it anew.

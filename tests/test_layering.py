@@ -106,7 +106,7 @@ import sys, tempfile
 from pathlib import Path
 import numpy as np
 import xarray as xr
-import sampler.jobs.stages, sampler.presentation.terminal
+import sampler.jobs.stages, sampler.presentation.summary
 from sampler.storage.results import write_result
 with tempfile.TemporaryDirectory() as folder:
     write_result(Path(folder), "task.nc", xr.Dataset({{"x": ("token", np.ones(3))}}))

@@ -80,7 +80,7 @@ class NextOrder:
         if not self.defined:
             return f"next order not defined: {self.status.value}"
         text = (
-            f"next-order correction {100 * self.correction:.2g} % of U_1 (valid below "
+            f"next-order correction {100 * self.correction:.2g} % of U₁ (valid below "
             f"{100 * LARGEST_SHIFT:g} %), posterior spread {100 * self.spread:.2g} % (valid below "
             f"{100 * LARGEST_SPREAD:g} %)"
         )

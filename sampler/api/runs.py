@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
     from sampler.analysis.sweeps import SweepResults
     from sampler.analysis.verdict import Verdict
-    from sampler.presentation.models import Models
     from sampler.presentation.notebook import Comparison
+    from sampler.presentation.several_runs import Models
     from sampler.presentation.table import Table
 
 # A TOML file, or its tables as nested dicts.
@@ -51,7 +51,7 @@ class Stored:
 
     def report(self) -> Path:
         """Write `report.html`, everything on one page, and the figures; the path of the page."""
-        from sampler.presentation.report.write import write_report
+        from sampler.presentation.report import write_report
 
         return write_report(self.directory)[-1]
 
@@ -188,7 +188,7 @@ class Sweep(Stored):
 
     @property
     def _points_table(self) -> "Table":
-        from sampler.presentation.sweep_tables import points_table
+        from sampler.presentation.several_runs import points_table
 
         return points_table(self._shown.points)
 
@@ -360,7 +360,7 @@ def compare_models(runs: Sequence[AnyRun] | Mapping[str, AnyRun]) -> "Models":
     the same, and for a run that has nothing to compare.
     """
     from sampler.analysis.model_comparison import compare_directories
-    from sampler.presentation.models import Models
+    from sampler.presentation.several_runs import Models
 
     given = list(runs.values() if isinstance(runs, Mapping) else runs)
     if not given:

@@ -28,7 +28,7 @@ from sampler.heads.removal import (
 )
 from sampler.heads.shown import DRAWN, removal_text
 from sampler.presentation.style import figure_style, save_figure
-from sampler.presentation.telling import by_itself, tell
+from sampler.presentation.terminal import log_errors, print_line
 from sampler.problem import Problem, build_problem
 from sampler.recipes.recipe import Recipe
 from sampler.storage.results import read_table, to_json
@@ -49,13 +49,13 @@ def prune(
         gated = GatedNetwork.of_blocks(problem.trained, [task.test])
     found = pruned_heads(problem, gated, theory, orders, seed, solve_again)
     write_json(directory / PRUNING_FILE, to_json(found))
-    with by_itself("the summary"):
-        tell(removal_text(found))
+    with log_errors("the summary"):
+        print_line(removal_text(found))
     folder = directory / FIGURE_FOLDER
-    with by_itself("figures"), figure_style():
+    with log_errors("figures"), figure_style():
         for name, draw in DRAWN.items():
             save_figure(draw(found), folder, name)
-        tell(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
+        print_line(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
     return ExitCode.OK
 
 
@@ -81,7 +81,7 @@ def pruned_heads(
     }
     counts = problem.architecture.heads
     heads = all_heads(counts)
-    tell("one head at a time")
+    print_line("one head at a time")
     predicted = predictions_of_theory(solved, heads, labels)
     if solve_again:
         predicted |= predictions_solved_again(solved, heads, labels)
@@ -92,7 +92,7 @@ def pruned_heads(
     by = {key: predicted[key].value for key in ORDERED_BY if key in predicted}
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
-    tell("one after the other")
+    print_line("one after the other")
     return MeasuredHeads.of(Numbering.of(counts), ways, labels, "squared").judging(
         predicted,
         widths=problem.architecture.widths,

@@ -30,7 +30,7 @@ from sampler.jobs.sweep import (
     in_process,
     open_sweep,
 )
-from sampler.presentation.telling import tell
+from sampler.presentation.terminal import print_line
 from sampler.storage.run_directory import RECIPE_FILE, write_whole
 
 OUTPUT_ENDING = ".output.txt"
@@ -106,7 +106,7 @@ def connected(distributed: Any, workers: int | None, scheduler: str | None) -> I
             raise InputError("--scheduler", scheduler, remedy) from None
         with client:
             known = len(client.nthreads())
-            tell(f"Dask at {scheduler}: {known} workers" + (", waiting" if not known else ""))
+            print_line(f"Dask at {scheduler}: {known} workers" + (", waiting" if not known else ""))
             yield client
         return
     # A worker near Dask's limit of memory would be stopped in the middle of a point.

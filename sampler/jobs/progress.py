@@ -15,7 +15,7 @@ from rich.status import Status
 from rich.text import Text
 
 from sampler.analysis.text import NARROWEST, unbroken, wrapped
-from sampler.presentation.telling import in_terminal, tell_aside
+from sampler.presentation.terminal import in_terminal, print_stderr
 from sampler.storage.run_directory import LOG
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def busy(text: str) -> Iterator[None]:
         with moving(Console(stderr=True).status(text)):
             yield
     else:
-        tell_aside(text)
+        print_stderr(text)
         yield
 
 
@@ -109,7 +109,7 @@ class ProgressDisplay:
             with suppress(OSError):
                 self._picture.refresh()
         else:
-            tell_aside(text)
+            print_stderr(text)
 
     def show(self, phase: str, done: int, total: int, text: str, ended: bool = False) -> None:
         """Move the bar of a phase; write a line if it is time for one, or if this is its end.
@@ -129,7 +129,7 @@ class ProgressDisplay:
             self._last_line = now
             LOG.info(line)
             if not self._live and self._line is None:
-                tell_aside(line)
+                print_stderr(line)
 
 
 class SamplingProgress(ProgressDisplay):

@@ -15,7 +15,7 @@ from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, files_made, plan_run
 from sampler.jobs.run import Job, work
-from sampler.presentation.telling import tell
+from sampler.presentation.terminal import print_line
 from sampler.runtime import jax_settings
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, read_manifest
@@ -75,7 +75,7 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
         work(Job(run, interruption))
     found = agreements(directory, redone.directory)
     write_json(directory / REPRODUCTION_FILE, to_json(found))
-    tell("\n" + agreement_text(found))
+    print_line("\n" + agreement_text(found))
     agree = all(entry.agrees for entry in found.values())
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
 

@@ -15,7 +15,7 @@ from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
-from sampler.presentation.telling import by_itself, tell
+from sampler.presentation.terminal import log_errors, print_line
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.runtime import jax_settings, refuse_absent_platforms
@@ -139,7 +139,7 @@ def start_run(
     plan = make_plan(command, point)
     with claimed(plan, extended):
         code = work(Job(plan.runs[0], interruption))
-        tell(f"results: {point.directory}")
+        print_line(f"results: {point.directory}")
         return code
 
 
@@ -209,7 +209,7 @@ def work(job: Job) -> ExitCode:
     code = finished_code(job.directory, command, job.run.files)
     if code is not None:
         said = f"`{command}` was finished before, with exit code {int(code)}"
-        tell(f"{job.directory}: {said}")
+        print_line(f"{job.directory}: {said}")
         return code
     from sampler.analysis.example_tables import task_table
     from sampler.analysis.teacher_table import teacher_table
@@ -231,16 +231,16 @@ def work(job: Job) -> ExitCode:
 def run_all(job: Job) -> ExitCode:
     """Do everything: theory, sampling, comparison, figures and page."""
     from sampler.jobs.progress import busy
-    from sampler.presentation.terminal import comparison_text, network_text, verdicts_text
+    from sampler.presentation.summary import comparison_text, network_text, verdicts_text
 
     point = job.run.point
     if not (point.solved or point.sampled):
-        tell("this network has no theory, and is not sampled at this width: nothing to do")
+        print_line("this network has no theory, and is not sampled at this width: nothing to do")
         return ExitCode.OK
     results, code = job.results, ExitCode.OK
     sizes, spread = job.run.sizes, point.recipe.posterior.temperature_spread
     temperature = None if spread else point.recipe.posterior.temperature
-    tell(network_text(sizes.architecture, job.run.task.train.examples, temperature))
+    print_line(network_text(sizes.architecture, job.run.task.train.examples, temperature))
     if point.solved:
         results = solved(job, results)
         code = converged_code(results)
@@ -251,21 +251,21 @@ def run_all(job: Job) -> ExitCode:
     if point.sampled:
         results = compared(results)
         code = max(code, verdict_code(results.diagnostics))
-        with by_itself("the summary"):
-            tell(comparison_text(results))
+        with log_errors("the summary"):
+            print_line(comparison_text(results))
     job.interruption.leave_if_asked("everything before the report")
-    with busy("drawing figures") if drawn else nullcontext(), by_itself("the report"):
+    with busy("drawing figures") if drawn else nullcontext(), log_errors("the report"):
         report(job.directory, code, results, drawn)
-    with by_itself("the verdict"):
-        tell(verdicts_text(results))
+    with log_errors("the verdict"):
+        print_line(verdicts_text(results))
     return code
 
 
 def solve_alone(job: Job) -> ExitCode:
-    from sampler.presentation.terminal import solved_text
+    from sampler.presentation.summary import solved_text
 
     results = solved(job, job.results)
-    tell(solved_text(results))
+    print_line(solved_text(results))
     return converged_code(results)
 
 
@@ -287,7 +287,7 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
 
     with busy("loading the numerical libraries"):
         from sampler.jobs.stages import solve_problem
-        from sampler.presentation.terminal import theory_text
+        from sampler.presentation.summary import theory_text
         from sampler.storage.results import write_result
 
     if not done(job.directory, "solve", THEORY_FILE):
@@ -297,7 +297,7 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
             table = solve_problem(problem, job.run.recipe, cut=of_sweep)
             results = results.having(theory=table)
             write_result(job.directory, THEORY_FILE, results.theory)
-    tell(theory_text(results.theory))
+    print_line(theory_text(results.theory))
     return results
 
 
@@ -312,7 +312,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
     else:
         job.interruption.leave_if_asked("everything before the sampling")
         with recorded(job.directory, "sample"):
-            tell(wrapped(job.run.method.explain()))
+            print_line(wrapped(job.run.method.explain()))
             settings = job.run.recipe.sampler
             results = results.having(draws=draw_posterior(job.problem, settings, job.keeper()))
             write_result(job.directory, DRAWS_FILE, results.draws)
@@ -324,10 +324,10 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
 
 def compared(results: "RunResults") -> "RunResults":
     from sampler.jobs.stages import compare_stage
-    from sampler.presentation.terminal import diagnostics_text
+    from sampler.presentation.summary import diagnostics_text
 
     results = compare_stage(results)
-    tell(diagnostics_text(results.diagnostics))
+    print_line(diagnostics_text(results.diagnostics))
     return results
 
 
@@ -346,7 +346,7 @@ def compare_stored(directory: Path) -> ExitCode:
     """Compare the stored theory of a directory with its stored draws."""
     from sampler.analysis.results import RunResults
     from sampler.jobs.stages import compare_stage
-    from sampler.presentation.terminal import comparison_text, verdicts_text
+    from sampler.presentation.summary import comparison_text, verdicts_text
     from sampler.storage.results import read_draws
 
     results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
@@ -361,7 +361,7 @@ def compare_runs(directories: Sequence[Path]) -> None:
     The figure goes into the figures of the first run.
     """
     from sampler.analysis.model_comparison import compare_directories
-    from sampler.presentation.models import draw_models, models_table
+    from sampler.presentation.several_runs import draw_models, models_table
     from sampler.presentation.style import figure_style, save_figure
 
     try:
@@ -377,7 +377,7 @@ def compare_runs(directories: Sequence[Path]) -> None:
 
 def diagnose_stored(directory: Path) -> ExitCode:
     from sampler.jobs.stages import diagnose_stage
-    from sampler.presentation.terminal import arviz_summary, diagnostics_text
+    from sampler.presentation.summary import arviz_summary, diagnostics_text
     from sampler.storage.results import read_draws
 
     draws = read_draws(directory)
@@ -407,7 +407,7 @@ def figures(
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
     failed: dict[str, Exception] = {}
-    tell(written_text(draw_figures(directory, results, svg, failed=failed, every=every)))
+    print_line(written_text(draw_figures(directory, results, svg, failed=failed, every=every)))
     raise_first(failed)
     return ExitCode.OK
 
@@ -424,10 +424,10 @@ def report(
     results  where they are in memory; None: those of the directory
     figures  whether they are drawn
     """
-    from sampler.presentation.report.write import write_report
+    from sampler.presentation.report import write_report
 
     failed: dict[str, Exception] = {}
-    tell(written_text(write_report(directory, ended, results, figures, failed)))
+    print_line(written_text(write_report(directory, ended, results, figures, failed)))
     if ended is None:
         raise_first(failed)
     return ExitCode.OK

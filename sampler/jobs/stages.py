@@ -48,7 +48,7 @@ from sampler.posterior.weights_from_order_parameters import (
     draw_weights_back,
     refuse_unusable_count,
 )
-from sampler.presentation.telling import tell
+from sampler.presentation.terminal import print_line
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
 from sampler.recipes.recipe import Recipe
 from sampler.recipes.sampler_section import SamplerSection
@@ -280,7 +280,7 @@ def draw_collected(
     if independent is not None:
         evidence = dict(independent.attributes)
         if show:
-            tell(independent.text)
+            print_line(independent.text)
         if independent.points is not None:
             count, chains = settings.draws_per_chain, chain_settings(settings)
             observer = Observer.of(space, chains, chain_mesh(chains.chains))
@@ -308,7 +308,7 @@ def log_and_tell(text: str, show: bool) -> None:
     line = with_keys(text, "sampler")
     LOG.info(line)
     if show:
-        tell(line)
+        print_line(line)
 
 
 def weights_observed(problem: AnyProblem, settings: SamplerSection) -> tuple[str, ...]:

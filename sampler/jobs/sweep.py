@@ -17,7 +17,7 @@ from sampler.errors import ABSENT, ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, log_concerns, report, start_run, work
-from sampler.presentation.telling import by_itself, tell
+from sampler.presentation.terminal import log_errors, print_line
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.runtime import free_memory_maps, jax_settings, silence_compiler, use_one_blas_thread
 from sampler.storage.lock import locked
@@ -108,11 +108,11 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
     sweep = gathered(plan.directory, plan.recipe, points)
     write_sweep(sweep, plan.recipe, points)
     if plan.command == "run" and any(point.stored for point in sweep.points):
-        with by_itself("the report"):
+        with log_errors("the report"):
             report(plan.directory, code, sweep, plan.points[0].figures)
-            tell(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
+            print_line(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
     elif plan.command != "sample" and plan.points[0].figures:
-        with by_itself("figures"):
+        with log_errors("figures"):
             figures(plan.directory, sweep)
     return sweep
 
@@ -156,7 +156,7 @@ def start(
         code = worst_code(outcome.code for outcome in outcomes.values())
         gather(plan, code)
         finish_command(plan.directory, command, code)
-        tell(f"results: {plan.directory}")
+        print_line(f"results: {plan.directory}")
         return code
 
 
@@ -167,7 +167,7 @@ def one_by_one(plan: Plan, interruption: Interruption) -> Engine:
     def run_points(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
         for point in points:
             interruption.leave_if_asked(f"everything before {point.label}")
-            tell(f"\n{plan.recipe.name}, {point.label}")
+            print_line(f"\n{plan.recipe.name}, {point.label}")
             LOG.info("point %s", point.label)
             free_memory_maps()
             run = replace(runs[point.label], point=point)
@@ -192,7 +192,7 @@ def run_sweep(asked: Point, engine: Engine) -> ExitCode:
     Points that an earlier call finished are not run again. Raises RequeueError when a signal has
     asked to stop: there may be little time left, and nothing is gathered.
     """
-    from sampler.presentation.sweep_tables import points_table
+    from sampler.presentation.several_runs import points_table
 
     plan, directory = open_sweep(asked), asked.directory
     with locked(directory), jax_settings():
@@ -200,11 +200,11 @@ def run_sweep(asked: Point, engine: Engine) -> ExitCode:
         worst = worst_code(outcome.code for outcome in outcomes.values())
         with log_to(directory):
             table = points_table(gather(plan, worst).points)
-            tell(f"\n{table.text(elsewhere='report.html')}\n")
+            print_line(f"\n{table.text(elsewhere='report.html')}\n")
         if worst not in NOT_RUN:
             finish_command(directory, COMMAND, worst)
-    tell(failures_text(outcomes) or "every point is fine")
-    tell(f"results: {directory}")
+    print_line(failures_text(outcomes) or "every point is fine")
+    print_line(f"results: {directory}")
     return worst
 
 
@@ -229,13 +229,13 @@ def for_unfinished(engine: Engine, recipe: Recipe, directory: Path) -> Engine:
         codes = {point.label: finished_earlier(command, point) for point in points}
         finished = [point for point in points if codes[point.label] is not None]
         left = [point for point in points if codes[point.label] is None]
-        tell(f"{recipe.name}: {len(points)} points, {len(finished)} finished earlier")
+        print_line(f"{recipe.name}: {len(points)} points, {len(finished)} finished earlier")
         for point in finished:
             yield point, PointOutcome(codes[point.label])
         outcomes = engine(command, left) if left else ()
         for count, (point, outcome) in enumerate(outcomes, start=len(finished) + 1):
             line = f"{count}/{len(points)} {point.label}: {ending(outcome)}"
-            tell(line)
+            print_line(line)
             with log_to(directory):
                 LOG.info(line)
             yield point, outcome
@@ -273,7 +273,7 @@ def in_process(interruption: Interruption) -> Engine:
 
     def run_points(command: str, points: Sequence[Point]) -> Iterator[tuple[Point, PointOutcome]]:
         for point in points:
-            tell(f"\n{point.recipe.name}, {point.label}")
+            print_line(f"\n{point.recipe.name}, {point.label}")
             yield point, attempt_point(command, point, interruption)
             interruption.leave_if_asked(f"everything up to {point.label}")
 

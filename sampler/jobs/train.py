@@ -13,7 +13,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.sweep import write_table
-from sampler.presentation.telling import tell
+from sampler.presentation.terminal import print_line
 from sampler.recipes.recipe import settings_that_fix_draws
 from sampler.recipes.training_recipe import (
     TRAIN,
@@ -99,14 +99,14 @@ class TrainingJob:
         with log_to(self.directory):
             remove_unfinished(self.directory)
             if self.finished():
-                tell(f"{self.directory}: `{TRAIN}` was finished before, with exit code 0")
+                print_line(f"{self.directory}: `{TRAIN}` was finished before, with exit code 0")
                 return ExitCode.OK
             with jax_settings("float32"):
                 state = self.train()
                 self.store(state)
             record_stage(self.directory, TRAIN, self._seconds)
             finish_command(self.directory, TRAIN, ExitCode.OK)
-            tell(f"results: {self.directory}")
+            print_line(f"results: {self.directory}")
             return ExitCode.OK
 
     @cached_property
@@ -183,4 +183,4 @@ class TrainingJob:
             "seconds": self._seconds,
         }
         write_json(self.directory / SUMMARY_FILE, summary)
-        tell(summary_text(summary))
+        print_line(summary_text(summary))

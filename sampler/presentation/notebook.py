@@ -13,8 +13,8 @@ from sampler.analysis.quantities import sampled_head_scores
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.errors import InputError, Verbatim
+from sampler.presentation.summary import comparison_text, diagnostics_text, verdicts_text
 from sampler.presentation.tables import tables_of
-from sampler.presentation.terminal import comparison_text, diagnostics_text, verdicts_text
 from sampler.storage.run_directory import write_json
 
 if TYPE_CHECKING:

@@ -30,27 +30,29 @@ WIDTH = 78
 PHASES = {"warmup": "warm-up step", "draws": "draw", "training": "training step"}
 
 
-def state_text(state: RunState) -> str:
-    """Say in one phrase where a run stands, and how to go on with it."""
-    command = f"`{state.command}`"
-    if state.word == NOT_BEGUN:
-        return NOT_BEGUN
-    if state.word == RUNNING:
-        return f"{command} {RUNNING}"
-    if state.word == FINISHED:
-        return f"{command} {FINISHED} with exit code {state.exit_code}"
+def state_text(state: RunState, short: bool = False) -> str:
+    """Where a run stands, and how to go on with it; short: for a narrow column."""
     reached = f" after {reached_text(state.checkpoint)}" if state.checkpoint else ""
-    return f"{command} {INTERRUPTED}{reached}; go on with: resume {state.directory}"
+    if state.word == FINISHED and short:
+        return f"exit code {state.exit_code}" if state.exit_code else FINISHED
+    if state.word == FINISHED:
+        return f"`{state.command}` {FINISHED} with exit code {state.exit_code}"
+    if state.word == INTERRUPTED and short:
+        return f"{INTERRUPTED}{reached}"
+    if state.word == INTERRUPTED:
+        return f"`{state.command}` {INTERRUPTED}{reached}; go on with: resume {state.directory}"
+    return state.word if short or state.word == NOT_BEGUN else f"`{state.command}` {RUNNING}"
 
 
 def reached_text(header: Mapping) -> str:
+    """How far a checkpoint is, `draw 300 of 1000`."""
     most = "at most " if "looks" in header and header["phase"] == "draws" else ""
     seen = f" ({header['seen']})" if header.get("seen") else ""
     return f"{PHASES[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
 
 
 def status_text(directory: Path) -> str:
-    """Say what was begun, what is finished, and who is at work; a line for each point or stage."""
+    """What was begun, what is finished, and who is at work; a line for each point or stage."""
     state = state_of(directory)
     if state.points is not None:
         lines = [f"{label}: {state_text(point)}" for label, point in state.points.items()]
@@ -68,7 +70,7 @@ def status_text(directory: Path) -> str:
 
 
 def sweep_state(state: RunState) -> str:
-    """Say in one phrase where a sweep stands, counted over its points until it is finished."""
+    """Where a sweep stands in one phrase, counted over its points until it is finished."""
     if state.word != INTERRUPTED:
         return state_text(state)
     words = [point.word for point in state.points.values()]
@@ -82,36 +84,28 @@ def sweep_state(state: RunState) -> str:
 
 
 def listing_text(directories: Sequence[Path]) -> str:
-    """Say of every run where it is, its name, state and time, and the verdict."""
+    """Of every run its directory, name, state and time, and the verdict."""
     for directory in directories:
         if not directory.is_dir():
             find_directory(directory)
     where = list(directories) or [RESULTS]
-    found = runs_in(where)
-    if not found:
-        return f"no runs in {', '.join(map(str, where))}"
-    return "\n".join(map(entry_text, found))
+    runs = runs_in(where)
+    return "\n".join(map(entry_text, runs)) or f"no runs in {', '.join(map(str, where))}"
 
 
 def entry_text(directory: Path) -> str:
+    """One run or sweep of the listing."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_worked_at(directory)))
     try:
         state = state_of(directory)
-        said = [f"{state.recipe.name}, {when}, {state_text(state)}", *more_text(state)]
+        texts = [f"{state.recipe.name}, {when}, {state_text(state)}"]
+        if state.points is not None:
+            words = [point.word for point in state.points.values()]
+            texts.append(f"{words.count(FINISHED)} of {len(words)} points finished")
+        elif (directory / COMPARISON_SUMMARY_FILE).is_file():
+            texts.append(read_json(directory / COMPARISON_SUMMARY_FILE, "compare")["headline"])
     except InputError as problem:
-        said = [str(problem)]
-    lines = [
-        textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) for text in said
-    ]
-    return "\n".join([str(directory), *(textwrap.indent(text, "  ") for text in lines)])
-
-
-def more_text(state: RunState) -> list[str]:
-    """Say the verdict on the theory, or how many points of a sweep are finished."""
-    if state.points is not None:
-        words = [point.word for point in state.points.values()]
-        return [f"{words.count(FINISHED)} of {len(words)} points finished"]
-    if not (state.directory / COMPARISON_SUMMARY_FILE).is_file():
-        return []
-    line = read_json(state.directory / COMPARISON_SUMMARY_FILE, "compare").get("headline")
-    return [line] if line else []
+        texts = [str(problem)]
+    lines = [textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False)
+             for text in texts]  # fmt: skip
+    return "\n".join([str(directory), *(textwrap.indent(line, "  ") for line in lines)])

@@ -1,6 +1,6 @@
 """Style of all figures: names, colours, sizes, shared elements of drawings, and saving them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -16,7 +16,6 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.transforms import Bbox
 from PIL import Image
 
 from sampler.analysis.predictors import NAMES, is_users
@@ -48,8 +47,6 @@ class FigureEntry:
     shown: str = "always"
 
 
-Numbers = np.ndarray | float | int
-
 # Okabe–Ito palette: told apart with every common kind of colour blindness.
 BLACK = "#000000"
 ORANGE = "#E69F00"
@@ -71,6 +68,13 @@ THEORY = BLUE
 NEXT_ORDER = INDIGO
 SAMPLED = VERMILLION
 GAUSSIAN_PROCESS = BLACK
+PREDICTORS = {
+    "leading": THEORY,
+    "next": NEXT_ORDER,
+    "sampled": SAMPLED,
+    "infinite": GAUSSIAN_PROCESS,
+    "infinite_tuned": GAUSSIAN_PROCESS,
+}
 OWN_THEORIES = (BROWN, OLIVE)
 SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
@@ -85,15 +89,12 @@ SPACES = {
     HIDDEN_WEIGHTS: f"{EXACT}, hidden weights",
     WEIGHTS: f"{EXACT}, all weights",
 }
-ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
-BAND = "band: ±1 binomial error of the test set, leading order"
 
 # Inches. On a phone a figure is as wide as the screen: text of one this wide is still legible.
 WIDTH = 5.8
-# Inches round what a figure shows, and dots per inch of its file.
-MARGIN = 0.08
-RESOLUTION = 150
-COLOURS = 256  # of a picture
+# Of a picture: without empty margins round matrices of fixed shape.
+SAVED = {"dpi": 150.0, "bbox_inches": "tight", "pad_inches": 0.08}
+COLOURS = 256
 # Percentage points that an axis of accuracies spans at least, or a few tenths look like all.
 LEAST_POINTS = 20.0
 
@@ -130,57 +131,13 @@ def figure_style() -> Iterator[None]:
 
 
 class ShownFigure(Figure):
-    """A figure that notebooks show by themselves, without a pyplot session."""
+    """A figure that notebooks show, without a pyplot session."""
 
     def _repr_png_(self) -> bytes:
         content = BytesIO()
         with figure_style():
-            self.savefig(content, format="png", dpi=100, bbox_inches="tight", pad_inches=MARGIN)
+            self.savefig(content, format="png", **SAVED | {"dpi": 100.0})
         return content.getvalue()
-
-
-def colour_of(predictor: str, predictors: Iterable[str] = ()) -> str:
-    """The colour of a predictor, the same in every figure; of the user's by their order."""
-    known = {
-        "leading": THEORY,
-        "next": NEXT_ORDER,
-        "sampled": SAMPLED,
-        "infinite": GAUSSIAN_PROCESS,
-        "infinite_tuned": GAUSSIAN_PROCESS,
-    }
-    own = [name for name in predictors if is_users(name)]
-    place = own.index(predictor) if predictor in own else 0
-    return known.get(predictor, OWN_THEORIES[place % len(OWN_THEORIES)])
-
-
-def span_at_least(limits: Sequence[float], least: float, most: float) -> tuple[float, float]:
-    """Widen the limits of an axis of numbers from 0 to `most` evenly, to span at least `least`."""
-    low, high = map(float, limits)
-    missing = max(0.0, least - (high - low)) / 2.0
-    low, high = low - missing, high + missing
-    # A mark at either end is seen in full.
-    shift = min(0.0, 1.005 * most - high) + max(0.0, -0.005 * most - low)
-    return low + shift, high + shift
-
-
-def accuracy_axis(axis: Axis) -> None:
-    """Widen an axis of accuracies in per cent to `LEAST_POINTS`."""
-    low, high = span_at_least(axis.get_view_interval().tolist(), LEAST_POINTS, 100.0)
-    (axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim)(low, high)
-
-
-def accuracy_errors(
-    ax: Axes, x: Numbers, y: Numbers, mcse: Numbers, binomial: Numbers, colour: str
-) -> None:
-    """Draw errors of accuracies: thin with caps that of the test set, thick the MCSE."""
-    for error, thickness, cap in ((binomial, 1.0, 3.0), (mcse, 3.0, 0.0)):
-        bars = {"fmt": "none", "ecolor": colour, "elinewidth": thickness, "capsize": cap}
-        ax.errorbar(x, y, error, zorder=4, **bars)
-
-
-def title_of(what: str, setting: str) -> str:
-    """Join what a figure shows and the setting, if any, to a title."""
-    return f"{what}, {setting}" if setting else what
 
 
 def new_figure(width: float, height: float, title: str = "", setting: str = "") -> Figure:
@@ -188,7 +145,7 @@ def new_figure(width: float, height: float, title: str = "", setting: str = "") 
     figure = ShownFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     if title:
-        figure.suptitle(title_of(title, setting))
+        figure.suptitle(f"{title}, {setting}" if setting else title)
     return figure
 
 
@@ -198,6 +155,31 @@ def panel_grid(figure: Figure | SubFigure, count: int, columns: int, **shared: A
     for ax in axes.flat[count:]:
         ax.set_axis_off()
     return axes
+
+
+def colour_of(predictor: str, predictors: Iterable[str] = ()) -> str:
+    """The colour of a predictor, the same in every figure; of the user's by their order."""
+    if not is_users(predictor):
+        return PREDICTORS[predictor]
+    own = [name for name in predictors if is_users(name)]
+    place = own.index(predictor) if predictor in own else 0
+    return OWN_THEORIES[place % len(OWN_THEORIES)]
+
+
+# --- axes of accuracies
+
+
+def accuracy_axis(axis: Axis) -> None:
+    """Widen an axis of accuracies in per cent evenly to `LEAST_POINTS`, within 0 and 100."""
+    low, high = axis.get_view_interval().tolist()
+    missing = max(0.0, LEAST_POINTS - (high - low)) / 2.0
+    low, high = low - missing, high + missing
+    # A mark at either end is seen in full.
+    shift = min(0.0, 100.5 - high) + max(0.0, -0.5 - low)
+    axis.axes.set(**{f"{axis.axis_name}lim": (low + shift, high + shift)})
+
+
+# --- matrices
 
 
 def colour_limit(*matrices: np.ndarray) -> float:
@@ -232,6 +214,9 @@ def colour_bar(
     bar.ax.locator_params(nbins=5)
 
 
+# --- legends and texts
+
+
 def legend_below(
     figure: Figure, entries: tuple[list, list] | None = None, columns: int = 2, **more: Any
 ) -> None:
@@ -247,43 +232,6 @@ def legend_below(
             handle.set_linewidth(max(1.5, handle.get_linewidth()))
 
 
-def arrange(figure: Figure) -> Bbox:
-    """Place the panels of a figure once and for all; return what is to be saved, in inches.
-
-    There are no empty margins then round matrices of fixed shape. Saving a figure that has yet to
-    be arranged, with margins to be found, would go through all that it shows once more.
-    """
-    figure.set_dpi(RESOLUTION)
-    engine = figure.get_layout_engine()
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine(None)
-    return figure.get_tightbbox().padded(MARGIN)
-
-
-def save_figure(figure: Figure, folder: Path, name: str, svg: bool = False) -> list[Path]:
-    """Write `name.png` (150 dots per inch) into `folder`; return the paths of what was written.
-
-    svg: `name.svg` as well. One that is there is drawn again in any case: it shows the same.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    shown, png, vectors = arrange(figure), folder / f"{name}.png", folder / f"{name}.svg"
-    figure.savefig(png, dpi=RESOLUTION, bbox_inches=shown, metadata={"Software": None})
-    reduce_colours(png)
-    if not (svg or vectors.exists()):
-        return [png]
-    # Without a date the same tables give the same bytes.
-    figure.savefig(vectors, bbox_inches=shown, metadata={"Date": None, "Creator": None})
-    return [png, vectors]
-
-
-def reduce_colours(png: Path) -> None:
-    """Store a picture with a palette: drawings need no more colours, and a third of the bytes."""
-    with Image.open(png) as picture:
-        reduced = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-    reduced.save(png, optimize=True)
-
-
 def minus_signs(text: str) -> str:
     """Return a number in words with minus signs in place of hyphens."""
     return text.replace("-", "−")
@@ -292,3 +240,29 @@ def minus_signs(text: str) -> str:
 def bracket_below(text: str) -> str:
     """Return a label with what it has in brackets on a line of its own."""
     return text.replace(" (", "\n(")
+
+
+# --- files
+
+
+def save_figure(figure: Figure, folder: Path, name: str, svg: bool = False) -> list[Path]:
+    """Write `name.png` (150 dots per inch) into `folder`; return the paths of what was written.
+
+    svg: `name.svg` as well. One that is there is drawn again in any case: it shows the same.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    png, vectors = folder / f"{name}.png", folder / f"{name}.svg"
+    figure.savefig(png, **SAVED, metadata={"Software": None})
+    reduce_colours(png)
+    if not (svg or vectors.exists()):
+        return [png]
+    # Without a date the same tables give the same bytes.
+    figure.savefig(vectors, **SAVED, metadata={"Date": None, "Creator": None})
+    return [png, vectors]
+
+
+def reduce_colours(png: Path) -> None:
+    """Store a picture with a palette: drawings need no more colours, and a third of the bytes."""
+    with Image.open(png) as picture:
+        reduced = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+    reduced.save(png, optimize=True)

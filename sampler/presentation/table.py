@@ -1,8 +1,4 @@
-"""The one table of this program: a value with three renderers, for terminal, pages and pandas.
-
-Whoever has something to tabulate builds a `Table`; the same value is printed (`text`), put on a
-page or into a notebook (`_repr_html_`) and handed on as a DataFrame (`to_dataframe`).
-"""
+"""A table as a value, with three forms: text of a terminal (by rich), HTML, and a DataFrame."""
 
 import re
 import textwrap
@@ -25,9 +21,8 @@ from sampler.analysis.text import (
 
 if TYPE_CHECKING:
     import pandas
+    from rich.table import Table as RichTable
 
-GAP = "  "
-LEAST_NAME = 20
 # What stands before the decimal point of a number; everything, where there is no number.
 WHOLE_PART = re.compile(r"\D*\d*")
 
@@ -68,7 +63,7 @@ class Column:
     dropped: int = 0
 
     def cell(self, given: object) -> Cell:
-        """A cell of this column: text, a link or a number; None is a number that is not known."""
+        """A cell of this column: text, a link, a number, or a number with its error."""
         if isinstance(given, str | Number | Link):
             return given
         value, error = given if isinstance(given, tuple) else (given, None)
@@ -82,7 +77,7 @@ class Table:
     title    its subject, in a few words
     columns  of type `Column`; a mere header is given as text
     rows     [row][column]: texts, links, numbers, and pairs of a number and its error
-    caption  how it is read, for pages
+    caption  how it is read, below it on pages
     """
 
     title: str
@@ -96,7 +91,7 @@ class Table:
             tuple(column.cell(given) for column, given in zip(columns, row, strict=True))
             for row in self.rows
         )
-        # A frozen dataclass leaves no other way to keep what was normalised.
+        # A frozen dataclass leaves no other way to store what was normalised.
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "rows", rows)
 
@@ -105,10 +100,12 @@ class Table:
 
     @property
     def shown(self) -> "list[tuple[Column, list[Cell]]]":
-        """Columns with their cells; those that say nothing in any row are left out."""
+        """Columns with their cells; those that are empty in every row are left out."""
         cells = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.columns)
         first, *others = zip(self.columns, map(list, cells), strict=True)
-        return [first, *(one for one in others if any(map(says_something, one[1])))]
+        return [first, *(pair for pair in others if not all(map(is_empty, pair[1])))]
+
+    # --- on a terminal
 
     def text(
         self,
@@ -123,12 +120,13 @@ class Table:
         all of them are.
         """
         width = (terminal_width() if width is None else width) - len(indent)
-        shown = replace(self, rows=self.rows[:most]).shown
-        text, hidden = printed(shown, width)
-        lines = [wrapped(self.title, width)] if self.title else []
-        lines.append(text)
+        every = replace(self, rows=self.rows[:most]).shown
+        lines, fitting = printed(every, width)
+        if self.title:
+            lines.insert(0, wrapped(self.title, width))
+        hidden, rows = len(every) - fitting, len(self.rows) - (most or len(self.rows))
         missing = [f"{hidden} column{'s' * (hidden > 1)}"] if hidden else []
-        missing += [f"{len(self.rows) - most} rows"] if most and most < len(self.rows) else []
+        missing += [f"{rows} row{'s' * (rows > 1)}"] if rows > 0 else []
         if missing:
             where = f"; see {elsewhere}" if elsewhere else ""
             lines.append(wrapped(f"({' and '.join(missing)} hidden{where})", width))
@@ -137,39 +135,37 @@ class Table:
     def __str__(self) -> str:
         return self.text()
 
+    # --- on a page
+
     def __html__(self) -> Markup:
-        """Return the table in a box that scrolls by itself; the full value stands beside a number.
+        """HTML in a box that scrolls; beside a rounded number stands its full value.
 
         The first column names the rows; numbers are aligned on the right, their headers too.
         """
-        caption = f"{self.title}. {self.caption}".strip() if self.title else self.caption
-        columns = self.shown
-        head = Markup("").join(
-            Markup('<th scope="col"{}{}>{}</th>').format(
-                number_class(cells),
-                Markup(' title="{}"').format(column.meaning) if column.meaning else "",
-                column.header,
-            )
-            for column, cells in columns
-        )
+        (_, names), *others = self.shown
+        head = Markup("").join(map(header_html, *zip(*self.shown, strict=True)))
         body = Markup("\n").join(
             Markup('<tr><th scope="row">{}</th>{}</tr>').format(
                 cell_html(name),
                 Markup("").join(
                     Markup("<td{}>{}</td>").format(number_class(cells), cell_html(cells[row]))
-                    for _, cells in columns[1:]
+                    for _, cells in others
                 ),
             )
-            for row, name in enumerate(columns[0][1])
+            for row, name in enumerate(names)
         )
+        title = self.title or "Table"
+        note = Markup('<p class="note">{}</p>\n').format(self.caption) if self.caption else ""
         return Markup(
-            '<div class="scroll" role="group" aria-label="{caption}" tabindex="0"><table>\n'
-            "<caption>{caption}</caption>\n<thead><tr>{head}</tr></thead>\n"
-            "<tbody>\n{body}\n</tbody></table></div>\n"
-        ).format(caption=caption, head=head, body=body)
+            '<div class="scroll" role="group" aria-label="{title}" tabindex="0"><table>\n'
+            "<caption>{title}</caption>\n<thead><tr>{head}</tr></thead>\n"
+            "<tbody>\n{body}\n</tbody></table></div>\n{note}"
+        ).format(title=title, head=head, body=body, note=note)
 
     def _repr_html_(self) -> str:
         return str(self.__html__())
+
+    # --- for pandas
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """The rows by name, numbers in full; errors have a column where theirs has a name."""
@@ -178,7 +174,9 @@ class Table:
         frame = {}
         for place, column in enumerate(self.columns[1:], start=1):
             cells = [row[place] for row in self.rows]
-            frame[column.key or column.header] = [plain_value(cell) for cell in cells]
+            frame[column.key or column.header] = [
+                cell.value if isinstance(cell, Number) else str(cell) for cell in cells
+            ]
             if column.error:
                 frame[column.error] = [getattr(cell, "error", None) for cell in cells]
         first = self.columns[0]
@@ -188,27 +186,24 @@ class Table:
         return table.astype(dict.fromkeys(numeric, float))
 
 
-def says_something(cell: Cell) -> bool:
-    """Whether a cell has a text, or a number that is defined."""
-    return cell.defined if isinstance(cell, Number) else bool(str(cell))
-
-
-def plain_value(cell: Cell) -> object:
-    """Return a cell for a DataFrame: a number as it was computed, or text."""
-    return cell.value if isinstance(cell, Number) else str(cell)
-
-
-# --- on a page
-
-
-def number_class(cells: Sequence[Cell]) -> Markup | str:
-    """The class of cells of a column in which there are numbers."""
-    return Markup(' class="number"') if holds_numbers(cells) else ""
+def is_empty(cell: Cell) -> bool:
+    """Whether a cell has neither a text nor a number that is defined."""
+    return not cell.defined if isinstance(cell, Number) else not str(cell)
 
 
 def holds_numbers(cells: Sequence[Cell]) -> bool:
     """Whether a column holds numbers, some of them perhaps as text such as `< 5 %`."""
     return any(isinstance(cell, Number) for cell in cells)
+
+
+def number_class(cells: Sequence[Cell]) -> Markup | str:
+    return Markup(' class="number"') if holds_numbers(cells) else ""
+
+
+def header_html(column: Column, cells: Sequence[Cell]) -> Markup:
+    meaning = Markup(' title="{}"').format(column.meaning) if column.meaning else ""
+    kind = number_class(cells)
+    return Markup('<th scope="col"{}{}>{}</th>').format(kind, meaning, column.header)
 
 
 def cell_html(cell: Cell) -> Markup | str:
@@ -221,7 +216,54 @@ def cell_html(cell: Cell) -> Markup | str:
     return Markup.escape(together(str(cell)))
 
 
-# --- on a terminal
+def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[list[str], int]:
+    """Lines of a table of at most so many characters, and how many columns had room in it."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    file, shown = StringIO(), list(columns)
+    console = Console(file=file, width=width, color_system=None, highlight=False, emoji=False)
+    boundless = console.options.update(width=10_000)
+    table = rich_table(shown)
+    while Measurement.get(console, boundless, table).minimum > width:
+        droppable = [pair for pair in shown[1:] if pair[0].dropped]
+        if not droppable:
+            break
+        shown.remove(max(droppable, key=lambda pair: pair[0].dropped))
+        table = rich_table(shown)
+    console.print(table)
+    return [line.rstrip() for line in file.getvalue().splitlines()], len(shown)
+
+
+def rich_table(columns: Sequence[tuple[Column, list[Cell]]]) -> "RichTable":
+    """A table without lines: numbers are never broken, names and headers are between words."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    headed = any(column.header for column, _ in columns)
+    table = RichTable(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=headed)
+    # Beside a name of several lines numbers stand on its last one, texts on its first.
+    numbers = [place > 0 and holds_numbers(cells) for place, (_, cells) in enumerate(columns)]
+    texts = [cell_texts(cells) for _, cells in columns]
+    for is_number, (column, _), cells in zip(numbers, columns, texts, strict=True):
+        width = max([width_in_two_lines(column.header), *map(len, cells)])
+        table.add_column(
+            Text(column.header),
+            justify="right" if is_number else "left",
+            vertical="bottom" if any(numbers) else "top",
+            width=width if is_number else None,
+            overflow="fold",
+        )
+    for row in zip(*texts, strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def width_in_two_lines(header: str) -> int:
+    """Characters that a header needs where it is broken between words at most once."""
+    words = header.split() or [""]
+    parts = ((words[:at], words[at:]) for at in range(1, len(words) + 1))
+    return min(max(len(" ".join(part)) for part in both) for both in parts)
 
 
 def cell_texts(cells: Sequence[Cell]) -> list[str]:
@@ -230,50 +272,5 @@ def cell_texts(cells: Sequence[Cell]) -> list[str]:
     if not holds_numbers(cells):
         return texts
     behind = [len(text) - len(WHOLE_PART.match(text)[0]) for text in texts]
-    most = max(behind)
     padded = zip(texts, behind, strict=True)
-    return [text if text == MISSING else text + " " * (most - n) for text, n in padded]
-
-
-def width_of(header: str, texts: Sequence[str]) -> int:
-    """Characters of the widest cell, or of the longest word of the header."""
-    return max(map(len, [*texts, *header.split()]), default=0)
-
-
-def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[str, int]:
-    """A table for a terminal of so many characters, and how many columns had no room."""
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
-    shown = [(column, cells, cell_texts(cells)) for column, cells in columns]
-    name, _, names = shown[0]
-    first = min(width_of(name.header, names), LEAST_NAME)
-
-    def needed() -> int:
-        others = (width_of(column.header, texts) for column, _, texts in shown[1:])
-        return first + sum(len(GAP) + each for each in others)
-
-    while needed() > width and any(column.dropped for column, *_ in shown[1:]):
-        shown.remove(max(shown[1:], key=lambda one: one[0].dropped))
-    with_headers = any(column.header for column, *_ in shown)
-    padding = (0, len(GAP), 0, 0)
-    table = RichTable(box=None, padding=padding, pad_edge=False, show_header=with_headers)
-    # Beside a name of several lines numbers stand on its last one, texts on its first.
-    vertical = "bottom" if any(holds_numbers(cells) for _, cells, _ in shown[1:]) else "top"
-    for place, (column, cells, texts) in enumerate(shown):
-        numbers = holds_numbers(cells) and place > 0
-        table.add_column(
-            column.header,
-            justify="right" if numbers else "left",
-            vertical=vertical,
-            width=width_of(column.header, texts) if numbers else None,
-            overflow="fold",
-        )
-    for row in zip(*(texts for _, _, texts in shown), strict=True):
-        table.add_row(*row)
-    console = Console(
-        file=StringIO(), width=width, color_system=None, highlight=False, markup=False, emoji=False
-    )
-    console.print(table)
-    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
-    return "\n".join(lines), len(columns) - len(shown)
+    return [text if text == MISSING else text + " " * (max(behind) - n) for text, n in padded]

@@ -26,7 +26,8 @@ from sampler.presentation.table import Column, Table
 
 MOST_ROWS = 15
 # The order in which columns are left out on a narrow terminal, the largest first.
-DROPPED = {INFINITE: 1001, TUNED: 1000, NEXT: 0, LEADING: 0, SAMPLED: 0}
+DROPPED = {LEADING: 0, NEXT: 0, SAMPLED: 0, TUNED: 1000, INFINITE: 1001}
+TEST_ERROR_DROPPED = 1500
 OTHER_PREDICTORS = {
     "accuracy_trained": "network trained by gradient descent",
     "accuracy_nearest_neighbour": "nearest neighbour in pixels",
@@ -43,9 +44,15 @@ READING = (
 def predictor_column(predictor: str, name: str, place: int = 0) -> Column:
     """The column of a predictor; the user's own are left out in their order."""
     dropped = DROPPED.get(predictor, place + 1)
-    error = "error" if predictor == SAMPLED else ""
-    meaning = "posterior mean ± MCSE" if predictor == SAMPLED else ""
-    return Column(name, predictor, error, meaning, dropped=dropped)
+    if predictor == SAMPLED:
+        return Column(name, predictor, "error", "posterior mean ± MCSE", dropped=dropped)
+    return Column(name, predictor, dropped=dropped)
+
+
+def orders_and_users(predictors: list[str]) -> list[str]:
+    """Both orders and the user's own theories; infinite width where there are none of them."""
+    some = [name for name in predictors if name in (LEADING, NEXT) or is_users(name)]
+    return some or [name for name in predictors if name == INFINITE]
 
 
 # --- element by element
@@ -54,30 +61,28 @@ def predictor_column(predictor: str, name: str, place: int = 0) -> Column:
 def order_parameter_table(comparison: Comparison | None) -> Table:
     """Elements of U₁; the diagonal alone where there are many."""
     caption = "Path by path: theory and posterior mean ± MCSE; differences are exact − theory."
-    names = {} if comparison is None else elements_shown(comparison, "order_parameter")
+    names = elements_of(comparison, "order_parameter")
     if len(names) > MOST_ROWS:
-        total = len(names)
-        names = {name: at for name, at in names.items() if len(set(at)) == 1}
-        names = dict(list(names.items())[:MOST_ROWS])
-        caption += f" {len(names)} of {total} elements; all are in comparison.nc."
-    return elements_table(comparison, "order_parameter", "Order parameter U₁", "U₁", names, caption)
+        diagonal = [(name, at) for name, at in names.items() if len(set(at)) == 1][:MOST_ROWS]
+        caption += f" {len(diagonal)} of {len(names)} elements; all are in comparison.nc."
+        names = dict(diagonal)
+    return elements_table(comparison, "order_parameter", "Order parameter U₁", names, caption)
 
 
 def head_score_table(comparison: Comparison | None) -> Table:
     """Head scores of the posterior mean of U₁ beside the theory's, largest first."""
-    names = {} if comparison is None else elements_shown(comparison, "head_score")
-    if names and comparison.elements("head_score").sizes["head"] > 1:
-        sampled = comparison.elements("head_score")["sampled"].values
-        names = dict(sorted(names.items(), key=lambda item: -sampled[item[1]]))
-    else:
-        names = {}
     caption = "The share of |U₁| on paths through a head, relative to the largest; sampled ± MCSE."
-    return elements_table(comparison, "head_score", "Head scores", "head score", names, caption)
+    names = elements_of(comparison, "head_score")
+    if names:
+        table = comparison.elements("head_score")
+        sampled, several = table["sampled"].values, table.sizes["head"] > 1
+        names = dict(sorted(names.items(), key=lambda item: -sampled[item[1]])) if several else {}
+    return elements_table(comparison, "head_score", "Head scores", names, caption)
 
 
-def elements_shown(comparison: Comparison, quantity: str) -> dict[str, tuple[int, ...]]:
-    """Names and places of the elements of a quantity that is compared; nothing without a theory."""
-    table = comparison.elements(quantity)
+def elements_of(comparison: Comparison | None, quantity: str) -> dict[str, tuple[int, ...]]:
+    """Names and places of the elements of a quantity; none where no theory predicts it."""
+    table = None if comparison is None else comparison.elements(quantity)
     if table is None or not table.sizes[AXIS]:
         return {}
     return comparison.element_names(quantity)
@@ -87,42 +92,34 @@ def elements_table(
     comparison: Comparison | None,
     quantity: str,
     title: str,
-    header: str,
     names: dict[str, tuple[int, ...]],
     caption: str,
 ) -> Table:
     """A row for each element: every theory, the samples, and differences in per cent."""
-    if comparison is None or not names:
-        return Table(title, [Column(header)], [], caption)
+    if not names:
+        return Table(title, [""], [], caption)
     table = comparison.elements(quantity)
-    predictors = [str(name) for name in table[AXIS].values]
-    predictors = [
-        name for name in predictors if np.isfinite(table["predicted"].sel({AXIS: name})).any()
+    predicted = {str(who): table["predicted"].sel({AXIS: who}).values for who in table[AXIS].values}
+    predicted = {who: values for who, values in predicted.items() if np.isfinite(values).any()}
+    against = [who for who in predicted if who in (LEADING, NEXT)] or list(predicted)[:1]
+    columns = [Column(comparison.about(quantity, "label"))]
+    columns += [
+        predictor_column(who, comparison.name_of(who), place)
+        for place, who in enumerate([*predicted, SAMPLED])
     ]
-    columns = [Column(header)]
-    columns += [predictor_column(name, comparison.name_of(name), place)
-                for place, name in enumerate(predictors)]  # fmt: skip
-    columns.append(predictor_column(SAMPLED, comparison.name_of(SAMPLED)))
-    against = [name for name in predictors if name in (LEADING, NEXT)] or predictors[:1]
-    for place, name in enumerate(against):
-        header = f"exact − {comparison.name_of(name)}"
-        columns.append(
-            Column(header, f"difference_{name}", f"difference_{name}_error", dropped=500 + place)
-        )
-    sampled, error, rows = table["sampled"].values, table["error"].values, []
+    for place, who in enumerate(against):
+        header, key = f"exact − {comparison.name_of(who)}", f"difference_{who}"
+        columns.append(Column(header, key, f"{key}_error", dropped=500 + place))
+    rows = []
     for name, at in names.items():
-        values = {who: float(table["predicted"].sel({AXIS: who}).values[at]) for who in predictors}
-        value, mcse = float(sampled[at]), float(error[at])
-        differences = [relative(value - values[who], mcse, value) for who in against]
-        rows.append([name, *values.values(), (value, mcse), *differences])
+        values = {who: float(of[at]) for who, of in predicted.items()}
+        sampled, error = float(table["sampled"].values[at]), float(table["error"].values[at])
+        size = abs(sampled) or math.nan
+        differences = [
+            percent((sampled - values[who]) / size, error / size, digits=2) for who in against
+        ]
+        rows.append([name, *values.values(), (sampled, error), *differences])
     return Table(title, columns, rows, caption)
-
-
-def relative(difference: float, error: float, size: float) -> Number:
-    """A difference in per cent of the sampled number, with its error."""
-    if not size:
-        return Number(None)
-    return percent(difference / abs(size), error / abs(size), digits=2)
 
 
 # --- quantities as a whole
@@ -130,43 +127,47 @@ def relative(difference: float, error: float, size: float) -> Number:
 
 def statements_table(comparison: Comparison | None, brief: bool = False) -> Table:
     """How far every theory is off in every quantity, with 95 % confidence."""
-    title, header = "How far theories are off", "off by, or by less than (95 %)"
-    if comparison is None:
-        return Table(title, [Column(header)], [])
-    theories = [name for name in comparison.predictors if name != SAMPLED]
-    theories = [name for name in theories if comparison.differences(name)]
-    if brief:
-        wide = [name for name in theories if name not in (INFINITE, TUNED)]
-        theories = wide or theories
-    rows = []
-    for quantity in comparison.quantities:
-        if comparison.about(quantity, "show") == NUMBER and brief:
-            continue
-        cells = [comparison.difference(quantity, name) for name in theories]
-        shown = comparison.about(quantity, "brief") or not brief
-        if shown and any(one is not None for one in cells):
-            texts = ["" if one is None else one.text(short=True) for one in cells]
-            rows.append([comparison.about(quantity, "label"), *texts])
-    columns = [predictor_column(name, comparison.name_of(name), place)
-               for place, name in enumerate(theories)]  # fmt: skip
-    return Table(title, [Column(header), *columns], rows, READING)
+    columns, rows = [Column("off by, or by less than (95 %)")], []
+    if comparison is not None:
+        theories = [who for who in comparison.predictors if comparison.differences(who)]
+        theories = orders_and_users(theories) if brief else theories
+        columns += [
+            predictor_column(who, comparison.name_of(who), place)
+            for place, who in enumerate(theories)
+        ]
+        shown = comparison.quantities
+        if brief:
+            shown = [name for name in shown if comparison.about(name, "brief")]
+            shown = [name for name in shown if comparison.about(name, "show") != NUMBER]
+        for quantity in shown:
+            cells = [comparison.difference(quantity, who) for who in theories]
+            if any(cells):
+                texts = ["" if cell is None else cell.text(short=True) for cell in cells]
+                rows.append([comparison.about(quantity, "label"), *texts])
+    return Table("How far theories are off", columns, rows, READING)
 
 
-def differences_table(comparison: Comparison | None, predictor: str) -> Table:
+def differences_table(comparison: Comparison, predictor: str) -> Table:
     """One theory in every quantity: as a whole with its interval, median and largest element."""
     columns = (
         "quantity", "as a whole", "95 % interval", "elements",
         Column("median, MCSE", digits=3), Column("largest, MCSE", digits=3),
         Column("largest by chance, MCSE", digits=2),
     )  # fmt: skip
-    rows = []
-    for quantity, one in ({} if comparison is None else comparison.differences(predictor)).items():
-        interval = f"{one.number(one.low)} to {one.number(one.high)}" if one.decided else ""
-        numbers = one.median_mcse, one.largest_mcse, largest_by_chance(one.elements)
-        label = comparison.about(quantity, "label")
-        rows.append([label, one.text(), interval, count(one.elements), *numbers])
-    name = predictor_name(predictor) if comparison is None else comparison.name_of(predictor)
-    return Table(f"{name.capitalize()} against the exact posterior", columns, rows, READING)
+    rows = [
+        [
+            comparison.about(quantity, "label"),
+            one.text(),
+            f"{one.number(one.low)} to {one.number(one.high)}" if one.decided else "",
+            count(one.elements),
+            one.median_mcse,
+            one.largest_mcse,
+            largest_by_chance(one.elements),
+        ]
+        for quantity, one in comparison.differences(predictor).items()
+    ]
+    title = f"{comparison.name_of(predictor).capitalize()} against the exact posterior"
+    return Table(title, columns, rows, READING)
 
 
 # --- numbers by predictor
@@ -174,38 +175,46 @@ def differences_table(comparison: Comparison | None, predictor: str) -> Table:
 
 def numbers_table(run: RunResults, brief: bool = False) -> Table:
     """Everything that is a single number, by predictor: accuracy, scores, evidence."""
-    summary, title = summary_of(run), "Accuracy, scores and evidence"
+    title = "Accuracy, scores and evidence"
     caption = (
         "Of the test set, but for leave-one-out and evidence, which are of the training labels. "
         "Samples ± Monte Carlo error; the error by the finite test set is common to all columns."
     )
+    summary = summary_of(run)
     if summary is None:
-        return Table(title, [Column("")], [], caption)
-    tuned_by = None if run.theory is None else run.theory.attrs.get(TUNED_BY)
+        return Table(title, [""], [], caption)
+    tuned_by = None if run.theory is None or brief else run.theory.attrs.get(TUNED_BY)
     predictors = [str(name) for name in summary[AXIS].values]
     columns = [
-        predictor_column(name, predictor_name(name, tuned_by), place)
-        for place, name in enumerate(predictors)
+        Column("numbers"),
+        *(
+            predictor_column(who, predictor_name(who, tuned_by), place)
+            for place, who in enumerate(predictors)
+        ),
+        Column("test set error", "test_error", digits=2, dropped=TEST_ERROR_DROPPED),
     ]
-    columns.append(Column("test set error", "test_error", digits=2, dropped=1500))
     rows = []
-    for place, quantity in enumerate(map(str, summary["quantity"].values)):
-        about = {name: summary[name].values[place] for name in ("label", "show", "share", "brief")}
-        remark, spread = str(summary["remark"].values[place]), summary["spread"].values[place]
-        if about["show"] != NUMBER or (brief and not about["brief"]) or np.isfinite(spread):
+    for quantity in map(str, summary["quantity"].values):
+        about = {
+            str(name): column.values.item()
+            for name, column in summary.sel(quantity=quantity).items()
+            if AXIS not in column.dims
+        }
+        no_number = about["show"] != NUMBER or np.isfinite(about["spread"])
+        if no_number or (brief and not about["brief"]):
             continue
-        cells = [number_cell(summary, quantity, name, bool(about["share"])) for name in predictors]
-        if not any(cell.defined for cell in cells):
-            continue
-        error = number_of(summary, quantity, SAMPLED, "test_error")
-        if math.isnan(error):
-            error = number_of(summary, quantity, predictors[0], "test_error")
-        error = percent(error, digits=2) if about["share"] else error
-        label = str(about["label"])
-        if remark and not brief:
-            label = f"{label}, by {remark}"
-        rows.append([label, *cells, error])
-    return Table(title, [Column("numbers"), *columns], rows, caption)
+        form = percent if about["share"] else Number
+        cells = []
+        for who in predictors:
+            value, error = (number_of(summary, quantity, who, key) for key in ("value", "error"))
+            digits = 3 if about["share"] else 5
+            cells.append(form(value, error if who == SAMPLED else None, digits=digits))
+        if any(cell.defined for cell in cells):
+            errors = [number_of(summary, quantity, who, "test_error") for who in predictors]
+            test_error = next((error for error in errors if math.isfinite(error)), math.nan)
+            remark = f", by {about['remark']}" if about["remark"] and not brief else ""
+            rows.append([f"{about['label']}{remark}", *cells, form(test_error, digits=2)])
+    return Table(title, columns, rows, caption)
 
 
 def summary_of(run: RunResults) -> xr.Dataset | None:
@@ -213,12 +222,6 @@ def summary_of(run: RunResults) -> xr.Dataset | None:
     if run.comparison is not None:
         return run.comparison.summary
     return None if run.theory is None else summary_of_theory(run.theory)
-
-
-def number_cell(summary: xr.Dataset, quantity: str, predictor: str, share: bool) -> Number:
-    value, error = (number_of(summary, quantity, predictor, name) for name in ("value", "error"))
-    error = error if predictor == SAMPLED else None
-    return percent(value, error) if share else Number(value, error, digits=5)
 
 
 def other_accuracies_table(run: RunResults) -> Table:
@@ -239,13 +242,12 @@ def other_accuracies_table(run: RunResults) -> Table:
 def sampled_temperature_table(comparison: Comparison | None) -> Table:
     """Prior median, posterior mean ± MCSE and standard deviation of a sampled temperature."""
     rows = []
-    known = None if comparison is None else comparison.estimate("temperature")
-    if known is not None:
-        median = comparison.number("temperature", LEADING)
-        if math.isnan(median):
-            median = comparison.number("temperature", INFINITE)
+    sampled = None if comparison is None else comparison.estimate("temperature")
+    if sampled is not None:
+        medians = [comparison.number("temperature", who) for who in (LEADING, INFINITE)]
+        median = next((value for value in medians if math.isfinite(value)), math.nan)
         spread = comparison.about("temperature", "spread")
-        rows.append(["temperature", median, (known.value, known.mcse), spread])
+        rows.append(["temperature", median, (sampled.value, sampled.mcse), spread])
     deviation = Column("posterior standard deviation", digits=3)
     caption = "Its prior is log-normal about the median, at which the theory is solved."
     columns = ("", "prior median", "sampled ± MCSE", deviation)
@@ -255,9 +257,7 @@ def sampled_temperature_table(comparison: Comparison | None) -> Table:
 def tables_of(run: RunResults) -> list[Table]:
     """All tables of a comparison, in the order of the page."""
     comparison = run.comparison
-    theories = [] if comparison is None else comparison.predictors
-    others = [name for name in theories if name in (LEADING, NEXT) or is_users(name)]
-    others = others or [name for name in theories if name == INFINITE]
+    theories = [] if comparison is None else orders_and_users(comparison.predictors)
     return [
         statements_table(comparison),
         numbers_table(run),
@@ -265,5 +265,5 @@ def tables_of(run: RunResults) -> list[Table]:
         order_parameter_table(comparison),
         head_score_table(comparison),
         sampled_temperature_table(comparison),
-        *(differences_table(comparison, name) for name in others),
+        *(differences_table(comparison, who) for who in theories),
     ]

@@ -3,12 +3,12 @@
 draw             the table of figures, and drawing those that apply
 order_parameter  order parameters as coloured matrices
 predictor        what theories leave of the predictor on the test set
-accuracy         accuracy of sweeps
-calibration      labels +1 where a probability is predicted
 kernels          kernels between training examples, of pairs of paths too, and their alignment
+calibration      labels +1 where a probability is predicted
 network          attention of the heads, and paths weighed by U_1
 attention        attention that was sampled, beside prior mean and known heads
 chains           an overview of chains, and ArviZ's figures of them
+accuracy         accuracy along a sweep
 finite_size      theory and exact posterior against width
 temperatures     evidence and scores against temperature
 """

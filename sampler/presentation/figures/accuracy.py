@@ -5,24 +5,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from sampler.analysis.predictors import (
-    INFINITE,
-    LEADING,
-    NEXT,
-    SAMPLED,
-    TUNED,
-    predictor_name,
-)
+from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED, TUNED, predictor_name
 from sampler.analysis.results import temperature_text
 from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 from sampler.recipes.settings import short_label
 
 MOST_LABELS = 24
-# Column of a theory with U_1 cut → its label, colour and marks.
+ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
+BAND = "band: ±1 binomial error of the test set, leading order"
+# Where both orders and the samples coincide all are seen: a dot on a diamond in a ring.
+DOT, LEVEL = {"markersize": 3.5, "zorder": 6}, {"markersize": 16.0, "markeredgewidth": 2.0}
+RING = {"markersize": 11.0, "markerfacecolor": "none", "zorder": 3.5}
+THIN = {"linewidth": 1.2, "markersize": 7.0, "markeredgewidth": 1.5, "zorder": 7}
+# Column of a theory with U_1 cut → its label and colour, and marker.
 RESTRICTED = {
-    "accuracy_diagonal_only": (f"{style.LEADING}, $U_1$ diagonal only", style.GREY, "+", ":"),
-    "accuracy_equal_diagonal": (f"{style.LEADING}, $U_1$ equal diagonal", style.PURPLE, "x", ":"),
+    "accuracy_diagonal_only": (f"{style.LEADING}, $U_1$ diagonal only", style.GREY, "+"),
+    "accuracy_equal_diagonal": (f"{style.LEADING}, $U_1$ equal diagonal", style.PURPLE, "x"),
 }
 
 
@@ -31,9 +30,8 @@ def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
 
     Where something else was swept the points stand side by side under their names.
     """
-    widths = sweep.widths
-    known = (sweep.numbers("accuracy"), sweep.numbers("accuracy", SAMPLED))
-    if not np.isfinite(known).any():
+    widths, sampled = sweep.widths, np.isfinite(sweep.numbers("accuracy", SAMPLED))
+    if not (sampled.any() or np.isfinite(sweep.numbers("accuracy")).any()):
         return None
     temperatures = {run.temperature for run in sweep.runs if run is not None}
     setting = temperature_text(temperatures.pop() if len(temperatures) == 1 else None)
@@ -41,111 +39,109 @@ def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
     figure = style.new_figure(style.WIDTH, height, "Accuracy on the test set", setting)
     ax = figure.subplots()
     position = np.arange(len(sweep.rows), dtype=float) if widths is None else widths
-    _draw_lines(ax, position, sweep)
-    notes = []
-    if np.isfinite(sweep.numbers("accuracy", SAMPLED)).any():
-        _draw_sampled(ax, position, sweep)
-        notes.append(style.ERRORS)
+    draw_predictions(ax, position, sweep)
+    if sampled.any():
+        draw_samples(ax, position, sweep)
+    notes = [ERRORS] if sampled.any() else []
     if widths is None:
         # As many names as there is room for beside each other.
         every = -(-len(sweep.rows) // MOST_LABELS)
         names = [short_label(point.settings) for point in sweep.rows[::every]]
         ax.set_xticks(position[::every], names, rotation=30, ha="right", rotation_mode="anchor")
     else:
-        _tick_widths(ax, widths)
-        notes.insert(0, "width $N$")
-        tests = _examples_test(sweep)
-        if tests:
-            notes.append(style.BAND)
-            accuracy = sweep.numbers("accuracy")
-            half = np.sqrt(accuracy * (1.0 - accuracy) / tests)
-            band = {"color": style.THEORY, "alpha": 0.12, "linewidth": 0.0, "zorder": 0}
-            ax.fill_between(widths, 100 * (accuracy - half), 100 * (accuracy + half), **band)
+        tick_widths(ax, widths)
+        banded = draw_band(ax, widths, sweep)
+        notes = ["width $N$", *notes, *([BAND] if banded else [])]
     ax.set(xlabel="\n".join(notes), ylabel="accuracy (%)")
     style.accuracy_axis(ax.yaxis)
     # Samples directly under the theory they are compared with.
-    entries = sorted(
-        zip(*ax.get_legend_handles_labels(), strict=True), key=lambda entry: not _first(entry[1])
-    )
+    first = (style.LEADING, style.NEXT, style.EXACT)
+    entries = zip(*ax.get_legend_handles_labels(), strict=True)
+    entries = sorted(entries, key=lambda entry: not (entry[1] in first or "posterior" in entry[1]))
     style.legend_below(figure, tuple(map(list, zip(*entries, strict=True))))
     return figure
 
 
-def _first(label: str) -> bool:
-    return label in (style.LEADING, style.NEXT) or label.startswith(style.EXACT)
-
-
-def _tick_widths(ax: Axes, widths: np.ndarray) -> None:
+def tick_widths(ax: Axes, widths: np.ndarray) -> None:
     """Tick the widths that were computed, as long as their labels do not touch."""
     ax.set_xscale("log")
-    gaps = np.diff(np.log10(widths), prepend=-np.inf)
-    if (gaps[1:] > 0.06 * np.ptp(np.log10(widths))).all() and len(widths) <= 12:
+    gaps = np.diff(np.log10(widths))
+    if (gaps > 0.06 * np.ptp(np.log10(widths))).all() and len(widths) <= 12:
         ax.xaxis.set_major_locator(FixedLocator(list(widths)))
         ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda width, _: f"{width:g}"))
 
 
-def _draw_lines(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
+def draw_band(ax: Axes, widths: np.ndarray, sweep: SweepResults) -> bool:
+    """Draw the error by the finite test set; False where its size is not the same everywhere."""
+    tables = [run.theory for run in sweep.runs if run is not None and run.theory is not None]
+    sizes = {table.sizes.get("test_example") for table in tables}
+    tests = sizes.pop() if len(sizes) == 1 else None
+    if tests:
+        accuracy = sweep.numbers("accuracy")
+        ends = accuracy + np.outer([-1.0, 1.0], np.sqrt(accuracy * (1.0 - accuracy) / tests))
+        band = {"color": style.THEORY, "alpha": 0.12, "linewidth": 0.0, "zorder": 0}
+        ax.fill_between(widths, *(100.0 * ends), **band)
+    return bool(tests)
+
+
+def draw_predictions(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
     """Draw what is not sampled; marks without lines where neighbours are no curve."""
     curve = sweep.widths is not None
-    # Where both orders and the samples coincide all are seen: a dot on a diamond in a ring.
-    first, wide = {"markersize": 3.5, "zorder": 6}, {"markersize": 16.0, "markeredgewidth": 2.0}
-    second = {"markersize": 11.0, "markerfacecolor": "none", "zorder": 3.5}
     level = "" if curve else "_"
     looks = {
-        LEADING: ("o", "-", first),
-        NEXT: ("o", (0, (4, 1)), second),
-        TUNED: (level, "-", wide),
-        INFINITE: (level, "--", wide),
+        LEADING: ("o", "-", DOT),
+        NEXT: ("o", (0, (4, 1)), RING),
+        TUNED: (level, "-", LEVEL),
+        INFINITE: (level, "--", LEVEL),
     }
     names = [LEADING, NEXT, *sweep.user_theories, TUNED, INFINITE]
     lines = [
         (
-            predictor_name(name),
             sweep.numbers("accuracy", name),
-            style.colour_of(name, names),
-            *looks.get(name, ("P", "-", first)),
+            (predictor_name(name), style.colour_of(name, names)),
+            looks.get(name, ("P", "-", DOT)),
         )
         for name in names
     ]
     for place, (name, values) in enumerate(sweep.sub_networks.items()):
         colour = style.SUBNETWORKS[place % len(style.SUBNETWORKS)]
-        lines.append((f"{style.LIMIT}, only {name}", values, colour, level, "-.", wide))
-    for name, (label, *shape) in RESTRICTED.items():
-        thin = {"linewidth": 1.2, "markersize": 7.0, "markeredgewidth": 1.5, "zorder": 7}
-        lines.append((label, sweep.columns(name), *shape, thin))
-    for label, accuracy, colour, marker, dashes, marks in lines:
+        lines.append((values, (f"{style.LIMIT}, only {name}", colour), (level, "-.", LEVEL)))
+    lines += [
+        (sweep.columns(name), (label, colour), (marker, ":", THIN))
+        for name, (label, colour, marker) in RESTRICTED.items()
+    ]
+    for accuracy, (label, colour), (marker, dashes, marks) in lines:
         if np.isfinite(accuracy).any():
             shape = {"marker": marker, "linestyle": dashes if curve else "none"}
-            ax.plot(position, 100 * accuracy, color=colour, label=label, **shape, **marks)
+            ax.plot(position, 100.0 * accuracy, color=colour, label=label, **shape, **marks)
 
 
-def _examples_test(sweep: SweepResults) -> int | None:
-    """Return the number of test examples where it is the same at all points."""
-    tables = [run.theory for run in sweep.runs if run is not None and run.theory is not None]
-    sizes = {table.sizes.get("test_example") for table in tables}
-    return sizes.pop() if len(sizes) == 1 else None
+def draw_samples(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
+    """Draw the samples of every space, hollow where their diagnostics failed.
 
-
-def _draw_sampled(ax: Axes, position: np.ndarray, sweep: SweepResults) -> None:
-    """Draw the samples of every space, hollow where their diagnostics failed."""
+    Errors are thin with caps by the finite test set, and thick by Monte Carlo.
+    """
     accuracy, mcse, binomial = (
-        100 * sweep.numbers("accuracy", SAMPLED, name) for name in ("value", "error", "test_error")
+        100.0 * sweep.numbers("accuracy", SAMPLED, name)
+        for name in ("value", "error", "test_error")
     )
     spaces = np.array([point.text("sampled_space") for point in sweep.rows])
     sound = np.array([point.trusted is not False for point in sweep.rows])
-    marks = {"color": style.SAMPLED, "markersize": 6.0, "zorder": 5}
     for place, space in enumerate(dict.fromkeys(spaces[np.isfinite(accuracy)])):
         for passed in (True, False):
             shown = np.isfinite(accuracy) & (spaces == space) & (sound == passed)
             if not shown.any():
                 continue
+            points = position[shown], accuracy[shown]
+            bars = {"fmt": "none", "ecolor": style.SAMPLED, "zorder": 4}
+            ax.errorbar(*points, binomial[shown], elinewidth=1.0, **bars)
+            ax.errorbar(*points, mcse[shown], elinewidth=3.0, capsize=0.0, **bars)
             label = style.SPACES.get(space, style.EXACT)
             label += "" if passed else "\n(diagnostics failed)"
-            points = position[shown], accuracy[shown]
-            style.accuracy_errors(ax, *points, mcse[shown], binomial[shown], style.SAMPLED)
             face = style.SAMPLED if passed else "white"
-            ax.plot(*points, "Dv^s"[place % 4], markerfacecolor=face, label=label, **marks)
+            marks = {"color": style.SAMPLED, "markersize": 6.0, "zorder": 5, "label": label}
+            ax.plot(*points, "Dv^s"[place % 4], markerfacecolor=face, **marks)
 
 
 ACCURACY_AGAINST_WIDTH = style.FigureEntry(

@@ -29,26 +29,23 @@ def draw_reliability(run: RunResults) -> Figure | None:
     if not probabilities:
         return None
     positive, names = run.labels_test > 0, in_order(probabilities)
+    bins = {name: reliability(probabilities[name], positive) for name in names}
+    fullest = max(one.count for of in bins.values() for one in of)
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
     width = style.WIDTH if columns > 1 else 3.6
     figure = style.new_figure(width, 3.8 * rows + 0.6, "Calibration on the test set", run.setting)
     axes = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[3.0, 1.0] * rows)
-    bins = {name: reliability(one, positive) for name, one in probabilities.items()}
-    fullest = max(one.count for of in bins.values() for one in of)
-    for place in range(rows * columns):
-        row, column = divmod(place, columns)
-        above, below = axes[2 * row, column], axes[2 * row + 1, column]
-        if place >= len(names):
-            above.set_axis_off()
-            below.set_axis_off()
-            continue
-        name = names[place]
-        _draw_bins(above, below, bins[name], style.colour_of(name, names))
-        above.set_title(f"{run.name_of(name)}\n{_error_text(probabilities[name], positive)}")
+    # For every predictor the panel of its shares, and below it that of its counts.
+    panels = axes.reshape(rows, 2, columns).swapaxes(1, 2).reshape(-1, 2)
+    for ax in panels[len(names) :].flat:
+        ax.set_axis_off()
+    for place, (name, (above, below)) in enumerate(zip(names, panels, strict=False)):
+        draw_bins(above, below, bins[name], style.colour_of(name, names))
+        above.set_title(f"{run.name_of(name)}\n{error_text(probabilities[name], positive)}")
         above.set_xticklabels([])
         below.set(xlim=above.get_xlim(), ylim=(0.0, 1.05 * fullest))
-        if column == 0:
+        if place % columns == 0:
             above.set_ylabel("share of labels +1")
             below.set_ylabel("labels")
         if place + columns >= len(names):
@@ -83,7 +80,7 @@ def predicted_probabilities(run: RunResults) -> dict[str, np.ndarray]:
     return found
 
 
-def _draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour: str) -> None:
+def draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour: str) -> None:
     """Draw the share of labels +1 in every bin, and below it the number of labels."""
     low, high, count, predicted, fraction = (
         np.array([getattr(row, key) for row in bins], dtype=float)
@@ -100,7 +97,7 @@ def _draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour:
     below.bar(low, count, width=high - low, align="edge", color=colour, alpha=0.4)
 
 
-def _error_text(probability: np.ndarray, positive: np.ndarray) -> str:
+def error_text(probability: np.ndarray, positive: np.ndarray) -> str:
     """Write the calibration error, and what chance makes of it in a calibrated predictor."""
     mean, deviation = error_if_calibrated(probability)
     error = float(calibration_error(probability, positive))

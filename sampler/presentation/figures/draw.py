@@ -52,35 +52,30 @@ FIGURES: Registry[FigureEntry] = Registry(
         **chains.BY_ARVIZ,
     },
 )
+Results = RunResults | SweepResults
 
 
-def figures_of(results: RunResults | SweepResults) -> Iterator[tuple[str, Figure]]:
-    for name in FIGURES:
-        figure = figure_of(results, name)
-        if figure is not None:
-            yield name, figure
-
-
-def figure_of(results: RunResults | SweepResults, name: str, **options: Any) -> Figure | None:
+def figure_of(results: Results, name: str, **options: Any) -> Figure | None:
     """Draw one figure of the table, with options of its function; None where it does not apply."""
     entry = FIGURES[name]
     kind = "sweep" if isinstance(results, SweepResults) else "run"
     return entry.draw(results, **options) if kind in entry.of else None
 
 
-def draw_figure(results: RunResults | SweepResults, name: str, **options: Any) -> Figure:
+def draw_figure(results: Results, name: str, **options: Any) -> Figure:
     """Draw one figure, to be shown; InputError, with the names that there are, for another."""
     with figure_style():
         figure = figure_of(results, name, **options) if name in FIGURES else None
         if figure is None:
-            known = ", ".join(name for name, _ in figures_of(results))
-            raise InputError("figure", name, f"there is none of these results; use {known}")
+            names = [name for name in FIGURES if figure_of(results, name) is not None]
+            remedy = f"there is none of these results; use {', '.join(names)}"
+            raise InputError("figure", name, remedy)
         return figure
 
 
 def draw_figures(
     directory: Path,
-    results: RunResults | SweepResults,
+    results: Results,
     svg: bool = False,
     failed: dict[str, Exception] | None = None,
     every: bool = False,
@@ -95,29 +90,22 @@ def draw_figures(
     Raises InputError if a file is damaged; nothing is written then.
     """
     drawn, written = {}, []
+    shown = {"always"} | ({"failing"} if getattr(results, "trusted", None) is False else set())
     with figure_style():
-        for name in FIGURES:
-            if not every and not applies(results, FIGURES[name]):
-                continue
-            with _apart(name, failed):
-                drawn[name] = figure_of(results, name)
+        for name, entry in FIGURES.items():
+            if every or entry.shown in shown:
+                with errors_collected(name, failed):
+                    drawn[name] = figure_of(results, name)
         for name, figure in drawn.items():
-            with _apart(name, failed):
-                if figure is not None:
+            if figure is not None:
+                with errors_collected(name, failed):
                     written += save_figure(figure, directory / FIGURE_FOLDER, name, svg)
     return written
 
 
-def applies(results: RunResults | SweepResults, entry: FigureEntry) -> bool:
-    """Whether a figure is drawn without being asked for."""
-    if entry.shown == "failing":
-        return isinstance(results, RunResults) and results.trusted is False
-    return entry.shown == "always"
-
-
 @contextmanager
-def _apart(name: str, failed: dict[str, Exception] | None) -> Iterator[None]:
-    """Inside, what a figure fails with is said and kept; a file that is damaged fails all."""
+def errors_collected(name: str, failed: dict[str, Exception] | None) -> Iterator[None]:
+    """Collect and log what a figure fails with inside; a damaged file fails all of them."""
     try:
         yield
     except InputError:

@@ -1,7 +1,5 @@
 """Figure of a sweep over temperatures: what training labels and a validation split say of each."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,30 +10,20 @@ from sampler.analysis.sweeps import SweepResults
 from sampler.presentation import style
 
 TEMPERATURE = "posterior.temperature"
-# Name of a predictor in columns → its label, colour, marker and dashes. Where theories and samples
-# agree, all are still seen: a dot on a diamond in a ring.
+# Name of a predictor in columns → marker, dashes and size. Where theories and samples agree, all
+# are still seen: a dot on a diamond in a ring.
 PREDICTORS = {
     INFINITE: ("s", "--", 4.0),
     NEXT: ("o", "-", 10.0),
     SAMPLED: ("D", "none", 6.0),
     LEADING: ("o", "-", 3.0),
 }
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A score: its axis, its quantity, and its unit."""
-
-    label: str
-    quantity: str
-    unit: float = 1.0
-
-
-PANELS = (
-    Panel(r"evidence $\ln p(y)$", "log_evidence"),
-    Panel("log predictive density,\nvalidation split", "validation_log_predictive_density"),
-    Panel("accuracy (%),\nvalidation split", "validation_accuracy", 100.0),
-)
+# Quantity → label of its panel, and unit.
+PANELS = {
+    "log_evidence": (r"evidence $\ln p(y)$", 1.0),
+    "validation_log_predictive_density": ("log predictive density,\nvalidation split", 1.0),
+    "validation_accuracy": ("accuracy (%),\nvalidation split", 100.0),
+}
 
 
 def draw_against_temperature(sweep: SweepResults) -> Figure | None:
@@ -46,26 +34,29 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     points = sweep.points
     if any(set(point.settings) != {TEMPERATURE} for point in points) or len(points) < 2:
         return None
+    points = sorted(points, key=lambda point: point.settings[TEMPERATURE])
     temperatures = np.array([float(point.settings[TEMPERATURE]) for point in points])
-    order = np.argsort(temperatures)
-    found = {
-        panel: {
-            who: np.array([point.number(panel.quantity, who) for point in points])[order]
+    panels = {}
+    for quantity, (label, unit) in PANELS.items():
+        values = {
+            who: unit * np.array([point.number(quantity, who) for point in points])
             for who in PREDICTORS
         }
-        for panel in PANELS
-    }
-    known = [panel for panel in PANELS if np.isfinite([*found[panel].values()]).any()]
-    if not known:
+        if np.isfinite(list(values.values())).any():
+            errors = [point.number(quantity, SAMPLED, "error") for point in points]
+            panels[label] = values, unit * np.array(errors), unit
+    if not panels:
         return None
     widths = {point.one_width for point in points}
     setting = f"$N$ = {widths.pop()}" if len(widths) == 1 and None not in widths else ""
     title = "Which temperature? Evidence and validation"
-    figure = style.new_figure(style.WIDTH, 2.1 * len(known) + 1.5, title, setting)
-    axes = figure.subplots(len(known), 1, sharex=True, squeeze=False)[:, 0]
-    for ax, panel in zip(axes, known, strict=True):
-        errors = np.array([point.number(panel.quantity, SAMPLED, "error") for point in points])
-        _draw_score(ax, temperatures[order], found[panel], errors[order], panel)
+    figure = style.new_figure(style.WIDTH, 2.1 * len(panels) + 1.5, title, setting)
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (label, (values, errors, unit)) in zip(axes, panels.items(), strict=True):
+        draw_scores(ax, temperatures, values, errors)
+        ax.set(xscale="log", ylabel=label)
+        if unit == 100.0:
+            style.accuracy_axis(ax.yaxis)
     axes[-1].set_xticks(temperatures, [f"{value:g}" for value in temperatures])
     axes[-1].xaxis.set_minor_locator(NullLocator())
     axes[-1].set_xlabel("temperature $\\mathcal{T}$\n▾ above a panel: the best of each predictor")
@@ -73,32 +64,25 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     return figure
 
 
-def _draw_score(
-    ax: Axes, temperatures: np.ndarray, found: dict[str, np.ndarray], errors: np.ndarray,
-    panel: Panel,
-) -> None:  # fmt: skip
+def draw_scores(
+    ax: Axes, temperatures: np.ndarray, values: dict[str, np.ndarray], errors: np.ndarray
+) -> None:
     """Draw one score of every predictor, and above it the temperature that is best by it."""
     for place, (who, (marker, dashes, size)) in enumerate(PREDICTORS.items()):
-        label, colour = predictor_name(who), style.colour_of(who)
-        values = panel.unit * found[who]
-        if not np.isfinite(values).any():
+        if not np.isfinite(values[who]).any():
             continue
-        marks = {
-            "color": colour, "marker": marker, "linestyle": dashes, "markersize": size,
-            "fillstyle": "none" if who == NEXT else "full", "linewidth": 1.2,
-        }  # fmt: skip
-        error = panel.unit * errors if who == SAMPLED else None
-        ax.errorbar(temperatures, values, error, label=label, capsize=0.0, zorder=2, **marks)
+        colour, fill = style.colour_of(who), "none" if who == NEXT else "full"
+        marks = {"color": colour, "marker": marker, "linestyle": dashes, "markersize": size}
+        marks |= {"fillstyle": fill, "linewidth": 1.2, "capsize": 0.0, "zorder": 2}
+        error = errors if who == SAMPLED else None
+        ax.errorbar(temperatures, values[who], error, label=predictor_name(who), **marks)
         # Side by side where several predictors choose alike.
         beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.02 * np.ptp(np.log(temperatures))
-        best = temperatures[np.nanargmax(values)] * np.exp(beside)
+        best = temperatures[np.nanargmax(values[who])] * np.exp(beside)
         looks = {"color": colour, "markersize": 6.0, "clip_on": False}
         ax.plot(best, 1.04, "v", transform=ax.get_xaxis_transform(), **looks)
-    ax.set(xscale="log", ylabel=panel.label)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.minus_signs(f"{value:g}")))
     ax.grid(axis="y", color=style.GRID, linewidth=0.8)
-    if panel.unit == 100.0:
-        style.accuracy_axis(ax.yaxis)
 
 
 AGAINST_TEMPERATURE = style.FigureEntry(

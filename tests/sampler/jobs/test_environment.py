@@ -17,7 +17,7 @@ from sampler.analysis.results import open_run
 from sampler.errors import ExitCode
 from sampler.presentation.figures.draw import FIGURES, draw_figure
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
-from sampler.presentation.telling import by_itself
+from sampler.presentation.terminal import log_errors
 from sampler.storage.manifest import read_manifest
 from tests import FIXTURES, ROOT
 from tests.commands import environment, in_process
@@ -64,8 +64,8 @@ def test_a_figure_is_the_same_whatever_the_user_has_set(stored, tmp_path):
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 AFTER_THE_DRAWS = [
-    ("sampler.presentation.report.write.write_report", "the report", FULL),
-    ("sampler.presentation.terminal.comparison_text", "the summary", RuntimeError("no LaTeX")),
+    ("sampler.presentation.report.write_report", "the report", FULL),
+    ("sampler.presentation.summary.comparison_text", "the summary", RuntimeError("no LaTeX")),
 ]
 
 
@@ -114,7 +114,7 @@ def test_where_figures_are_all_that_is_asked_for_an_error_is_one(command, stored
 
 
 def test_only_errors_are_held_back():
-    with pytest.raises(KeyboardInterrupt), by_itself("this"):
+    with pytest.raises(KeyboardInterrupt), log_errors("this"):
         raise KeyboardInterrupt
 
 

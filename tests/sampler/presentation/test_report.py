@@ -1,15 +1,17 @@
 """The page of a run or a sweep: one file without scripts, whose numbers are the stored ones."""
 
+import itertools
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 import xarray as xr
 
 from sampler.errors import InputError
-from sampler.presentation.report.write import write_report
+from sampler.presentation.report import write_report
 from sampler.storage.results import read_comparison, write_result
 from tests.commands import in_process as command
 from tests.pages import STORED, Page, page_of, stored_run
@@ -20,7 +22,7 @@ VALUES = re.compile(r"[−\d.]+")
 @pytest.fixture
 def without_figures(monkeypatch):
     """Drawing them takes most of the time, and most tests look at none."""
-    monkeypatch.setattr("sampler.presentation.report.write.draw_figures", lambda *_, **__: [])
+    monkeypatch.setattr("sampler.presentation.report.draw_figures", lambda *_, **__: [])
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +125,40 @@ def test_without_results_there_is_no_page(files, tmp_path, capsys):
     assert command("report", directory) == 2
     assert str(directory) in capsys.readouterr().err
     assert not (directory / "report.html").exists()
+
+
+# --- in a browser
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.mark.slow
+def test_a_browser_shows_the_mean_of_the_draws(directory):
+    """From `draws.nc` by NumPy alone to the cell of the document that a browser has made."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip(f"no browser is installed: none of {', '.join(BROWSERS)}")
+    page = write_report(directory)[-1].resolve()
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom", page.as_uri()]
+    shown = subprocess.run([browser, *options], capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 0, shown.stderr
+    with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
+        draws = tree["posterior"]["order_parameter"].values
+    table = Page(shown.stdout).table("Order parameter U₁")
+    assert float(table.values[1][2]) == pytest.approx(draws[:, :, 0, 0].mean(), rel=1e-12)
+    shown_mean = float(VALUES.findall(table.rows[1][2])[0].replace("−", "-"))
+    assert shown_mean == pytest.approx(draws[:, :, 0, 0].mean(), rel=0.05)
+
+
+def test_a_screen_reader_has_texts_headers_and_headings_in_order(page):
+    assert page.named("html") == [{"lang": "en"}]
+    assert all(entry["alt"].strip() for entry in page.named("img"))
+    assert {entry["scope"] for entry in page.named("th")} == {"col", "row"}
+    assert all(table.caption for table in page.tables)
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(below - above <= 1 for above, below in itertools.pairwise(levels))
 
 
 # --- sweeps

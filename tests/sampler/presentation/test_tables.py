@@ -10,10 +10,10 @@ from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import wrapped
-from sampler.presentation.sweep_tables import difference_cell, selection_table
+from sampler.presentation.several_runs import difference_cell, selection_table
+from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import head_score_table, numbers_table, order_parameter_table
-from sampler.presentation.terminal import comparison_text
 from tests.held import comparison_of, held
 from tests.pages import STORED
 

@@ -1,0 +1,312 @@
+"""The page of a run or of a sweep: one file without scripts, from stored results."""
+
+import base64
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from sampler import __version__
+from sampler.analysis.results import RunResults, open_run
+from sampler.analysis.sweep_dataset import gathered
+from sampler.analysis.sweep_verdict import sweep_trend, sweep_trust
+from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.text import together
+from sampler.analysis.verdict import trust_verdict
+from sampler.errors import ExitCode, InputError
+from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.samples_tables import (
+    diagnostics_table,
+    heads_table,
+    matched_paths_table,
+    sampler_table,
+)
+from sampler.presentation.several_runs import points_table, selection_table
+from sampler.presentation.status import state_text
+from sampler.presentation.style import FigureEntry
+from sampler.presentation.table import Column, Link, Table
+from sampler.presentation.tables import READING, tables_of
+from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.storage.manifest import Manifest, read_manifest
+from sampler.storage.run_directory import RECIPE_FILE, write_atomically
+from sampler.storage.status import state_of
+
+REPORT_FILE = "report.html"
+# Titles of the sections that every page ends with.
+LAST_SECTIONS = {
+    "recipe": "Recipe",
+    "provenance": "Provenance",
+    "data": "Data",
+    "cite": "How to cite",
+}
+ENDINGS = {
+    ExitCode.DIAGNOSTICS_FAILED: "It ended with exit code 3: the diagnostics of the samples fail.",
+    ExitCode.NOT_CONVERGED: "It ended with exit code 4: the saddle point did not converge.",
+}
+FILES = {
+    "recipe.toml": "the recipe, every default written out",
+    "manifest.json": "provenance, machine-readable",
+    "theory.nc": "the theory: order parameters, predictor, infinite width",
+    "draws.nc": "the draws, in the layout of ArviZ",
+    "task.nc": "names of the heads, and their attention to an example",
+    "teacher.nc": "the network that made the labels",
+    "comparison.nc": "theories against samples, element by element and as a whole",
+    "comparison.json": "its summary, diagnostics and cost",
+    "sweep.csv": "the sweep, a row per point",
+    "sweep.nc": "the sweep, a dimension per swept key",
+    "selection.json": "the points chosen on the validation split",
+    "pruning.json": "heads removed, and what it costs",
+    "run.log": "what was printed",
+}
+# Lines of Python that open a file, of the first that there is.
+OPENING = {
+    "sweep.nc": (
+        'import xarray; sweep = xarray.open_dataset("sweep.nc")\n'
+        'print(sweep["value"].sel(quantity="accuracy"))'
+    ),
+    "draws.nc": (
+        'import xarray; draws = xarray.open_datatree("draws.nc")\n'
+        'print(draws["posterior"]["order_parameter"].mean(("chain", "draw")))'
+    ),
+    "theory.nc": (
+        'import xarray; theory = xarray.open_dataset("theory.nc")\nprint(theory["order_parameter"])'
+    ),
+}
+PROVENANCE = {
+    "begun": "begun",
+    "ended": "ended",
+    "command": "command",
+    "recipe_hash": "hash of the recipe",
+    "package_version": "version of the program",
+    "git_commit": "commit",
+    "python": "Python",
+    "platform": "platform",
+    "devices": "devices",
+    "precision": "precision",
+    "seeds": "seeds",
+    "flags": "flags",
+}
+SIZE = {"unit": " MiB", "scale": 2.0**-20}
+# Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
+SHOWN = 0.75
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure inside the page, with its words."""
+
+    png: Path
+    entry: FigureEntry
+
+    @property
+    def name(self) -> str:
+        """The name of its file, and of its place on the page."""
+        return self.png.stem
+
+    @property
+    def source(self) -> str:
+        """The picture as text."""
+        return f"data:image/png;base64,{base64.b64encode(self.png.read_bytes()).decode('ascii')}"
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels of the page."""
+        with self.png.open("rb") as file:
+            width, height = struct.unpack(">II", file.read(24)[16:])  # the header of a PNG
+        return round(SHOWN * width), round(SHOWN * height)
+
+
+@cache
+def templates() -> Environment:
+    """The templates of the pages; every text is escaped."""
+    loader = PackageLoader("sampler.presentation", "pages")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["together"] = together
+    return environment
+
+
+def write_report(
+    directory: Path,
+    ended: ExitCode | None = None,
+    results: RunResults | SweepResults | None = None,
+    figures: bool = True,
+    failed: dict[str, Exception] | None = None,
+) -> list[Path]:
+    """Draw the figures and write the page; return what was written, the page last.
+
+    At the end of a command the page is there before the figures are, which take longest.
+
+    ended    the exit code of the command that is about to end here and has not recorded it yet
+    results  those that are in memory; what is not is read from the directory
+    figures  whether they are drawn; without them the page says how they are
+    failed   takes, by name, what single figures fail with; without it the first error is raised
+
+    Raises InputError for a directory without results.
+    """
+    recipe, manifest = load_recipe(directory / RECIPE_FILE), read_manifest(directory)
+    if results is None:
+        results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
+    contents = sweep_contents(results, recipe) if recipe.sweep else run_contents(results)
+    page = partial(
+        templates().get_template("sweep.html" if recipe.sweep else "run.html").render,
+        **contents,
+        recipe=recipe,
+        notice=notice_text(directory, manifest, ended),
+        concerns=manifest.concerns,
+        recipe_text=(directory / RECIPE_FILE).read_text(encoding="utf-8"),
+        provenance=provenance_tables(manifest),
+        directory=directory,
+        files=files_table(directory),
+        opening=next((text for name, text in OPENING.items() if (directory / name).is_file()), ""),
+        version=__version__,
+    )
+    file = directory / REPORT_FILE
+
+    def write(drawn: list[Path] | None) -> None:
+        shown = pictures(drawn or [])
+        titles = contents["titles"] | LAST_SECTIONS
+        if recipe.sweep and not (shown["comparison"] or contents["chosen"]):
+            titles["comparison"] = ""
+        text = page(titles=titles, shown=shown, undrawn=drawn is None)
+        write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+
+    if ended is not None or not figures:
+        write(None)
+    if not figures:
+        return [file]
+    drawn = draw_figures(directory, results, failed=failed)
+    write(drawn)
+    return [*drawn, file]
+
+
+# --- what pages of runs and of sweeps say
+
+
+def run_contents(run: RunResults) -> dict[str, Any]:
+    """Verdicts and tables of a run, by the names of its template."""
+    diagnostics, comparison, tables = run.diagnostics, run.comparison, tables_of(run)
+    is_sampled = diagnostics is not None or run.order_parameter_draws is not None
+    attributes = {} if run.theory is None else run.theory.attrs
+    explanations = [attributes.get(key) for key in ("explanation", "next_order_explanation")]
+    attention = [] if run.attention is None else [heads_table, matched_paths_table]
+    judged = [] if diagnostics is None else [diagnostics_table(diagnostics)]
+    remarks = []
+    if diagnostics is not None:
+        remarks = [f"Failed: {reason}." for reason in diagnostics.reasons]
+        remarks += [f"Note: {remark}." for remark in diagnostics.remarks]
+    return {
+        "subtitle": subtitle(run.recipe),
+        "titles": {
+            "verdict": "Verdict",
+            "comparison": "Theory against exact posterior",
+            "attention": "Learned attention" if attention else "",
+            "diagnostics": "Diagnostics of the samples" if is_sampled else "",
+        },
+        "theory_verdict": run.verdict,
+        "trust_verdict": trust_verdict(diagnostics),
+        "own_verdicts": [] if comparison is None else list(comparison.user_verdicts.values()),
+        "explanation": "; ".join(text for text in explanations if text),
+        "main_tables": tables[:2],
+        "comparison_tables": tables[2:],
+        "attention_tables": [table(run.attention) for table in attention],
+        "remarks": remarks,
+        "diagnostics_tables": judged,
+        "cost_tables": [sampler_table(diagnostics, comparison.cost)] if judged else [],
+    }
+
+
+def sweep_contents(sweep: SweepResults, recipe: Recipe) -> dict[str, Any]:
+    """Verdicts and tables of a sweep, by the names of its template."""
+    points = sweep.points
+    if not any(point.stored for point in points):
+        remedy = "no point of this sweep has results yet; first use `run` or `sweep`"
+        raise InputError("DIR", sweep.directory, remedy)
+    return {
+        "subtitle": f"{subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}",
+        "titles": {"verdict": "Verdict", "comparison": "Along the sweep"},
+        "trend": sweep_trend(points, sweep.finite_size),
+        "trust": sweep_trust(points),
+        "points": points_table(points),
+        "chosen": selection_table(sweep.selection),
+        "reading": READING if any(point.trusted is not None for point in points) else "",
+    }
+
+
+def pictures(drawn: list[Path]) -> dict[str, Any]:
+    """The figures that were drawn, by their section, in the order of their table.
+
+    The first one of the comparison is "main", below the verdict.
+    """
+    files = {path.stem: path for path in drawn if path.suffix == ".png"}
+    shown: dict[str, list[Picture]] = {"comparison": [], "attention": [], "diagnostics": []}
+    for name, entry in FIGURES.items():
+        if name in files:
+            shown[entry.section].append(Picture(files[name], entry))
+    first, *others = shown["comparison"] or [None]
+    return {**shown, "main": first, "comparison": others}
+
+
+def notice_text(directory: Path, manifest: Manifest, ended: ExitCode | None) -> str:
+    """What a reader has to know before anything else; empty if all went well."""
+    command = manifest.command or "run"
+    code = manifest.finished.get(command) if ended is None else int(ended)
+    if code is None:
+        state = state_text(state_of(directory)).replace("`", "")
+        return f"Not finished: {state}." if manifest.command else ""
+    unfinished = f"It ended with exit code {code}: not everything came to its end."
+    return ENDINGS.get(ExitCode(code), unfinished) if code else ""
+
+
+def subtitle(recipe: Recipe) -> str:
+    """Task, width and temperature in a line."""
+    parts = [recipe.task.kind.replace("_", " ")]
+    if "network.widths" not in recipe.sweep:
+        parts.append(f"width N = {recipe.network.widths}")
+    if "posterior.temperature" not in recipe.sweep:
+        sampled = " (prior median)" if recipe.posterior.temperature_spread else ""
+        parts.append(f"temperature 𝒯 = {recipe.posterior.temperature:g}{sampled}")
+    return ", ".join(parts)
+
+
+# --- provenance and files
+
+
+def provenance_tables(manifest: Manifest) -> list[Table]:
+    """Program, machine, seeds and timings, as far as the manifest has them."""
+    given = {label: getattr(manifest, key) for key, label in PROVENANCE.items()}
+    rows = [[label, listed(value)] for label, value in given.items() if value]
+    if manifest.choice:
+        rows.append(
+            ["space and algorithm", "{space}, {algorithm}: {reason}".format(**manifest.choice)]
+        )
+    versions = [[name, version or "not installed"] for name, version in manifest.versions.items()]
+    peaks = manifest.peak_memory_bytes
+    stages = [[stage, seconds, peaks.get(stage)] for stage, seconds in manifest.seconds.items()]
+    columns = ("stage", "seconds", Column("peak memory", **SIZE))
+    return [
+        Table("Where the results came from", ("what", "value"), rows),
+        Table("Versions", ("package", "version"), versions),
+        Table("Time and memory", columns, stages),
+    ]
+
+
+def listed(value: object) -> str:
+    """A value of the manifest as text, its entries separated by commas."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {listed(inner)}" for key, inner in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def files_table(directory: Path) -> Table:
+    """The files of the directory, with links."""
+    rows = [
+        [Link(name, name), what, (directory / name).stat().st_size]
+        for name, what in FILES.items()
+        if (directory / name).is_file()
+    ]
+    columns = ("file", "holds", Column("size", **SIZE, digits=2))
+    return Table("Files beside this page", columns, rows)

@@ -1,0 +1,219 @@
+"""Several runs beside each other: points of a sweep, points that were chosen, and models."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import numpy as np
+
+from sampler.analysis.difference import Difference
+from sampler.analysis.predictors import (
+    AXIS,
+    INFINITE,
+    LEADING,
+    NAMES,
+    NEXT,
+    SAMPLED,
+    TUNED,
+    is_users,
+    predictor_name,
+)
+from sampler.analysis.sweeps import PointSummary
+from sampler.analysis.text import NO_BREAK, Number, count
+from sampler.analysis.verdict import HEADLINE
+from sampler.presentation.status import state_text
+from sampler.presentation.table import Cell, Column, Link, Table
+from sampler.recipes.settings import short_label
+from sampler.storage.status import state_of
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+SHARE = {"unit": f"{NO_BREAK}%", "scale": 100.0, "digits": 3}
+CRITERIA = {
+    "log_predictive_density": "log predictive density",
+    "accuracy": "accuracy",
+    "log_evidence": "log evidence of the training labels",
+}
+MODELS = "Models by leave-one-out cross-validation"
+
+
+# --- the points of a sweep
+
+
+def points_table(points: Sequence[PointSummary]) -> Table:
+    """The points of a sweep: accuracies, differences, diagnostics, and the page of each."""
+    users = [name for name in map(str, points[0].summary[AXIS].values) if is_users(name)]
+    predictors = {LEADING: 0, NEXT: 1, **{name: at for at, name in enumerate(users, start=2)}}
+    predictors |= {SAMPLED: 0, TUNED: 1000, INFINITE: 1000}
+    columns = [
+        Column("point"),
+        *(Column(predictor_name(name), **SHARE, dropped=at) for name, at in predictors.items()),
+        Column("U₁ off by", dropped=1001),
+        Column("U₁ off by, next order", dropped=1003),
+        Column("m(x) off by", dropped=1002),
+        Column("U₁, MCSE", digits=3, dropped=1006),
+        Column("R-hat", digits=5, dropped=1005),
+        Column("ESS", dropped=1004),
+        Column("samples", dropped=1007),
+        Column("state"),
+    ]
+    caption = (
+        "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in "
+        "U₁ and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, smallest "
+        "ESS."
+    )
+    return Table("Points", columns, [point_cells(point, predictors) for point in points], caption)
+
+
+def point_cells(point: PointSummary, predictors: Mapping[str, int]) -> list[object]:
+    """The row of a point, its accuracies by these predictors."""
+    page = f"{quote(point.directory.name)}/report.html"
+    there = (point.directory / "report.html").is_file()
+    overlap = point.difference(HEADLINE)
+    words = {None: "not sampled", True: "trusted", False: "diagnostics failed"}
+    return [
+        Link(point.label, page) if there else point.label,
+        *(
+            (point.number("accuracy", name), point.number("accuracy", name, "error"))
+            if name == SAMPLED
+            else point.number("accuracy", name)
+            for name in predictors
+        ),
+        difference_cell(overlap),
+        difference_cell(point.difference(HEADLINE, NEXT)),
+        difference_cell(point.difference("predictor_mean")),
+        overlap and overlap.largest_mcse,
+        point.column("r_hat"),
+        count(point.column("ess")),
+        words[point.trusted],
+        state_text(state_of(point.directory), short=True),
+    ]
+
+
+def difference_cell(one: Difference | None) -> Cell:
+    """A resolved difference with its error, or what it is below."""
+    if one is None or not one.decided:
+        return Number(None)
+    return one.number(one.value, one.error) if one.resolved else one.text(short=True)
+
+
+# --- points chosen on the validation split
+
+
+def selection_table(selection: Mapping | None) -> Table:
+    """The points that every predictor chooses by every criterion.
+
+    Among temperatures a row for each other setting. selection: the content of `selection.json`.
+    """
+    selection = selection or {"by_temperature": []}
+    groups = selection.get("by_temperature", [{"settings": {}, **selection}])
+    rows = []
+    for group, (criterion, name) in product(groups, CRITERIA.items()):
+        chosen = group["log_evidence"] if criterion == "log_evidence" else group
+        choices = [(chosen.get(who) or {}).get(criterion) for who in NAMES]
+        if any(choices):
+            others = short_label(group["settings"])
+            label = f"{others}: {name}" if others else name
+            rows.append([label, *(choice_text(choice, group["settings"]) for choice in choices)])
+    caption = (
+        "By log predictive density and accuracy on the validation split, by the evidence of the "
+        "training labels. In brackets a second one within one standard error."
+    )
+    return Table("Points chosen", ("chosen by", *NAMES.values()), rows, caption)
+
+
+def choice_text(choice: Mapping | None, fixed: Mapping) -> str:
+    """The settings that were chosen, but for those that were given."""
+    if choice is None:
+        return ""
+    runner_up = choice.get("runner_up")
+    close = [runner_up] if runner_up and runner_up["within_errors"] else []
+    first, *second = (
+        short_label({key: value for key, value in one["settings"].items() if key not in fixed})
+        for one in [choice, *close]
+    )
+    return f"{first} ({second[0]})" if second else first
+
+
+# --- models of several runs
+
+
+def models_table(models: "pandas.DataFrame") -> Table:
+    """Models, the best first: elpd, differences, weights, evidence and test set."""
+    columns = (
+        "model",
+        Column("elpd", dropped=4),
+        "elpd minus best",
+        Column("weight", digits=2),
+        Column("unreliable", dropped=5),
+        Column("log evidence", dropped=1),
+        Column("test accuracy", **SHARE, dropped=2),
+        Column("test log density", dropped=3),
+    )
+    scores = ("log_evidence", "accuracy", "log_predictive_density")
+    rows = [
+        [
+            name,
+            (row["elpd"], row["se"]),
+            (row["elpd_diff"], row["dse"]) if row["dse"] else row["elpd_diff"],
+            row["weight"],
+            count(row["unreliable"]),
+            *((row[score], row[f"{score}_error"]) for score in scores),
+        ]
+        for name, row in models.astype(float).iterrows()
+    ]
+    caption = (
+        "elpd: sum over training examples of ln p(label | all other labels), ± standard error by "
+        "the finite number of examples; of samples by PSIS, of the theory at a saddle point that "
+        "moves as each example is left out, to first order, exact at infinite width. Weight: share "
+        "in the average of models that predicts best (stacking). Unreliable: examples whose Pareto "
+        "k is above its limit."
+    )
+    return Table(MODELS, columns, rows, caption)
+
+
+def draw_models(models: "pandas.DataFrame") -> "Figure":
+    """Draw elpd relative to the best model, with the error of the difference."""
+    from sampler.presentation import style  # only here: a table needs no Matplotlib
+
+    figure = style.new_figure(style.WIDTH, 0.32 * len(models) + 1.7, MODELS)
+    ax = figure.subplots()
+    places = np.arange(len(models))
+    ax.axvline(0.0, color=style.GREY, linestyle=":", linewidth=1.0)
+    marks = {"fmt": "o", "color": style.SAMPLED}
+    ax.errorbar(models["elpd_diff"], places, xerr=models["dse"], **marks)
+    ax.set_yticks(places, list(models.index))
+    ax.set(xlabel="elpd minus that of the best model, ± standard error (nats)")
+    ax.set_ylim(len(models) - 0.5, -0.5)
+    return figure
+
+
+@dataclass(frozen=True, repr=False)
+class Models:
+    """Models of runs with the same training labels, compared by leave-one-out cross-validation.
+
+    `print` and notebooks show the table, best model first.
+    """
+
+    table: "pandas.DataFrame"
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """A row for each model: elpd, its error, difference to the best, weight, evidence, …."""
+        return self.table
+
+    def plot(self) -> "Figure":
+        """Draw the differences with their errors."""
+        from sampler.presentation.style import figure_style
+
+        with figure_style():
+            return draw_models(self.table)
+
+    def __repr__(self) -> str:
+        return models_table(self.table).text()
+
+    def _repr_html_(self) -> str:
+        return models_table(self.table)._repr_html_()

@@ -1,0 +1,118 @@
+"""What commands print of a run, in the order in which a physicist asks.
+
+The network and its data, how the theory was solved, whether the samples can be trusted, U₁, how far
+theories are off, numbers by predictor, and the verdict.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import xarray as xr
+
+from sampler.analysis.results import RunResults
+from sampler.analysis.text import unbroken, wrapped
+from sampler.analysis.verdict import limits_sentence
+from sampler.mcmc.diagnostics import Diagnostics
+from sampler.presentation.table import Table
+from sampler.presentation.tables import (
+    MOST_ROWS,
+    numbers_table,
+    order_parameter_table,
+    other_accuracies_table,
+    sampled_temperature_table,
+    statements_table,
+)
+from theory import Architecture
+
+EVERYTHING = "report.html"
+
+
+def network_text(architecture: Architecture, examples: int, temperature: float | None) -> str:
+    """Sizes of network and data in one line: L, H, N, P, P/N, D and 𝒯."""
+    widths = sorted(set(architecture.widths))
+    width = str(widths[0]) if len(widths) == 1 else f"({added(architecture.widths)})"
+    parts = {
+        "L": architecture.layers,
+        "H": added(architecture.heads),
+        "N": width,
+        "P": examples,
+        "P/N": f"{examples / max(widths):.3g}",
+        "D": architecture.channels,
+        "𝒯": "sampled" if temperature is None else f"{temperature:g}",
+    }
+    return wrapped(unbroken([f"{name} = {value}" for name, value in parts.items()]))
+
+
+def added(numbers: Sequence[int]) -> str:
+    return " + ".join(map(str, numbers))
+
+
+def theory_text(theory: xr.Dataset) -> str:
+    """Whether the saddle point was reached, and whether the next order can be used."""
+    solved = "saddle point converged" if theory.attrs["converged"] else theory.attrs["explanation"]
+    parts = [f"theory: {solved}", theory.attrs.get("next_order_explanation")]
+    return wrapped("; ".join(part for part in parts if part))
+
+
+def solved_text(run: RunResults) -> str:
+    """The numbers of a theory by predictor, where nothing was sampled."""
+    return printed_tables([numbers_table(run), other_accuracies_table(run)])
+
+
+def printed_tables(tables: Sequence[Table]) -> str:
+    """Those of several tables that have rows, each below an empty line."""
+    texts = [table.text(elsewhere=EVERYTHING, most=MOST_ROWS) for table in tables if table]
+    return "".join(f"\n{text}\n" for text in texts).rstrip("\n")
+
+
+def diagnostics_text(diagnostics: Diagnostics) -> str:
+    """The verdict on the draws, the worst numbers beside their limits, and every reason."""
+    verdict = "can be trusted" if diagnostics.passed else "FAIL their diagnostics"
+    numbers = f"; {limits_sentence(diagnostics)}" if diagnostics.quantities else ""
+    lines = [
+        *([diagnostics.warning] if diagnostics.warning else []),
+        f"samples: {verdict}{numbers}",
+        *(f"  failed: {reason}" for reason in diagnostics.reasons),
+        *(f"  note: {remark}" for remark in diagnostics.remarks),
+    ]
+    return wrapped("\n".join(lines))
+
+
+def comparison_text(run: RunResults) -> str:
+    """U₁, how far every theory is off, and numbers by predictor."""
+    comparison = run.comparison
+    tables = [
+        order_parameter_table(comparison),
+        statements_table(comparison, brief=True),
+        numbers_table(run, brief=True),
+        sampled_temperature_table(comparison),
+    ]
+    text = printed_tables([replace(table, title="") for table in tables])
+    if run.theory is None and not comparison.user_theories:
+        text = f"\ncomparison: no theory stored in this directory{text}"
+    remarks = {
+        f"{comparison.about(name, 'label')}: {comparison.about(name, 'remark')}": None
+        for name in comparison.quantities
+        if "NOT" in str(comparison.about(name, "remark"))
+    }
+    return "\n".join([text, *map(wrapped, remarks)])
+
+
+def verdicts_text(run: RunResults) -> str:
+    """The closing lines: what the samples allow to say of every theory."""
+    has_theory = run.theory is not None
+    verdicts = [run.verdict] if has_theory or run.comparison is None else []
+    if run.comparison is not None:
+        verdicts += run.comparison.user_verdicts.values()
+    return "\n".join(wrapped(verdict.headline) for verdict in verdicts)
+
+
+def arviz_summary(tree: xr.DataTree) -> str:
+    """ArviZ's summary of the order parameters; empty where there are none."""
+    import arviz_stats  # only here: it takes long
+
+    names = [name for name in tree["posterior"].data_vars if "order_parameter" in str(name)]
+    if not names:
+        return ""
+    table = arviz_stats.summary(tree, var_names=names)
+    return "\n".join(line.rstrip() for line in table.to_string(max_rows=MOST_ROWS).splitlines())
