@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from sampler.mcmc.diagnostics import Diagnostics
     from sampler.problem import AnyProblem
 
-FIGURES = (".png", ".svg")
-
 
 @dataclass(frozen=True)
 class Job:
@@ -427,7 +425,8 @@ def report(
     from sampler.presentation.report import write_report
 
     failed: dict[str, Exception] = {}
-    print_line(written_text(write_report(directory, ended, results, figures, failed)))
+    *_, page = write_report(directory, ended, results, figures, failed)
+    print_line(f"report: {page}")
     if ended is None:
         raise_first(failed)
     return ExitCode.OK
@@ -448,15 +447,9 @@ STAGES: dict[str, Callable[..., ExitCode]] = {
 
 
 def written_text(paths: Sequence[Path]) -> str:
-    """Figures by name, their formats together, then every other file by its path."""
-    drawn: dict[Path, dict[str, None]] = {}
-    others = []
+    """Figures by folder and name, whatever their formats."""
+    names: dict[Path, dict[str, None]] = {}
     for path in paths:
-        if path.suffix in FIGURES:
-            drawn.setdefault(path.parent, {})[path.stem] = None
-        else:
-            others.append(f"{path.stem}: {path}")
-    lines = [
-        wrapped(f"figures in {folder}: {unbroken(tuple(names))}") for folder, names in drawn.items()
-    ]
-    return "\n".join(lines + others)
+        names.setdefault(path.parent, {})[path.stem] = None
+    texts = [f"figures in {folder}: {unbroken(tuple(of))}" for folder, of in names.items()]
+    return "\n".join(map(wrapped, texts))

@@ -29,7 +29,7 @@ from sampler.presentation.several_runs import points_table, selection_table
 from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
-from sampler.presentation.tables import READING, tables_of
+from sampler.presentation.tables import tables_of
 from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, write_atomically
@@ -232,7 +232,6 @@ def sweep_contents(sweep: SweepResults, recipe: Recipe) -> dict[str, Any]:
         "trust": sweep_trust(points),
         "points": points_table(points),
         "chosen": selection_table(sweep.selection),
-        "reading": READING if any(point.trusted is not None for point in points) else "",
     }
 
 

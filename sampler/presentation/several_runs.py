@@ -25,6 +25,7 @@ from sampler.analysis.text import NO_BREAK, Number, count
 from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.status import state_text
 from sampler.presentation.table import Cell, Column, Link, Table
+from sampler.presentation.tables import AS_A_WHOLE
 from sampler.recipes.settings import short_label
 from sampler.storage.status import state_of
 
@@ -62,9 +63,9 @@ def points_table(points: Sequence[PointSummary]) -> Table:
         Column("state"),
     ]
     caption = (
-        "Accuracy on the test set (± MCSE), how far theory and samples are apart as a whole in "
-        "U₁ and predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, smallest "
-        "ESS."
+        "Accuracy on the test set (± MCSE), how far theory and samples are apart in U₁ and "
+        "predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, smallest ESS. "
+        f"{AS_A_WHOLE}"
     )
     return Table("Points", columns, [point_cells(point, predictors) for point in points], caption)
 

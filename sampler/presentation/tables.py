@@ -32,12 +32,13 @@ OTHER_PREDICTORS = {
     "accuracy_trained": "network trained by gradient descent",
     "accuracy_nearest_neighbour": "nearest neighbour in pixels",
 }
-READING = (
-    "As a whole: the size of the difference without the part that Monte Carlo noise adds to it, "
-    "and its 95 % interval; where the interval reaches 0, no difference was found, and its upper "
-    "end says above which size there is none. MCSE is "
-    f"the Monte Carlo standard error of one element. One element above {RESOLVED_MCSE:g} MCSE is "
-    "more than noise; of many elements the largest has to be above the number beside it."
+AS_A_WHOLE = (
+    "The size of the difference without the part that Monte Carlo noise adds to it, and its 95 % "
+    "interval; where the interval reaches 0, its upper end."
+)
+BY_ELEMENT = (
+    f"MCSE: the Monte Carlo standard error of one element. One element above {RESOLVED_MCSE:g} "
+    "MCSE is more than noise; of many the largest has to be above the number beside it."
 )
 
 
@@ -144,7 +145,7 @@ def statements_table(comparison: Comparison | None, brief: bool = False) -> Tabl
             if any(cells):
                 texts = ["" if cell is None else cell.text(short=True) for cell in cells]
                 rows.append([comparison.about(quantity, "label"), *texts])
-    return Table("How far theories are off", columns, rows, READING)
+    return Table("How far theories are off", columns, rows, AS_A_WHOLE)
 
 
 def differences_table(comparison: Comparison, predictor: str) -> Table:
@@ -167,7 +168,7 @@ def differences_table(comparison: Comparison, predictor: str) -> Table:
         for quantity, one in comparison.differences(predictor).items()
     ]
     title = f"{comparison.name_of(predictor).capitalize()} against the exact posterior"
-    return Table(title, columns, rows, READING)
+    return Table(title, columns, rows, BY_ELEMENT)
 
 
 # --- numbers by predictor

@@ -1,6 +1,6 @@
 """Figures of chains: one overview, and ArviZ's of the stored groups where they are asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import xarray as xr
@@ -56,8 +56,7 @@ def draw_chains(run: RunResults) -> Figure | None:
         _draw_ranks(ranks, values)
     axes[-1, 0].set_xlabel("draw")
     axes[-1, 1].set_xlabel("rank / draws")
-    entries = axes[0, 1].get_legend_handles_labels()
-    style.legend_below(figure, entries, 3)
+    style.legend_below(figure, axes[0, 1].get_legend_handles_labels(), 3)
     return figure
 
 
@@ -80,19 +79,13 @@ def _draw_ranks(ax: Axes, draws: np.ndarray) -> None:
 
 def tree_of_slowest(run: RunResults) -> xr.DataTree | None:
     """The slowest numbers as a posterior that ArviZ takes, with the energy of the sampler."""
-    series = slowest_series(run)
+    series, energy = slowest_series(run), run.drawn("energy", "sample_stats")
     if not series:
         return None
-    groups = {"posterior": xr.Dataset({n: (("chain", "draw"), v) for n, v in series.items()})}
-    energy = run.drawn("energy", "sample_stats")
+    groups = {"posterior": {name: (("chain", "draw"), values) for name, values in series.items()}}
     if energy is not None:
-        groups["sample_stats"] = xr.Dataset({"energy": energy})
-    return xr.DataTree.from_dict(
-        {
-            name: table.assign_coords({axis: range(n) for axis, n in table.sizes.items()})
-            for name, table in groups.items()
-        }
-    )
+        groups["sample_stats"] = {"energy": (("chain", "draw"), energy.values)}
+    return tree_for_arviz(groups)
 
 
 def tree_of_elements(run: RunResults) -> xr.DataTree | None:
@@ -107,17 +100,28 @@ def tree_of_elements(run: RunResults) -> xr.DataTree | None:
     columns = {
         pair_name(names, i, j): (("chain", "draw"), draws.values[:, :, i, j]) for i, j in pairs
     }
-    table = xr.Dataset(columns)
-    table = table.assign_coords({axis: range(n) for axis, n in table.sizes.items()})
-    return xr.DataTree.from_dict({"posterior": table})
+    return tree_for_arviz({"posterior": columns})
+
+
+def tree_for_arviz(groups: Mapping[str, Mapping[str, tuple]]) -> xr.DataTree:
+    """Groups of variables [chain, draw], both axes with the coordinates that ArviZ wants."""
+    tables = {name: xr.Dataset(columns) for name, columns in groups.items()}
+    return xr.DataTree.from_dict(
+        {
+            name: table.assign_coords({axis: range(size) for axis, size in table.sizes.items()})
+            for name, table in tables.items()
+        }
+    )
 
 
 def by_arviz(
     name: str,
+    words: str,
+    alternative: str = "",
     tree_of: Callable[[RunResults], xr.DataTree | None] = tree_of_slowest,
     group: str = "posterior",
-) -> Callable[[RunResults], Figure | None]:
-    """A figure of `arviz_plots`, by the name of its function; None where nothing can be judged."""
+) -> style.FigureEntry:
+    """A figure of `arviz_plots`, by the name of its function; none where nothing can be judged."""
 
     def draw(run: RunResults) -> Figure | None:
         tree = tree_of(run)
@@ -125,10 +129,10 @@ def by_arviz(
             return None
         import arviz_plots  # only here: it takes long
 
-        plots = getattr(arviz_plots, name)(tree, backend="matplotlib")
-        return plots.viz["figure"].item()
+        return getattr(arviz_plots, name)(tree, backend="matplotlib").viz["figure"].item()
 
-    return draw
+    alternative = alternative or words
+    return style.FigureEntry(draw, words, alternative, section="diagnostics", shown="failing")
 
 
 CHAINS = style.FigureEntry(
@@ -140,30 +144,22 @@ CHAINS = style.FigureEntry(
     "with rank histograms beside.",
     section="diagnostics",
 )
-OF_ARVIZ = {
-    "traces": ("plot_trace", "Traces of the slowest numbers, chain by chain."),
-    "ranks": ("plot_rank", "Ranks of the slowest numbers among all draws, chain by chain."),
-    "autocorrelation": ("plot_autocorr", "Autocorrelation of the slowest numbers."),
-    "ess_evolution": ("plot_ess_evolution", "Effective sample size as the draws come in."),
-}
 BY_ARVIZ = {
-    **{
-        name: style.FigureEntry(
-            by_arviz(function), words, words, section="diagnostics", shown="failing"
-        )
-        for name, (function, words) in OF_ARVIZ.items()
-    },
-    "energy": style.FigureEntry(
-        by_arviz("plot_energy", group="sample_stats"),
+    "traces": by_arviz("plot_trace", "Traces of the slowest numbers, chain by chain."),
+    "ranks": by_arviz("plot_rank", "Ranks of the slowest numbers among all draws, chain by chain."),
+    "autocorrelation": by_arviz("plot_autocorr", "Autocorrelation of the slowest numbers."),
+    "ess_evolution": by_arviz("plot_ess_evolution", "Effective sample size as the draws come in."),
+    "energy": by_arviz(
+        "plot_energy",
         "Energies of the sampler against their changes from draw to draw. Where changes are much "
         "narrower, the tails are explored slowly.",
         "Distributions of the energies of the sampler and of their changes from draw to draw.",
-        section="diagnostics", shown="failing",
+        group="sample_stats",
     ),
-    "pairs": style.FigureEntry(
-        by_arviz("plot_pair", tree_of_elements),
+    "pairs": by_arviz(
+        "plot_pair",
         "Draws of elements of U₁ against each other.",
         "Scatter plots of draws of elements of U₁ in pairs.",
-        section="diagnostics", shown="failing",
+        tree_of_elements,
     ),
-}  # fmt: skip
+}
