@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
     from rich.table import Table as RichTable
 
+LEAST_NAME = 20  # characters that a name has room for before columns are left out
 # What stands before the decimal point of a number; everything, where there is no number.
 WHOLE_PART = re.compile(r"\D*\d*")
 
@@ -252,6 +253,7 @@ def rich_table(columns: Sequence[tuple[Column, list[Cell]]]) -> "RichTable":
             justify="right" if is_number else "left",
             vertical="bottom" if any(numbers) else "top",
             width=width if is_number else None,
+            min_width=min(LEAST_NAME, width),
             overflow="fold",
         )
     for row in zip(*texts, strict=True):

@@ -68,13 +68,12 @@ def draw_order_parameter(run: RunResults) -> Figure | None:
     if sampled is None:
         rows = [theories[place : place + 2] for place in range(0, len(theories), 2)]
         return draw_on_one_scale(run.path_names, rows, title)
-    gaps = []
-    for theory in theories:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gap = (sampled.values - theory.values) / np.where(
-                sampled.mcse > 0, sampled.mcse, np.nan
-            )
-        gaps.append(Matrix(f"(exact − {theory.title})\nin MCSE", gap, is_difference=True))
+    errors = np.where(sampled.mcse > 0, sampled.mcse, np.nan)
+    gaps = [
+        Matrix(f"(exact − {theory.title})\nin MCSE", (sampled.values - theory.values) / errors,
+               is_difference=True)
+        for theory in theories
+    ]  # fmt: skip
     limit = style.colour_limit(*(matrix.values for matrix in [*theories, sampled]))
     # Three MCSE is the least range: differences within the noise stay pale.
     widest = max(3.0, style.colour_limit(*(gap.values for gap in gaps)))
