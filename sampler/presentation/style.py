@@ -264,5 +264,5 @@ def save_figure(figure: Figure, folder: Path, name: str, svg: bool = False) -> l
 def reduce_colours(png: Path) -> None:
     """Store a picture with a palette: drawings need no more colours, and a third of the bytes."""
     with Image.open(png) as picture:
-        reduced = picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        reduced = picture.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE)
     reduced.save(png, optimize=True)
