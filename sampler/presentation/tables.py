@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import Comparison, number_of, summary_of_theory
-from sampler.analysis.difference import largest_by_chance
+from sampler.analysis.difference import Difference, largest_by_chance
 from sampler.analysis.estimates import RESOLVED_MCSE
 from sampler.analysis.predictors import (
     AXIS,
@@ -143,9 +143,14 @@ def statements_table(comparison: Comparison | None, brief: bool = False) -> Tabl
         for quantity in shown:
             cells = [comparison.difference(quantity, who) for who in theories]
             if any(cells):
-                texts = ["" if cell is None else cell.text(short=True) for cell in cells]
+                texts = ["" if cell is None else difference_text(cell) for cell in cells]
                 rows.append([comparison.about(quantity, "label"), *texts])
     return Table("How far theories are off", columns, rows, AS_A_WHOLE)
+
+
+def difference_text(one: Difference) -> str:
+    """How far off, below what, or in a word why nothing is said."""
+    return one.text(short=True) if one.decided else one.state
 
 
 def differences_table(comparison: Comparison, predictor: str) -> Table:

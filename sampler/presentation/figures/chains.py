@@ -54,6 +54,7 @@ def draw_chains(run: RunResults) -> Figure | None:
         trace.set_ylabel(label)
         trace.yaxis.set_major_locator(MaxNLocator(4))
         _draw_ranks(ranks, values)
+    axes[0, 1].set_title("counts of ranks / expected")
     axes[-1, 0].set_xlabel("draw")
     axes[-1, 1].set_xlabel("rank / draws")
     style.legend_below(figure, axes[0, 1].get_legend_handles_labels(), 3)
@@ -138,8 +139,8 @@ def by_arviz(
 CHAINS = style.FigureEntry(
     draw_chains,
     "The slowest of all numbers, draw by draw, and their ranks among all draws, chain by chain. "
-    "Chains that mix look like noise, lie on top of each other, and have flat ranks within the "
-    "grey band.",
+    "In brackets stands the place of the slowest element, from 0. Chains that mix look like noise, "
+    "lie on top of each other, and have flat ranks within the grey band.",
     "Lines: log posterior, predictor and U₁ against the number of the draw, one colour per chain, "
     "with rank histograms beside.",
     section="diagnostics",

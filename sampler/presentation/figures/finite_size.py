@@ -50,8 +50,9 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
     for ax in axes.flat:
         if not ax.has_data():
             ax.set_axis_off()
-    entries = [ax.get_legend_handles_labels() for ax in axes[:2, 0]]
-    style.legend_below(figure, tuple(one + other for one, other in zip(*entries, strict=True)))
+    entries = [ax.get_legend_handles_labels() for ax in axes.flat]
+    by_label = {label: handle for pair in entries for handle, label in zip(*pair, strict=True)}
+    style.legend_below(figure, (list(by_label.values()), list(by_label)))
     return figure
 
 
@@ -114,14 +115,16 @@ def draw_differences(ax: Axes, table: FiniteSize, path: int) -> None:
         label = predictor_name(name)
         fill = "full" if name == LEADING else "none"
         marks = {"color": colour, "linestyle": "none", "fillstyle": fill}
-        bars = {"marker": marker, "markersize": 4, "label": f"|{label} − exact| (± MCSE)"}
-        ax.errorbar(exact.widths[resolved], size[resolved], error[resolved], **bars, **marks)
-        limits = {"marker": "v", "markersize": 5, "label": f"{label}: unresolved, below"}
-        below = size[hidden] + RESOLVED_MCSE * error[hidden]
-        ax.plot(exact.widths[hidden], below, **limits, **marks)
-        crosses = {"marker": "x", "markersize": 5}
-        crosses["label"] = "diagnostics failed" if name == LEADING and failed.any() else None
-        ax.plot(exact.widths[failed], size[failed], **crosses, **marks)
+        if resolved.any():
+            bars = {"marker": marker, "markersize": 4, "label": f"|{label} − exact| (± MCSE)"}
+            ax.errorbar(exact.widths[resolved], size[resolved], error[resolved], **bars, **marks)
+        if hidden.any():
+            limits = {"marker": "v", "markersize": 5, "label": f"{label}: unresolved, below"}
+            below = size[hidden] + RESOLVED_MCSE * error[hidden]
+            ax.plot(exact.widths[hidden], below, **limits, **marks)
+        if failed.any():
+            crosses = {"marker": "x", "markersize": 5, "label": f"{label}: diagnostics failed"}
+            ax.plot(exact.widths[failed], size[failed], **crosses, **marks)
         laws = table.power_laws(name)
         if laws and np.isfinite(laws[path].slope):
             law = laws[path]

@@ -88,7 +88,7 @@ def test_finite_size_shows_values_differences_and_law_of_both_orders():
     (values,) = of_colour(above, style.NEXT_ORDER)
     np.testing.assert_allclose(values[1:, 1], 2.0 + 1 / values[1:, 0] ** 2)
     assert np.isnan(values[0, 1])
-    resolved, hidden, _, law = of_colour(below, style.NEXT_ORDER)
+    resolved, hidden, law = of_colour(below, style.NEXT_ORDER)
     # The difference at 30 and at 100 is resolved or not by 3 MCSE of 1e-4.
     np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
     np.testing.assert_allclose(hidden, [[100.0, 1e-4 + 3e-4], [300.0, 1 / 9e4 + 3e-4]])
