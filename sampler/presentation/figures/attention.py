@@ -40,6 +40,7 @@ def draw_attention(run: RunResults) -> Figure | None:
     for row, (layer, head) in enumerate(shown):
         for ax, (title, matrix) in zip(axes[row], panels[row], strict=True):
             image = ax.imshow(matrix, interpolation="nearest", **marks)
+            ax.spines[:].set(visible=True, linewidth=0.5)
             ax.set(xticks=[], yticks=[], visible=bool(title))
             ax.set_title(title, fontsize=9.0)
         one_query = attention.table[f"attention_{layer}"].shape[-1] == 1

@@ -19,6 +19,7 @@ RANK_BINS = 20
 MOST_POINTS = 400  # of a chain; of more every so many are drawn
 MOST_LINES, MOST_LABELS = 64, 16  # chains that have a line, and a label
 MOST_ELEMENTS = 4  # of U_1 in pairs
+WIDEST = 9.0  # inches of a figure by ArviZ
 
 
 def chain_marks(chain: int) -> dict[str, str | None]:
@@ -130,7 +131,10 @@ def by_arviz(
             return None
         import arviz_plots  # only here: it takes long
 
-        return getattr(arviz_plots, name)(tree, backend="matplotlib").viz["figure"].item()
+        figure = getattr(arviz_plots, name)(tree, backend="matplotlib").viz["figure"].item()
+        # Smaller, text is larger on a page.
+        figure.set_size_inches(figure.get_size_inches() * min(1.0, WIDEST / figure.get_figwidth()))
+        return figure
 
     alternative = alternative or words
     return style.FigureEntry(draw, words, alternative, section="diagnostics", shown="failing")
