@@ -169,7 +169,7 @@ def write_report(
     def write(drawn: list[Path] | None) -> None:
         shown = pictures(drawn or [])
         titles = contents["titles"] | LAST_SECTIONS
-        if recipe.sweep and not (shown["comparison"] or contents["chosen"]):
+        if not (shown["comparison"] or any(contents["comparison_tables"])):
             titles["comparison"] = ""
         text = page(titles=titles, shown=shown, undrawn=drawn is None)
         write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
@@ -231,7 +231,7 @@ def sweep_contents(sweep: SweepResults, recipe: Recipe) -> dict[str, Any]:
         "trend": sweep_trend(points, sweep.finite_size),
         "trust": sweep_trust(points),
         "points": points_table(points),
-        "chosen": selection_table(sweep.selection),
+        "comparison_tables": [selection_table(sweep.selection)],
     }
 
 
