@@ -310,7 +310,7 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
     else:
         job.interruption.leave_if_asked("everything before the sampling")
         with recorded(job.directory, "sample"):
-            print_line(wrapped(job.run.method.explain()))
+            print_line(f"space {job.run.method.space}, algorithm {job.run.method.algorithm}")
             settings = job.run.recipe.sampler
             results = results.having(draws=draw_posterior(job.problem, settings, job.keeper()))
             write_result(job.directory, DRAWS_FILE, results.draws)
