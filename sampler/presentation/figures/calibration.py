@@ -42,12 +42,13 @@ def draw_reliability(run: RunResults) -> Figure | None:
         ax.set_axis_off()
     for place, (name, (above, below)) in enumerate(zip(names, panels, strict=False)):
         draw_bins(above, below, bins[name], style.colour_of(name, names))
-        above.set_title(f"{run.name_of(name)}\n{error_text(probabilities[name], positive)}")
+        title = f"{run.name_of(name)}\n{error_text(probabilities[name], positive)}"
+        above.set_title(title, fontsize=9.0)
         above.set_xticklabels([])
         below.set(xlim=above.get_xlim(), ylim=(0.0, 1.05 * fullest))
         if place % columns == 0:
             above.set_ylabel("share of labels +1")
-            below.set_ylabel("labels")
+            below.set_ylabel("labels in bin")
         if place + columns >= len(names):
             below.set_xlabel("predicted probability of +1")
     style.legend_below(figure, axes[0, 0].get_legend_handles_labels())
@@ -101,13 +102,14 @@ def error_text(probability: np.ndarray, positive: np.ndarray) -> str:
     """Write the calibration error, and what chance makes of it in a calibrated predictor."""
     mean, deviation = error_if_calibrated(probability)
     error = float(calibration_error(probability, positive))
-    return f"ECE {error:.3f} (if calibrated: {mean:.3f} ± {deviation:.3f})"
+    return f"ECE {error:.3f}; calibrated: {mean:.3f} ± {deviation:.3f}"
 
 
 RELIABILITY = style.FigureEntry(
     draw_reliability,
     "Calibration on the test set: where a probability is predicted, that share of labels "
-    "should be +1, as on the diagonal.",
+    "should be +1, as on the diagonal. ECE: expected calibration error, the mean distance from the "
+    "diagonal, beside what chance makes of it in a calibrated predictor.",
     "Share of labels +1 against the predicted probability of +1, with error bars, for theory, "
     "samples and infinite width; below, how many labels each bin holds.",
     shown="asked",
