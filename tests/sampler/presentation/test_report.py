@@ -179,7 +179,7 @@ def sweep(tmp_path) -> Path:
 @pytest.mark.heavy
 def test_the_page_of_a_sweep_has_the_numbers_of_every_point(sweep):
     page = page_of(sweep)
-    table = page.table("Points.")
+    table = page.table("Points")
     assert len(table.rows) == 1 + 3
     for width, values in zip((3, 30), table.values[1:], strict=False):
         path = sweep / f"network.widths={width}" / "comparison.json"
