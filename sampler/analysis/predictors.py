@@ -27,8 +27,8 @@ NAMES = {
 TUNED_BY = "infinite_tuned_by"
 BY_VALIDATION, BY_EVIDENCE = "log_predictive_density", "log_evidence"
 TUNED_NAMES = {
-    BY_VALIDATION: "infinite width, tuned on the validation split",
-    BY_EVIDENCE: "infinite width, tuned by evidence",
+    BY_VALIDATION: "infinite, 𝒯 by validation",
+    BY_EVIDENCE: "infinite, 𝒯 by evidence",
 }
 
 Variable = tuple[tuple[str, ...], Any]

@@ -189,7 +189,7 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     summary = summary_of(run)
     if summary is None:
         return Table(title, [""], [], caption)
-    tuned_by = None if run.theory is None or brief else run.theory.attrs.get(TUNED_BY)
+    tuned_by = None if run.theory is None else run.theory.attrs.get(TUNED_BY)
     predictors = [str(name) for name in summary[AXIS].values]
     columns = [
         Column("numbers"),
