@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from renew import estimate, record
 
 from sampler.analysis.estimates import RESOLVED_MCSE
-from sampler.analysis.power_law import fit_power_law
+from sampler.analysis.finite_size import fit_power_law
 from sampler.posterior.importance import BatchedDensity, draw_weighted, single
 from sampler.presentation import style
 from sampler.problem import Problem

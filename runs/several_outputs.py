@@ -18,7 +18,7 @@ from renew import estimate, record
 
 import sampler
 from sampler.analysis.difference import NOT_TRUSTED, Difference
-from sampler.analysis.power_law import fit_power_law
+from sampler.analysis.finite_size import fit_power_law
 from sampler.presentation.style import figure_style, new_figure, save_figure
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/several_outputs")

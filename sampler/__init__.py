@@ -44,7 +44,7 @@ CONTENTS = {
     "teacher_of",
     "api.posterior": "numpyro_model log_density",
     "api.attention": "attention_found",
-    "analysis.attention_found": "AttentionFound",
+    "analysis.sampled_heads": "SampledHeads",
     "posterior.flat_density": "FlatDensity",
     "api.heads": "ablate_heads",
     "api.removable": "removable",

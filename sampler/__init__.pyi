@@ -16,7 +16,7 @@ from sampler.api.results import (
 )
 from sampler.api.posterior import numpyro_model as numpyro_model, log_density as log_density
 from sampler.api.attention import attention_found as attention_found
-from sampler.analysis.attention_found import AttentionFound as AttentionFound
+from sampler.analysis.sampled_heads import SampledHeads as SampledHeads
 from sampler.posterior.flat_density import FlatDensity as FlatDensity
 from sampler.api.heads import ablate_heads as ablate_heads
 from sampler.api.removable import removable as removable

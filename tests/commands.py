@@ -253,11 +253,15 @@ def write_sweep(
     numbers: quantity → predictor → its value in every row; of_samples: errors of the samples.
     """
     from sampler.analysis.comparison import NUMBERS
-    from sampler.analysis.sweep_dataset import columns_of_rows, coordinate
+    from sampler.analysis.sweep_dataset import coordinate
+    from sampler.analysis.sweep_results import TEXTS
     from sampler.storage.run_directory import SCHEMA_VERSION, SWEEP_DATASET_FILE
 
     ((key, values),) = (swept or {"row": range(len(rows))}).items()
-    columns = {n: (key, v, about) for n, (_, v, about) in columns_of_rows(rows).items()}
+    columns: dict = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        missing, kind = ("", object) if name in TEXTS else (np.nan, None)
+        columns[name] = (key, np.array([row.get(name, missing) for row in rows], dtype=kind))
     columns |= {name: (key, np.full(len(rows), True)) for name in ("stored", "one_width")}
     numbers = numbers or {}
     predictors = list(dict.fromkeys(who for of in numbers.values() for who in of))

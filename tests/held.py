@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison, cell_of, elements_table, summary_table
+from sampler.analysis.comparison import Comparison, Row, elements_table, summary_table
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import SAMPLED, in_order
 from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults
 
 PASSED = (
     '{"verdict": "pass", "reasons": [], "remarks": [], "quantities": {}, "chains": 2, "draws": 40}'
@@ -45,11 +45,7 @@ def comparison_of(
             if quantity == "order_parameter":
                 axes = dict.fromkeys(("path", "path_"), np.array(names))
             elements[f"/elements/{quantity}"] = elements_table(axes, predictors, known, estimate)
-        row = QUANTITIES[quantity]
-        about = {"label": row.label, "unit": row.unit, "show": row.show, "remark": ""}
-        about |= {"share": int(row.share), "brief": int(row.brief), "spread": np.nan}
-        cells = {SAMPLED: cell_of(estimate)} | {who: cell_of(one) for who, one in known.items()}
-        rows[quantity] = (about, cells)
+        rows[quantity] = Row(QUANTITIES[quantity], known | {SAMPLED: estimate})
     tree = xr.DataTree.from_dict({"/summary": summary_table(rows, predictors)} | elements)
     attributes = {"diagnostics": PASSED, "cost": "{}", "doubt_of_next_order": ""}
     tree.attrs = attributes | {"temperature_sampled": 0, "converged": 1}

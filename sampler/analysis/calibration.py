@@ -17,7 +17,7 @@ on the few draws that come close to a label: they have none.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -64,8 +64,8 @@ def wilson_interval(positive: int, count: int, deviations: float = 1.0) -> tuple
     from scipy.stats import binomtest
 
     level = 1.0 - 2.0 * ndtr(-deviations)
-    found = binomtest(positive, count).proportion_ci(level, method="wilson")
-    return float(found.low), float(found.high)
+    interval = binomtest(positive, count).proportion_ci(level, method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def bin_of(probability: np.ndarray) -> np.ndarray:
@@ -84,19 +84,14 @@ def reliability(
 
     `error` is half the Wilson interval of one standard deviation, by the finite number of examples.
     """
-    bins, found = bin_of(probability), []
-    for place in np.unique(bins):
-        inside = bins == place
+    place_of, bins = bin_of(probability), []
+    for place in np.unique(place_of).tolist():
+        inside = place_of == place
         count, right = int(inside.sum()), int(positive[inside].sum())
         low, high = wilson_interval(right, count)
-        mean = float(probability[inside].mean())
-        found.append(
-            ReliabilityBin(
-                float(place / BINS), float((place + 1) / BINS), count, mean, right / count,
-                (high - low) / 2,
-            )
-        )  # fmt: skip
-    return tuple(found)
+        edges, mean = (place / BINS, (place + 1) / BINS), float(probability[inside].mean())
+        bins.append(ReliabilityBin(*edges, count, mean, right / count, (high - low) / 2))
+    return tuple(bins)
 
 
 def surplus_by_bin(
@@ -113,7 +108,7 @@ def surplus_by_bin(
 
 def calibration_error(
     probability: Float[np.ndarray, "*leading example output"],
-    positive: Bool[np.ndarray, "*leading example output"],
+    positive: Bool[np.ndarray, "*#leading example output"],
 ) -> Float[np.ndarray, "*leading"]:
     """ECE = Σ_b n_b/n |mean p in b − share of +1 in b| = Σ_b |Σ_{i in b} (p_i − [y_i = +1])|/n.
 
@@ -121,6 +116,7 @@ def calibration_error(
     for a predictor that is calibrated. `error_if_calibrated` says by how much.
     """
     flat = (*probability.shape[:-2], -1)
+    positive = np.broadcast_to(positive, probability.shape)
     surplus = surplus_by_bin(probability.reshape(flat), positive.reshape(flat))
     size = probability.shape[-2] * probability.shape[-1]
     return np.asarray(np.abs(surplus).sum(axis=-1) / size)
@@ -141,13 +137,13 @@ def error_if_calibrated(probability: Float[np.ndarray, "example output"]) -> tup
 
     An ECE a few deviations above that mean is not chance (Bröcker and Smith, 2007).
     """
-    rng = np.random.default_rng(0)
-    found: list[float] = []
-    while len(found) < REPLICATES:
-        count = min(REPLICATES - len(found), max(1, DRAWN_TOGETHER // probability.size))
+    rng, errors = np.random.default_rng(0), []
+    together = max(1, DRAWN_TOGETHER // probability.size)
+    for first in range(0, REPLICATES, together):
+        count = min(REPLICATES - first, together)
         copies = np.broadcast_to(probability, (count, *probability.shape))
-        found += calibration_error(copies, rng.random(copies.shape) < copies).tolist()
-    return float(np.mean(found)), float(np.std(found, ddof=1))
+        errors += calibration_error(copies, rng.random(copies.shape) < copies).tolist()
+    return float(np.mean(errors)), float(np.std(errors, ddof=1))
 
 
 # Averaged densities below this, relative to the largest one, count as this.
@@ -194,7 +190,6 @@ def mixture_density(
     def by_label(means: np.ndarray) -> np.ndarray:
         return np.log(np.maximum(means, SMALLEST)) + scale
 
-    found = bootstrap(lambda means: by_label(means).mean(axis=(-2, -1)), batches, weights=weights)
-    examples = by_label(mean_over_batches(batches, weights)).mean(axis=-1)
-    error = error_of_mean(examples)
-    return Estimate(found.value, found.mcse, found.deviations, found.degrees, error)
+    density = bootstrap(lambda means: by_label(means).mean(axis=(-2, -1)), batches, weights=weights)
+    of_examples = by_label(mean_over_batches(batches, weights)).mean(axis=-1)
+    return replace(density, test_error=error_of_mean(of_examples))

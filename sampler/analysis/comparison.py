@@ -9,8 +9,8 @@ of it from which the terminal, the report, notebooks and sweeps take what they s
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ from sampler.analysis.quantities import (
     NUMBER,
     PATHS,
     QUANTITIES,
-    axes_of_quantity,
+    Quantity,
     quantities_of,
 )
 from sampler.analysis.theory_and_draws import TheoryAndDraws
@@ -84,33 +84,27 @@ def compare(
     rows, elements = {}, {}
     for name, quantity in quantities_of(given).items():
         sampled = quantity.sampled(given)
-        predictions = {
-            predictor: value
-            for predictor, of in given.predictions.items()
-            if (value := quantity.prediction(of, given)) is not None
-        }
+        predictions = {who: quantity.prediction(of, given) for who, of in given.predictions.items()}
+        predictions = {who: value for who, value in predictions.items() if value is not None}
         if sampled is None:
-            predictions = {who: v for who, v in predictions.items() if not np.ndim(v.value)}
+            sampled = Estimate(math.nan)
+            predictions = {who: value for who, value in predictions.items() if not value.shape}
             if not any(np.isfinite(value.value) for value in predictions.values()):
                 continue
-            sampled = Estimate(math.nan)
-        axes = axes_of_quantity(name, given, sampled)
-        if axes:
+        if sampled.shape:
+            axes = given.axes_of(name, sampled.shape)
             elements[name] = elements_table(axes, predictors, predictions, sampled)
             if quantity.show == HEADS and "head_name" in given.theory.coords:
                 elements[name] = elements[name].assign_coords(head_name=given.theory["head_name"])
-        symmetric = is_overlap(name)
-        cells = {SAMPLED: cell_of(sampled)}
-        for predictor, value in predictions.items():
-            cells[predictor] = cell_of(value)
-            found = quantity.difference(value, sampled, given, symmetric)
-            if found is not None:
-                state = found.state if diagnostics.passed else NOT_TRUSTED
-                cells[predictor] |= difference_cell(replace(found, state=state))
-        about = {"label": quantity.label, "unit": quantity.unit, "show": quantity.show}
-        about |= {"share": int(quantity.share), "brief": int(quantity.brief)}
-        about |= {"remark": sampled.remark}
-        rows[name] = (about | {"spread": sampled.spread}, cells)
+        differences = {
+            who: quantity.difference(value, sampled, given, is_overlap(name))
+            for who, value in predictions.items()
+        }
+        if not diagnostics.passed:
+            differences = {
+                who: one and replace(one, state=NOT_TRUSTED) for who, one in differences.items()
+            }
+        rows[name] = Row(quantity, predictions | {SAMPLED: sampled}, differences)
     tree = xr.DataTree.from_dict(
         {f"/{SUMMARY}": summary_table(rows, predictors)}
         | {f"/{ELEMENTS}/{name}": table for name, table in elements.items()}
@@ -122,68 +116,109 @@ def compare(
     return Comparison(tree)
 
 
+def attributes_of(given: TheoryAndDraws) -> dict[str, Any]:
+    """What verdicts need beside the numbers."""
+    converged, doubt = saddle_point_converged(given.theory), doubt_of_next_order(given.theory)
+    attributes: dict[str, Any] = {} if converged is None else {"converged": int(converged)}
+    if given.theory is not None and TUNED_BY in given.theory.attrs:
+        attributes[TUNED_BY] = given.theory.attrs[TUNED_BY]
+    sampled = int("temperature" in given.draws)
+    return attributes | {"doubt_of_next_order": doubt or "", "temperature_sampled": sampled}
+
+
 def elements_table(
     axes: Mapping[str, np.ndarray],
-    predictors: list[str],
+    predictors: Sequence[str],
     predictions: Mapping[str, Estimate],
     sampled: Estimate,
 ) -> xr.Dataset:
-    """Every element by every predictor, NaN where one of them does not predict it."""
+    """Every element by every predictor that predicts the quantity."""
     names = [name for name in predictors if name in predictions]
-    shape = np.shape(sampled.value)
     values = np.array([predictions[name].value for name in names], dtype=np.float64)
     columns = {
-        "predicted": ((AXIS, *axes), values.reshape(len(names), *shape)),
+        "predicted": ((AXIS, *axes), values.reshape(len(names), *sampled.shape)),
         "sampled": (tuple(axes), np.asarray(sampled.value, dtype=np.float64)),
         "error": (tuple(axes), np.asarray(sampled.mcse, dtype=np.float64)),
     }
     return xr.Dataset(columns, coords={AXIS: names, **axes})
 
 
-def cell_of(estimate: Estimate) -> dict[str, Any]:
-    """Value and errors of a number; of an array its size alone."""
-    if np.ndim(estimate.value):
-        return {"value": float(np.sqrt(np.nansum(np.square(estimate.value))))}
-    numbers = {"value": estimate.value, "error": estimate.mcse, "test_error": estimate.test_error}
-    return {name: float(number) for name, number in numbers.items()}
+# --- the summary
 
 
-def difference_cell(found: Difference) -> dict[str, Any]:
-    numbers = {stored: float(getattr(found, name)) for name, stored in OF_DIFFERENCE.items()}
-    return numbers | {"state": found.state}
+@dataclass(frozen=True)
+class Row:
+    """A quantity by every predictor, the samples among them, and how far the others are off."""
+
+    quantity: Quantity
+    estimates: Mapping[str, Estimate]
+    differences: Mapping[str, Difference | None] = field(default_factory=dict)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Attributes of the quantity, and of how its samples were obtained."""
+        words = {name: getattr(self.quantity, name) for name in ("label", "unit", "show")}
+        flags = {name: int(getattr(self.quantity, name)) for name in ("share", "brief")}
+        sampled = self.estimates.get(SAMPLED, Estimate(math.nan))
+        return words | flags | {"remark": sampled.remark, "spread": sampled.spread}
+
+    def cell(self, predictor: str) -> dict[str, Any]:
+        """Value, errors and difference of one predictor; of an array its size as the value."""
+        estimate, difference = self.estimates.get(predictor), self.differences.get(predictor)
+        cell: dict[str, Any] = {}
+        if estimate is not None and estimate.shape:
+            cell["value"] = float(np.sqrt(np.nansum(np.square(estimate.value))))
+        elif estimate is not None:
+            cell = {"value": float(estimate.value), "error": float(estimate.mcse)}
+            cell["test_error"] = float(estimate.test_error)
+        if difference is not None:
+            cell |= {stored: float(getattr(difference, n)) for n, stored in OF_DIFFERENCE.items()}
+            cell["state"] = difference.state
+        return cell
 
 
-def summary_table(rows: Mapping[str, tuple[dict, dict]], predictors: list[str]) -> xr.Dataset:
-    shape = (len(rows), len(predictors))
+def summary_table(rows: Mapping[str, Row], predictors: Sequence[str]) -> xr.Dataset:
+    """Numbers and states [quantity, predictor], and what each quantity is."""
+    cells = [[row.cell(predictor) for predictor in predictors] for row in rows.values()]
     columns: dict[str, tuple] = {}
     for name in (*NUMBERS, "state"):
-        values = np.full(shape, "" if name == "state" else math.nan, dtype=object)
-        for row, (_, cells) in enumerate(rows.values()):
-            for place, predictor in enumerate(predictors):
-                values[row, place] = cells.get(predictor, {}).get(name, values[row, place])
-        kind = object if name == "state" else np.float64
-        columns[name] = (("quantity", AXIS), values.astype(kind))
+        missing, kind = ("", object) if name == "state" else (math.nan, np.float64)
+        values = [[cell.get(name, missing) for cell in of_row] for of_row in cells]
+        shape = len(rows), len(predictors)
+        columns[name] = (("quantity", AXIS), np.array(values, dtype=kind).reshape(shape))
     for name, kind in ABOUT.items():
-        values = [about[name] for about, _ in rows.values()]
+        values = [row.about[name] for row in rows.values()]
         columns[name] = (("quantity",), np.array(values, dtype=kind))
-    return xr.Dataset(columns, coords={"quantity": list(rows), AXIS: predictors})
+    return xr.Dataset(columns, coords={"quantity": list(rows), AXIS: list(predictors)})
+
+
+def summary_of_theory(theory: xr.Dataset) -> xr.Dataset:
+    """The summary of a table of the theory without draws: single numbers of every predictor."""
+    predictors, rows = predictors_of(theory), {}
+    for name, quantity in QUANTITIES.items():
+        if quantity.show == NUMBER and name in theory:
+            values = {who: number(theory, name, who) for who in predictors}
+            defined = {who: Estimate(value) for who, value in values.items() if np.isfinite(value)}
+            if defined:
+                rows[name] = Row(quantity, defined)
+    return summary_table(rows, predictors)
+
+
+def cell_of(summary: xr.Dataset, quantity: str, predictor: str, name: str = "value") -> Any:
+    """What a variable has of one quantity by one predictor; None where there is no such entry."""
+    there = quantity in summary["quantity"].values and predictor in summary[AXIS].values
+    return summary[name].sel({"quantity": quantity, AXIS: predictor}).item() if there else None
 
 
 def number_of(summary: xr.Dataset, quantity: str, predictor: str, name: str = "value") -> float:
     """A number of a summary; NaN where there is none."""
-    cell = cell_of_summary(summary, quantity, predictor, name)
-    return math.nan if cell is None else float(cell)
-
-
-def cell_of_summary(summary: xr.Dataset, quantity: str, predictor: str, name: str) -> Any:
-    """What a variable has of one quantity by one predictor; None where there is no such entry."""
-    there = quantity in summary["quantity"].values and predictor in summary[AXIS].values
-    return summary[name].sel({"quantity": quantity, AXIS: predictor}).values[()] if there else None
+    value = cell_of(summary, quantity, predictor, name)
+    return math.nan if value is None else float(value)
 
 
 def difference_at(summary: xr.Dataset, quantity: str, predictor: str) -> Difference | None:
     """A predictor against the samples as a whole; None where nothing is said of it."""
-    state = cell_of_summary(summary, quantity, predictor, "state")
+    state = cell_of(summary, quantity, predictor, "state")
     if not state:
         return None
     numbers = {
@@ -193,30 +228,6 @@ def difference_at(summary: xr.Dataset, quantity: str, predictor: str) -> Differe
     numbers["elements"] = int(numbers["elements"])
     unit = str(summary["unit"].sel(quantity=quantity).values)
     return Difference(str(state), **numbers, unit=unit or RELATIVE)
-
-
-def summary_of_theory(theory: xr.Dataset) -> xr.Dataset:
-    """The summary of a table of the theory without draws: single numbers of every predictor."""
-    predictors, rows = predictors_of(theory), {}
-    for name, row in QUANTITIES.items():
-        if row.show == NUMBER and name in theory:
-            values = {who: number(theory, name, who) for who in predictors}
-            cells = {who: {"value": one} for who, one in values.items() if math.isfinite(one)}
-            about = {"label": row.label, "unit": "", "show": NUMBER, "remark": ""}
-            about |= {"share": int(row.share), "brief": int(row.brief), "spread": math.nan}
-            if cells:
-                rows[name] = (about, cells)
-    return summary_table(rows, predictors)
-
-
-def attributes_of(given: TheoryAndDraws) -> dict[str, Any]:
-    """What verdicts need beside the numbers."""
-    converged, doubt = saddle_point_converged(given.theory), doubt_of_next_order(given.theory)
-    known = {} if converged is None else {"converged": int(converged)}
-    if given.theory is not None and TUNED_BY in given.theory.attrs:
-        known[TUNED_BY] = given.theory.attrs[TUNED_BY]
-    sampled = int("temperature" in given.draws)
-    return known | {"doubt_of_next_order": doubt or "", "temperature_sampled": sampled}
 
 
 @dataclass(frozen=True)
@@ -265,8 +276,7 @@ class Comparison:
         value = self.number(quantity, predictor)
         if math.isnan(value):
             return None
-        errors = (self.number(quantity, predictor, name) for name in ("error", "test_error"))
-        mcse, test_error = errors
+        mcse, test_error = (self.number(quantity, predictor, n) for n in ("error", "test_error"))
         remark = str(self.about(quantity, "remark")) if predictor == SAMPLED else ""
         return Estimate(value, mcse, test_error=test_error, remark=remark)
 
@@ -276,8 +286,8 @@ class Comparison:
 
     def differences(self, predictor: str = LEADING) -> dict[str, Difference]:
         """Quantity → a predictor against the samples, of those that something is said of."""
-        found = {name: self.difference(name, predictor) for name in self.quantities}
-        return {name: one for name, one in found.items() if one is not None}
+        of_all = {name: self.difference(name, predictor) for name in self.quantities}
+        return {name: one for name, one in of_all.items() if one is not None}
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
@@ -298,11 +308,11 @@ class Comparison:
     def verdict(self) -> Verdict:
         """What the samples allow to say of the theory."""
         attributes = self.tree.attrs
-        known = attributes.get("converged")
+        converged = attributes.get("converged")
         predictors = [name for name in self.predictors if name != SAMPLED and not is_users(name)]
         verdict = theory_verdict(
             self.diagnostics.passed,
-            None if known is None else bool(known),
+            None if converged is None else bool(converged),
             {name: self.differences(name) for name in predictors},
             self.labels,
             bool(attributes["temperature_sampled"]),
@@ -340,45 +350,43 @@ class Comparison:
         """
         import pandas
 
-        rows = []
+        frames = []
         for quantity in self.quantities:
-            about = {"quantity": quantity, "element": "", "unit": self.about(quantity, "unit")}
-            for predictor in self.predictors:
-                cell = self.summary.sel({"quantity": quantity, AXIS: predictor})
-                numbers = {name: float(cell[name]) for name in NUMBERS}
-                if np.isfinite([*numbers.values()]).any():
-                    state = {"state": str(cell["state"].values)}
-                    rows.append(about | {AXIS: predictor} | numbers | state)
+            of_quantity = self.summary[[*NUMBERS, "state"]].sel(quantity=quantity)
+            frame = of_quantity.to_dataframe().reset_index()
+            frame = frame[np.isfinite(frame[list(NUMBERS)]).any(axis=1)]
+            frames.append(frame.assign(element="", unit=self.about(quantity, "unit")))
             if elements and self.about(quantity, "show") in (PATHS, HEADS):
-                rows += self._element_rows(quantity)
+                frames.append(self._elements_frame(quantity))
         columns = ["quantity", "element", AXIS, *NUMBERS, "state", "unit"]
-        return pandas.DataFrame(rows, columns=columns)
+        table = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
+        return table.reindex(columns=columns)
 
-    def _element_rows(self, quantity: str) -> list[dict[str, Any]]:
-        table, rows = self.elements(quantity), []
-        predicted = {str(name): table["predicted"].sel({AXIS: name}).values
-                     for name in table[AXIS].values}  # fmt: skip
-        sampled, error = table["sampled"].values, table["error"].values
-        for name, place in self.element_names(quantity).items():
-            about = {"quantity": quantity, "element": name, "state": "", "unit": ""}
-            for predictor, values in predicted.items():
-                difference = float(sampled[place] - values[place])
-                numbers = {"value": float(values[place]), "difference": difference}
-                numbers["difference_error"] = float(error[place])
-                rows.append(about | {AXIS: predictor} | numbers)
-            numbers = {"value": float(sampled[place]), "error": float(error[place])}
-            rows.append(about | {AXIS: SAMPLED} | numbers)
-        return rows
+    def _elements_frame(self, quantity: str) -> "pandas.DataFrame":
+        import pandas
+
+        names = self.element_names(quantity)
+        at = tuple(np.array(list(names.values())).reshape(len(names), -1).T)
+        table = self.elements(quantity)
+        sampled, error = table["sampled"].values[at], table["error"].values[at]
+        columns = {}
+        for predictor in map(str, table[AXIS].values):
+            values = table["predicted"].sel({AXIS: predictor}).values[at]
+            difference = {"difference": sampled - values, "difference_error": error}
+            columns[predictor] = pandas.DataFrame({"value": values} | difference, list(names))
+        columns[SAMPLED] = pandas.DataFrame({"value": sampled, "error": error}, list(names))
+        frame = pandas.concat(columns, names=[AXIS, "element"]).reset_index()
+        # Element by element, each by all predictors.
+        order = np.arange(len(frame)).reshape(len(columns), -1).T.ravel()
+        return frame.iloc[order].assign(quantity=quantity, state="", unit="")
 
     def element_names(self, quantity: str) -> dict[str, tuple[int, ...]]:
         """Name → place of every defined element; of a symmetric matrix its upper triangle."""
-        sampled = self.elements(quantity)["sampled"].values
-        shown = np.isfinite(sampled)
+        table = self.elements(quantity)
+        shown = np.isfinite(table["sampled"].values)
         if is_overlap(quantity):
             shown = np.triu(np.ones(shown.shape, dtype=bool))
-        table, heads = self.elements(quantity), None
-        if "head_name" in table.coords:
-            heads = table["head_name"].values
+        heads = table["head_name"].values if "head_name" in table.coords else None
         places = [tuple(place) for place in np.argwhere(shown).tolist()]
         return {element_name(quantity, at, self.path_names, heads): at for at in places}
 
@@ -386,11 +394,11 @@ class Comparison:
         """The content of `comparison.json`: summary, headline, diagnostics and cost."""
         summary: dict[str, dict] = {}
         for quantity in self.quantities:
-            cells = self.summary.sel(quantity=quantity)
+            cells = self.summary[list(STORED_IN_JSON)].sel(quantity=quantity)
             for predictor in self.predictors:
                 cell = cells.sel({AXIS: predictor})
-                if math.isfinite(float(cell["value"])):
-                    stored = {name: cell[name].values.item() for name in STORED_IN_JSON}
+                if np.isfinite(cell["value"]):
+                    stored = {str(name): value.item() for name, value in cell.items()}
                     stored["state"] = stored["state"] or None
                     summary.setdefault(quantity, {})[predictor] = stored
         return {

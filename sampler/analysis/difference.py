@@ -11,7 +11,7 @@ which may be negative. |x̄ − t|² is a sum of squares of Gaussian numbers wit
     q² = δᵀΣδ/Δ²,   δ = μ − t,
 
 and is close to the shifted and scaled χ² that has them (Hall, 1983; Buckley and Eagleson, 1988),
-with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which what was found is in neither tail of
+with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which |x̄ − t|² is in neither tail of
 2.5 %, cut off at 0. Σ is known by batch means: tr Σ² is estimated without the bias of few batches
 (Bai and Saranadasa, 1996), so that correlated elements count as what they are.
 
@@ -71,20 +71,15 @@ class Noise:
 
 @dataclass(frozen=True)
 class SquaredDistance:
-    """|x̄ − t|² as it was found, and its law at any true Δ.
+    """|x̄ − t|² of the draws, and its law at any true Δ.
 
-    found            |x̄ − t|²
-    trace            tr Σ
-    trace_of_square  tr Σ²
-    along            q², the variance along the difference
-    degrees          of freedom that Σ is known by
+    square  |x̄ − t|²
+    along   q², the variance along the difference
     """
 
-    found: float
-    trace: float
-    trace_of_square: float
+    square: float
+    noise: Noise
     along: float
-    degrees: int
 
     @classmethod
     def of(
@@ -97,42 +92,43 @@ class SquaredDistance:
 
         direction: what q² is taken along, x̄ − t or its part that changes a relative difference.
         """
-        found, trace, square = float(gap @ gap), noise.trace, noise.trace_of_square
+        square, of_noise = float(gap @ gap), noise.trace_of_square
         # The noise of x̄ − t itself is along the large eigenvalues of Σ: taken away on average, and
         # where little is left, the typical eigenvalue stands in its place.
-        share = float(direction @ direction) / found if found > 0.0 else 1.0
-        signal = max(float(np.sum((noise.rows @ direction) ** 2)) - share * square, 0.0)
-        typical, spread = square / trace, np.sqrt(2.0 * square)
-        along = (signal + typical * spread) / (max(found - trace, 0.0) + spread)
-        return cls(found, trace, square, along, noise.degrees)
+        share = float(direction @ direction) / square if square > 0.0 else 1.0
+        signal = max(float(np.sum((noise.rows @ direction) ** 2)) - share * of_noise, 0.0)
+        typical, spread = of_noise / noise.trace, np.sqrt(2.0 * of_noise)
+        along = (signal + typical * spread) / (max(square - noise.trace, 0.0) + spread)
+        return cls(square, noise, along)
 
     @property
     def excess(self) -> float:
         """D²."""
-        return self.found - self.trace
+        return self.square - self.noise.trace
 
-    def below(self, found: float, true: float) -> float:
-        """P(|x̄ − t|² ≤ found) where Δ² is `true`."""
-        first = true + self.trace
-        second = 2.0 * self.trace_of_square + 4.0 * self.along * true
-        third = 8.0 * (self.trace_of_square**2 / self.trace + 3.0 * self.along**2 * true)
+    def below(self, square: float, true: float) -> float:
+        """P(|x̄ − t|² ≤ square) where Δ² is `true`."""
+        trace, of_square = self.noise.trace, self.noise.trace_of_square
+        first = true + trace
+        second = 2.0 * of_square + 4.0 * self.along * true
+        third = 8.0 * (of_square**2 / trace + 3.0 * self.along**2 * true)
         shape = 8.0 * second**3 / third**2
-        wider = self.degrees / (self.degrees - 2.0)  # as Student's t is than a Gaussian
-        square = shape + np.sqrt(2.0 * shape) * (found - first) / np.sqrt(second * wider)
+        wider = self.noise.degrees / (self.noise.degrees - 2.0)  # as Student's t than a Gaussian
+        at = shape + np.sqrt(2.0 * shape) * (square - first) / np.sqrt(second * wider)
         # chi2.cdf, without the checks of its arguments, which take a hundred times as long.
-        return float(chdtr(shape, max(square, 0.0)))
+        return float(chdtr(shape, max(at, 0.0)))
 
-    def limit(self, found: float, probability: float) -> float:
-        """The Δ at which |x̄ − t|² is at most `found` with this probability; 0 if there is none."""
+    def limit(self, square: float, probability: float) -> float:
+        """The Δ at which |x̄ − t|² is at most `square` with this probability; 0 if there is none."""
 
-        from scipy.optimize import brentq
+        from scipy.optimize import brentq  # only here: it takes long
 
         def surplus(true: float) -> float:
-            return self.below(found, true) - probability
+            return self.below(square, true) - probability
 
         if surplus(0.0) <= 0.0:
             return 0.0
-        high = max(found, self.trace)
+        high = max(square, self.noise.trace)
         while surplus(high) > 0.0:
             high *= 2.0
         return float(np.sqrt(brentq(surplus, 0.0, high, xtol=1e-14 * high)))
@@ -140,7 +136,7 @@ class SquaredDistance:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of Δ, cut off at 0."""
-        return self.limit(self.found, 1.0 - TAIL), self.limit(self.found, TAIL)
+        return self.limit(self.square, 1.0 - TAIL), self.limit(self.square, TAIL)
 
     @property
     def bound(self) -> float:
@@ -148,15 +144,15 @@ class SquaredDistance:
 
         Where noise alone happens to make |x̄ − t|² small, the interval ends too soon, even at 0.
         """
-        shape = self.trace**2 / self.trace_of_square
-        median = self.trace * (2.0 * gammaincinv(shape / 2.0, 0.5)) / shape  # of χ²
-        return self.limit(max(self.found, median), TAIL)
+        shape = self.noise.trace**2 / self.noise.trace_of_square
+        median = self.noise.trace * (2.0 * gammaincinv(shape / 2.0, 0.5)) / shape  # of χ²
+        return self.limit(max(self.square, median), TAIL)
 
     @property
     def error(self) -> float:
         """Standard error of D, where D² > 0."""
         size = max(self.excess, 0.0)
-        spread = np.sqrt(2.0 * self.trace_of_square + 4.0 * self.along * size)
+        spread = np.sqrt(2.0 * self.noise.trace_of_square + 4.0 * self.along * size)
         return float(spread / (2.0 * np.sqrt(size))) if size else float("nan")
 
 

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.attention_table import attention_table
 from sampler.analysis.estimates import RepetitionWeights
-from sampler.analysis.example_tables import sampled_kernels
-from sampler.analysis.learned_kernels import learned_kernels
+from sampler.analysis.kernels import learned_kernels, sampled_kernels
 from sampler.analysis.leave_one_out import GROUP
+from sampler.analysis.matched_heads import attention_table
 from sampler.analysis.names import (
     PURE_NUMBER,
     is_overlap,
@@ -39,9 +38,8 @@ from sampler.mcmc.kept import (
 from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.data import SPECTRUM
 from sampler.posterior.weights_from_order_parameters import WeightDraws
-from sampler.problem import AnyProblem
+from sampler.problem import AnyProblem, Problem
 from sampler.token_problem import TokenProblem
-from theory import Architecture
 
 # Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
 PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"
@@ -83,43 +81,39 @@ def draws_tree(
     left_out  the group `leave_one_out`, with the training labels `y`
     """
     drawn, thinned = collected.draws, collected.thinned
-    weights_of_chains = repetition_weights(collected.statistics)
-    groups = {"posterior": empty_posterior(collected), **drawn_groups(problem, drawn)}
-    for names in (PREDICTORS, *((name,) for name in POINTWISE)):
-        groups |= thinned_group(problem, {name: thinned[name] for name in names if name in thinned})
-    groups |= thinned_logits(problem, thinned)
-    for name in ("posterior", *POINTWISE):
-        if name in groups:
-            groups[name] = groups[name].assign_attrs(attributes)
+    chains, draws = collected.statistics["lp"].shape
+    # A posterior whose draws were not kept still says how many they are.
+    groups = {"posterior": xr.Dataset(coords={"chain": range(chains), "draw": range(draws)})}
+    groups |= drawn_groups(problem, drawn) | thinned_groups(problem, thinned)
+    for name in {"posterior", *POINTWISE} & groups.keys():
+        groups[name] = groups[name].assign_attrs(attributes)
     if prior is not None:
         without_data = {name: values[None] for name, values in prior.items()}
         for name, table in drawn_groups(problem, without_data).items():
             groups["prior_predictive" if name == REPLICATED else "prior"] = table
-    groups |= {
-        "sample_stats": statistics_table(collected.statistics, attributes),
-        "warmup_sample_stats": statistics_table(collected.warmup_statistics, attributes),
-        "constant_data": constant_table(problem),
+    groups["sample_stats"] = statistics_table(collected.statistics, attributes)
+    groups["warmup_sample_stats"] = statistics_table(collected.warmup_statistics, attributes)
+    constants = {
+        "temperature": ((), problem.temperature),
+        "prior_variances": (("weights",), np.asarray(problem.architecture.variances)),
     }
+    groups["constant_data"] = label(xr.Dataset(constants), problem)
     if left_out is not None:
-        labels = left_out[LABELS].values
-        observed = xr.Dataset(
-            {
-                LABELS: (
-                    quantity_dimensions(REPLICATED, problem.architecture),
-                    squeeze_output(labels),
-                )
-            }
-        )
-        groups["observed_data"] = label(observed, problem)
+        axes = axes_of(REPLICATED, problem)
+        labels = xr.Dataset({LABELS: (axes, squeeze_output(left_out[LABELS].values))})
+        groups["observed_data"] = label(labels, problem)
         groups[GROUP] = label(left_out.drop_vars(LABELS), problem)
         if LOG_LIKELIHOOD in groups:
             definition = left_out.attrs[LOG_LIKELIHOOD]
             groups[LOG_LIKELIHOOD] = groups[LOG_LIKELIHOOD].assign_attrs(definition=definition)
     if problem.labels_test is not None:
-        columns = {"labels_test": (("test_example", "output"), problem.labels_test)}
-        groups["predictions_constant_data"] = label(xr.Dataset(columns), problem)
+        labels = xr.Dataset({"labels_test": (("test_example", "output"), problem.labels_test)})
+        groups["predictions_constant_data"] = label(labels, problem)
     if weights is not None:
-        groups["posterior_weights"] = weights_table(problem, weights).assign_attrs(attributes)
+        table = drawn_groups(problem, weights.weights)["posterior"].assign_coords(
+            draw=weights.draws
+        )
+        groups["posterior_weights"] = table.assign_attrs(attributes)
     if PREDICTOR_VALIDATION in thinned:
         validation = validation_predictors(problem, thinned[PREDICTOR_VALIDATION], drawn)
     else:
@@ -127,11 +121,12 @@ def draws_tree(
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
     groups["selected"] = selected_table(collected.selected)
-    groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
+    weights_of_chains = repetition_weights(collected.statistics)
+    if isinstance(problem, Problem):
+        groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
     if isinstance(problem, LearnedProblem):
         groups["kernel"] = learned_kernels(problem, collected, weights_of_chains)
         groups["attention"] = attention_table(problem, collected)
-    # A posterior whose draws were not kept still says how many they are.
     return xr.DataTree.from_dict(
         {
             name: with_long_names(laid_out(table))
@@ -141,45 +136,35 @@ def draws_tree(
     )
 
 
-def thinned_group(problem: AnyProblem, some: Mapping[str, ThinnedDraws]) -> dict[str, xr.Dataset]:
-    """The group of quantities of which every k-th draw was kept; nothing where there are none."""
-    if not some:
-        return {}
-    numbers = next(iter(some.values())).draws
-    stride = int(numbers[1]) if len(numbers) > 1 else 1
-    ((group, table),) = drawn_groups(problem, {n: one.values for n, one in some.items()}).items()
-    return {group: table.assign_coords(draw=numbers).assign_attrs(thinned=stride)}
-
-
-def thinned_logits(
-    problem: AnyProblem, thinned: Mapping[str, ThinnedDraws]
-) -> dict[str, xr.Dataset]:
-    """Group of the logit weights of which some draws are stored: one for each layer."""
-    found = {}
-    for name, kept in thinned.items():
-        if name.startswith(LOGITS):
-            table = drawn_groups(problem, {name: kept.values})["posterior"]
-            found[f"posterior_{name}"] = table.assign_coords(draw=kept.draws)
-    return found
-
-
-def empty_posterior(collected: DrawCollector) -> xr.Dataset:
-    chains, draws = collected.statistics["lp"].shape
-    return xr.Dataset(coords={"chain": range(chains), "draw": range(draws)})
-
-
 def drawn_groups(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> dict[str, xr.Dataset]:
     """Group → draws [chain, draw, …] of that group, under the names that they have there."""
     columns: dict[str, dict] = {}
     for name, values in drawn.items():
-        stream = isinstance(problem, TokenProblem) and problem.network.stream
-        of_draw = logit_dimensions(name, values.ndim - 2, stream)
-        of_draw = of_draw or quantity_dimensions(name, problem.architecture)
-        axes = ("chain", "draw", *of_draw)
+        axes = ("chain", "draw", *axes_of(name, problem, values.ndim - 2))
         stored = squeeze_output(values) if name in WITH_OUTPUTS else values
         variable = LABELS if name in POINTWISE else name
         columns.setdefault(group_of(name), {})[variable] = (axes, stored)
     return {group: label(xr.Dataset(of_group), problem) for group, of_group in columns.items()}
+
+
+def thinned_groups(
+    problem: AnyProblem, thinned: Mapping[str, ThinnedDraws]
+) -> dict[str, xr.Dataset]:
+    """Groups of quantities of which every k-th draw was kept; one of each layer's logit weights."""
+    groups: dict[str, xr.Dataset] = {}
+    for names in (PREDICTORS, *((name,) for name in POINTWISE)):
+        some = {name: thinned[name] for name in names if name in thinned}
+        if some:
+            numbers = next(iter(some.values())).draws
+            stride = int(numbers[1]) if len(numbers) > 1 else 1
+            tables = drawn_groups(problem, {name: kept.values for name, kept in some.items()})
+            for group, table in tables.items():
+                groups[group] = table.assign_coords(draw=numbers).assign_attrs(thinned=stride)
+    for name, kept in thinned.items():
+        if name.startswith(LOGITS):
+            table = drawn_groups(problem, {name: kept.values})["posterior"]
+            groups[f"posterior_{name}"] = table.assign_coords(draw=kept.draws)
+    return groups
 
 
 def laid_out(table: xr.Dataset) -> xr.Dataset:
@@ -192,86 +177,53 @@ def laid_out(table: xr.Dataset) -> xr.Dataset:
     )
 
 
-def quantity_dimensions(name: str, architecture: Architecture) -> tuple[str, ...]:
+def axes_of(name: str, problem: AnyProblem, count: int = 0) -> tuple[str, ...]:
+    """Axes of one draw of a quantity, or of a weight array.
+
+    Hidden units of layer l are `unit_l`, readout units `unit_a`; those of MLPs, outside the theory,
+    are `unit_mlp`.
+
+    count  of axes, of which logit weights of each form have another number
+    """
+    architecture = problem.architecture
+    layers, outputs = architecture.layers, architecture.outputs
     if name in PREDICTORS:
-        return predictor_dimensions(architecture.outputs)
+        return predictor_dimensions(outputs)
     if name in (REPLICATED, LEFT_OUT):
-        return label_dimensions(architecture.outputs)
+        return label_dimensions(outputs)
     if name.startswith(BARTLETT):
         return (f"{name}_entry",)
-    known = dict(order_parameter_dimensions(architecture.layers)) | weight_dimensions(architecture)
-    known |= {"temperature": ()}
-    known |= {LOG_PRIOR: (), LOG_LIKELIHOOD: ("example",)}
     if name.startswith(SPECTRUM):
         return (f"eigenvalue_{name.removeprefix(SPECTRUM)}",)
-    return known[name]
-
-
-def logit_dimensions(name: str, axes: int, stream: bool) -> tuple[str, ...]:
-    """Axes of the logit weights of a layer, of which each form has another number.
-
-    Rows are keys and columns queries; nothing for any other name.
-
-    stream  whether they meet hidden units in the place of channels
-    """
-    if not name.startswith(LOGITS):
-        return ()
-    layer = name.removeprefix(LOGITS)
-    read = f"unit_below_{layer}" if stream else "channel"
-    of_head = {2: ("token",), 3: (read, f"{read}_"), 4: ("query_or_key", "row", read)}
-    return f"learned_head_{layer}", *of_head[axes]
-
-
-def weight_dimensions(architecture: Architecture) -> dict[str, tuple[str, ...]]:
-    """Axes of every weight array; hidden units of layer l are `unit_l`, readout units `unit_a`.
-
-    Those of MLPs, outside the theory, are `unit_mlp`.
-    """
-    layers = architecture.layers
-    units = [f"unit_{layer}" for layer in range(1, layers + 1)] + ["unit_a"]
-    axes = {"V_0": (units[0], "channel")}
+    if name.startswith(LOGITS):
+        layer = name.removeprefix(LOGITS)
+        # Rows are keys and columns queries, which meet channels or hidden units.
+        stream = isinstance(problem, TokenProblem) and problem.network.stream
+        read = f"unit_below_{layer}" if stream else "channel"
+        of_head = {2: ("token",), 3: (read, f"{read}_"), 4: ("query_or_key", "row", read)}
+        return f"learned_head_{layer}", *of_head[count]
+    units = [*(f"unit_{layer}" for layer in range(1, layers + 1)), "unit_a"]
+    axes = dict(order_parameter_dimensions(layers))
+    axes |= {"temperature": (), LOG_PRIOR: (), LOG_LIKELIHOOD: ("example",)}
+    axes |= {"V_0": (units[0], "channel"), "a": ("output", units[-1])}
     for layer in range(1, layers + 1):
         axes[f"V_{layer}"] = (f"head_{layer}", units[layer], units[layer - 1])
         axes[f"mlp_in_{layer}"] = ("unit_mlp", units[layer])
         axes[f"mlp_out_{layer}"] = (units[layer], "unit_mlp")
-    return axes | {"a": ("output", units[-1])}
-
-
-def weights_table(problem: AnyProblem, drawn: WeightDraws) -> xr.Dataset:
-    """Weights [chain, draw, …] of the draws they belong to."""
-    axes = weight_dimensions(problem.architecture)
-    columns = {
-        name: (("chain", "draw", *axes[name]), values) for name, values in drawn.weights.items()
-    }
-    return label(xr.Dataset(columns), problem).assign_coords(draw=drawn.draws)
+    return axes[name]
 
 
 def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) -> xr.Dataset:
     """Sampler statistics [chain, draw] under ArviZ names."""
     if not statistics:
         return xr.Dataset()
-    algorithm = ALGORITHMS[attributes["algorithm"]]
-    columns = {
-        name: (("chain", "draw"), values, long_name(algorithm.statistics.get(name)))
-        for name, values in algorithm.stored(statistics).items()
-    }
+    algorithm, columns = ALGORITHMS[attributes["algorithm"]], {}
+    for name, values in algorithm.stored(statistics).items():
+        words = algorithm.statistics.get(name)
+        about = {} if words is None else {"long_name": words, "units": PURE_NUMBER}
+        columns[name] = (("chain", "draw"), values, about)
     chains, draws = statistics["lp"].shape
-    coordinates = {"chain": range(chains), "draw": range(draws)}
-    return xr.Dataset(columns, coords=coordinates).assign_attrs(attributes)
-
-
-def long_name(words: str | None) -> dict[str, str]:
-    """Attributes of a statistic that an algorithm has words for."""
-    return {} if words is None else {"long_name": words, "units": PURE_NUMBER}
-
-
-def constant_table(problem: AnyProblem) -> xr.Dataset:
-    """Temperature and prior variances that the recipe gives."""
-    columns = {
-        "temperature": ((), problem.temperature),
-        "prior_variances": (("weights",), np.asarray(problem.architecture.variances)),
-    }
-    return label(xr.Dataset(columns), problem)
+    return xr.Dataset(columns, {"chain": range(chains), "draw": range(draws)}, attributes)
 
 
 def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
@@ -290,6 +242,9 @@ def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
     return table.assign_coords(numbered | places)
 
 
+# --- and back
+
+
 def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Draws by name, [chain, draw, …], of all but weights and statistics; in double precision."""
     exchangeable = bool(tree["posterior"].attrs.get(EXCHANGEABLE, 0))
@@ -302,12 +257,12 @@ def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
 
 def drawn_variables(tree: xr.DataTree) -> dict[str, xr.DataArray]:
     """Name → draws in the groups that have every draw, under the names they were drawn by."""
-    found = {}
+    variables = {}
     for group in ("posterior", PREDICTIONS, COORDINATES, LOG_PRIOR, *POINTWISE):
         if group in tree.children and not tree[group].attrs.get("thinned"):
             for name, values in tree[group].to_dataset().items():
-                found[group if group in POINTWISE else str(name)] = values
-    return found
+                variables[group if group in POINTWISE else str(name)] = values
+    return variables
 
 
 def stored_predictors(tree: xr.DataTree) -> dict[str, np.ndarray]:
@@ -318,11 +273,9 @@ def stored_predictors(tree: xr.DataTree) -> dict[str, np.ndarray]:
     if PREDICTIONS not in tree.children:
         return {}
     table = tree[PREDICTIONS].to_dataset()
-    found = {str(name): drawn.values for name, drawn in table.items()}
-    posterior = tree["posterior"].to_dataset()
-    if "temperature" in posterior:
-        found["temperature"] = posterior["temperature"].sel(draw=table["draw"]).values
-    return {name: np.asarray(values, dtype=np.float64) for name, values in found.items()}
+    if "temperature" in tree["posterior"]:
+        table["temperature"] = tree["posterior"]["temperature"].sel(draw=table["draw"])
+    return {str(name): drawn.values.astype(np.float64) for name, drawn in table.items()}
 
 
 def with_output(name: str, drawn: xr.DataArray) -> np.ndarray:
@@ -333,16 +286,16 @@ def with_output(name: str, drawn: xr.DataArray) -> np.ndarray:
 
 def stored_thinned(tree: xr.DataTree) -> frozenset[str]:
     """Names of what some draws alone are stored of."""
-    found = {n for n in POINTWISE if n in tree.children and tree[n].attrs.get("thinned")}
     prefix = f"posterior_{LOGITS}"
-    logits = (str(n).removeprefix("posterior_") for n in tree.children if str(n).startswith(prefix))
-    return frozenset(found.union(logits))
+    logits = [str(n).removeprefix("posterior_") for n in tree.children if str(n).startswith(prefix)]
+    pointwise = [n for n in POINTWISE if n in tree.children and tree[n].attrs.get("thinned")]
+    return frozenset([*pointwise, *logits])
 
 
 def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Draws by name, [chain, draw, …], as a collector has them: whole or of some elements."""
-    found = {name: with_output(name, drawn) for name, drawn in drawn_variables(tree).items()}
-    return found | {name: one.values for name, one in stored_selected(tree).items()}
+    whole = {name: with_output(name, drawn) for name, drawn in drawn_variables(tree).items()}
+    return whole | {name: one.values for name, one in stored_selected(tree).items()}
 
 
 def is_judged(name: str, exchangeable: bool = False) -> bool:

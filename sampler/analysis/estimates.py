@@ -32,6 +32,11 @@ class Estimate:
     spread: float = np.nan
     remark: str = ""
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The axes of the value; empty of a number."""
+        return np.shape(self.value)
+
     def rows(
         self, chosen: Bool[np.ndarray, "*element"]
     ) -> tuple[Float[np.ndarray, "row chosen"], int]:

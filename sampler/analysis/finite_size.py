@@ -6,15 +6,76 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
+from scipy.special import chdtri
 
-from sampler.analysis.power_law import PowerLaw, fit_power_law
 from sampler.analysis.predictors import AXIS, LEADING, NEXT, SAMPLED
 from sampler.posterior.spaces import ORDER_PARAMETERS
 
 WIDTHS, SPACE = "network.widths", "sampler.space"
 PATHS = ("path", "path_")
-# Of fewer sampled widths no power is fitted.
-FEWEST_WIDTHS = 3
+# Widths from which a power is fitted, and how many it takes.
+SMALLEST_FITTED_WIDTH, FEWEST_WIDTHS = 30, 3
+SLOPES = (-5.0, 3.0)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """difference ≈ prefactor · N^slope, with the standard error of the slope.
+
+    `widths` are those that entered the fit; slope, error and prefactor are NaN where there are
+    fewer than three, or no difference that can be told from Monte Carlo noise.
+    """
+
+    slope: float
+    slope_error: float
+    prefactor: float
+    widths: tuple[int, ...]
+
+
+def fit_power_law(
+    widths: np.ndarray,
+    difference: np.ndarray,
+    mcse: np.ndarray,
+    smallest_width: int = SMALLEST_FITTED_WIDTH,
+) -> PowerLaw:
+    """Least squares of theory − exact, with its sign, against c N^slope: min Σ (d − c N^s)²/MCSE².
+
+    All points from `smallest_width` on enter, however small their difference: choosing the resolved
+    ones would keep those that noise has made large. The error of the slope is inflated by
+    √(χ²/degrees) where the points scatter more than their errors, since a power law is only the
+    leading term.
+    """
+    used = np.asarray(widths) >= smallest_width
+    width, gap, error = (np.asarray(a, float)[used] for a in (widths, difference, mcse))
+    fitted = tuple(map(int, width))
+    undefined = PowerLaw(np.nan, np.nan, np.nan, fitted)
+    if len(fitted) < FEWEST_WIDTHS or not np.all(error > 0.0):
+        return undefined
+    centre = np.exp(np.log(width).mean())  # so that prefactor and slope are nearly independent
+    logs, target = np.log(width / centre), gap / error
+
+    def best_prefactor(slope: float) -> tuple[float, float]:
+        """The prefactor at a slope, and χ² there."""
+        shape = np.exp(slope * logs) / error
+        best = float(shape @ target / (shape @ shape))
+        return best, float(np.sum((target - best * shape) ** 2))
+
+    from scipy.optimize import minimize_scalar  # only here: it takes long
+
+    slopes = np.linspace(*SLOPES, 161)
+    start = int(np.argmin([best_prefactor(slope)[1] for slope in slopes]))
+    around = slopes[max(0, start - 1)], slopes[min(start + 1, len(slopes) - 1)]
+    fit = minimize_scalar(lambda slope: best_prefactor(slope)[1], bounds=around, method="bounded")
+    slope = float(fit.x)
+    prefactor, chi_square = best_prefactor(slope)
+    # Two numbers were fitted: by chance alone they gain more than this in one case of a thousand.
+    if np.sum(target**2) - chi_square < chdtri(2, 1e-3):
+        return undefined
+    shape = np.exp(slope * logs) / error
+    jacobian = np.stack([shape, prefactor * logs * shape], axis=1)
+    scatter = max(1.0, chi_square / (len(fitted) - 2))
+    slope_error = np.sqrt(scatter * np.linalg.inv(jacobian.T @ jacobian)[1, 1])
+    return PowerLaw(slope, float(slope_error), float(prefactor * centre**-slope), fitted)
 
 
 @dataclass(frozen=True)
@@ -59,18 +120,15 @@ class FiniteSize:
         if "order_parameter" not in dataset:
             return None
         points = dataset.stack(place=list(dataset["point"].dims)).transpose("place", ...)
-        every = points["width"].values.astype(int)
-        predictors = [str(name) for name in dataset[AXIS].values]
-        matrices = points["order_parameter"].transpose("place", AXIS, *PATHS)
-        widths, predicted = np.unique(every), {}
-        for name in predictors:
-            of_points = matrices.sel({AXIS: name}).values
-            if name != SAMPLED and np.isfinite(of_points).any():
-                predicted[name] = np.stack([first_finite(of_points[every == w]) for w in widths])
+        # Theories are the same in every space: of each width the first point that has them.
+        by_width = points["order_parameter"].groupby(points["width"].astype(int)).first()
+        by_width = by_width.transpose(AXIS, "width", *PATHS).dropna(AXIS, how="all")
+        predicted = {str(name): by_width.sel({AXIS: name}).values for name in by_width[AXIS].values}
+        sampled = by_space(points) if predicted.pop(SAMPLED, None) is not None else {}
         if not predicted:
             return None
-        sampled = {} if SAMPLED not in predictors else by_space(points, every)
-        return cls([str(name) for name in dataset["path"].values], widths, predicted, sampled)
+        names = [str(name) for name in dataset["path"].values]
+        return cls(names, by_width["width"].values, predicted, sampled)
 
     def difference(self, predictor: str, space: str = ORDER_PARAMETERS) -> np.ndarray:
         """Predicted − sampled [width, path, path_], at the widths of the samples."""
@@ -98,31 +156,24 @@ class FiniteSize:
         ]
 
 
-def first_finite(matrices: Float[np.ndarray, "point path path_"]) -> np.ndarray:
-    """The first matrix that is known, of points that differ in their space alone."""
-    known = [one for one in matrices if np.isfinite(one).any()]
-    return known[0] if known else matrices[0]
-
-
-def by_space(points: xr.Dataset, widths: np.ndarray) -> dict[str, SampledByWidth]:
+def by_space(points: xr.Dataset) -> dict[str, SampledByWidth]:
     """The samples of every space, in the order of their widths."""
-    values = points["order_parameter"].sel({AXIS: SAMPLED}).transpose("place", *PATHS).values
-    errors = points["order_parameter_error"].transpose("place", *PATHS).values
-    nothing = np.full(len(widths), "", dtype=object)
+    sampled = points["order_parameter"].sel({AXIS: SAMPLED}).transpose("place", *PATHS)
+    there = sampled.notnull().any(PATHS).values
+    points = points.assign(sampled=sampled).isel(place=there).sortby("width")
+    nothing = np.full(points.sizes["place"], "", dtype=object)
 
-    def texts(name: str) -> np.ndarray:
-        return points[name].values if name in points else nothing
+    def texts(table: xr.Dataset, name: str) -> np.ndarray:
+        return table[name].values if name in table else nothing[: table.sizes["place"]]
 
-    known = np.isfinite(values).any(axis=(1, 2))
-    spaces, found = texts("sampled_space"), {}
-    for space in dict.fromkeys(spaces[known]):
-        at = np.flatnonzero(known & (spaces == space))
-        at = at[np.argsort(widths[at])]
-        found[str(space)] = SampledByWidth(
-            widths[at],
-            values[at],
-            errors[at],
-            texts("diagnostics")[at] != "fail",
-            texts("next_order_status")[at] == "fine",
+    spaces = {}
+    for space in dict.fromkeys(texts(points, "sampled_space")):
+        table = points.isel(place=texts(points, "sampled_space") == space)
+        spaces[str(space)] = SampledByWidth(
+            table["width"].values.astype(int),
+            table["sampled"].values,
+            table["order_parameter_error"].transpose("place", *PATHS).values,
+            texts(table, "diagnostics") != "fail",
+            texts(table, "next_order_status") == "fine",
         )
-    return found
+    return spaces

@@ -41,14 +41,11 @@ from theory import (
 )
 from theory.leave_one_out import left_out
 
-# Draws of all chains that are asked about examples which are too many for all draws.
-MOST_DRAWS = 400
-# Of fewer the largest fifth, at least five draws, is no tail.
-FEWEST_DRAWS = 25
-# Examples by which the worth of a draw is judged.
-JUDGED = 20
-# Of examples too many for all draws so many are left out in turn, at a millisecond each.
-MOST_LEFT_OUT = 2000
+# Draws of all chains that are asked about examples which are too many for all draws, and so many of
+# these that are left out in turn, at a millisecond each.
+MOST_DRAWS, MOST_LEFT_OUT = 400, 2000
+# Of fewer draws the largest fifth, at least five, is no tail; examples that a draw is judged by.
+FEWEST_DRAWS, JUDGED = 25, 20
 GROUP, ELPD, PARETO_K, MCSE = "leave_one_out", "elpd", "pareto_k", "mcse"
 GIVEN_WEIGHTS = "ln N(y_i; f(x_i), temperature) given all weights"
 GIVEN_OVERLAP = (
@@ -58,6 +55,9 @@ GIVEN_OVERLAP = (
 GIVEN_HIDDEN = GIVEN_OVERLAP.replace("U_1), weights", "hidden weights), the readout")
 
 
+# --- from log likelihoods
+
+
 def pointwise_elpd(
     log_likelihood: Float[np.ndarray, "chain draw example"],
     repetitions: RepetitionWeights = None,
@@ -65,10 +65,8 @@ def pointwise_elpd(
     """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k.
 
     Of repetitions the draws have the weights of theirs, and errors are those of the spread between
-    repetitions.
-
-    Too few draws, or draws that do not move, have no tail: their weights stay as they are, and k is
-    NaN.
+    repetitions. Too few draws, or draws that do not move, have no tail: their weights stay as they
+    are, and k is NaN.
     """
     values = np.moveaxis(np.asarray(log_likelihood, dtype=np.float64), -1, 0)
     values = values.reshape(len(values), -1)
@@ -82,10 +80,10 @@ def pointwise_elpd(
         from arviz_stats.base import array_stats  # only here: importing it takes long
 
         for example, row in enumerate(-log_weights):
-            # A tail of equal values.
+            # A tail of equal values is refused, and of few draws not all weights are finite.
             with suppress(ValueError), np.errstate(divide="ignore", invalid="ignore"):
                 smooth, shape = array_stats.psislw(row, r_eff=efficiency)
-                if np.isfinite(smooth).all():  # not always, of few draws
+                if np.isfinite(smooth).all():
                     log_weights[example], pareto_k[example] = smooth, shape
     log_weights = log_weights - logsumexp(log_weights, axis=1, keepdims=True)
     # Where densities of draws differ very much, weights and densities apart are 0.
@@ -98,7 +96,7 @@ def pointwise_elpd(
         count = len(repetitions)
         of_repetitions = shares.reshape(len(shares), count, -1).sum(axis=2)
         error = np.sqrt(np.sum(of_repetitions**2, axis=1) * count / max(count - 1, 1))
-    return {ELPD: elpd[:, 0], MCSE: error, PARETO_K: np.asarray(pareto_k)}
+    return {ELPD: elpd[:, 0], MCSE: error, PARETO_K: pareto_k}
 
 
 def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"]) -> float:
@@ -109,9 +107,9 @@ def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"])
     if values.shape[1] < 4 or not moving.any():
         return 1.0
     with np.errstate(divide="ignore", invalid="ignore"):  # half a chain may stand still
-        found = bulk_ess(values[..., moving]) / (values.shape[0] * values.shape[1])
-    found = found[np.isfinite(found)]
-    return float(np.clip(found.mean(), 1e-3, 1.0)) if found.size else 1.0
+        shares = bulk_ess(values[..., moving]) / (values.shape[0] * values.shape[1])
+    shares = shares[np.isfinite(shares)]
+    return float(np.clip(shares.mean(), 1e-3, 1.0)) if shares.size else 1.0
 
 
 # --- of draws
@@ -125,34 +123,39 @@ def leave_one_out_table(
     From the log likelihoods of draws, or by a pass over the examples where they are too many for
     that, of an even selection of them. None where nothing is known of single examples.
     """
-    columns, labels, checksum = None, None, hashlib.sha256()
-    weights = repetition_weights(collected.statistics)
-    kept = collected.draws.get(LOG_LIKELIHOOD)
-    if kept is None and LOG_LIKELIHOOD in collected.thinned:
-        kept = collected.thinned[LOG_LIKELIHOOD].values
-    if kept is not None:
-        columns, draws = pointwise_elpd(kept, weights), kept.shape[0] * kept.shape[1]
+    weights, checksum = repetition_weights(collected.statistics), hashlib.sha256()
+    stored = collected.draws.get(LOG_LIKELIHOOD)
+    if stored is None and LOG_LIKELIHOOD in collected.thinned:
+        stored = collected.thinned[LOG_LIKELIHOOD].values
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    if stored is not None:
         labels = np.asarray(problem.training_examples[1])
         add_labels(checksum, labels)
+        parts.append((stored, labels))
     elif isinstance(problem, Problem):
-        of_block, draws = block_log_likelihood(problem, collected)
-        parts, found = [], []
-        for attended, known in examples_left_out(problem, checksum) if of_block else ():
-            of_draws = of_block(jnp.asarray(attended), jnp.asarray(known))
-            parts.append(pointwise_elpd(of_draws, weights))
-            found.append(np.asarray(known))
-        if parts:
-            columns = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-            labels = np.concatenate(found)
-    if columns is None:
+        of_block = block_log_likelihood(problem, collected)
+        for attended, labels in examples_left_out(problem, checksum) if of_block else ():
+            of_draws = of_block(jnp.asarray(attended), jnp.asarray(labels))
+            parts.append((of_draws, np.asarray(labels)))
+    if not parts:
         return None
-    table = {name: (("example",), one.astype(np.float32)) for name, one in columns.items()}
-    table["y"] = (("example", "output"), labels)
+    columns = [pointwise_elpd(of_draws, weights) for of_draws, _ in parts]
+    table = {
+        name: (("example",), np.concatenate([each[name] for each in columns]).astype(np.float32))
+        for name in (ELPD, MCSE, PARETO_K)
+    }
+    table["y"] = (("example", "output"), np.concatenate([labels for _, labels in parts]))
     definition = GIVEN_WEIGHTS if space == WEIGHTS else GIVEN_OVERLAP
-    if space == HIDDEN_WEIGHTS and kept is not None:
+    if space == HIDDEN_WEIGHTS and stored is not None:
         definition = GIVEN_HIDDEN
-    about = {"log_likelihood": definition, "draws": draws, "labels": checksum.hexdigest()}
+    chains, draws = parts[0][0].shape[:2]
+    about = {"log_likelihood": definition, "draws": chains * draws, "labels": checksum.hexdigest()}
     return xr.Dataset(table, attrs=about)
+
+
+def add_labels(checksum, labels) -> None:
+    """Add labels, in double precision, to what identifies them."""
+    checksum.update(np.ascontiguousarray(labels, dtype=np.float64).tobytes())
 
 
 def examples_left_out(problem: Problem, checksum) -> Iterator[tuple[Any, Any]]:
@@ -168,43 +171,37 @@ def examples_left_out(problem: Problem, checksum) -> Iterator[tuple[Any, Any]]:
         if count < MOST_POINTWISE:
             yield attended, labels
             continue
-        here = chosen[(chosen >= start) & (chosen < start + len(labels))] - start
-        parts.append((np.asarray(attended)[here], np.asarray(labels)[here]))
+        inside = chosen[(chosen >= start) & (chosen < start + len(labels))] - start
+        parts.append((np.asarray(attended)[inside], np.asarray(labels)[inside]))
         start += len(labels)
     if parts:
         yield tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
 
 
-OfBlock = Callable[[Any, Any], np.ndarray]
-
-
-def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[OfBlock | None, int]:
+def block_log_likelihood(
+    problem: Problem, collected: DrawCollector
+) -> Callable[[Any, Any], np.ndarray] | None:
     """A function of attended inputs and labels to log likelihoods [chain, draw, example].
 
-    And the number of draws. None where the draws say nothing of examples.
+    None where the draws say nothing of examples.
     """
     drawn, learning = collected.draws, problem.learning
     if EFFECTIVE in collected.thinned:
         thinned = collected.thinned[EFFECTIVE]
-        chains, kept = thinned.values.shape[:2]
-        chosen = kept_draws(chains, kept, MOST_DRAWS)
-        numbers, weights = thinned.draws[chosen], thinned.values[:, chosen]
+        chosen = kept_draws(*thinned.values.shape[:2], MOST_DRAWS)
+        numbers, given = thinned.draws[chosen], {"weights": thinned.values[:, chosen]}
         of_draw = partial(_given_weights, architecture=learning.architecture.sizes)
-        known = {"weights": weights}
     elif "order_parameter" in drawn:
-        chains, kept = drawn["order_parameter"].shape[:2]
-        numbers = kept_draws(chains, kept, MOST_DRAWS)
-        known = {"factor": square_roots(drawn["order_parameter"][:, numbers])}
+        numbers = kept_draws(*drawn["order_parameter"].shape[:2], MOST_DRAWS)
+        given = {"factor": square_roots(drawn["order_parameter"][:, numbers])}
         of_draw = _given_overlap
     else:
-        return None, 0
+        return None
+    shape = (len(next(iter(given.values()))), len(numbers))
+    given["temperature"] = np.full(shape, problem.temperature)
     if "temperature" in drawn:
-        temperatures = drawn["temperature"][:, numbers]
-    else:
-        temperatures = np.full((chains, len(numbers)), problem.temperature)
-    known = {name: jnp.asarray(v.reshape(-1, *v.shape[2:])) for name, v in known.items()}
-    known["temperature"] = jnp.asarray(temperatures.reshape(-1))
-
+        given["temperature"] = drawn["temperature"][:, numbers]
+    draws = {name: jnp.asarray(v.reshape(-1, *v.shape[2:])) for name, v in given.items()}
     compiled = jax.jit(partial(_of_block, of_draw))
 
     def of_block(attended, labels):
@@ -212,14 +209,14 @@ def block_log_likelihood(problem: Problem, collected: DrawCollector) -> tuple[Of
             block = attended, labels
             if of_draw is _given_overlap:
                 block = Combinations.of(learning, attended, labels)
-            found = np.asarray(compiled(known, learning.energy, block))
-        return found.reshape(chains, len(numbers), -1)
+            values = np.asarray(compiled(draws, learning.energy, block))
+        return values.reshape(*shape, -1)
 
-    return of_block, chains * len(numbers)
+    return of_block
 
 
-def _of_block(of_draw, known, energy, block):
-    return jax.lax.map(lambda draw: of_draw(draw, energy, block), known)
+def _of_block(of_draw, draws, energy, block):
+    return jax.lax.map(lambda draw: of_draw(draw, energy, block), draws)
 
 
 def _given_weights(draw, _, block, *, architecture):
@@ -229,9 +226,9 @@ def _given_weights(draw, _, block, *, architecture):
 
 
 def _given_overlap(draw, energy, block):
-    here = replace(energy, temperature=draw["temperature"])
-    whitening = here.noisy_kernel(draw["factor"]).whitening
-    return left_out(here, whitening, block).log_density
+    at_temperature = replace(energy, temperature=draw["temperature"])
+    whitening = at_temperature.noisy_kernel(draw["factor"]).whitening
+    return left_out(at_temperature, whitening, block).log_density
 
 
 # --- of theories
@@ -243,38 +240,32 @@ def left_out_by_example(
     """Columns `elpd` and `elpd_by_example` of predictors, and what identifies the labels.
 
     ln p(y_i | y_{−i}). At infinite width U_1 depends on no label: leave-one-out is exact. A saddle
-    point is moved as its example was not there; of one with very many coordinates nothing is said.
+    point is moved as its example was not there; one with very many coordinates has no such column.
     tuned: the training data at the temperature that infinite width chooses for itself.
     """
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
-    limits = {INFINITE: problem.learning, TUNED: tuned}
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in limits}
-    at_saddle = None
+    densities: dict[str, Callable] = {
+        name: partial(left_out_log_density, learning, limit)
+        for name, learning in {INFINITE: problem.learning, TUNED: tuned}.items()
+    }
     if saddle.converged and problem.architecture.is_dense:
-        at_saddle, parts[LEADING] = LeftOutAtSaddle.of(problem.learning, saddle), []
+        densities[LEADING] = LeftOutAtSaddle.of(problem.learning, saddle).log_density
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in densities}
     checksum = hashlib.sha256()
     for block in examples_left_out(problem, checksum):
         examples = None
         if problem.learning.residual_examples:
             examples = Combinations.of(problem.learning, *block)
-        for name, learning in limits.items():
-            parts[name].append(np.asarray(left_out_log_density(learning, limit, examples)))
-        if at_saddle is not None:
-            parts[LEADING].append(at_saddle.log_density(examples))
+        for name, density in densities.items():
+            parts[name].append(np.asarray(density(examples)))
     few = problem.learning.examples < MOST_POINTWISE
-    axis = "example" if few else "example_left_out"
-    columns = {}
+    axis, columns = "example" if few else "example_left_out", {}
     for name, blocks in parts.items():
         if blocks:
             values = np.concatenate(blocks).astype(np.float32)
             total = values.sum(dtype=np.float64)
             columns[name] = {"elpd_by_example": ((axis,), values), "elpd": ((), total)}
     return columns, checksum.hexdigest()
-
-
-def add_labels(checksum, labels) -> None:
-    """Add labels, in double precision, to what identifies them."""
-    checksum.update(np.ascontiguousarray(labels, dtype=np.float64).tobytes())
 
 
 # --- compared
@@ -288,13 +279,12 @@ def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
     """
     if GROUP not in tree.children:
         return None
-    table = tree[GROUP].to_dataset()
-    elpd, k = (np.asarray(table[name].values, dtype=np.float64) for name in (ELPD, PARETO_K))
-    draws = int(table.attrs["draws"])
-    mcse = np.sqrt(np.sum(np.square(table[MCSE].values, dtype=np.float64)))
-    unreliable, remark = count_unreliable(k, draws), ""
+    table = tree[GROUP].to_dataset().astype(np.float64, keep_attrs=True)
+    elpd, draws = table[ELPD].values, int(table.attrs["draws"])
+    unreliable, remark = count_unreliable(table[PARETO_K].values, draws), ""
     if unreliable:
         remark = f"PSIS, NOT reliable: k > {limit_of_k(draws):.2g} at {unreliable} examples"
+    mcse = np.sqrt(np.sum(table[MCSE].values ** 2))
     return Estimate(elpd.sum(), mcse, test_error=error_of_sum(elpd), remark=remark)
 
 

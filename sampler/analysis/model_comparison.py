@@ -1,7 +1,8 @@
 """Models of the same training labels side by side, by leave-one-out cross-validation.
 
-A run brings its samples, its theory, and infinite width at its own and at the same temperature. The
-table is that of `arviz_stats.compare`, with evidence and scores on the test set beside it.
+A run brings its samples, its theory, and infinite width at its own and at the same temperature.
+Order and weights are those of `arviz_stats.compare`, with evidence and scores on the test set
+beside them.
 """
 
 import warnings
@@ -53,39 +54,43 @@ class Model:
     draws: int | None = None
     scores: dict[str, Estimate] = field(default_factory=dict)
 
+    def is_same(self, other: "Model") -> bool:
+        """Whether both, without draws, predict alike, as infinite width does at every width."""
+        if self.draws is not None or other.draws is not None or self.labels != other.labels:
+            return False
+        return np.allclose(self.elpd, other.elpd, rtol=1e-5, atol=1e-6)
+
 
 def models_of(run: RunResults, name: str) -> list[Model]:
     """The samples of a run and its theories, as far as they predict what is left out."""
-    models = []
-    elpd = run.drawn(ELPD, GROUP)
+    models, elpd = [], run.drawn(ELPD, GROUP)
     if elpd is not None:
-        draws = run.drawn_attribute("draws", GROUP)
-        k = np.asarray(run.drawn(PARETO_K, GROUP).values)
+        draws, labels = (run.drawn_attribute(key, GROUP) for key in ("draws", "labels"))
+        unreliable = count_unreliable(np.asarray(run.drawn(PARETO_K, GROUP).values), draws)
         values = np.asarray(elpd.values, dtype=np.float64)
-        labels, unreliable = run.drawn_attribute("labels", GROUP), count_unreliable(k, draws)
-        known = scores_of_run(run, SAMPLED)
         model = f"{name}, {run.name_of(SAMPLED)}"
-        models.append(Model(model, values, labels, unreliable, draws, known))
+        scores = scores_of_run(run, SAMPLED)
+        models.append(Model(model, values, labels, unreliable, draws, scores))
     for predictor in (LEADING, TUNED, INFINITE):
         values = run.predicted("elpd_by_example", predictor)
         if values is not None:
             labels = run.theory["elpd_by_example"].attrs["labels"]
-            known = scores_of_run(run, predictor)
+            scores = scores_of_run(run, predictor)
             model = f"{name}, {run.name_of(predictor)}"
-            models.append(Model(model, values, labels, scores=known))
+            models.append(Model(model, values, labels, scores=scores))
     return models
 
 
 def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:
-    found = {}
+    """Evidence and scores on the test set, of the comparison or of the theory alone."""
+    scores = {}
     for score in BESIDE:
         estimate = run.comparison.estimate(score, predictor) if run.comparison else None
         if estimate is None and predictor != SAMPLED:
-            value = number(run.theory, score, predictor)
-            estimate = Estimate(value) if np.isfinite(value) else None
-        if estimate is not None:
-            found[score] = estimate
-    return found
+            estimate = Estimate(number(run.theory, score, predictor))
+        if estimate is not None and np.isfinite(estimate.value):
+            scores[score] = estimate
+    return scores
 
 
 def compare_directories(
@@ -111,28 +116,21 @@ def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> "pandas.DataFra
         if not of_run:
             remedy = "holds no leave-one-out predictions; run it again, or `compare` without it"
             raise InputError("run", name, remedy)
-        models += [one for one in of_run if not any(same(one, other) for other in models)]
-    different = [one for one in models if one.labels != models[0].labels]
-    if different:
-        remedy = f"has other training labels than {models[0].name}: models cannot be compared"
-        raise InputError("run", different[0].name, remedy)
+        models += [one for one in of_run if not any(map(one.is_same, models))]
+    for model in models:
+        if model.labels != models[0].labels:
+            remedy = f"has other training labels than {models[0].name}: models cannot be compared"
+            raise InputError("run", model.name, remedy)
     return best_first(models)
-
-
-def same(one: Model, other: Model) -> bool:
-    """Whether two models without draws predict alike, as infinite width does at every width."""
-    if one.draws is not None or other.draws is not None or one.labels != other.labels:
-        return False
-    return np.allclose(one.elpd, other.elpd, rtol=1e-5, atol=1e-6)
 
 
 def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
     """A row for each model, the best first; columns as in ArviZ's `compare`, and scores beside."""
     import pandas
 
-    order, weights = ranked(models)
-    best, rows = models[order[0]].elpd, {}
-    for rank, place in enumerate(order):
+    weights = stacking_weights(models)
+    best, rows = models[next(iter(weights))].elpd, {}
+    for rank, (place, weight) in enumerate(weights.items()):
         model = models[place]
         difference = model.elpd - best
         rows[model.name] = {
@@ -141,7 +139,7 @@ def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
             "se": error_of_sum(model.elpd),
             "elpd_diff": float(difference.sum()),
             "dse": error_of_sum(difference) if rank else 0.0,
-            "weight": weights[place],
+            "weight": weight,
             "unreliable": model.unreliable,
         }
         for score in BESIDE:
@@ -151,20 +149,19 @@ def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
     return pandas.DataFrame.from_dict(rows, orient="index")
 
 
-def ranked(models: Sequence[Model]) -> tuple[list[int], dict[int, float]]:
-    """Places of the models, best first, and their weights by stacking."""
+def stacking_weights(models: Sequence[Model]) -> dict[int, float]:
+    """Place → weight of the models by stacking, the best model first."""
     if len(models) == 1:
-        return [0], {0: 1.0}
+        return {0: 1.0}
     import arviz_stats  # only here: it takes long
 
     # Releases differ in their arguments.
     exact = {"round_to": "none"} if "round_to" in signature(arviz_stats.compare).parameters else {}
-    places = {str(place): elpd_data(one) for place, one in enumerate(models)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of pandas, and of k, which the table has
-        table = arviz_stats.compare(places, **exact)
-    weights = {int(place): float(row["weight"]) for place, row in table.iterrows()}
-    return list(weights), weights
+        data = {str(place): elpd_data(model) for place, model in enumerate(models)}
+        table = arviz_stats.compare(data, **exact)
+    return {int(place): float(weight) for place, weight in table["weight"].items()}
 
 
 def elpd_data(model: Model) -> Any:
@@ -191,7 +188,7 @@ def elpd_data(model: Model) -> Any:
 
 def names_of_runs(directories: Sequence[Path]) -> list[str]:
     """The shortest ends of paths that tell directories apart."""
-    paths = [Path(one).resolve() for one in directories]
+    paths = [Path(directory).resolve() for directory in directories]
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(set(paths)):

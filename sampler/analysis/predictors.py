@@ -48,24 +48,8 @@ def is_users(predictor: str) -> bool:
 
 def along_predictors(predictions: Mapping[str, Mapping[str, Variable]]) -> xr.Dataset:
     """Predictions of all predictors in one table: name → (axes, values), NaN where one lacks it."""
-    shapes: dict[str, tuple[tuple[str, ...], tuple[int, ...], Any]] = {}
-    for one in predictions.values():
-        for name, (axes, values) in one.items():
-            values = np.asarray(values)
-            shapes.setdefault(name, (tuple(axes), values.shape, values.dtype))
-    columns = {
-        name: (
-            (AXIS, *axes),
-            np.stack(
-                [
-                    np.asarray(one[name][1]) if name in one else np.full(shape, np.nan, dtype)
-                    for one in predictions.values()
-                ]
-            ).astype(dtype),
-        )
-        for name, (axes, shape, dtype) in shapes.items()
-    }
-    return xr.Dataset(columns, coords={AXIS: list(predictions)})
+    tables = [xr.Dataset(dict(columns)) for columns in predictions.values()]
+    return xr.concat(tables, xr.Variable(AXIS, list(predictions)), data_vars="all")
 
 
 def predictors_of(table: xr.Dataset | None) -> list[str]:

@@ -31,25 +31,17 @@ from sampler.analysis.estimates import (
 )
 from sampler.analysis.leave_one_out import sampled_elpd
 from sampler.analysis.names import quantity_name
-from sampler.analysis.scores import (
-    ACCURACY,
-    DENSITY,
-    SCORES,
-    error_of_mean,
-    log_normal_density,
-    scores_of,
-)
+from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean, log_normal_density
 from sampler.analysis.theory_and_draws import Prediction, TheoryAndDraws
 from sampler.analysis.validation import GROUP as VALIDATION
 from sampler.analysis.validation import sampled_scores
 from sampler.registry import Registry
 from theory import AttentionPaths, head_scores
-from theory.observables import accuracy, binomial_error, correct, labels_are_classes
+from theory.observables import binomial_error, correct, labels_are_classes
 
 # How a quantity is shown: element by element with paths or heads as names, as a number in the table
 # of all predictors, or by its difference as a whole alone.
 PATHS, HEADS, NUMBER, WHOLE = "paths", "heads", "number", "whole"
-
 
 Sampled = Callable[[TheoryAndDraws], Estimate | None]
 Predicted = Callable[[Prediction, TheoryAndDraws], Any]
@@ -68,7 +60,7 @@ class Quantity:
     show       PATHS, HEADS, NUMBER or WHOLE
     share      whether it is a share, shown in per cent
     brief      whether the terminal shows it, beside the report
-    least      the smallest Monte Carlo error that a difference is held against
+    least      the smallest Monte Carlo error that a difference is compared with
     """
 
     label: str
@@ -82,9 +74,8 @@ class Quantity:
 
     def prediction(self, of: Prediction, given: TheoryAndDraws) -> Estimate | None:
         """What one predictor predicts; None where it does not."""
-        value = of.get(self.predicted) if isinstance(self.predicted, str) else None
-        if not isinstance(self.predicted, str):
-            value = self.predicted(of, given)
+        by_name = isinstance(self.predicted, str)
+        value = of.get(self.predicted) if by_name else self.predicted(of, given)
         if value is None or isinstance(value, Estimate):
             return value
         return Estimate(np.asarray(value, dtype=np.float64))
@@ -95,20 +86,16 @@ class Quantity:
         """The prediction against the samples as a whole; None where nothing is said of it."""
         if not self.unit:
             return None
-        theory, estimate = np.asarray(predicted.value), sampled
+        theory, value, mcse = map(np.asarray, (predicted.value, sampled.value, sampled.mcse))
         if self.least is not None:
-            estimate = replace(estimate, mcse=np.maximum(estimate.mcse, self.least(given)))
-            estimate = replace(estimate, deviations=None)
-        if self.share and self.unit != RELATIVE:
-            theory = 100.0 * theory
-            scaled = {
-                name: 100.0 * np.asarray(getattr(estimate, name)) for name in ("value", "mcse")
-            }
-            estimate = replace(estimate, **scaled)
-        return difference_of(theory, estimate, self.unit, symmetric)
+            mcse = np.maximum(mcse, self.least(given))
+            sampled = replace(sampled, deviations=None)
+        scale = 100.0 if self.share and self.unit != RELATIVE else 1.0
+        sampled = replace(sampled, value=scale * value, mcse=scale * mcse)
+        return difference_of(scale * theory, sampled, self.unit, symmetric)
 
 
-# --- what the draws say
+# --- posterior means
 
 
 def mean(name: str) -> Sampled:
@@ -116,36 +103,15 @@ def mean(name: str) -> Sampled:
     return lambda given: mean_of(given.draws[name], given.weights) if name in given.draws else None
 
 
-def predictor_moment(place: int) -> Sampled:
-    """Posterior mean (0) or variance (1) of f."""
+def of_predictor(moment: str) -> Sampled:
+    """The posterior "mean" or "variance" of f."""
 
-    def of(given: TheoryAndDraws) -> Estimate | None:
-        return (
-            predictor_estimates(given.predictors, given.weights)[place]
-            if given.predictors
-            else None
-        )
+    def sampled(given: TheoryAndDraws) -> Estimate | None:
+        if not given.predictors:
+            return None
+        return getattr(predictor_estimates(given.predictors, given.weights), moment)
 
-    return of
-
-
-def sampled_head_scores(given: TheoryAndDraws) -> Estimate | None:
-    """Head scores of the posterior mean of U_1, errors by bootstrap."""
-    if "order_parameter" not in given.draws or not given.heads:
-        return None
-    batches = batch_means(given.draws["order_parameter"], weights=given.weights)
-    paths = AttentionPaths(given.heads)
-    return bootstrap(
-        lambda means: np.stack([head_scores(one, paths) for one in means]),
-        batches,
-        weights=given.weights,
-    )
-
-
-def predicted_head_scores(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
-    if "head_score" in of or "order_parameter" not in of or not given.heads:
-        return of.get("head_score")
-    return head_scores(of["order_parameter"], AttentionPaths(given.heads))
+    return sampled
 
 
 def sampled_alignment(given: TheoryAndDraws) -> Estimate | None:
@@ -154,158 +120,11 @@ def sampled_alignment(given: TheoryAndDraws) -> Estimate | None:
         return None
     if "kernel" not in given.tree.children:
         return None
+    components = range(given.theory.sizes["component"])
     drawn = given.tree["kernel"].to_dataset()
-    value, mcse = np.full((2, given.theory.sizes["component"]), np.nan)
-    known = drawn.sizes["component"]
-    value[:known] = drawn["kernel_alignment"].values
-    mcse[:known] = drawn["kernel_alignment_mcse"].values
-    return Estimate(value, mcse)
-
-
-def off_diagonal_cosine(
-    one: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
-) -> Float[np.ndarray | np.floating, "*batch"]:
-    """Σ_{π≠π'} A B / √(Σ A² Σ B²) over the elements off the diagonal; leading axes are kept."""
-    off = ~np.eye(one.shape[-1], dtype=bool)
-    a, b = one[..., off], other[..., off]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
-
-
-def trained_overlap(given: TheoryAndDraws) -> np.ndarray | None:
-    """U_1 of the network that gradient descent trained; None without one, or with one path."""
-    table = given.theory
-    known = table is not None and "order_parameter_trained" in table and table.sizes["path"] > 1
-    return table["order_parameter_trained"].values if known else None
-
-
-def sampled_cosine(given: TheoryAndDraws) -> Estimate | None:
-    trained = trained_overlap(given)
-    if trained is None or "order_parameter" not in given.draws:
-        return None
-    batches = batch_means(given.draws["order_parameter"], weights=given.weights)
-    return bootstrap(
-        lambda means: off_diagonal_cosine(means, trained), batches, weights=given.weights
-    )
-
-
-def predicted_cosine(of: Prediction, given: TheoryAndDraws) -> float | None:
-    trained = trained_overlap(given)
-    if trained is None or "order_parameter" not in of:
-        return None
-    return float(off_diagonal_cosine(of["order_parameter"], trained))
-
-
-# --- scores on the test set
-
-
-def sampled_accuracy(given: TheoryAndDraws) -> Estimate | None:
-    """Accuracy of the posterior mean predictor."""
-    labels, moments = given.labels_test, given.test_moments
-    if moments is None or not labels_are_classes(labels):
-        return None
-    found = moments.estimate(lambda mean, _: correct(mean, labels).mean(axis=-1))
-    return replace(found, test_error=binomial_error(float(found.value), len(labels)))
-
-
-def predicted_accuracy(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
-    labels = given.labels_test
-    if "predictor_mean" not in of or not labels_are_classes(labels):
-        return None
-    value = accuracy(of["predictor_mean"].reshape(labels.shape), labels)
-    return Estimate(value, test_error=binomial_error(value, len(labels)))
-
-
-def half_an_example(given: TheoryAndDraws) -> float:
-    """An accuracy moves in steps of one test example: its error is no less than half of one."""
-    return 0.5 / len(given.labels_test)
-
-
-def sampled_density(given: TheoryAndDraws) -> Estimate | None:
-    """Log predictive density of one Gaussian with the posterior's mean and variance."""
-    labels, moments = given.labels_test, given.test_moments
-    if moments is None or len(labels) < 2:
-        return None
-
-    def density(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        return log_normal_density((labels - mean) ** 2, variance).mean(axis=(-2, -1))
-
-    found = moments.estimate(density)
-    error = scores_of(*moments.posterior, labels, 0.0)[DENSITY].test_error
-    return replace(found, test_error=error)
-
-
-def predicted_density(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
-    moments, labels = predicted_labels(of, given), given.labels_test
-    return None if moments is None else scores_of(*moments, labels, 0.0)[DENSITY]
-
-
-def predicted_labels(of: Prediction, given: TheoryAndDraws) -> tuple[np.ndarray, np.ndarray] | None:
-    """Mean and variance of test labels by one predictor; None where it has not both."""
-    labels = given.labels_test
-    if (
-        labels is None
-        or len(labels) < 2
-        or not {"predictor_mean", "predictor_variance"} <= of.keys()
-    ):
-        return None
-    mean, variance = (of[f"predictor_{one}"].reshape(labels.shape) for one in ("mean", "variance"))
-    if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
-        return None
-    return mean, variance + float(of["temperature"])
-
-
-def sampled_mixture(given: TheoryAndDraws) -> Estimate | None:
-    """Log predictive density of the mixture over draws that know their own mean and variance."""
-    labels, draws = given.labels_test, given.predictors
-    if given.test_moments is None or len(labels) < 2 or "predictor_mean" not in draws:
-        return None
-    temperature = draws.get("temperature", given.temperature)
-    return mixture_density(draws, labels, temperature, given.weights)
-
-
-def sampled_calibration(given: TheoryAndDraws) -> Estimate | None:
-    labels, moments = given.labels_test, given.test_moments
-    if moments is None or len(labels) < 2 or not labels_are_signs(labels):
-        return None
-    positive = labels > 0
-
-    def error(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        probability = probability_of_positive(mean, variance)
-        return calibration_error(probability, np.broadcast_to(positive, probability.shape))
-
-    probability = probability_of_positive(*moments.posterior)
-    of_test_set = calibration_error_of_test_set(probability, positive)
-    return replace(moments.estimate(error), test_error=of_test_set)
-
-
-def predicted_calibration(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
-    moments, labels = predicted_labels(of, given), given.labels_test
-    if moments is None or not labels_are_signs(labels):
-        return None
-    probability, positive = probability_of_positive(*moments), labels > 0
-    value = float(calibration_error(probability, positive))
-    return Estimate(value, test_error=calibration_error_of_test_set(probability, positive))
-
-
-# --- evidence, temperature, validation
-
-
-def sampled_evidence(given: TheoryAndDraws) -> Estimate | None:
-    """ln p(y) of the samples: exact at this width up to its Monte Carlo error."""
-    attributes = given.tree["sample_stats"].attrs
-    if "log_evidence" not in attributes:
-        return None
-    remark = str(attributes.get("log_evidence_method", "importance"))
-    if not attributes.get("log_evidence_trusted", 1):
-        remark += ", NOT to be trusted"
-    numbers = (float(attributes[name]) for name in ("log_evidence", "log_evidence_error"))
-    return Estimate(*numbers, remark=remark)
-
-
-def predicted_evidence(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
-    """ln p(y); None where the samples average theirs over temperatures, of which this has one."""
-    return None if "temperature" in given.draws else of.get("log_evidence")
+    drawn = drawn.assign_coords(component=range(drawn.sizes["component"]))
+    drawn = drawn.reindex(component=components)
+    return Estimate(drawn["kernel_alignment"].values, drawn["kernel_alignment_mcse"].values)
 
 
 def sampled_temperature(given: TheoryAndDraws) -> Estimate | None:
@@ -320,23 +139,180 @@ def predicted_temperature(of: Prediction, given: TheoryAndDraws) -> np.ndarray |
     return of.get("temperature") if "temperature" in given.draws else None
 
 
-def sampled_validation(score: str, given: TheoryAndDraws) -> Estimate | None:
-    if VALIDATION not in given.tree.children:
+def sampled_evidence(given: TheoryAndDraws) -> Estimate | None:
+    """ln p(y) of the samples: exact at this width up to its Monte Carlo error."""
+    attributes = given.tree["sample_stats"].attrs
+    if "log_evidence" not in attributes:
         return None
-    return sampled_scores(given.tree[VALIDATION].to_dataset(), given.weights).get(score)
+    remark = str(attributes.get("log_evidence_method", "importance"))
+    if not attributes.get("log_evidence_trusted", 1):
+        remark += ", NOT to be trusted"
+    value, error = (float(attributes[name]) for name in ("log_evidence", "log_evidence_error"))
+    return Estimate(value, error, remark=remark)
 
 
-def predicted_validation(score: str, of: Prediction, _: TheoryAndDraws) -> Estimate | None:
-    name = f"validation_{score}"
-    if name not in of:
+def predicted_evidence(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
+    """ln p(y); None where the samples average theirs over temperatures, of which this has one."""
+    return None if "temperature" in given.draws else of.get("log_evidence")
+
+
+# --- functions of U_1, at that of a predictor and at the posterior mean
+
+Statistic = Callable[[np.ndarray], np.ndarray]
+
+
+def of_overlap(statistic_of: Callable[[TheoryAndDraws], Statistic | None]) -> dict[str, Any]:
+    """Predicted and sampled, by bootstrap, of a function of matrices [batch, row, row].
+
+    statistic_of: the function for these theories and draws, None where there is none.
+    """
+
+    def predicted(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
+        statistic = statistic_of(given)
+        defined = statistic is not None and "order_parameter" in of
+        return statistic(of["order_parameter"][None])[0] if defined else None
+
+    def sampled(given: TheoryAndDraws) -> Estimate | None:
+        statistic = statistic_of(given)
+        if statistic is None or "order_parameter" not in given.draws:
+            return None
+        batches = batch_means(given.draws["order_parameter"], weights=given.weights)
+        return bootstrap(statistic, batches, weights=given.weights)
+
+    return {"predicted": predicted, "sampled": sampled}
+
+
+def scores_of_heads(given: TheoryAndDraws) -> Statistic | None:
+    if not given.heads:
         return None
-    return Estimate(of[name], test_error=error_of_mean(of[f"{name}_by_example"]))
+    paths = AttentionPaths(given.heads)
+    return lambda overlaps: np.stack([head_scores(overlap, paths) for overlap in overlaps])
+
+
+def cosine_to_trained(given: TheoryAndDraws) -> Statistic | None:
+    """Cosine with U_1 of the network that gradient descent trained; None with one path."""
+    table = given.theory
+    if table is None or "order_parameter_trained" not in table or table.sizes["path"] == 1:
+        return None
+    return partial(off_diagonal_cosine, other=table["order_parameter_trained"].values)
+
+
+def off_diagonal_cosine(
+    one: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
+) -> Float[np.ndarray | np.floating, "*batch"]:
+    """Σ_{π≠π'} A B / √(Σ A² Σ B²) over the elements off the diagonal; leading axes are kept."""
+    off = ~np.eye(one.shape[-1], dtype=bool)
+    a, b = one[..., off], other[..., off]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
+
+
+# --- scores of mean and variance of test labels, predicted and of the posterior
+
+
+def of_test_set(
+    applies: Callable[[np.ndarray], bool],
+    value: Callable[..., np.ndarray],
+    test_error: Callable[..., float],
+    needs_variance: bool = True,
+) -> dict[str, Any]:
+    """Predicted and sampled, by bootstrap, of a function of means, variances and labels.
+
+    applies     whether labels [example, output] have such a score
+    value       of means and variances [batch, example, output] and labels
+    test_error  of one mean and variance, by the finite number of examples
+    """
+
+    def predicted(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+        labels = given.labels_test
+        if labels is None or not applies(labels) or "predictor_mean" not in of:
+            return None
+        mean = of["predictor_mean"].reshape(labels.shape)
+        variance = np.full_like(mean, np.nan)
+        if "predictor_variance" in of:
+            variance = of["predictor_variance"].reshape(labels.shape) + float(of["temperature"])
+        if needs_variance and not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+            return None
+        error = test_error(mean, variance, labels)
+        return Estimate(value(mean[None], variance[None], labels)[0], test_error=error)
+
+    def sampled(given: TheoryAndDraws) -> Estimate | None:
+        labels, moments = given.labels_test, given.test_moments
+        if moments is None or not applies(labels):
+            return None
+        estimate = moments.estimate(partial(value, labels=labels))
+        return replace(estimate, test_error=test_error(*moments.posterior, labels))
+
+    return {"predicted": predicted, "sampled": sampled}
+
+
+def shares_correct(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return correct(mean, labels).mean(axis=-1)
+
+
+def error_of_accuracy(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> float:
+    return binomial_error(float(correct(mean, labels).mean()), len(labels))
+
+
+def half_an_example(given: TheoryAndDraws) -> float:
+    """An accuracy moves in steps of one test example: its error is no less than half of one."""
+    return 0.5 / len(given.labels_test)
+
+
+def are_several(labels: np.ndarray) -> bool:
+    """Whether a mean over the examples has an error."""
+    return len(labels) > 1
+
+
+def densities(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Log predictive density of one Gaussian with this mean and variance."""
+    return log_normal_density((labels - mean) ** 2, variance).mean(axis=(-2, -1))
+
+
+def error_of_density(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> float:
+    return error_of_mean(log_normal_density((labels - mean) ** 2, variance).mean(axis=-1))
+
+
+def are_several_signs(labels: np.ndarray) -> bool:
+    return are_several(labels) and labels_are_signs(labels)
+
+
+def calibration_errors(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return calibration_error(probability_of_positive(mean, variance), labels > 0)
+
+
+def error_of_calibration(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> float:
+    return calibration_error_of_test_set(probability_of_positive(mean, variance), labels > 0)
+
+
+def sampled_mixture(given: TheoryAndDraws) -> Estimate | None:
+    """Log predictive density of the mixture over draws that know their own mean and variance."""
+    labels, draws = given.labels_test, given.predictors
+    if given.test_moments is None or len(labels) < 2 or "predictor_mean" not in draws:
+        return None
+    temperature = draws.get("temperature", given.temperature)
+    return mixture_density(draws, labels, temperature, given.weights)
+
+
+# --- scores on the validation split
 
 
 def of_validation(score: str) -> Quantity:
+    """The row of a score on the validation split."""
+    name = f"validation_{score}"
+
+    def predicted(of: Prediction, _: TheoryAndDraws) -> Estimate | None:
+        if name not in of:
+            return None
+        return Estimate(of[name], test_error=error_of_mean(of[f"{name}_by_example"]))
+
+    def sampled(given: TheoryAndDraws) -> Estimate | None:
+        if VALIDATION not in given.tree.children:
+            return None
+        return sampled_scores(given.tree[VALIDATION].to_dataset(), given.weights).get(score)
+
     label = f"{score.replace('_', ' ')}, validation split"
-    functions = partial(predicted_validation, score), partial(sampled_validation, score)
-    return Quantity(label, *functions, unit="", share=score == ACCURACY, brief=False)
+    return Quantity(label, predicted, sampled, unit="", share=score == ACCURACY, brief=False)
 
 
 HEADLINE = "order_parameter"
@@ -345,13 +321,13 @@ QUANTITIES: Registry[Quantity] = Registry(
     {
         HEADLINE: Quantity("U₁", HEADLINE, mean(HEADLINE), show=PATHS),
         "predictor_mean": Quantity(
-            "predictor mean m(x)", "predictor_mean", predictor_moment(0), show=WHOLE
+            "predictor mean m(x)", "predictor_mean", of_predictor("mean"), show=WHOLE
         ),
         "predictor_variance": Quantity(
-            "predictor variance v(x)", "predictor_variance", predictor_moment(1), show=WHOLE
+            "predictor variance v(x)", "predictor_variance", of_predictor("variance"), show=WHOLE
         ),
         "head_score": Quantity(
-            "head score", predicted_head_scores, sampled_head_scores, show=HEADS, brief=False
+            "head score", **of_overlap(scores_of_heads), show=HEADS, brief=False
         ),
         # Where little is to be seen of a component, noise makes its absolute value larger on
         # average: nothing is said of a difference.
@@ -361,21 +337,27 @@ QUANTITIES: Registry[Quantity] = Registry(
         ),
         "cosine_to_trained": Quantity(
             "cosine of U₁ off its diagonal with that of gradient descent",
-            predicted_cosine, sampled_cosine, unit="", brief=False,
+            **of_overlap(cosine_to_trained), unit="", brief=False,
         ),
         ACCURACY: Quantity(
-            "accuracy", predicted_accuracy, sampled_accuracy, unit="points", share=True,
-            least=half_an_example,
+            "accuracy",
+            **of_test_set(
+                labels_are_classes, shares_correct, error_of_accuracy, needs_variance=False
+            ),
+            unit="points", share=True, least=half_an_example,
         ),
         DENSITY: Quantity(
-            "log predictive density", predicted_density, sampled_density, unit="nats"
+            "log predictive density", **of_test_set(are_several, densities, error_of_density),
+            unit="nats",
         ),
         f"{DENSITY}_of_mixture": Quantity(
             "log predictive density, mixture over draws",
             lambda *_: None, sampled_mixture, unit="", brief=False,
         ),
         "expected_calibration_error": Quantity(
-            "calibration error", predicted_calibration, sampled_calibration, unit="", brief=False
+            "calibration error",
+            **of_test_set(are_several_signs, calibration_errors, error_of_calibration),
+            unit="", brief=False,
         ),
         "elpd": Quantity(
             "leave-one-out density", "elpd", lambda given: sampled_elpd(given.tree), unit=""
@@ -399,17 +381,3 @@ def quantities_of(given: TheoryAndDraws) -> dict[str, Quantity]:
     }
     rows = dict(QUANTITIES.items())
     return {HEADLINE: rows.pop(HEADLINE)} | upper | rows
-
-
-def axes_of_quantity(name: str, given: TheoryAndDraws, sampled: Estimate) -> dict[str, np.ndarray]:
-    """Axes of an array with their coordinates; numbered ones for a quantity from outside."""
-    shape = np.shape(sampled.value)
-    if not shape:
-        return {}
-    try:
-        axes = given.axes_of(name)
-    except KeyError:
-        axes = {}
-    if tuple(map(len, axes.values())) != shape:
-        axes = {f"{name}_{place}": np.arange(size) for place, size in enumerate(shape)}
-    return axes

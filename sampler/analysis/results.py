@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.attention_found import GROUP as ATTENTION_GROUP
-from sampler.analysis.attention_found import AttentionFound
 from sampler.analysis.comparison import Comparison
 from sampler.analysis.draws_table import group_of
 from sampler.analysis.estimates import Estimate
@@ -23,6 +21,8 @@ from sampler.analysis.predictors import (
     predictor_name,
     predictors_of,
 )
+from sampler.analysis.sampled_heads import GROUP as ATTENTION_GROUP
+from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
@@ -121,10 +121,10 @@ class RunResults:
         return Comparison(read_comparison(self.directory)) if stored else None
 
     @cached_property
-    def attention(self) -> AttentionFound | None:
+    def attention(self) -> SampledHeads | None:
         """Attention of learned heads, with errors; None where no attention was sampled."""
         there = self.drawn_attribute("learned_layers", ATTENTION_GROUP) is not None
-        return AttentionFound(self.draws) if there else None
+        return SampledHeads(self.draws) if there else None
 
     @cached_property
     def pruning(self) -> dict[str, Any] | None:
@@ -171,29 +171,27 @@ class RunResults:
 
     def predictions(self, quantity: str) -> dict[str, np.ndarray]:
         """Predictor → an array, of the theories in `theory.nc` and the user's own."""
-        found = {name: self.predicted(quantity, name) for name in predictors_of(self.theory)}
-        table = None if self.comparison is None else self.comparison.elements(quantity)
-        if table is not None:
-            for name in map(str, table["predictor"].values):
-                if is_users(name):
-                    found[name] = table["predicted"].sel(predictor=name).values
-        return {
-            name: values
-            for name, values in found.items()
-            if values is not None and np.isfinite(values).any()
-        }
+        arrays = {name: self.predicted(quantity, name) for name in predictors_of(self.theory)}
+        elements = self._elements(quantity)
+        for name in predictors_of(elements):
+            if is_users(name):
+                arrays[name] = predicted(elements, "predicted", name)
+        return {name: values for name, values in arrays.items() if values is not None}
 
     def sampled(self, quantity: str) -> Estimate | None:
         """The posterior mean of an array with its Monte Carlo error; None where it is not known."""
-        table = None if self.comparison is None else self.comparison.elements(quantity)
-        if table is None:
+        elements = self._elements(quantity)
+        if elements is None:
             return None
-        return Estimate(table["sampled"].values, table["error"].values)
+        return Estimate(elements["sampled"].values, elements["error"].values)
+
+    def _elements(self, quantity: str) -> xr.Dataset | None:
+        return None if self.comparison is None else self.comparison.elements(quantity)
 
     def drawn(self, name: str, group: str | None = None) -> xr.DataArray | None:
         """A variable of `draws.nc`, None where there is none: large runs keep only moments.
 
-        Draws are found in the group they belong to, everything else in the one that is named.
+        Draws are in the group they belong to, everything else in the one that is named.
 
         Unless all draws are in memory it is read whenever it is asked for, alone: the draws of all
         points of a sweep together can be more than the memory holds.
@@ -215,20 +213,20 @@ class RunResults:
     @property
     def order_parameter_draws(self) -> xr.DataArray | None:
         """The draws of U_1, [chain, draw, path, path_]."""
-        found = self.drawn("order_parameter")
-        return None if found is None else found.transpose("chain", "draw", "path", "path_")
+        draws = self.drawn("order_parameter")
+        return None if draws is None else draws.transpose("chain", "draw", "path", "path_")
 
     @property
     def labels_test(self) -> np.ndarray | None:
         """The labels of the test set, [test_example, output]."""
-        found = self.drawn("labels_test", "predictions_constant_data")
-        return None if found is None else found.values
+        labels = self.drawn("labels_test", "predictions_constant_data")
+        return None if labels is None else labels.values
 
     @property
     def path_names(self) -> list[str]:
         """The names along the `path` axis of U_1; none where U_1 is neither solved nor sampled."""
-        known = self.theory is not None and "path" in self.theory.coords
-        source = self.theory if known else self.order_parameter_draws
+        solved = self.theory is not None and "path" in self.theory.coords
+        source = self.theory if solved else self.order_parameter_draws
         return [] if source is None else [str(name) for name in source["path"].values]
 
     def sampled_attention(self, layer: int) -> np.ndarray | None:
@@ -270,11 +268,10 @@ class RunResults:
     def temperature(self) -> float | None:
         """The temperature; None where it was sampled."""
         if self.recipe is None:
-            known = self.theory is not None and self.drawn("temperature") is None
-            return self.theory.attrs.get("temperature") if known else None
-        if self.recipe.posterior.temperature_spread:
-            return None
-        return self.recipe.posterior.temperature
+            given = self.theory is not None and self.drawn("temperature") is None
+            return self.theory.attrs.get("temperature") if given else None
+        posterior = self.recipe.posterior
+        return None if posterior.temperature_spread else posterior.temperature
 
     @property
     def space(self) -> str | None:
@@ -288,13 +285,9 @@ class RunResults:
     @property
     def setting(self) -> str:
         """Width and temperature for a title, such as `N = 10, T = 0.01`; empty if not stored."""
-        parts = []
-        if self.widths:
-            same = len(set(self.widths)) == 1
-            parts.append(f"$N$ = {self.widths[0] if same else self.widths}")
-        if self.temperature is not None:
-            parts.append(temperature_text(self.temperature))
-        return ", ".join(parts)
+        same = self.widths and len(set(self.widths)) == 1
+        widths = f"$N$ = {self.widths[0] if same else self.widths}" if self.widths else ""
+        return ", ".join(filter(None, [widths, temperature_text(self.temperature)]))
 
 
 def open_run(directory: Path) -> RunResults:

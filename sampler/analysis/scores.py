@@ -5,7 +5,7 @@ mean and variance of the posterior: scores then differ by what is predicted alon
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +17,8 @@ from sampler.analysis.estimates import (
     bootstrap,
     centre_of,
 )
-from theory.observables import correct, labels_are_classes
+from sampler.analysis.names import predictor_dimensions, squeeze_output
+from theory.observables import accuracy, correct, labels_are_classes
 
 DENSITY, ACCURACY, SQUARED_ERROR = "log_predictive_density", "accuracy", "squared_error"
 SCORES = (DENSITY, ACCURACY, SQUARED_ERROR)
@@ -101,13 +102,19 @@ class LabelMoments:
         found = bootstrap(
             lambda means: statistic(*self.moments(means)), self.batches, weights=self.weights
         )
-        value = np.asarray(statistic(*(one[None] for one in self.posterior)))[0]
-        return Estimate(value, found.mcse, found.deviations, found.degrees)
+        mean, variance = self.posterior
+        return replace(found, value=np.asarray(statistic(mean[None], variance[None]))[0])
 
 
-def scores_of(mean, variance, labels, temperature) -> dict[str, Estimate]:
-    """Scores of one Gaussian at every example, with errors by the number of examples."""
+def moment_columns(
+    mean: Float[np.ndarray, "example output"],
+    variance: Float[np.ndarray, "example output"],
+    labels: Float[np.ndarray, "example output"] | None,
+) -> dict:
+    """Columns of `theory.nc`: mean and variance of f on the test set, the accuracy of the mean."""
+    axes = predictor_dimensions(mean.shape[1])
     return {
-        score: Estimate(values.mean(), test_error=error_of_mean(values))
-        for score, values in example_scores(mean, variance, labels, temperature).items()
+        "predictor_mean": (axes, squeeze_output(mean)),
+        "predictor_variance": (axes, squeeze_output(variance)),
+        "accuracy": ((), accuracy(mean, labels)),
     }

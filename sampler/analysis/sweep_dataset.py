@@ -6,20 +6,19 @@ of a sweep, its CSV files, verdicts, tables and figures, derives from it.
 """
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import NUMBERS, summary_of_theory
+from sampler.analysis.comparison import ABOUT, NUMBERS, summary_of_theory, summary_table
 from sampler.analysis.predictors import AXIS, SAMPLED, in_order
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import (
-    COLUMN,
+from sampler.analysis.sweep_results import (
     CUT,
     FAILED,
     PASSED,
@@ -44,6 +43,7 @@ OF_THEORY = (
     *CUT, "head_distance_matrices", "head_distance_outputs", "participation_ratio",
     "off_diagonal_share",
 )  # fmt: skip
+PLACE, SUMMARY = "place", ("quantity", AXIS)
 
 
 @dataclass(frozen=True)
@@ -93,49 +93,46 @@ def gathered(
 
 def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:
     """Everything of every point over the swept keys; what one lacks is NaN, or an empty text."""
+    runs = [point.run for point in points]
+    summaries = [summary_of(run) for run in runs]
+    parts = [
+        [table.drop_vars(ABOUT) for table in summaries],
+        [xr.Dataset(point_row(directory, point)) for point in points],
+        [sub_networks(run) for run in runs],
+    ]
+    if len({tuple(run.path_names) for run in runs} - {()}) == 1:
+        parts.append([order_parameter(run) for run in runs])
+    table = xr.merge([along_points(part) for part in parts], join="outer")
+    order = {axis: unique(name for t in summaries for name in t[axis].values) for axis in SUMMARY}
+    order[AXIS] = in_order(order[AXIS])
+    if SUB_NETWORK in table.coords:
+        order[SUB_NETWORK] = unique(name for t in parts[2] if t for name in t[SUB_NETWORK].values)
+    table = table.reindex(order).transpose(PLACE, ...).drop_vars(PLACE)
+    for name in {*TEXTS, "state"} & {*map(str, table)}:
+        table[name] = table[name].astype(object).fillna("")
     grid = {key: coordinate(key, values) for key, values in recipe.sweep.items()}
     shape = tuple(map(len, grid.values()))
-    runs = [point.run for point in points]
-    of_points = columns_of_rows([point_row(directory, point) for point in points])
-    of_points["stored"] = ((), np.array([run.stored for run in runs]), {})
-    one_width = [isinstance(point.recipe.network.widths, int) for point in points]
-    of_points["one_width"] = ((), np.array(one_width), {})
-    summaries = summaries_of(runs)
-    predictors = in_order(unique(name for one in summaries for name in one[AXIS].values))
-    quantities = unique(name for one in summaries for name in one["quantity"].values)
-    of_points |= summary_columns(summaries, quantities, predictors)
-    coordinates: dict[str, Any] = grid | {"quantity": quantities, AXIS: predictors}
-    paths, matrices = order_parameters(runs, predictors)
-    if paths:
-        of_points |= matrices
-        coordinates |= dict.fromkeys(PATHS, paths)
-    names, accuracies = sub_networks(runs)
-    if names:
-        of_points["accuracy_of_sub_network"] = ((SUB_NETWORK,), accuracies, {})
-        coordinates[SUB_NETWORK] = names
     columns = {
-        name: ((*grid, *axes), values.reshape(*shape, *values.shape[1:]), attributes)
-        for name, (axes, values, attributes) in of_points.items()
+        str(name): ((*grid, *values.dims[1:]), values.values.reshape(*shape, *values.shape[1:]))
+        for name, values in table.items()
     }
-    columns |= about_quantities(summaries, quantities)
     attributes = {"name": recipe.name, "schema_version": SCHEMA_VERSION}
-    return xr.Dataset(columns, coords=coordinates, attrs=attributes)
+    swept = xr.Dataset(columns, coords=grid | dict(table.coords), attrs=attributes)
+    return swept.merge(about_quantities(summaries).reindex(quantity=order["quantity"]))
+
+
+def along_points(tables: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Tables of all points along one axis; an empty one has nothing."""
+    there = {n: table for n, table in enumerate(tables) if table and all(table.sizes.values())}
+    if not there:
+        return xr.Dataset()
+    axis = xr.Variable(PLACE, list(there))
+    table = xr.concat(there.values(), axis, data_vars="all", coords="minimal", join="outer")
+    return table.reindex({PLACE: range(len(tables))})
 
 
 def unique(names: Iterable[Any]) -> list[str]:
     return list(dict.fromkeys(map(str, names)))
-
-
-def columns_of_rows(rows: Sequence[Mapping]) -> dict[str, tuple]:
-    """Axes beside the point, values [point] and attributes of every column of a table."""
-    columns = {}
-    for name in unique(name for row in rows for name in row):
-        if name in TEXTS:
-            values = np.array([row.get(name, "") for row in rows], dtype=object)
-        else:
-            values = np.array([row.get(name, math.nan) for row in rows])
-        columns[name] = ((), values, {COLUMN: name})
-    return columns
 
 
 def coordinate(key: str, values: Sequence[Any]) -> xr.Variable:
@@ -149,11 +146,13 @@ def coordinate(key: str, values: Sequence[Any]) -> xr.Variable:
 
 def point_row(sweep: Path, point: SweptPoint) -> dict[str, Any]:
     """Where the point is, its width, what its theory says of heads, and the state of its draws."""
-    run = point.run
+    run, network = point.run, point.recipe.network
     row: dict[str, Any] = {
         "point": point.label,
         "directory": str(run.directory.relative_to(sweep)),
-        "width": point.recipe.network.widest,
+        "width": network.widest,
+        "stored": run.stored,
+        "one_width": isinstance(network.widths, int),
     }
     if run.theory is not None:
         row |= {name: float(run.theory[name]) for name in OF_THEORY if name in run.theory}
@@ -169,111 +168,46 @@ def point_row(sweep: Path, point: SweptPoint) -> dict[str, Any]:
     return row
 
 
-def summaries_of(runs: Sequence[RunResults]) -> list[xr.Dataset]:
-    """The summary of every point: that of its comparison over what the theory says alone."""
-    nothing = xr.Dataset(coords={"quantity": [], AXIS: []})
-    summaries = []
-    for run in runs:
-        of_theory = nothing if run.theory is None else summary_of_theory(run.theory)
-        if run.comparison is None:
-            summaries.append(of_theory)
-            continue
-        summary = run.comparison.summary
-        if run.drawn_attribute("log_evidence_trusted", "sample_stats") == 0:
-            untrusted = (summary["quantity"] == "log_evidence") & (summary[AXIS] == SAMPLED)
-            summary = summary.assign({name: summary[name].where(~untrusted) for name in NUMBERS})
-        summaries.append(merged(summary, of_theory))
-    return summaries
+def summary_of(run: RunResults) -> xr.Dataset:
+    """The summary of a comparison, with the quantities of the theory that it lacks.
 
-
-def merged(compared: xr.Dataset, of_theory: xr.Dataset) -> xr.Dataset:
-    """A comparison with the quantities of the theory that it lacks."""
-    missing = [name for name in of_theory["quantity"].values
-               if name not in compared["quantity"].values]  # fmt: skip
-    predictors = unique([*compared[AXIS].values, *of_theory[AXIS].values])
-    if not missing and len(predictors) == compared.sizes[AXIS]:
-        return compared
-    both = [one.reindex({AXIS: predictors}) for one in (compared, of_theory.sel(quantity=missing))]
-    both = [one.assign(state=one["state"].fillna("")) for one in both]
-    return xr.concat(both, "quantity", data_vars="all", join="override")
-
-
-def summary_columns(
-    summaries: Sequence[xr.Dataset], quantities: Sequence[str], predictors: Sequence[str]
-) -> dict[str, tuple]:
-    """Every number of the summaries, [point, quantity, predictor]."""
-    shape = (len(summaries), len(quantities), len(predictors))
-    columns = {name: np.full(shape, np.nan) for name in NUMBERS}
-    states = np.full(shape, "", dtype=object)
-    for place, summary in enumerate(summaries):
-        if not summary.sizes["quantity"]:
-            continue
-        rows = [quantities.index(str(name)) for name in summary["quantity"].values]
-        beside = [predictors.index(str(name)) for name in summary[AXIS].values]
-        at = np.ix_([place], rows, beside)
-        for name, values in columns.items():
-            values[at] = summary[name].values[None]
-        states[at] = summary["state"].values[None]
-    axes = ("quantity", AXIS)
-    return {name: (axes, values, {}) for name, values in columns.items()} | {
-        "state": (axes, states, {})
-    }
-
-
-def about_quantities(summaries: Sequence[xr.Dataset], quantities: Sequence[str]) -> dict:
-    """Label, unit and form of every quantity."""
-    about: dict[str, dict[str, Any]] = {}
-    for summary in summaries:
-        for place, name in enumerate(map(str, summary["quantity"].values)):
-            words = {key: summary[key].values[place] for key in ("label", "unit", "show", "share")}
-            known = about.setdefault(name, words)
-            known["unit"] = known["unit"] or words["unit"]
-    return {
-        key: ("quantity", np.array([about[name][key] for name in quantities], dtype=object))
-        for key in ("label", "unit", "show")
-    } | {"share": ("quantity", np.array([int(about[name]["share"]) for name in quantities], int))}
-
-
-def order_parameters(
-    runs: Sequence[RunResults], predictors: Sequence[str]
-) -> tuple[list[str], dict[str, tuple]]:
-    """Paths, U_1 [point, predictor, path, path_] with the samples, and its Monte Carlo error.
-
-    Nothing if no point has one, or if the points differ in their paths.
+    An evidence of the samples that is not to be trusted is NaN.
     """
-    names = {tuple(run.path_names) for run in runs} - {()}
-    if len(names) != 1:
-        return [], {}
-    paths = list(names.pop())
-    shape = (len(runs), len(predictors), len(paths), len(paths))
-    values, errors = np.full(shape, np.nan), np.full((len(runs), *shape[2:]), np.nan)
-    for place, run in enumerate(runs):
-        for predictor, matrix in run.predictions("order_parameter").items():
-            if predictor in predictors:
-                values[place, predictors.index(predictor)] = matrix
-        sampled = run.sampled("order_parameter")
-        if sampled is not None:
-            values[place, predictors.index(SAMPLED)] = sampled.value
-            errors[place] = sampled.mcse
-    return paths, {
-        "order_parameter": ((AXIS, *PATHS), values, {}),
-        "order_parameter_error": (PATHS, errors, {}),
-    }
+    of_theory = summary_table({}, []) if run.theory is None else summary_of_theory(run.theory)
+    if run.comparison is None:
+        return of_theory
+    summary = run.comparison.summary
+    if run.drawn_attribute("log_evidence_trusted", "sample_stats") == 0:
+        untrusted = (summary["quantity"] == "log_evidence") & (summary[AXIS] == SAMPLED)
+        summary = summary.assign({name: summary[name].where(~untrusted) for name in NUMBERS})
+    missing = ~of_theory["quantity"].isin(summary["quantity"]).values
+    tables = [summary, of_theory.isel(quantity=missing)]
+    both = xr.concat(tables, "quantity", data_vars="all", join="outer")
+    return both.assign(state=both["state"].fillna(""))
 
 
-def sub_networks(runs: Sequence[RunResults]) -> tuple[list[str], np.ndarray]:
-    """Names of the sub-networks, and their accuracies at infinite width [point, sub-network]."""
-    tables = [run.theory for run in runs]
-    known = [t is not None and SUB_NETWORK in t.coords for t in tables]
-    names = unique(
-        name
-        for t, there in zip(tables, known, strict=True)
-        if there
-        for name in t[SUB_NETWORK].values
-    )
-    values = np.full((len(runs), len(names)), np.nan)
-    for place, (table, there) in enumerate(zip(tables, known, strict=True)):
-        for column, name in enumerate(names):
-            if there and name in table[SUB_NETWORK].values:
-                values[place, column] = table["accuracy_of_sub_network"].sel({SUB_NETWORK: name})
-    return names, values
+def about_quantities(summaries: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Label, unit and form of every quantity."""
+    tables = [t[["label", "unit", "show", "share"]] for t in summaries if t.sizes["quantity"]]
+    about = reduce(xr.Dataset.combine_first, tables or summaries[:1])
+    return about.assign(share=about["share"].astype(int))
+
+
+def order_parameter(run: RunResults) -> xr.Dataset:
+    """U_1 [predictor, path, path_] with the samples, and its Monte Carlo error."""
+    matrices, sampled = run.predictions("order_parameter"), run.sampled("order_parameter")
+    columns: dict[str, Any] = {}
+    if sampled is not None:
+        matrices[SAMPLED] = sampled.value
+        columns["order_parameter_error"] = (PATHS, sampled.mcse)
+    if not matrices:
+        return xr.Dataset()
+    columns["order_parameter"] = ((AXIS, *PATHS), np.stack(list(matrices.values())))
+    return xr.Dataset(columns, {AXIS: list(matrices)} | dict.fromkeys(PATHS, run.path_names))
+
+
+def sub_networks(run: RunResults) -> xr.Dataset:
+    """Accuracies of sub-networks at infinite width."""
+    if run.theory is None or SUB_NETWORK not in run.theory.coords:
+        return xr.Dataset()
+    return run.theory[["accuracy_of_sub_network"]].drop_vars(set(run.theory.coords) - {SUB_NETWORK})

@@ -38,10 +38,8 @@ class Number:
         if not self.defined:
             return MISSING
         value = self.value if self.scale == 1.0 else self.scale * float(self.value)
-        if self.error is None or not math.isfinite(self.error):
-            return _minus(significant(value, self.digits)) + self.unit
-        error = self.scale * float(self.error)
-        if error <= 0.0:
+        error = self.scale * float(self.error or 0.0)
+        if not (math.isfinite(error) and error > 0.0):
             return _minus(significant(value, self.digits)) + self.unit
         places = max(0, 1 - math.floor(math.log10(error)))
         # 0.0996 is 0.10 to two digits, not 0.100.
@@ -82,7 +80,6 @@ def _minus(text: str) -> str:
 
 # Where nothing says how wide the terminal is, and what is written for at least.
 USUAL, NARROWEST = 80, 40
-NO_BREAK = "\N{NO-BREAK SPACE}"
 # A number and its error, its unit, or what it is compared with.
 TOGETHER = re.compile(r"(?<=[<=±\d]) (?=[<=±%\d])|(?<=\d) (?=points|nats)|(?<=\w) (?=[<=] ?[\d-])")
 

@@ -38,9 +38,9 @@ class TheoryAndDraws:
     @cached_property
     def predictions(self) -> dict[str, Prediction]:
         """Predictor → all that it predicts, by name."""
-        known = {name: prediction(self.theory, name) for name in predictors_of(self.theory)}
-        at = {"temperature": np.asarray(self.temperature)}
-        return known | {name: {**at, **arrays} for name, arrays in self.own.items()}
+        stored = {name: prediction(self.theory, name) for name in predictors_of(self.theory)}
+        temperature = {"temperature": np.asarray(self.temperature)}
+        return stored | {name: temperature | dict(arrays) for name, arrays in self.own.items()}
 
     @cached_property
     def draws(self) -> dict[str, np.ndarray]:
@@ -91,14 +91,18 @@ class TheoryAndDraws:
         heads = tuple(int(n) for n in np.isfinite(scores.values).any(axis=0).sum(axis=1))
         return heads if all(heads) else ()
 
-    def axes_of(self, name: str) -> dict[str, np.ndarray]:
-        """Axes of a quantity in one draw, with their coordinates."""
-        if self.theory is not None and name in self.theory:
-            table, apart = self.theory[name], (AXIS,)
-        else:
-            group, variable = PREDICTIONS, "predictor"
-            if name in self.tree["posterior"]:
-                group, variable = "posterior", name
-            table, apart = self.tree[group][variable], ("chain", "draw")
-        axes = [str(axis) for axis in table.dims if axis not in apart]
-        return {axis: table[axis].values for axis in axes}
+    def axes_of(self, name: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+        """Axes of a quantity in one draw, with their coordinates; numbered where it is not stored.
+
+        A quantity from outside the package has numbered axes.
+        """
+        places = [(self.theory, name), (self.tree["posterior"], name)]
+        if PREDICTIONS in self.tree.children:
+            places.append((self.tree[PREDICTIONS], "predictor"))
+        for table, variable in places:
+            if table is not None and variable in table:
+                values = table[variable]
+                axes = [str(axis) for axis in values.dims if axis not in (AXIS, "chain", "draw")]
+                if tuple(values.sizes[axis] for axis in axes) == shape:
+                    return {axis: values[axis].values for axis in axes}
+        return {f"{name}_{place}": np.arange(size) for place, size in enumerate(shape)}

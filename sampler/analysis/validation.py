@@ -19,21 +19,24 @@ from sampler.runtime import jax_settings
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 
 GROUP = "validation"
-
 # Each draw costs one solution of the training kernel; the errors say whether more are needed.
 MOST_DRAWS = 200
 
-
 Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+SubNetworks = tuple[tuple[tuple[int, ...], ...], ...]
+
+
+# --- of theories
 
 
 def moments_at(learning: LearningProblem, factor) -> Moments:
-    """Mean and variance of f on any attended inputs, at U_1 = F Fᵀ."""
+    """A function of attended inputs to mean and variance of f at U_1 = F Fᵀ."""
 
-    def of(attended):
-        return tuple(map(np.asarray, predict(Predictor.for_examples(learning, attended), factor)))
+    def moments(attended) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = predict(Predictor.for_examples(learning, attended), factor)
+        return np.asarray(mean), np.asarray(variance)
 
-    return of
+    return moments
 
 
 def validation_columns(
@@ -46,30 +49,39 @@ def validation_columns(
     if problem.attended_validation is None:
         return {}
     columns: dict = {}
-    mean, variance = moments(problem.attended_validation)
     temperature = problem.temperature if temperature is None else temperature
-    scores = example_scores(mean, variance, problem.labels_validation, temperature)
-    for score, values in scores.items():
+    given = (*moments(problem.attended_validation), problem.labels_validation, temperature)
+    for score, values in example_scores(*given).items():
         columns[f"validation_{score}"] = ((), values.mean())
         columns[f"validation_{score}_by_example"] = (("validation_example",), values)
     return columns
 
 
-def validation_of_subnetworks(problem: Problem, subnetworks) -> dict:
+def validation_of_subnetworks(problem: Problem, subnetworks: SubNetworks) -> dict:
     """Columns `validation_<score>_of_sub_network`: infinite width of networks of fewer heads."""
     if problem.attended_validation is None or not subnetworks:
         return {}
-    found = []
+    scores = []
     for kept in subnetworks:
         smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
         factor = OrderParameters.gp_limit(smaller.architecture).factors[0]
-        mean, variance = moments_at(smaller, factor)(attended)
-        labels, temperature = problem.labels_validation, smaller.temperature
-        found.append(example_scores(mean, variance, labels, temperature))
+        given = (*moments_at(smaller, factor)(attended), problem.labels_validation)
+        scores.append(example_scores(*given, smaller.temperature))
     return {
-        f"validation_{score}_of_sub_network": (("sub_network",), [s[score].mean() for s in found])
-        for score in found[0]
+        f"validation_{score}_of_sub_network": (("sub_network",), [s[score].mean() for s in scores])
+        for score in scores[0]
     }
+
+
+def predicted_by_example(theory: xr.Dataset, predictor: str) -> dict[str, np.ndarray]:
+    """Score → that of a predictor at every example; empty without a validation split."""
+    columns = {
+        score: predicted(theory, f"validation_{score}_by_example", predictor) for score in SCORES
+    }
+    return {score: values for score, values in columns.items() if values is not None}
+
+
+# --- of draws
 
 
 def validation_draws(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> xr.Dataset | None:
@@ -81,6 +93,21 @@ def validation_draws(problem: AnyProblem, drawn: Mapping[str, np.ndarray]) -> xr
         return None
     moments = predictor_draws(problem, problem.attended_validation, drawn, MOST_DRAWS)
     return validation_table(problem, *moments, drawn)
+
+
+def validation_predictors(
+    problem: AnyProblem, kept: ThinnedDraws, drawn: Mapping[str, np.ndarray]
+) -> xr.Dataset:
+    """The same of draws of all weights, given which f is known: its variance is zero."""
+    chosen = kept_draws(*kept.values.shape[:2], MOST_DRAWS)
+    mean = np.asarray(kept.values[:, chosen], dtype=np.float64)
+    return validation_table(problem, kept.draws[chosen], mean, np.zeros_like(mean), drawn)
+
+
+def kept_draws(chains: int, draws: int, most: int) -> np.ndarray:
+    """Evenly spaced draws of each chain, of all chains so many at most."""
+    kept = max(1, min(draws, most // chains))
+    return np.arange(kept) * draws // kept
 
 
 def predictor_draws(
@@ -95,44 +122,32 @@ def predictor_draws(
     row], and the temperature where it was sampled; given these the predictor is exact,
     whatever the space that was sampled.
     """
-    order_parameters = drawn["order_parameter"]
-    chains = order_parameters.shape[0]
-    chosen = kept_draws(*order_parameters.shape[:2], most)
+    overlaps = drawn["order_parameter"]
+    chosen = kept_draws(*overlaps.shape[:2], most)
+    shape = len(overlaps), len(chosen)
 
     def of_chosen(values: np.ndarray) -> np.ndarray:
         return values[:, chosen].reshape(-1, *values.shape[2:])
 
     with jax_settings():
         predictor = Predictor.for_examples(problem.learning, jnp.asarray(attended))
-        factors = jnp.asarray(square_roots(of_chosen(order_parameters)))
+        factors = jnp.asarray(square_roots(of_chosen(overlaps)))
         temperatures = np.full(len(factors), problem.learning.temperature)
         if "temperature" in drawn:
             temperatures = of_chosen(drawn["temperature"])
         moments = _predict_each(predictor, factors, jnp.asarray(temperatures))
-    mean, variance = (
-        np.asarray(values).reshape(chains, chosen.size, *values.shape[1:]) for values in moments
-    )
+    mean, variance = (np.asarray(one).reshape(*shape, *one.shape[1:]) for one in moments)
     return chosen, mean, variance
 
 
-def validation_predictors(
-    problem: AnyProblem,
-    kept: ThinnedDraws,
-    drawn: Mapping[str, np.ndarray],
-) -> xr.Dataset:
-    """Predictors of draws of all weights on the validation split [chain, draw, example, output].
+@jax.jit
+def _predict_each(predictor: Predictor, factors, temperatures):
+    def of_draw(draw):
+        factor, temperature = draw
+        energy = replace(predictor.energy, temperature=temperature)
+        return replace(predictor, energy=energy)(factor)
 
-    Given the weights f is known: its mean is f itself and its variance zero.
-    """
-    chosen = kept_draws(*kept.values.shape[:2], MOST_DRAWS)
-    mean = np.asarray(kept.values[:, chosen], dtype=np.float64)
-    return validation_table(problem, kept.draws[chosen], mean, np.zeros_like(mean), drawn)
-
-
-def kept_draws(chains: int, draws: int, most: int) -> np.ndarray:
-    """Evenly spaced draws of each chain, of all chains so many at most."""
-    kept = max(1, min(draws, most // chains))
-    return np.arange(kept) * draws // kept
+    return jax.lax.map(of_draw, (factors, temperatures))
 
 
 def validation_table(
@@ -146,8 +161,9 @@ def validation_table(
 
     The temperature is that of every draw, if `drawn` has it.
     """
-    known = np.full(mean.shape[:2], problem.temperature)
-    temperature = drawn["temperature"][:, chosen] if "temperature" in drawn else known
+    temperature = np.full(mean.shape[:2], problem.temperature)
+    if "temperature" in drawn:
+        temperature = drawn["temperature"][:, chosen]
     axes = ("chain", "draw", "validation_example", "output")
     columns = {
         "predictor_mean": (axes, mean),
@@ -158,55 +174,37 @@ def validation_table(
     return label(xr.Dataset(columns), problem).assign_coords(draw=chosen)
 
 
-@jax.jit
-def _predict_each(predictor: Predictor, factors, temperatures):
-    def of_draw(draw):
-        factor, temperature = draw
-        energy = replace(predictor.energy, temperature=temperature)
-        return replace(predictor, energy=energy)(factor)
-
-    return jax.lax.map(of_draw, (factors, temperatures))
+def label_moments(table: xr.Dataset, weights: RepetitionWeights = None) -> LabelMoments:
+    """Moments of the labels of the validation split over the draws that were kept."""
+    names = ("predictor_mean", "predictor_variance", "temperature")
+    return LabelMoments.of(*(table[name].values for name in names), weights)
 
 
 def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict[str, Estimate]:
-    """Scores of posterior mean and variance of the draws that `validation_draws` kept."""
-    moments, labels = sampled_moments(table, weights), table["labels"].values
+    """Scores of posterior mean and variance of the draws that were kept, with their errors."""
+    moments, labels = label_moments(table, weights), table["labels"].values
 
     def averages(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        found = example_scores(mean, variance, labels, 0.0)
-        return np.stack([values.mean(axis=-1) for values in found.values()], axis=-1)
+        scores = example_scores(mean, variance, labels, 0.0)
+        return np.stack([values.mean(axis=-1) for values in scores.values()], axis=-1)
 
-    estimates = moments.estimate(averages)
-    by_example = sampled_by_example(table, weights)
+    of_all = moments.estimate(averages)
+    by_example = example_scores(*moments.posterior, labels, 0.0)
     return {
         score: Estimate(
-            estimates.value[place],
-            estimates.mcse[place],
-            estimates.deviations[:, place],
-            estimates.degrees,
+            of_all.value[place],
+            of_all.mcse[place],
+            of_all.deviations[:, place],
+            of_all.degrees,
             error_of_mean(values),
         )
         for place, (score, values) in enumerate(by_example.items())
     }
 
 
-def sampled_moments(table: xr.Dataset, weights: RepetitionWeights = None) -> LabelMoments:
-    """Moments of the labels of the validation split."""
-    columns = (table[name].values for name in ("predictor_mean", "predictor_variance"))
-    return LabelMoments.of(*columns, table["temperature"].values, weights)
-
-
 def sampled_by_example(
     table: xr.Dataset, weights: RepetitionWeights = None
 ) -> dict[str, np.ndarray]:
     """Score → that of posterior mean and variance at every example of the validation split."""
-    moments = sampled_moments(table, weights)
+    moments = label_moments(table, weights)
     return example_scores(*moments.posterior, table["labels"].values, 0.0)
-
-
-def predicted_by_example(theory: xr.Dataset, predictor: str) -> dict[str, np.ndarray]:
-    """Score → that of a predictor at every example; empty without a validation split."""
-    columns = {
-        score: predicted(theory, f"validation_{score}_by_example", predictor) for score in SCORES
-    }
-    return {score: values for score, values in columns.items() if values is not None}

@@ -107,18 +107,18 @@ def theory_verdict(
     if not trusted:
         headline = "No conclusion about the theory: the samples fail their diagnostics."
         return Verdict("bad", headline)
-    known = [name for name in (LEADING, NEXT) if differences.get(name)]
-    known = known or [name for name in (INFINITE,) if differences.get(name)]
-    if not known:
+    names = [name for name in (LEADING, NEXT) if differences.get(name)]
+    names = names or [name for name in (INFINITE,) if differences.get(name)]
+    if not names:
         return Verdict("neutral", "Theory and samples have nothing in common to compare.")
-    of_orders = {name: differences[name] for name in known}
-    decisive, *others = headline_first(of_orders[known[0]])
+    of_orders = {name: differences[name] for name in names}
+    decisive, *others = headline_first(of_orders[names[0]])
     reasons = [sentence(labels[name], name, of_orders) for name in others]
-    if any(one.resolved for of in of_orders.values() for one in of.values()) and LEADING in known:
-        reasons.append(BOTH_ORDERS if NEXT in known else ORDER)
+    if any(one.resolved for of in of_orders.values() for one in of.values()) and LEADING in names:
+        reasons.append(BOTH_ORDERS if NEXT in names else ORDER)
     reasons += [doubt] if doubt else []
     reasons += [TEMPERATURE_SAMPLED] if temperature_sampled else []
-    tone = TONES.get(of_orders[known[0]][decisive].state, "neutral")
+    tone = TONES.get(of_orders[names[0]][decisive].state, "neutral")
     return Verdict(tone, sentence(labels[decisive], decisive, of_orders), tuple(reasons))
 
 

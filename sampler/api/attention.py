@@ -11,11 +11,11 @@ from sampler.storage.run_directory import find_directory
 if TYPE_CHECKING:
     import xarray as xr
 
-    from sampler.analysis.attention_found import AttentionFound
+    from sampler.analysis.sampled_heads import SampledHeads
 
 
 @in_python
-def attention_found(draws: "xr.DataTree | Run | str | Path") -> "AttentionFound":
+def attention_found(draws: "xr.DataTree | Run | str | Path") -> "SampledHeads":
     """Return what learned heads attend to: numbers with their errors, matrices, U₁, predictor.
 
     draws  what `sample` returns, a run, or its directory
@@ -25,8 +25,8 @@ def attention_found(draws: "xr.DataTree | Run | str | Path") -> "AttentionFound"
     what it is a priori. Raises InputError where no attention was sampled.
     """
     use_one_blas_thread()
-    from sampler.analysis.attention_found import AttentionFound
+    from sampler.analysis.sampled_heads import SampledHeads
 
     if isinstance(draws, str | Path):
         draws = Run(find_directory(Path(draws)))
-    return AttentionFound.of(draws.draws if isinstance(draws, Run) else draws)
+    return SampledHeads.of(draws.draws if isinstance(draws, Run) else draws)

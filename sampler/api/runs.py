@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-    from sampler.analysis.attention_found import AttentionFound
     from sampler.analysis.results import RunResults
-    from sampler.analysis.sweeps import SweepResults
+    from sampler.analysis.sampled_heads import SampledHeads
+    from sampler.analysis.sweep_results import SweepResults
     from sampler.analysis.verdict import Verdict
     from sampler.presentation.notebook import Comparison
     from sampler.presentation.several_runs import Models
@@ -89,7 +89,7 @@ class Run(Stored):
         return self._shown.draws
 
     @property
-    def attention(self) -> "AttentionFound | None":
+    def attention(self) -> "SampledHeads | None":
         """Attention of learned heads, with errors; None where no attention was sampled."""
         return self._shown.attention
 
@@ -169,14 +169,14 @@ class Sweep(Stored):
     @property
     def verdict(self) -> "Verdict":
         """On the theory: whether it and the exact posterior approach each other with the width."""
-        from sampler.analysis.sweep_verdict import sweep_trend
+        from sampler.analysis.sweep_results import sweep_trend
 
         return sweep_trend(self._shown.points, self._shown.finite_size)
 
     @property
     def reliability(self) -> "Verdict":
         """On the samples: at how many points they can be trusted."""
-        from sampler.analysis.sweep_verdict import sweep_trust
+        from sampler.analysis.sweep_results import sweep_trust
 
         return sweep_trust(self._shown.points)
 

@@ -47,7 +47,7 @@ from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
-    from sampler.analysis.sweeps import SweepResults
+    from sampler.analysis.sweep_results import SweepResults
     from sampler.jobs.keeper import ChainKeeper
     from sampler.mcmc.diagnostics import Diagnostics
     from sampler.problem import AnyProblem
@@ -209,8 +209,7 @@ def work(job: Job) -> ExitCode:
         said = f"`{command}` was finished before, with exit code {int(code)}"
         print_line(f"{job.directory}: {said}")
         return code
-    from sampler.analysis.example_tables import task_table
-    from sampler.analysis.teacher_table import teacher_table
+    from sampler.analysis.task_tables import task_table, teacher_table
     from sampler.storage.results import write_result
 
     if not (job.directory / TASK_FILE).is_file():

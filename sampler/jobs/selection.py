@@ -23,7 +23,7 @@ from sampler.analysis.predictors import (
 from sampler.analysis.results import RunResults
 from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean
 from sampler.analysis.sweep_dataset import SweptPoint, swept_points
-from sampler.analysis.sweeps import SELECTION_FILE
+from sampler.analysis.sweep_results import SELECTION_FILE
 from sampler.analysis.validation import GROUP, predicted_by_example, sampled_by_example
 from sampler.errors import InputError
 from sampler.mcmc.tempered import repetition_weights

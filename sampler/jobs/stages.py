@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.attention_table import kept_logits
 from sampler.analysis.comparison import Comparison, compare
 from sampler.analysis.draws_table import (
     EXCHANGEABLE,
@@ -22,8 +21,9 @@ from sampler.analysis.draws_table import (
     stored_selected,
     stored_statistics,
 )
+from sampler.analysis.infinite_width import nonlinear_table
 from sampler.analysis.leave_one_out import leave_one_out_table
-from sampler.analysis.nonlinear_table import nonlinear_table
+from sampler.analysis.matched_heads import kept_logits
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import theory_table

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from sampler.analysis.sweep_dataset import SweptPoint
-    from sampler.analysis.sweeps import SweepResults
+    from sampler.analysis.sweep_results import SweepResults
 
 COMMAND = "run"
 
@@ -102,7 +102,7 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
     `code` is the exit code of the worst point.
     """
     from sampler.analysis.sweep_dataset import gathered, swept_points
-    from sampler.analysis.sweep_verdict import sweep_trend
+    from sampler.analysis.sweep_results import sweep_trend
 
     points = swept_points(plan.directory, plan.recipe)
     sweep = gathered(plan.directory, plan.recipe, points)
@@ -119,14 +119,14 @@ def gather(plan: Plan, code: ExitCode) -> "SweepResults":
 
 def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPoint"]) -> None:
     """Write everything that a sweep stores beside its points, which are chosen from."""
-    from sampler.analysis import sweeps
+    from sampler.analysis import sweep_results
     from sampler.jobs.selection import write_selection
     from sampler.storage.results import write_result
 
     directory = sweep.directory
-    write_table(directory / sweeps.SWEEP_FILE, sweep.table)
+    write_table(directory / sweep_results.SWEEP_FILE, sweep.table)
     if sweep.seed_averages is not None:
-        write_table(directory / sweeps.SEED_AVERAGES_FILE, sweep.seed_averages)
+        write_table(directory / sweep_results.SEED_AVERAGES_FILE, sweep.seed_averages)
     write_selection(directory, recipe, points)
     write_result(directory, SWEEP_DATASET_FILE, sweep.dataset)
 

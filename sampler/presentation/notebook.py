@@ -9,7 +9,7 @@ import xarray as xr
 from sampler.analysis import comparison
 from sampler.analysis.draws_table import PREDICTIONS
 from sampler.analysis.predictors import LEADING, NEXT, predicted
-from sampler.analysis.quantities import sampled_head_scores
+from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.errors import InputError, Verbatim
@@ -77,7 +77,7 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
         known["trained"] = theory["head_score_trained"].values
     columns = {name: values for name, values in known.items() if values is not None}
     if draws is not None:
-        sampled = sampled_head_scores(TheoryAndDraws(theory, draws))
+        sampled = QUANTITIES["head_score"].sampled(TheoryAndDraws(theory, draws))
         if sampled is not None:
             columns |= {"sampled": sampled.value, "mcse": sampled.mcse}
     layers, heads = (theory[axis].values for axis in ("layer", "head"))

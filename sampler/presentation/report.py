@@ -13,8 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
-from sampler.analysis.sweep_verdict import sweep_trend, sweep_trust
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
 from sampler.analysis.text import together
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sampler.analysis.attention_found import AttentionFound
+from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.names import head_label, pair_name, quantity_name
 from sampler.analysis.text import Number, count, percent
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
@@ -100,7 +100,7 @@ def tempered_rows(numbers: Mapping[str, Any]) -> list[list[object]]:
 # --- attention that was sampled
 
 
-def heads_table(found: AttentionFound) -> Table:
+def heads_table(found: SampledHeads) -> Table:
     """Entropy, distances and overlaps of every learned head, beside what they are a priori."""
     rows = [
         [
@@ -127,7 +127,7 @@ def heads_table(found: AttentionFound) -> Table:
     return Table("Heads", columns, rows, caption)
 
 
-def matched_paths_table(found: AttentionFound) -> Table:
+def matched_paths_table(found: SampledHeads) -> Table:
     """Elements of U₁ whose paths are in matched order; the diagonal alone where there are many."""
     columns = (Column("paths"), Column("exact posterior", "sampled", "error"))
     title, overlap = "U₁, paths in matched order", found.order_parameter

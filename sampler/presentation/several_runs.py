@@ -20,7 +20,7 @@ from sampler.analysis.predictors import (
     is_users,
     predictor_name,
 )
-from sampler.analysis.sweeps import PointSummary
+from sampler.analysis.sweep_results import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count
 from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.status import state_text

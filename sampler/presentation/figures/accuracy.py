@@ -7,7 +7,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED, TUNED, predictor_name
 from sampler.analysis.results import temperature_text
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults
 from sampler.presentation import style
 from sampler.recipes.settings import short_label
 

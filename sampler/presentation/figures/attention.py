@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from sampler.analysis.attention_found import AttentionFound
+from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.results import RunResults
 from sampler.attention.measures import aimed_at
 from sampler.presentation import style
@@ -53,7 +53,7 @@ def draw_attention(run: RunResults) -> Figure | None:
     return figure
 
 
-def panels_of(attention: AttentionFound, layer: int, head: int) -> list[tuple[str, np.ndarray]]:
+def panels_of(attention: SampledHeads, layer: int, head: int) -> list[tuple[str, np.ndarray]]:
     """Titles and matrices of the row of a head; an empty title leaves its place empty."""
     table, singles = attention.table, attention.singles(layer).values[:, -1, :, head]
     prior = table[f"attention_{layer}_prior"].values[:, head]
@@ -76,7 +76,7 @@ def panels_of(attention: AttentionFound, layer: int, head: int) -> list[tuple[st
     ]
 
 
-def nearest_known(attention: AttentionFound, layer: int, head: int) -> int | None:
+def nearest_known(attention: SampledHeads, layer: int, head: int) -> int | None:
     """The known head at the smallest mean distance, of those that made the labels, if any did.
 
     One that made the labels goes to one head, as in matched order; the nearest where none is left.

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults
 from sampler.errors import InputError, one_line
 from sampler.presentation.figures import (
     accuracy,

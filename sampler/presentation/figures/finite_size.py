@@ -9,7 +9,7 @@ from sampler.analysis.estimates import RESOLVED_MCSE
 from sampler.analysis.finite_size import FiniteSize
 from sampler.analysis.predictors import LEADING, NEXT, is_users, predictor_name
 from sampler.analysis.results import temperature_text
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults
 from sampler.posterior.spaces import ORDER_PARAMETERS
 from sampler.presentation import style
 

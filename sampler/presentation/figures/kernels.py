@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from sampler.analysis.example_tables import TINY, relative_to_size
+from sampler.analysis.kernels import TINY, relative_to_size
 from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults
 from sampler.presentation import style
 from theory import centred_kernel
 

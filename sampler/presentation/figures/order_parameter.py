@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from sampler.analysis.predictors import LEADING, SAMPLED, predictor_name
 from sampler.analysis.quantities import off_diagonal_cosine
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults
 from sampler.analysis.text import Number
 from sampler.presentation import style
 from sampler.recipes.settings import short_label

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED, predictor_name
-from sampler.analysis.sweeps import SweepResults
+from sampler.analysis.sweep_results import SweepResults
 from sampler.presentation import style
 
 TEMPERATURE = "posterior.temperature"

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import norm
 
 from sampler.analysis.estimates import batch_means
-from sampler.analysis.scores import DENSITY, LabelMoments, example_scores, scores_of
+from sampler.analysis.quantities import densities, error_of_density
+from sampler.analysis.scores import DENSITY, LabelMoments, example_scores
 from tests.assertions import assert_equal_to_rounding
 from tests.small import TEST
 
@@ -19,11 +20,11 @@ def density(mean, variance, labels):
 def test_the_error_of_a_density_is_that_of_a_mean_over_examples(rng):
     labels = rng.choice([-1.0, 1.0], (TEST, 2))
     mean, variance = rng.standard_normal((TEST, 2)), rng.uniform(0.1, 1.0, (TEST, 2))
-    received = scores_of(mean, variance, labels, TEMPERATURE)[DENSITY]
+    given = mean, variance + TEMPERATURE, labels
     logs = norm.logpdf(labels, mean, np.sqrt(variance + TEMPERATURE)).mean(axis=1)
-    assert_equal_to_rounding(float(received.value), logs.mean(), operations=100, scale=10.0)
+    assert_equal_to_rounding(float(densities(*given)), logs.mean(), operations=100, scale=10.0)
     error = logs.std(ddof=1) / np.sqrt(TEST)
-    assert_equal_to_rounding(received.test_error, error, operations=100, scale=10.0)
+    assert_equal_to_rounding(error_of_density(*given), error, operations=100, scale=10.0)
 
 
 @pytest.mark.parametrize("collapsed", [True, False])

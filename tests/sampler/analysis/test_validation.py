@@ -7,7 +7,7 @@ import scipy.stats
 
 from sampler.analysis.estimates import batch_means, bootstrap
 from sampler.analysis.predictors import INFINITE, LEADING, predicted
-from sampler.analysis.scores import error_of_mean, scores_of
+from sampler.analysis.scores import error_of_mean
 from sampler.analysis.theory_table import theory_table
 from sampler.analysis.validation import sampled_scores, validation_draws
 from sampler.problem import Problem
@@ -180,5 +180,3 @@ def test_labels_that_are_no_classes_have_no_accuracy(rng):
 def test_the_error_by_a_finite_split_is_that_of_a_mean():
     assert error_of_mean(np.array([1.0, 2.0, 6.0])) == pytest.approx(np.sqrt(7.0 / 3.0))
     assert np.isnan(error_of_mean(np.array([1.0])))
-    found = scores_of(*np.array([[0.5], [0.2]]).reshape(2, 1, 1), np.ones((1, 1)), 0.1)
-    assert found["squared_error"].value == pytest.approx(0.25)

@@ -14,7 +14,7 @@ from sampler.analysis.finite_size import FiniteSize, SampledByWidth
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import coordinate, gathered, swept_points
-from sampler.analysis.sweeps import SWEEP_FILE, SweepResults, seed_averages, setting_at
+from sampler.analysis.sweep_results import SWEEP_FILE, SweepResults, seed_averages, setting_at
 from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
 from sampler.recipes.recipe import load_recipe

@@ -7,7 +7,7 @@ import xarray as xr
 
 from sampler.analysis.calibration import reliability, wilson_interval
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.example_tables import relative_to_size
+from sampler.analysis.kernels import relative_to_size
 from sampler.analysis.results import open_run
 from sampler.errors import InputError
 from sampler.presentation.figures.calibration import draw_reliability

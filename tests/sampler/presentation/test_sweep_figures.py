@@ -7,9 +7,11 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
 
-from sampler.analysis.comparison import summary_table
+from sampler.analysis.comparison import Row, summary_table
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.finite_size import FiniteSize, SampledByWidth
-from sampler.analysis.sweeps import PointSummary, SweepResults
+from sampler.analysis.quantities import QUANTITIES
+from sampler.analysis.sweep_results import PointSummary, SweepResults
 from sampler.errors import InputError
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import draw_accuracy_against_width
@@ -106,11 +108,9 @@ def swept(scores, **setting):
     points = []
     for value, of in scores.items():
         cells = {
-            name: ({"label": "", "unit": "", "show": "number", "remark": "", "share": 0,
-                    "brief": 1, "spread": np.nan},
-                   {who: {"value": one} for who, one in by.items()})
+            name: Row(QUANTITIES[name], {who: Estimate(one) for who, one in by.items()})
             for name, by in of.items()
-        }  # fmt: skip
+        }
         summary = summary_table(cells, ["leading", "infinite"])
         settings = {TEMPERATURE: value} | setting
         points.append(PointSummary(str(value), Path(), settings, 10, True, summary))

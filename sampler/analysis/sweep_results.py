@@ -1,5 +1,6 @@
 """Results of a sweep: its Dataset over the swept settings, and the tables that derive from it."""
 
+import itertools
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,9 +16,20 @@ import xarray as xr
 from sampler.analysis.comparison import difference_at, number_of
 from sampler.analysis.difference import Difference
 from sampler.analysis.finite_size import FiniteSize
-from sampler.analysis.predictors import AXIS, LEADING, SAMPLED, is_users
+from sampler.analysis.predictors import (
+    AXIS,
+    INFINITE,
+    LEADING,
+    NEXT,
+    SAMPLED,
+    TUNED,
+    is_users,
+    predictor_name,
+)
 from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
+from sampler.analysis.text import Number, percent
+from sampler.analysis.verdict import HEADLINE, Verdict
 from sampler.recipes.settings import setting_text
 from sampler.storage.results import has_results, read_table
 from sampler.storage.run_directory import SWEEP_DATASET_FILE, read_json
@@ -26,12 +38,12 @@ SWEEP_FILE, SELECTION_FILE = "sweep.csv", "selection.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"
 # Accuracies of the theory with U_1 cut to its diagonal, and with an equal diagonal.
 CUT = ("accuracy_diagonal_only", "accuracy_equal_diagonal")
-# Attribute of what is a column of the table in the Dataset: its name.
-COLUMN = "column"
 SUB_NETWORK = "sub_network"
-# Columns that say where a point is, not what it came to; and those that hold text.
+# Columns that say where a point is, not what it came to; those that hold text; and flags of points
+# that are no columns of the table.
 PLACES = ("point", "directory", "width")
 TEXTS = ("point", "directory", "sampled_space", "next_order_status", "diagnostics")
+FLAGS = ("stored", "one_width")
 PASSED, FAILED = "pass", "fail"
 # Attribute of a swept setting whose values are written as in a recipe: they are lists, or mixed.
 TOML = "toml"
@@ -44,26 +56,24 @@ def table_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
     Numbers have columns `<quantity>_<predictor>`, those of the samples their Monte Carlo error as
     `<quantity>_sampled_error` and the error by the finite test set as `…_test_error`.
     """
-    size = dataset["point"].size
-    columns = {v.attrs[COLUMN]: v.values.ravel() for v in dataset.values() if COLUMN in v.attrs}
-    for quantity in map(str, dataset["quantity"].values):
-        if str(dataset["show"].sel(quantity=quantity).values) != NUMBER:
-            continue
-        for predictor in map(str, dataset[AXIS].values):
-            cells = dataset.sel({"quantity": quantity, AXIS: predictor})
-            numbers = {"": "value"}
-            if predictor == SAMPLED:
-                numbers |= {"_error": "error", "_test_error": "test_error"}
-            for ending, name in numbers.items():
-                values = cells[name].values.reshape(size)
-                if np.isfinite(values).any():
-                    columns[f"{quantity}_{predictor}{ending}"] = values
+    grid = dataset["point"].dims
+    columns = {str(name): values for name, values in dataset.items() if values.dims == grid}
+    columns = {name: values for name, values in columns.items() if name not in FLAGS}
+    numbers = dataset.isel(quantity=(dataset["show"] == NUMBER).values)
+    for quantity, predictor in itertools.product(*(numbers[n].values for n in ("quantity", AXIS))):
+        cells = numbers.sel({"quantity": quantity, AXIS: predictor})
+        endings = {"": "value"}
+        if predictor == SAMPLED:
+            endings |= {"_error": "error", "_test_error": "test_error"}
+        for ending, name in endings.items():
+            if cells[name].notnull().any():
+                columns[f"{quantity}_{predictor}{ending}"] = cells[name]
     if SUB_NETWORK in dataset.coords:
-        for name in map(str, dataset[SUB_NETWORK].values):
+        for name in dataset[SUB_NETWORK].values:
             values = dataset["accuracy_of_sub_network"].sel({SUB_NETWORK: name})
-            columns[f"accuracy_infinite: {name}"] = values.values.reshape(size)
+            columns[f"accuracy_infinite: {name}"] = values
     others = sorted({*columns} - {*PLACES})
-    return pd.DataFrame({name: columns[name] for name in [*PLACES, *others]})
+    return pd.DataFrame({name: columns[name].values.ravel() for name in [*PLACES, *others]})
 
 
 @dataclass(frozen=True)
@@ -216,18 +226,16 @@ class SweepResults:
 
 
 def points_of_dataset(dataset: xr.Dataset, directory: Path) -> list[PointSummary]:
-    """Return the points of a sweep, in the order of its grid."""
-    keys = dataset["point"].dims
-    points = []
+    """Every point of a sweep, in the order of its grid."""
+    keys, points = dataset["point"].dims, []
     for place in np.ndindex(dataset["point"].shape):
         at = dict(zip(keys, place, strict=True))
         summary = dataset.isel(at)
-        settings = {str(key): setting_at(dataset[key], one) for key, one in at.items()}
         points.append(
             PointSummary(
                 label=str(summary["point"].values),
                 directory=directory / str(summary["directory"].values),
-                settings=settings,
+                settings={str(key): setting_at(dataset[key], at[key]) for key in keys},
                 one_width=int(summary["width"]) if bool(summary["one_width"]) else None,
                 stored=bool(summary["stored"]),
                 summary=summary,
@@ -237,6 +245,7 @@ def points_of_dataset(dataset: xr.Dataset, directory: Path) -> list[PointSummary
 
 
 def setting_at(axis: xr.DataArray, place: int) -> Any:
+    """The value of a swept setting, read as a recipe where it is written so."""
     value = axis.values[place]
     if TOML not in axis.attrs:
         return value.item() if isinstance(value, np.generic) else value
@@ -260,10 +269,121 @@ def seed_averages(table: pd.DataFrame, settings: Sequence[Mapping[str, object]])
         ",".join(setting_text(key, value) for key, value in of_point.items() if not is_seed(key))
         for of_point in settings
     ]
-    numbers = table.drop(columns=[name for name in (*PLACES, *TEXTS) if name in table])
-    groups = numbers.astype(float).groupby(pd.Index(others, name="settings"), sort=False)
-    columns: dict[str, Any] = {"points": groups.size()}
-    means, errors = groups.mean(), groups.sem()
-    for name in numbers:
-        columns |= {name: means[name], f"{name}_error": errors[name]}
-    return pd.DataFrame(columns).reset_index()
+    numbers = table.drop(columns=[*PLACES, *TEXTS], errors="ignore").astype(float)
+    groups = numbers.groupby(pd.Index(others, name="settings"), sort=False)
+    errors = groups.sem().add_suffix("_error")
+    averages = pd.concat([groups.size().rename("points"), groups.mean(), errors], axis=1)
+    by_column = [name for column in numbers for name in (column, f"{column}_error")]
+    return averages[["points", *by_column]].reset_index()
+
+
+# --- verdicts
+
+LAW = (
+    "All points have the same number of examples: the 1/N of the theory is that of examples in "
+    "proportion to N and does not apply here; at a fixed number theory and exact posterior share "
+    "their first correction to infinite width, and no power is predicted."
+)
+
+
+def sweep_trust(points: Sequence[PointSummary]) -> Verdict:
+    """The number of points sampled, and those that failed their diagnostics."""
+    sampled = [point for point in points if point.trusted is not None]
+    failed = [point.label for point in sampled if not point.trusted]
+    stored = sum(point.stored for point in points)
+    reasons = () if stored == len(points) else (f"{stored} of {len(points)} points have results.",)
+    if not sampled:
+        return Verdict("neutral", "No point was sampled.", reasons)
+    if failed:
+        headline = (
+            f"The samples of {len(failed)} of {len(sampled)} sampled points cannot be trusted."
+        )
+        return Verdict("bad", headline, (*reasons, f"Diagnostics failed at {', '.join(failed)}."))
+    headline = f"The samples of all {len(sampled)} sampled points can be trusted."
+    return Verdict("good", headline, reasons)
+
+
+def sweep_trend(points: Sequence[PointSummary], finite_size: FiniteSize | None) -> Verdict:
+    """Whether theory and exact posterior approach each other as the width grows.
+
+    They do where the 95 % interval of the relative difference of U_1 at the largest width lies
+    below that at the smallest. Only points with trusted samples count, whatever their difference.
+    """
+    compared = [p for p in points if p.trusted and p.one_width and p.difference(HEADLINE)]
+    compared.sort(key=lambda point: point.one_width)
+    widths, accuracies = {point.one_width for point in compared}, accuracy_reasons(points)
+    if len(widths) < 2:
+        headline = "No trend with width: fewer than two widths have trusted samples and a theory."
+        return Verdict("neutral", headline, accuracies, worst_and_best(points))
+    if len(widths) < len(compared):
+        headline = "Several points share a width: the table compares theory and samples at each."
+        return Verdict("neutral", headline, accuracies, worst_and_best(points))
+    of_widths = [f"U₁, N = {p.one_width}: {p.difference(HEADLINE).text()}." for p in compared]
+    reasons = (*of_widths, *power_law_reasons(finite_size), *accuracies)
+    short = extent_at({f"N = {p.one_width}": p for p in (compared[0], compared[-1])})
+    narrow, wide = (p.difference(HEADLINE) for p in (compared[0], compared[-1]))
+    tone = "neutral"
+    headline = (
+        "The draws cannot tell whether theory and exact posterior differ less in U₁ the larger the "
+        "width."
+    )
+    if wide.low > narrow.high:
+        tone = "caution"
+        headline = "Theory and exact posterior differ more in U₁ the larger the width."
+    elif wide.high < narrow.low:
+        tone = "good"
+        headline = "Theory and exact posterior differ less in U₁ the larger the width."
+    return Verdict(tone, headline, reasons, short)
+
+
+def extent_at(points: Mapping[str, PointSummary]) -> str:
+    """A sentence on how far the theory is off at some points, each with the name of its place."""
+    ends = {at: point.difference(HEADLINE) for at, point in points.items()}
+    texts = [f"{one.text()} at {at}" for at, one in ends.items() if one.decided]
+    return f"U₁, {predictor_name(LEADING)}: {', '.join(texts)}." if texts else ""
+
+
+def worst_and_best(points: Sequence[PointSummary]) -> str:
+    """The same at the points where the theory is furthest from the samples and closest to them."""
+    compared = [point for point in points if point.trusted and point.difference(HEADLINE)]
+    compared.sort(key=lambda point: -point.difference(HEADLINE).below)
+    return extent_at({point.label: point for point in (*compared[:1], *compared[-1:])})
+
+
+def power_law_reasons(finite_size: FiniteSize | None) -> list[str]:
+    if finite_size is None:
+        return []
+    reasons = []
+    for predictor, end in ((LEADING, f" {LAW}"), (NEXT, "")):
+        laws = zip(finite_size.paths, finite_size.power_laws(predictor), strict=False)
+        slopes = "; ".join(
+            f"{path} {Number(law.slope, law.slope_error)}"
+            for path, law in laws
+            if np.isfinite(law.slope)
+        )
+        if slopes:
+            name = predictor_name(predictor)
+            reasons.append(
+                f"Fitted powers of N of the difference of U₁ from N = 30 on, {name}: {slopes}.{end}"
+            )
+    return reasons
+
+
+def accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:
+    """Accuracies at both ends, beside the better of both kinds of infinite width."""
+    solved = sorted((p for p in points if p.one_width and p.solved), key=lambda p: p.one_width)
+    widths = {point.one_width for point in solved}
+    if not 2 <= len(widths) == len(solved):
+        return ()
+    texts = []
+    for point in (solved[0], solved[-1]):
+        value = point.number("accuracy", SAMPLED)
+        sampled = percent(value, point.number("accuracy", SAMPLED, "error"))
+        exact = f", exact posterior {sampled}" if np.isfinite(value) else ""
+        leading = percent(point.number("accuracy"))
+        texts.append(f"{predictor_name(LEADING)} {leading}{exact} at N = {point.one_width}")
+    same, tuned = (solved[0].number("accuracy", name) for name in (INFINITE, TUNED))
+    limit = f"{percent(same)} at the same temperature"
+    if np.isfinite(tuned):
+        limit = f"{percent(tuned)} tuned, {limit}"
+    return (f"Accuracy: {'; '.join(texts)}; {predictor_name(INFINITE)} {limit}.",)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.analysis.attention_found import AttentionFound
-from sampler.analysis.attention_table import attention_table
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.learned_kernels import learned_kernels
+from sampler.analysis.kernels import learned_kernels
+from sampler.analysis.matched_heads import attention_table
 from sampler.analysis.results import RunResults
+from sampler.analysis.sampled_heads import SampledHeads
 from sampler.attention.measures import (
     aimed_at,
     attention_distances,
@@ -253,7 +253,7 @@ def test_order_parameters_go_with_their_paths():
         tree = draws_tree(
             problem, collected(logit_draws | {"order_parameter": overlap}), ATTRIBUTES
         )
-        found.append((AttentionFound.of(tree), overlap))
+        found.append((SampledHeads.of(tree), overlap))
     expected = found[0][1].mean(axis=(0, 1))
     for one, _ in found:
         np.testing.assert_allclose(one.order_parameter.value, expected, rtol=1e-12)
@@ -332,7 +332,7 @@ def test_errors_of_repetitions_are_those_of_their_weighted_means():
     }
     given = collected(around(logits), statistics)
     tree = draws_tree(problem, given, ATTRIBUTES | {"algorithm": "tempered"})
-    found = AttentionFound.of(tree)
+    found = SampledHeads.of(tree)
     assert found.kind_of_errors == "spread of repetitions"
     means = tree["attention"]["entropy_1"].values[:, :, 0].mean(axis=1)
     number = found.numbers[0]

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.example_tables import (
-    alignment_columns,
-    kernel_coordinates,
+from sampler.analysis.kernels import (
     kernel_of,
-    path_kernel_columns,
+    path_kernels,
+    sampled_alignment_table,
     sampled_kernels,
 )
 from sampler.analysis.quantities import sampled_alignment
@@ -50,13 +49,13 @@ def test_kernels_shown_are_those_of_the_network(rng, outputs):
         expected = mean_of_outputs(whole_kernel(problem, overlap), outputs)
         np.testing.assert_allclose(kernel_of(problem, overlap)["kernel"][1], expected, rtol=1e-12)
     # At infinite width U_1 is a multiple of 1: the sum over paths of their own kernels.
-    _, blocks = path_kernel_columns(problem, leading)["path_kernels"]
+    table = path_kernels(problem, leading)
+    blocks = table["path_kernels"].values
     limit = np.asarray(OrderParameters.gp_limit(problem.architecture).matrices[0])
     scale = np.prod(problem.architecture.order_parameter_variances)
     expected = scale * np.einsum("ppxy->xy", blocks)
     np.testing.assert_allclose(kernel_of(problem, limit)["kernel"][1], expected, rtol=1e-12)
-    coordinates = kernel_coordinates(problem, leading)
-    assert tuple(coordinates["shown_path"]) == PATH_NAMES
+    assert tuple(table["shown_path"].values) == PATH_NAMES
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -88,9 +87,9 @@ def test_errors_of_the_alignment_are_how_far_it_scatters(rng):
     for _ in range(40):
         noise = rng.standard_normal((20, 4, 4))
         batches = centre + 0.05 * (noise + noise.swapaxes(1, 2))
-        columns = alignment_columns(problem, batches)
-        values.append(columns["kernel_alignment"][1])
-        errors.append(columns["kernel_alignment_mcse"][1])
+        table = sampled_alignment_table(problem, batches)
+        values.append(table["kernel_alignment"])
+        errors.append(table["kernel_alignment_mcse"])
     scatter = np.std(values, axis=0, ddof=1)
     # Three standard errors of a standard deviation known by 40 values.
     limit = 3.0 / np.sqrt(2 * 39)

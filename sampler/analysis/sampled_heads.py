@@ -1,6 +1,6 @@
-"""Attention that was found: numbers of its heads with their errors, from the content of `draws.nc`.
+"""Attention that was sampled: numbers of its heads with their errors, from `draws.nc`.
 
-Heads are in matched order (`sampler.analysis.attention_table`): what exchanges of heads mix up,
+Heads are in matched order (`sampler.analysis.matched_heads`): what exchanges of heads mix up,
 matrices and U_1, then has a mean over draws. Of several modes that mean is no attention: single
 draws stand beside it.
 """
@@ -15,7 +15,6 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from sampler.analysis.attention_table import PRIOR_MEAN
 from sampler.analysis.draws_table import PREDICTIONS, stored_weights, with_output
 from sampler.analysis.estimates import (
     Estimate,
@@ -24,6 +23,7 @@ from sampler.analysis.estimates import (
     mean_of,
     predictor_estimates,
 )
+from sampler.analysis.matched_heads import PRIOR_MEAN
 from sampler.attention.layers import paired
 from sampler.errors import InputError
 from sampler.mcmc.convergence import rank_diagnostics, repetition_diagnostics
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import pandas
 
 GROUP, KERNEL = "attention", "kernel"
-ENTROPY = "entropy"
 OF_REPETITIONS, OF_CHAINS = "spread of repetitions", "MCSE"
 
 
@@ -61,7 +60,7 @@ class HeadNumber:
 
 
 @dataclass(frozen=True)
-class AttentionFound:
+class SampledHeads:
     """Sampled attention, of one run: numbers, mean matrices, single draws, U₁ and the predictor.
 
     draws  as `sample` returns them
@@ -70,7 +69,7 @@ class AttentionFound:
     draws: xr.DataTree
 
     @classmethod
-    def of(cls, draws: Any) -> "AttentionFound":
+    def of(cls, draws: Any) -> "SampledHeads":
         """Take draws of a network whose attention is sampled; InputError for any others."""
         if not isinstance(draws, xr.DataTree) or "posterior" not in draws.children:
             remedy = "give what sample(task, network) returns, or a run"
@@ -88,8 +87,8 @@ class AttentionFound:
     @property
     def layers(self) -> tuple[int, ...]:
         """Layers of attention with learned heads, from 1."""
-        found = (re.fullmatch(r"head_of_place_(\d+)", str(name)) for name in self.table)
-        return tuple(sorted(int(match[1]) for match in found if match))
+        matches = (re.fullmatch(r"head_of_place_(\d+)", str(name)) for name in self.table)
+        return tuple(sorted(int(match[1]) for match in matches if match))
 
     @cached_property
     def weights(self) -> RepetitionWeights:
@@ -112,44 +111,32 @@ class AttentionFound:
         return tuple(number for layer in self.layers for number in self._of_layer(layer))
 
     def _of_layer(self, layer: int) -> list[HeadNumber]:
-        table, found = self.table, []
-        names = [str(name) for name in table[f"head_{layer}"].values]
-        references = [str(name) for name in table[f"reference_{layer}"].values]
-        columns: list[tuple[str, str, tuple[int, ...]]] = [(ENTROPY, ENTROPY, ())]
-        for place, name in enumerate(references):
-            columns.append(("distance", f"distance from {name}", (place,)))
-        for place, name in enumerate(references):
-            if name not in (PRIOR_MEAN, UNIFORM):  # with which that of any columns of sum 1 is 1
-                columns.append(("overlap", f"overlap with {name}", (place,)))
-        learned = np.flatnonzero(table[f"learned_{layer}"].values)
-        for head in learned.tolist():
-            for key, quantity, at in columns:
-                drawn = table[f"{key}_{layer}"].values[(..., head, *at)]
-                prior = table[f"{key}_{layer}_prior"].values[(..., head, *at)]
-                estimate = mean_of(drawn, self.weights)
-                r_hat = self._r_hat(drawn)
-                found.append(
-                    HeadNumber(
-                        layer,
-                        head,
-                        names[head],
-                        quantity,
-                        float(estimate.value),
-                        float(estimate.mcse),
-                        float(r_hat),
-                        float(prior.mean()),
-                        float(prior.std(ddof=1)),
-                    )
-                )
-        return found
-
-    def _r_hat(self, drawn: Float[np.ndarray, "chain draw"]) -> float:
-        """R-hat of the kind that chains of this run have."""
-        if self.weights is None:
-            found = rank_diagnostics(drawn[..., None])
-        else:
-            found = repetition_diagnostics(drawn[..., None])
-        return float(found[0, 0])
+        columns: dict[str, tuple[str, tuple[int, ...]]] = {"entropy": ("entropy", ())}
+        references = list(enumerate(map(str, self.table[f"reference_{layer}"].values)))
+        columns |= {f"distance from {name}": ("distance", (at,)) for at, name in references}
+        # The overlap with what has equal columns of sum 1 is 1 for every head.
+        columns |= {
+            f"overlap with {name}": ("overlap", (at,))
+            for at, name in references
+            if name not in (PRIOR_MEAN, UNIFORM)
+        }
+        diagnostics = rank_diagnostics if self.weights is None else repetition_diagnostics
+        learned = np.flatnonzero(self.table[f"learned_{layer}"].values).tolist()
+        names = list(map(str, self.table[f"head_{layer}"].values))
+        by_head: dict[int, list[HeadNumber]] = {head: [] for head in learned}
+        for quantity, (key, at) in columns.items():
+            drawn, prior = (
+                self.table[f"{key}_{layer}{suffix}"].values[(..., learned, *at)]
+                for suffix in ("", "_prior")
+            )
+            estimate = mean_of(drawn, self.weights)
+            numbers = np.stack(
+                [estimate.value, estimate.mcse, diagnostics(drawn)[0], prior.mean(axis=0),
+                 prior.std(axis=0, ddof=1)]
+            )  # fmt: skip
+            for head, of_head in zip(learned, numbers.T.tolist(), strict=True):
+                by_head[head].append(HeadNumber(layer, head, names[head], quantity, *of_head))
+        return [number for of_head in by_head.values() for number in of_head]
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each number: layer, head, quantity, value, error, R-hat, and the prior's."""
@@ -187,8 +174,8 @@ class AttentionFound:
             for layer, count in enumerate(heads.tolist(), start=1)
         ]
         rows = matched_rows(paired(tuple(orders), tuple(map(bool, pairs))), overlaps.shape[-1])
-        found = np.take_along_axis(overlaps, rows[..., :, None], axis=2)
-        return mean_of(np.take_along_axis(found, rows[..., None, :], axis=3), self.weights)
+        ordered = np.take_along_axis(overlaps, rows[..., :, None], axis=2)
+        return mean_of(np.take_along_axis(ordered, rows[..., None, :], axis=3), self.weights)
 
     @property
     def path_names(self) -> tuple[str, ...]:
@@ -206,13 +193,10 @@ class AttentionFound:
     @property
     def kernel_alignment(self) -> Estimate | None:
         """|e_i·y|/|y| of eigenvectors e_i of the mean kernel, largest first; None where unknown."""
-        if KERNEL not in self.draws.children:
+        if KERNEL not in self.draws.children or "kernel_alignment" not in self.draws[KERNEL]:
             return None
-        table = self.draws[KERNEL].to_dataset()
-        if "kernel_alignment" not in table:
-            return None
-        names = ("kernel_alignment", "kernel_alignment_mcse")
-        return Estimate(*(table[name].values for name in names))
+        table = self.draws[KERNEL]
+        return Estimate(table["kernel_alignment"].values, table["kernel_alignment_mcse"].values)
 
 
 def matched_rows(
@@ -223,10 +207,9 @@ def matched_rows(
     orders  for each layer of weights the head that stands at each place
     rows    of U_1, paths with the head of layer 1 slowest, times outputs
     """
-    found = np.zeros((*orders[0].shape[:2], 1), int)
+    shape = orders[0].shape[:2]
+    paths = np.zeros((*shape, 1), int)
     for order in orders:
-        found = (found[..., :, None] * order.shape[2] + order[..., None, :]).reshape(
-            *found.shape[:2], -1
-        )
-    outputs = rows // found.shape[2]
-    return (found[..., None] * outputs + np.arange(outputs)).reshape(*found.shape[:2], rows)
+        paths = (paths[..., :, None] * order.shape[2] + order[..., None, :]).reshape(*shape, -1)
+    outputs = rows // paths.shape[2]
+    return (paths[..., None] * outputs + np.arange(outputs)).reshape(*shape, rows)

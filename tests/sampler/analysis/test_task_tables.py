@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sampler.analysis.example_tables import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
+from sampler.analysis.task_tables import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
 from sampler.storage.results import read_table, write_result
 from sampler.tasks.splits import AttendedSplit, PartsOf, Split, StreamedSplit
 from sampler.tasks.task import Task, name_paths
