@@ -210,9 +210,13 @@ def off_diagonal_cosine(
 # --- scores of mean and variance of test labels, predicted and of the posterior
 
 
+# One of each mean and variance.
+Numbers = np.ndarray | np.floating
+
+
 def of_test_set(
     applies: Callable[[np.ndarray], bool],
-    value: Callable[..., np.ndarray],
+    value: Callable[..., Numbers],
     test_error: Callable[..., float],
     needs_variance: bool = True,
 ) -> dict[str, Any]:
@@ -246,7 +250,7 @@ def of_test_set(
     return {"predicted": predicted, "sampled": sampled}
 
 
-def shares_correct(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def shares_correct(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> Numbers:
     return correct(mean, labels).mean(axis=-1)
 
 
@@ -264,7 +268,7 @@ def are_several(labels: np.ndarray) -> bool:
     return len(labels) > 1
 
 
-def densities(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def densities(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> Numbers:
     """Log predictive density of one Gaussian with this mean and variance."""
     return log_normal_density((labels - mean) ** 2, variance).mean(axis=(-2, -1))
 
@@ -277,7 +281,7 @@ def are_several_signs(labels: np.ndarray) -> bool:
     return are_several(labels) and labels_are_signs(labels)
 
 
-def calibration_errors(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def calibration_errors(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> Numbers:
     return calibration_error(probability_of_positive(mean, variance), labels > 0)
 
 

@@ -210,4 +210,4 @@ def sub_networks(run: RunResults) -> xr.Dataset:
     """Accuracies of sub-networks at infinite width."""
     if run.theory is None or SUB_NETWORK not in run.theory.coords:
         return xr.Dataset()
-    return run.theory[["accuracy_of_sub_network"]].drop_vars(set(run.theory.coords) - {SUB_NETWORK})
+    return run.theory["accuracy_of_sub_network"].reset_coords(drop=True).to_dataset()

@@ -1,7 +1,5 @@
 """What is said of a difference between theory and samples is right as often as it claims."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -136,10 +134,15 @@ def test_the_size_of_a_covariance_is_known_without_the_bias_of_few_batches(rng):
     assert_within_mcse(np.mean(found), np.sum(eigenvalues**2), np.std(found) / np.sqrt(runs))
 
 
+def squared_distance(square, trace, trace_of_square, along, degrees) -> SquaredDistance:
+    """One whose noise is given by its traces."""
+    return SquaredDistance(square, Noise(np.zeros((1, 1)), trace, trace_of_square, degrees), along)
+
+
 @pytest.mark.parametrize(("elements", "size"), [(1, 0.0), (1, 3.0), (6, 0.0), (6, 2.5), (80, 5.0)])
 def test_the_law_of_a_squared_distance_is_the_noncentral_chi_square(elements, size):
     """Equal variances and many degrees of freedom, where the law is known exactly."""
-    distance = SquaredDistance(0.0, float(elements), float(elements), 1.0, 10**12)
+    distance = squared_distance(0.0, float(elements), float(elements), 1.0, 10**12)
     for probability in (0.025, 0.25, 0.5, 0.75, 0.975):
         exact = (
             ncx2.ppf(probability, elements, size**2) if size else chi2.ppf(probability, elements)
@@ -151,8 +154,7 @@ def test_the_law_of_a_squared_distance_is_the_noncentral_chi_square(elements, si
 
 def test_a_covariance_known_by_few_batches_widens_the_law_as_student_t_is_wider():
     trace, many, few = 4.0, 10**12, 11
-    known = SquaredDistance(0.0, trace, 2.0, 0.7, many)
-    estimated = replace(known, degrees=few)
+    known, estimated = (squared_distance(0.0, trace, 2.0, 0.7, n) for n in (many, few))
     mean = 1.5 + trace
     for away in (-2.0, 0.7, 3.0):
         expected = known.below(mean + away, 1.5)
@@ -161,7 +163,7 @@ def test_a_covariance_known_by_few_batches_widens_the_law_as_student_t_is_wider(
 
 
 def test_limits_are_where_the_law_has_these_tails():
-    distance = SquaredDistance(30.0, 8.0, 5.0, 0.7, 39)
+    distance = squared_distance(30.0, 8.0, 5.0, 0.7, 39)
     low, high = distance.interval
     assert distance.below(30.0, low**2) == pytest.approx(0.975, abs=1e-9)
     assert distance.below(30.0, high**2) == pytest.approx(0.025, abs=1e-9)
