@@ -119,7 +119,8 @@ class FiniteSize:
             return None
         if "order_parameter" not in dataset:
             return None
-        points = dataset.stack(place=list(dataset["point"].dims)).transpose("place", ...)
+        points = dataset.stack(place=list(dataset["point"].dims), create_index=False)
+        points = points.transpose("place", ...)
         # Theories are the same in every space: of each width the first point that has them.
         by_width = points["order_parameter"].groupby(points["width"].astype(int)).first()
         by_width = by_width.transpose(AXIS, "width", *PATHS).dropna(AXIS, how="all")
