@@ -206,7 +206,10 @@ def prior_mean(
 
 
 def with_known_heads(
-    reference: Matrices, others: Matrices, known: KnownHeads, groups: Groups
+    reference: Matrices,
+    others: Float[np.ndarray, "example known key query"],
+    known: KnownHeads,
+    groups: Groups,
 ) -> Matrices:
     """The head that each place is for: heads that made the labels, or that have a name, come first.
 
