@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.results import RunResults
+from sampler.analysis.sampled_heads import SampledHeads
 from sampler.attention.measures import aimed_at
 from sampler.presentation import style
 from sampler.presentation.figures.network import abbreviated
