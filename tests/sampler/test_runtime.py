@@ -67,7 +67,6 @@ def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
         _, errors = command("sample", recipe, "--out", tmp_path / f"{number}", cache=cache)
     assert any(cache.iterdir())
     lines = [line for line in errors.splitlines() if line.strip()]
-    assert lines
     assert all(line.startswith(("compiling", "warmup", "draws")) for line in lines), errors
 
 

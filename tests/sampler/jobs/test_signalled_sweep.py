@@ -11,14 +11,14 @@ import pytest
 from sampler.errors import ExitCode
 from sampler.storage.lock import LOCK_FILE, is_held
 from sampler.storage.status import newest_checkpoint
-from tests.commands import TINY, Command, assert_same_bits, command, finish, in_process, start
+from tests.commands import TINY, Command, assert_same_bits, command, finish, start
 
 pytestmark = pytest.mark.slow
 POINTS, WORKERS = 3, 2
 ENDED = 20.0  # seconds: much less than any chunk of `LONG`
 RECIPE = f"{TINY}chains = 2\nwarmup = 50\ndraws = 1000\nthinning = "
 # Transitions of a kept draw: chunks of a part of a second, and of minutes.
-SHORT, LONG = 200, 3_000_000
+SHORT, LONG = 50, 3_000_000
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_sweep_that_is_stopped_goes_on_bit_for_bit(cache, tmp_path):
     for point, sequence in before.items():
         assert newest_checkpoint(point)["sequence"] > sequence
     assert {path.parent for path in sweep.out.glob("*/manifest.json")} == set(before)
-    expected = in_process(*sweep.words[:3], here, *sweep.words[4:6])
+    expected, errors = command(*sweep.words[:3], here, *sweep.words[4:6], cache=cache)
     assert command(*sweep.words, cache=cache)[0] == expected
     assert (sweep.out / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
     for number in range(POINTS):
