@@ -1,6 +1,7 @@
 """The point chosen on the validation split: the rule, its errors, and what it never reads."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,12 @@ from sampler.errors import ExitCode
 from sampler.jobs.selection import (
     CRITERIA,
     EVIDENCE,
+    OTHER_DATA,
     Candidate,
     choose,
     evidence_score,
     score_with_error,
+    select,
     validation_scores,
 )
 from sampler.recipes.recipe import load_recipe
@@ -282,6 +285,30 @@ def test_a_next_order_that_is_not_to_be_used_has_its_reason(
         assert received == reasons
     empty = RunResults(tmp_path / "empty")
     assert validation_scores(empty, "next") == "not solved"
+
+
+@pytest.mark.heavy
+def test_evidence_of_other_labels_is_not_compared(finished):
+    first, second = swept_points(finished, load_recipe(finished / "recipe.toml"))
+    task = second.recipe.task.model_copy(update={"path": "b.npz"})
+    foreign = replace(second, recipe=second.recipe.model_copy(update={"task": task}))
+    found = select("leading", [first, foreign], EVIDENCE)
+    assert found.left_out == {second.label: OTHER_DATA}
+    assert found.choices[EVIDENCE].best.point == first.label
+
+
+@pytest.mark.heavy
+def test_without_a_validation_split_the_evidence_chooses(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'
+    recipe.write_text(SWEEP.format(task=task), encoding="utf-8")
+    assert command("solve", recipe, "--out", tmp_path / "results") == ExitCode.OK
+    found = read(tmp_path / "results" / "selection.json")
+    assert all(found[name]["candidates"] == 0 for name in PREDICTORS)
+    # Without validation there is the evidence of the training data: here of infinite width alone.
+    assert found[EVIDENCE]["infinite"]["candidates"] == 2
+    narrow = set(found[EVIDENCE]["leading"]["left_out"].values())
+    assert narrow == {"no saddle point, or a narrow layer"}
 
 
 @pytest.mark.heavy
