@@ -124,10 +124,10 @@ def ablated(
     counts, labels, test = gated["test"].heads, problem.labels_validation, problem.labels_test
     overlap = predicted(theory, "order_parameter")
     solved = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
-    predicted = predictions_of_theory(solved, heads.theory, labels)
+    predictions = predictions_of_theory(solved, heads.theory, labels)
     of_model = predictions_of_model(gated["validation"], labels, asked.loss)
     places = places_of(heads.gates, counts)
-    predicted |= {
+    predictions |= {
         key: Estimate(one.value[places], one.mcse[places]) for key, one in of_model.items()
     }
 
@@ -138,7 +138,7 @@ def ablated(
     with shown_steps(progress) as steps:
         measured = MeasuredHeads.of(heads, ways, test, asked.loss, steps)
         if asked.solve_again and not steps.ended:
-            predicted |= predictions_solved_again(solved, heads.theory, labels, steps)
+            predictions |= predictions_solved_again(solved, heads.theory, labels, steps)
     judged = partial(
         measured.judging,
         widths=problem.architecture.widths,
@@ -146,9 +146,9 @@ def ablated(
         examples_validation=len(labels),
     )
     try:
-        found = judged(predicted)
+        found = judged(predictions)
     except KeyboardInterrupt:  # nothing is missing: only a second one ends without a result
-        found = judged(predicted)
+        found = judged(predictions)
     ended = ["ended by Ctrl-C: numbers and columns that were not reached are missing"]
-    said = (*notes, *(ended if steps.ended else ()), *notes_of_measures(measured, predicted))
+    said = (*notes, *(ended if steps.ended else ()), *notes_of_measures(measured, predictions))
     return replace(found, notes=(*said, *notes_of_orders(found)))

@@ -89,15 +89,16 @@ def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
 
 SCHEMA_VERSION = 6
 EARLIER = "made by a version before the first release; run it again from its recipe"
-LATER = f"this program reads version {SCHEMA_VERSION}; install a newer version of this program"
 
 
-def check_schema(version: object, file: str) -> None:
-    """Raise InputError unless this is the version of results that this program writes."""
-    known = "none" if version is None else str(version)
-    if known != str(SCHEMA_VERSION):
-        later = known.isdecimal() and int(known) > SCHEMA_VERSION
-        raise InputError(file, f"schema_version {known}", LATER if later else EARLIER)
+def check_schema(version: object, file: str, current: int = SCHEMA_VERSION) -> None:
+    """Raise InputError unless a file has the version that this program writes."""
+    stored = "none" if version is None else str(version)
+    if stored == str(current):
+        return
+    later = f"this program reads version {current}; install a newer version of this program"
+    is_later = stored.isdecimal() and int(stored) > current
+    raise InputError(file, f"schema_version {stored}", later if is_later else EARLIER)
 
 
 RECIPE_FILE = "recipe.toml"

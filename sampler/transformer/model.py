@@ -19,10 +19,13 @@ from sampler.recipes.training_recipe import (
 )
 from sampler.runtime import stream
 from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
-from sampler.storage.run_directory import SCHEMA_VERSION, check_schema
+from sampler.storage.run_directory import check_schema
 from theory.architecture import Architecture
 
 Parameters = Mapping[str, np.ndarray]
+
+# Of `model.bin`, whose weights outlive the layout of other results.
+MODEL_VERSION = 5
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class TrainedModel:
 def write_model(directory: Path, model: TrainedModel) -> str:
     """Write `model.bin` completely or not at all, and return its checksum. Raises OSError."""
     header = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": MODEL_VERSION,
         "recipe": model.recipe.model_dump(mode="json"),
         "step": model.step,
         "images": model.data,
@@ -152,7 +155,7 @@ def read_model(directory: Path) -> TrainedModel:
     except DamagedFile as problem:
         raise InputError("task.model", path, f"{problem}; train it again") from None
     header, arrays = sealed.header, dict(sealed.arrays)
-    check_schema(header["schema_version"], str(path))
+    check_schema(header["schema_version"], str(path), MODEL_VERSION)
     embedding = arrays.pop(EMBEDDING_KEY, None)
     return TrainedModel(
         make_training_recipe(header["recipe"]),

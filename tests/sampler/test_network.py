@@ -22,7 +22,7 @@ def as_jax(weights, dtype=jnp.float64):
     return {name: jnp.asarray(values, dtype) for name, values in weights.items()}
 
 
-@pytest.mark.parametrize(("name", "readout"), zip(ARCHITECTURES, cycle(READOUTS)))
+@pytest.mark.parametrize(("name", "readout"), list(zip(ARCHITECTURES, cycle(READOUTS))))
 def test_prediction_is_the_network_token_by_token(name, readout, rng):
     architecture = ARCHITECTURES[name]
     data = random_network_data(architecture, rng, readout=readout)

@@ -30,7 +30,7 @@ KINDS = {
     "softmax hypernetwork": ({"kind": "softmax"}, [["good", "random"]], True),
 }
 WIDTHS = (30, 100, 300)
-DRAWS = 20_000
+DRAWS = 40_000
 
 
 @cache
