@@ -82,19 +82,19 @@ def pruned_heads(
     counts = problem.architecture.heads
     heads = all_heads(counts)
     print_line("one head at a time")
-    predicted = predictions_of_theory(solved, heads, labels)
+    predictions = predictions_of_theory(solved, heads, labels)
     if solve_again:
-        predicted |= predictions_solved_again(solved, heads, labels)
-    predicted["magnitude"] = without_error(problem.trained.magnitudes())
+        predictions |= predictions_solved_again(solved, heads, labels)
+    predictions["magnitude"] = without_error(problem.trained.magnitudes())
     if gated is not None:
-        predicted |= predictions_of_model(gated, labels, "squared")
+        predictions |= predictions_of_model(gated, labels, "squared")
     ways = {"zero": who[MODEL], "theory": who[ZEROED]}
-    by = {key: predicted[key].value for key in ORDERED_BY if key in predicted}
+    by = {key: predictions[key].value for key in ORDERED_BY if key in predicted}
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
     print_line("one after the other")
     return MeasuredHeads.of(Numbering.of(counts), ways, labels, "squared").judging(
-        predicted,
+        predictions,
         widths=problem.architecture.widths,
         temperature=problem.learning.temperature,
         seed=seed,
