@@ -89,7 +89,7 @@ def pruned_heads(
     if gated is not None:
         predictions |= predictions_of_model(gated, labels, "squared")
     ways = {"zero": who[MODEL], "theory": who[ZEROED]}
-    by = {key: predictions[key].value for key in ORDERED_BY if key in predicted}
+    by = {key: predictions[key].value for key in ORDERED_BY if key in predictions}
     if solve_again:
         who[SOLVED_AGAIN] = solved.solved_again
     print_line("one after the other")
