@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 
 import sampler
+from sampler.analysis.predictors import along_predictors
 from sampler.api.results import problem_of, recipe_and_data
 from sampler.errors import InputError
 from sampler.heads.measures import TheoryWithoutHeads
@@ -97,7 +97,8 @@ def test_a_temperature_that_is_not_given_is_chosen_by_validation(model, tmp_path
     losses = {}
     for share in TEMPERATURES:
         network = sampler.make_network(widths=6, temperature=0.5 * share)  # labels are 0 and 1
-        overlap = sampler.solve(task, network, starts=1)["order_parameter"].values
+        theories = sampler.solve(task, network, starts=1)
+        overlap = theories["order_parameter"].sel(predictor="leading").values
         with jax_settings():
             problem = problem_of(task, *recipe_and_data(task, network))
             theory = TheoryWithoutHeads(problem.learning, problem.attended_validation, overlap)
@@ -122,7 +123,8 @@ def test_saddle_points_that_do_not_converge_are_not_chosen(losses, best, end):
 
     def solved_at(temperature):
         loss = by_temperature[temperature]
-        return xr.Dataset({ON_VALIDATION: loss}, attrs={"converged": int(loss > 0)})
+        table = along_predictors({"leading": {ON_VALIDATION: ((), loss)}})
+        return table.assign_attrs(converged=int(loss > 0))
 
     chosen, text = chosen_temperature(solved_at, 1.0)
     assert chosen == best

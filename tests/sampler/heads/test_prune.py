@@ -182,9 +182,9 @@ def test_prune_writes_its_table_and_its_figures(folder, solved):
     assert main(words) == ExitCode.OK
     table = json.loads((folder / "solved" / "pruning.json").read_text())
     theory, problem = read_table(folder / "solved", "theory.nc"), load(folder)[1]
-    predicted = table["predicted"]
+    predictions = table["predicted"]
     scores = predicted(theory, "head_score")
-    assert predicted["score"]["values"] == list(scores[np.isfinite(scores)])
+    assert predictions["score"]["values"] == list(scores[np.isfinite(scores)])
     heads, labels = all_heads(HEADS), problem.labels_test
     whole = accuracy(problem.trained.predictor(problem.attended_test), labels)
     for place, head in enumerate(heads):
@@ -196,7 +196,7 @@ def test_prune_writes_its_table_and_its_figures(folder, solved):
     assert len(orders["random"]) == 3
     assert len({json.dumps(one["removed"]) for one in orders["random"]}) > 1
     for key in ("magnitude", "score"):
-        ascending = np.argsort(predicted[key]["values"], kind="stable")
+        ascending = np.argsort(predictions[key]["values"], kind="stable")
         expected = one_left_in_each_layer([heads[place] for place in ascending], HEADS)
         assert orders[key][0]["removed"] == [[layer + 1, head] for layer, head in expected]
     for count, point in enumerate(orders["score"][0]["accuracy"]["zeroed"]["values"]):
