@@ -61,7 +61,9 @@ ELEMENTS, SUMMARY = "elements", "summary"
 OF_DIFFERENCE = {
     "value": "difference",
     "error": "difference_error",
-    **{name: name for name in ("square", "low", "high", "below", "elements")},
+    **{name: name for name in ("square", "low", "high", "below")},
+    # Not "elements": xarray does not load a variable with the name of a group.
+    "elements": "compared",
     **{name: name for name in ("median_mcse", "largest_mcse")},
 }
 NUMBERS = ("value", "error", "test_error", *OF_DIFFERENCE.values())

@@ -93,11 +93,11 @@ def test_results_show_themselves_in_notebooks(done):
 def test_heads_have_scores_with_errors(done):
     table = sampler.head_importance(done.theory, done.draws)
     assert table.index.tolist() == [(1, 0), (1, 1), (2, 0)]
-    assert {"theory", "next_order", "sampled", "mcse"} == set(table.columns)
+    assert {"leading", "next", "sampled", "mcse"} == set(table.columns)
     assert np.isfinite(table).all(axis=None)
     expected = done.comparison.elements("head_score")["error"].values
     np.testing.assert_array_equal(table["mcse"], expected[np.isfinite(expected)])
-    assert set(sampler.head_importance(done.theory)) == {"theory", "next_order"}
+    assert set(sampler.head_importance(done.theory)) == {"leading", "next"}
 
 
 def test_a_sweep_opens_with_its_points(tmp_path, undrawn):
