@@ -88,8 +88,9 @@ def test_task_algorithm_figure_and_quantity_meet_in_one_run(finished):
     assert draws["posterior"]["order_parameter"].shape == (2, 20, 2, 2)
     draws.close()
     stored = json.loads((finished / "comparison.json").read_text())
-    sampled = np.trace(stored["order_parameter"]["sampled"])
-    assert stored["trace"]["sampled"] == pytest.approx(sampled, rel=1e-12)
+    with xr.open_datatree(finished / "comparison.nc") as tree:
+        sampled = np.trace(tree["elements"]["order_parameter"]["sampled"].values)
+    assert stored["summary"]["trace"]["sampled"]["value"] == pytest.approx(sampled, rel=1e-12)
     assert (finished / "figures" / "predictor_histogram.png").is_file()
 
 

@@ -43,5 +43,7 @@ def test_terms_of_a_stored_run_add_up(two):
     table = sampler.compare_models({"one": two[0]}).to_dataframe()
     run = sampler.open_results(two[0])
     expected = run.draws["leave_one_out"]["elpd"].values.sum(dtype=float)
-    assert table.loc["one, exact posterior (diagnostics failed)", "elpd"] == pytest.approx(expected, rel=1e-6)
+    assert table.loc["one, exact posterior (diagnostics failed)", "elpd"] == pytest.approx(
+        expected, rel=1e-6
+    )
     assert np.isclose(table["weight"].sum(), 1.0, atol=1e-6)
