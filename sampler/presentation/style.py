@@ -99,7 +99,7 @@ COLOURS = 256
 LEAST_POINTS = 20.0
 
 _SETTINGS = {
-    "font.family": ["sans-serif"],
+    "font.family": ["sans-serif", "STIXGeneral"],  # the second one has the 𝒯 of names
     "font.size": 10.0,
     "axes.titlesize": 10.0,
     "axes.labelsize": 10.0,
