@@ -24,7 +24,8 @@ def test_models_of_several_runs_end_the_comparison(two):
     in_process("compare", *two)
     assert (two[0] / "figures" / "models.png").is_file()
     found = sampler.compare_models({"one": two[0], "other": two[1]})
-    # Theory and infinite width, at both of its temperatures, are those of both runs: they appear once.
+    # Theory, and infinite width at both of its temperatures, are those of both runs: they appear
+    # once.
     assert len(found.to_dataframe()) == 2 + 3
     assert "<table" in found._repr_html_()
     assert found.plot().axes
