@@ -95,13 +95,25 @@ def read_table(directory: Path, file: str) -> xr.Dataset:
     return read_stored(directory / file, command, load)
 
 
+def loaded(tree: xr.DataTree) -> xr.DataTree:
+    """The tree with everything in memory.
+
+    `DataTree.load` passes over a variable that has the name of its group, which would stay in the
+    file and keep it open.
+    """
+    for node in tree.subtree:
+        for variable in node.variables.values():
+            variable.load()
+    return tree
+
+
 def read_draws(directory: Path) -> xr.DataTree:
     """Read `draws.nc` into memory; InputError if it is absent, damaged or of another schema."""
 
     def load(path: Path) -> xr.DataTree:
         with xr.open_datatree(path, **OPENED) as tree:
             _check_draws(tree.attrs, tree, path)
-            return tree.load()
+            return loaded(tree)
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
@@ -149,7 +161,7 @@ def read_comparison(directory: Path) -> xr.DataTree:
             check_schema(tree.attrs.get("schema_version"), str(path))
             if "summary" not in tree.children:
                 raise ValueError("it has no group summary")
-            return tree.load()
+            return loaded(tree)
 
     return read_stored(directory / COMPARISON_FILE, "compare", load)
 
