@@ -188,7 +188,7 @@ with figure_style():
     right_axes.set_xlabel("loss of accuracy without the head\n(PyTorch, points ± error)")
     written = save_figure(figure, folder, "bring_your_own")
 print("figure:", *written)
-first, found = np.argmax(predicted), of_point(folder / "run")
+first, found = np.argmax(of_theory), of_point(folder / "run")
 record(
     folder,
     "bring_your_own",
@@ -205,7 +205,7 @@ record(
             )
         },
         "strongest path": {
-            "theory": predicted[first],
+            "theory": of_theory[first],
             "sampled": estimate(sampled[first], mcse[first], "MCSE"),
         },
         "other paths at most": np.delete(sampled, first).max(),

@@ -151,7 +151,7 @@ def draw_learning_curve(rows: list[dict[str, float]]) -> Figure:
     sizes = np.array(list(infinite))
     for ax, name, unit in zip(upper, ("accuracy", "log_evidence"), (100.0, 1.0 / sizes),
                               strict=True):  # fmt: skip
-        limit = unit * np.array([row[f"{name}_gp"] for row in infinite.values()])
+        limit = unit * np.array([row[f"{name}_infinite"] for row in infinite.values()])
         ax.plot(sizes, limit, color=style.GAUSSIAN_PROCESS, linestyle=":", label=style.LIMIT)
     upper[0].set(xscale="log", title="accuracy (%)")
     upper[1].set(title=r"evidence $\ln p(y)$ an example")
