@@ -64,7 +64,7 @@ def test_a_script_writes_its_figure_and_its_numbers(name, tmp_path):
     if name in NEEDS_IMAGES and not (RUNS / "omniglot").is_dir():
         pytest.skip("Omniglot's files are not in runs/omniglot")
     call = [f"runs/{name}.py"]
-    if (RUNS / "studies" / name).is_dir():
+    if (RUNS / "studies" / name / "study.py").is_file():
         call = ["-m", f"runs.studies.{name}.study"]
     sizes = SIZES.get(name, [])
     if name == "trained_variants":
