@@ -36,8 +36,8 @@ from sampler.images.drawings import draw_episodes  # noqa: E402
 from sampler.images.sources import read_drawings, split_characters  # noqa: E402
 from sampler.presentation import style  # noqa: E402
 from sampler.problem import Problem, build_problem, square_roots  # noqa: E402
-from sampler.recipes.recipe import load_recipe  # noqa: E402
 from sampler.runtime import stream  # noqa: E402
+from sampler.settings.recipe import load_recipe  # noqa: E402
 from sampler.tasks.make import build_task  # noqa: E402
 from sampler.tasks.trained import TRAIN_STREAM  # noqa: E402
 from sampler.transformer.model import MODEL_FILE, read_model  # noqa: E402

@@ -28,12 +28,8 @@ import sampler
 from sampler.attention.variants import FirstOrder, HeadNormalised, Softmax
 from sampler.cli import main
 from sampler.presentation import style
-from sampler.recipes.training_recipe import (
-    MatrixTrainingSection,
-    TrainingRecipe,
-    TrainingSection,
-)
 from sampler.runtime import stream
+from sampler.settings.training import MatrixTrainingSection, TrainingRecipe, TrainingSection
 from sampler.storage.run_directory import read_json, write_json
 from sampler.transformer.evaluation import BLOCK, PARAMETERS, MatrixData, learning_data
 from sampler.transformer.matrices import Matrices, MatrixSplits, draw_matrices

@@ -34,11 +34,7 @@ from sklearn.linear_model import LogisticRegression
 import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
 from sampler.presentation import style
-from sampler.recipes.training_recipe import (
-    SeriesSection,
-    TrainingRecipe,
-    TrainingSection,
-)
+from sampler.settings.training import SeriesSection, TrainingRecipe, TrainingSection
 from sampler.storage.run_directory import read_json, write_json
 from sampler.tasks.task import HeadDistances, Split
 from sampler.tasks.trained import read_series_splits

@@ -7,7 +7,7 @@ api          the same from Python; its functions and classes are the names of th
 Rooms, in the order in which data pass through them; each knows those above it only:
 
 attention    attention matrices from inputs and weights, frozen or sampled
-recipes      settings, validated and frozen
+settings     every setting, declared once; recipes, validated and frozen
 storage      run directories and files
 images       characters and episodes
 network      the forward pass, summed over paths

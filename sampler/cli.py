@@ -14,6 +14,7 @@ from sampler.errors import (
     InputError,
     OutOfTimeError,
     RequeueError,
+    Setting,
     one_line,
     refuse_another_theory,
 )
@@ -106,17 +107,17 @@ def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
 def new(arguments: argparse.Namespace) -> ExitCode:
     """Write a recipe that ships, or say which there are."""
     from sampler.analysis.text import wrapped
-    from sampler.recipes import shipped
+    from sampler.settings import gallery
 
     if arguments.list:
-        for name in shipped.names_of_shipped():
-            one = shipped.shipped_recipe(name)
+        for name in gallery.names_of_shipped():
+            one = gallery.shipped_recipe(name)
             print(wrapped(f"{name}: {one.title} Needs {one.needs}.", further="    "))
         print(wrapped("\nTimes are those of two cores. `attention-posterior new NAME` writes one."))
         return ExitCode.OK
-    recipe = shipped.shipped_recipe(arguments.name or shipped.FIRST)
-    path = arguments.out or Path(recipe.name + shipped.SUFFIX)
-    written = shipped.write_shipped(recipe, path)
+    recipe = gallery.shipped_recipe(arguments.name or gallery.FIRST)
+    path = arguments.out or Path(recipe.name + gallery.SUFFIX)
+    written = gallery.write_shipped(recipe, path)
     print(f"written: {', '.join(map(str, written))}")
     print(wrapped(f"{recipe.title} Needs {recipe.needs}."))
     print(f"next: {recipe.command_at(path)}")
@@ -125,7 +126,7 @@ def new(arguments: argparse.Namespace) -> ExitCode:
 
 def check(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.check import check_recipe
-    from sampler.recipes.training_recipe import load_any_recipe
+    from sampler.settings.training import load_any_recipe
 
     recipe = load_any_recipe(arguments.recipe, arguments.overrides)
     print(check_recipe(recipe))
@@ -136,7 +137,7 @@ def start(arguments: argparse.Namespace) -> ExitCode:
     """`run`, `solve` or `sample` of a recipe, of all its points where it has a grid."""
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import what_begins
-    from sampler.recipes.recipe import load_recipe
+    from sampler.settings.recipe import load_recipe
     from sampler.storage.run_directory import default_directory
 
     with listening() as interruption:
@@ -156,19 +157,17 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import Point, what_begins
     from sampler.jobs.sweep import run_one, run_sweep
-    from sampler.recipes.recipe import load_recipe
-    from sampler.recipes.settings import sweep_override
+    from sampler.settings.recipe import load_recipe
     from sampler.storage.run_directory import default_directory
 
-    over = [sweep_override(text) for text in arguments.over]
-    recipe = load_recipe(arguments.recipe, [*arguments.overrides, *over])
+    recipe = load_recipe(arguments.recipe, arguments.overrides, arguments.over)
     # Other processes, on other machines, have other working directories.
     directory = Path(arguments.out or default_directory(recipe)).resolve()
     if arguments.slurm_options and not arguments.slurm:
         raise InputError("--slurm-option", arguments.slurm_options[0], "needs --slurm")
     if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":
         remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
-        raise InputError("sampler.points", "selected", remedy)
+        raise InputError(Setting("sampler", "points"), "selected", remedy)
     asked = Point(recipe, directory, figures=arguments.figures)
     if arguments.slurm:
         engines.write_slurm_array(asked, arguments.slurm_options)
@@ -186,7 +185,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
 def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import what_begins
-    from sampler.recipes.training_recipe import load_training_recipe
+    from sampler.settings.training import load_training_recipe
     from sampler.storage.run_directory import default_directory
 
     with listening() as interruption:
@@ -204,7 +203,7 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import Point, what_begins
     from sampler.jobs.run import recipe_in, with_more_draws
-    from sampler.recipes.training_recipe import TrainingRecipe
+    from sampler.settings.training import TrainingRecipe
 
     directory = arguments.directory
     with listening() as interruption:
@@ -284,12 +283,12 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
 
 def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.run import plan_in
-    from sampler.recipes.validation import refuse_without_theory
+    from sampler.settings.refusals import refuse_without_theory
     from sampler.storage.lock import locked
 
     plan = plan_in(arguments.directory)
     one, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
-    refuse_without_theory(one.outside_theory, remedy, one.learns_attention)
+    refuse_without_theory(one.outside_theory, one.learns_attention, remedy)
     with locked(arguments.directory), jax_settings():
         from sampler.heads import prune as heads
 

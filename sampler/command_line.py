@@ -40,8 +40,8 @@ class PrintCompletion(argparse.Action):
     def __call__(self, parser, namespace, shell, option_string=None) -> None:
         import shtab
 
-        from sampler.recipes.shipped import names_of_shipped
-        from sampler.recipes.training_recipe import every_key
+        from sampler.settings.gallery import names_of_shipped
+        from sampler.settings.training import every_key
 
         kinds = {"RECIPE": shtab.FILE, "FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
         keys = [f"{key}=" for key in every_key()]

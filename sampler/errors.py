@@ -1,9 +1,10 @@
 """The failures a user can meet, and the exit code of each."""
 
-import re
+from collections.abc import Callable
 from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -20,23 +21,73 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+class Setting(NamedTuple):
+    """A setting: `network.widths` in a recipe, `widths` in Python.
+
+    key  within its section, as `mlp.width` or `heads[0]`; empty for the section itself
+    """
+
+    section: str
+    key: str = ""
+
+
+class Words(NamedTuple):
+    """Words for the same thing in a recipe and in Python."""
+
+    recipe: str
+    python: str
+
+
+# What a message is made of: text, or what each face writes in its own way.
+Part = str | Setting | Words
+
+
+def as_recipe(part: Part) -> str:
+    """Write a part of a message for somebody who wrote a recipe."""
+    if isinstance(part, Setting):
+        return f"{part.section}.{part.key}" if part.key else part.section
+    return part.recipe if isinstance(part, Words) else str(part)
+
+
 class InputError(Exception):
     """A recipe, a data file or a command-line argument that cannot be used.
 
     Its text is one line, `field = value: remedy`.
+
+    subject  what cannot be used: a setting, or the name of an array, option or argument
+    value    the value received
+    remedy   what to do; with `parts` a format whose fields {} are these
+    write    how a face writes settings: as keys of a recipe, or as keywords of a Python function
     """
 
     exit_code = ExitCode.BAD_INPUT
 
-    def __init__(self, field: str, value: object, remedy: str) -> None:
-        self.field = field
+    def __init__(
+        self,
+        subject: Part,
+        value: object,
+        remedy: str,
+        *parts: Part,
+        write: Callable[[Part], str] = as_recipe,
+    ) -> None:
+        self.subject = subject
         self.value = value
-        self.remedy = remedy
-        super().__init__(f"{one_line(field)} = {shortened(value)}: {one_line(remedy)}")
+        self.template, self.parts, self.write = remedy, parts, write
+        self.field = write(subject)
+        self.remedy = remedy.format(*map(write, parts)) if parts else remedy
+        super().__init__(f"{one_line(self.field)} = {shortened(value)}: {one_line(self.remedy)}")
+
+    def written(self, write: Callable[[Part], str]) -> "InputError":
+        """Return the same error in the words of another face."""
+        return InputError(self.subject, self.value, self.template, *self.parts, write=write)
+
+    def about(self, subject: Part) -> "InputError":
+        """Return the same error about what the caller knows by another name."""
+        return InputError(subject, self.value, self.template, *self.parts, write=self.write)
 
     def __reduce__(self):
         # Exception would otherwise be rebuilt from its one-line text alone.
-        return type(self), (self.field, self.value, self.remedy)
+        return InputError, (self.subject, self.value, self.template, *self.parts)
 
 
 class DataWarning(UserWarning):
@@ -78,11 +129,6 @@ def refuse_another_theory() -> None:
     if origin.resolve().parent != Path(__file__).resolve().parent.parent / "theory":
         remedy = "hides a package of this program that has the same name; give it another one"
         raise InputError("import theory", origin, remedy)
-
-
-def with_keys(text: str, section: str) -> str:
-    """A message with the keys of a section of the recipe in the place of `arguments`."""
-    return re.sub(r"`([a-z_]+)`", rf"{section}.\1", text)
 
 
 def one_line(text: str) -> str:

@@ -24,8 +24,8 @@ from sampler.posterior.spaces import (
     make_space,
     refuse_space,
 )
-from sampler.recipes.recipe import Recipe
 from sampler.runtime import jax_settings
+from sampler.settings.recipe import Recipe
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, spread_over_labels
 from sampler.tasks.task import HeadDistances, Task
 from sampler.token_problem import TokenProblem, make_token_problem

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import PosteriorSection
 from sampler.runtime import jax_settings, stream
+from sampler.settings.network import PosteriorSection
+from sampler.settings.recipe import Recipe
 from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.make import build_task, fit_task
 from sampler.tasks.splits import (

@@ -9,15 +9,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.attention.sampled import SampledAttention
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import Tokens
 from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.space import Space, draw_prior
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, make_space, refuse_space
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import NetworkSection
+from sampler.settings.network import NetworkSection
+from sampler.settings.recipe import Recipe
 from sampler.tasks.splits import Split, StreamedSplit
 from sampler.tasks.task import Task
 from sampler.token_network import TokenNetwork, TokenSplit
@@ -129,7 +129,7 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
             )
         if split is not None and split.lengths is not None and settings.readout == "mean":
             raise InputError(
-                "network.readout",
+                Setting("network", "readout"),
                 "mean",
                 f"the sequences of {name} have {split.lengths.min()} to {split.lengths.max()} "
                 'tokens, and outside the theory only one token can be read of such: use "last" or '

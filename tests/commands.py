@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from sampler.cli import main
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
-from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.settings.recipe import Recipe, load_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests import ROOT

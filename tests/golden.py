@@ -16,7 +16,7 @@ import xarray as xr
 
 from sampler.jobs.plan import Point, make_plan
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model
 from theory.observables import accuracy

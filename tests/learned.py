@@ -7,8 +7,8 @@ import numpy as np
 
 from sampler.learned_problem import LearnedProblem
 from sampler.problem import Problem, build_problem
-from sampler.recipes.recipe import Recipe, recipe_of
 from sampler.runtime import stream
+from sampler.settings.recipe import Recipe, recipe_of
 from sampler.tasks.make import build_task
 from sampler.tasks.task import HEAD_STREAM, Task
 

@@ -83,10 +83,12 @@ def drawn_factors(space: Space, draws: ImportanceDraws) -> np.ndarray:
     return np.asarray(jax.jit(factor_at)(jnp.asarray(draws.points)))
 
 
-def sampled(space: Space, algorithm: Algorithm, **settings) -> DrawCollector:
+def sampled(
+    space: Space, algorithm: Algorithm, *, chains=4, warmup=500, draws=1000, **settings
+) -> DrawCollector:
     """What chains of an algorithm collect; settings of `ChainSettings`."""
     collected = DrawCollector()
-    sample(space, algorithm, ChainSettings(**settings), collected)
+    sample(space, algorithm, ChainSettings(chains, warmup, draws, **settings), collected)
     return collected
 
 

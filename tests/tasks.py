@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sampler.recipes.task_section import AttentionSection
+from sampler.settings.task import AttentionSection
 from sampler.tasks.markov_chain import MarkovChainSection
 from sampler.tasks.time_series import TimeSeriesSection
 

@@ -13,8 +13,8 @@ from sampler.attention.variants import VARIANTS
 from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.presentation.figures.draw import FIGURES
-from sampler.recipes.recipe import load_recipe
-from sampler.recipes.task_section import TASKS
+from sampler.settings.recipe import load_recipe
+from sampler.settings.task import TASKS
 from sampler.tasks.make import build_task
 from tests import ROOT
 from tests.commands import SMALLEST, in_process, made_once

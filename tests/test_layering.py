@@ -15,7 +15,7 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
     "errors", "registry", "runtime", "compiled", "attention", "network", "token_network",
-    "posterior", "mcmc", "recipes", "storage", "images", "transformer", "tasks", "token_problem",
+    "posterior", "mcmc", "settings", "storage", "images", "transformer", "tasks", "token_problem",
     "learned_problem", "problem", "teacher", "analysis", "presentation", "heads", "jobs", "api",
     "command_line", "cli", "__main__",
 )  # fmt: skip

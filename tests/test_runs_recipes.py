@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.tasks.make import build_task
 from tests import ROOT
 from theory import (

@@ -10,7 +10,7 @@ import numpy as np
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
-from sampler.recipes.sections import MlpSection
+from sampler.settings.network import MlpSection
 from sampler.token_network import TokenNetwork, TokenSplit
 from sampler.token_problem import TokenProblem
 from tests.problems import NetworkData

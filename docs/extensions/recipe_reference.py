@@ -11,10 +11,9 @@ from importlib import import_module
 from pages import Written, table
 from pydantic import BaseModel
 
-from sampler.api.keywords import meaning
 from sampler.attention.variants import VARIANTS
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.recipes.sections import RelativePath, marks_of
+from sampler.settings.types import RelativePath, marks_of, meaning
 
 NUMBERS = {"integer": "whole number", "number": "number"}
 PLURALS = {"number": "numbers", "list of": "lists of", "text": "texts"}

@@ -32,8 +32,8 @@ from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
-from sampler.recipes.task_section import UNIFORM
 from sampler.runtime import jax_settings
+from sampler.settings.task import UNIFORM
 from sampler.tasks.known_heads import KnownHeads
 
 # Of the examples that attention is measured on so many are stored; draws of all chains that are

@@ -26,7 +26,7 @@ from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.results import (
     has_results,

@@ -29,8 +29,8 @@ from sampler.analysis.sweep_results import (
     SweepResults,
 )
 from sampler.analysis.verdict import worst
-from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.recipes.settings import toml_value
+from sampler.settings.recipe import Recipe, load_recipe
+from sampler.settings.toml import toml_value
 from sampler.storage.run_directory import (
     RECIPE_FILE,
     SCHEMA_VERSION,

@@ -30,7 +30,7 @@ from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, percent
 from sampler.analysis.verdict import HEADLINE, Verdict
-from sampler.recipes.settings import setting_text
+from sampler.settings.toml import setting_text
 from sampler.storage.results import has_results, read_table
 from sampler.storage.run_directory import SWEEP_DATASET_FILE, read_json
 

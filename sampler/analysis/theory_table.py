@@ -37,7 +37,6 @@ from sampler.analysis.validation import (
     validation_columns,
     validation_of_subnetworks,
 )
-from sampler.errors import with_keys
 from sampler.problem import Problem, square_roots
 from theory import (
     AttentionPaths,
@@ -108,7 +107,7 @@ def theory_table(
         attributes,
         status=saddle_point.status.value,
         converged=int(converged),
-        explanation=with_keys(saddle_point.explain(), "theory"),
+        explanation=saddle_point.explain(),
         tolerance=saddle_point.tolerance,
         newton_steps=saddle_point.steps,
         temperature=problem.temperature,

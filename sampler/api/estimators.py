@@ -23,14 +23,13 @@ from sampler.api.keywords import (
     takes,
     warn_of,
     with_meanings,
-    without_sections,
 )
 from sampler.api.results import make_network, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import arrays_task
 from sampler.errors import InputError
-from sampler.recipes.sampler_section import SamplerSection
-from sampler.recipes.sections import NetworkSection, PosteriorSection
 from sampler.runtime import jax_settings, refuse_masked
+from sampler.settings.network import NetworkSection, PosteriorSection
+from sampler.settings.sampler import SamplerSection
 from sampler.tasks.meaning import concerns_of
 from sampler.tasks.splits import Split, check_split
 
@@ -49,7 +48,7 @@ Targets = Float[np.ndarray, " example"] | Float[np.ndarray, "example output"]
 
 
 # Settings that estimators take, and defaults that are others here.
-DEFAULTS = {"widths": 100, "readout": "last"}
+DEFAULTS = {"widths": 100, "readout": NetworkSection.model_fields["readout"].default}
 SETTINGS = [
     replace(keyword, default=DEFAULTS.get(keyword.name, keyword.default))
     for keyword in (
@@ -108,8 +107,8 @@ class AttentionEstimator(BaseEstimator):
         try:
             self.task_ = arrays_task(**arrays, heads=heads, attended_test=attended[spaced])
         except InputError as problem:
-            field = "X" if problem.field == "attended_train" else problem.field
-            raise InputError(field, problem.value, problem.remedy) from None
+            named = problem.subject != "attended_train"
+            raise (problem if named else problem.about("X")) from None
         self.network_ = make_network(
             self.widths, variances=self.variances, temperature=self.temperature
         )
@@ -136,9 +135,7 @@ class AttentionEstimator(BaseEstimator):
         diagnostics = diagnose_stage(self.draws_)
         self.reliability_ = trust_verdict(diagnostics)
         if not diagnostics.passed:
-            warnings.warn(
-                without_sections(str(self.reliability_)), ConvergenceWarning, stacklevel=4
-            )
+            warnings.warn(str(self.reliability_), ConvergenceWarning, stacklevel=4)
 
     def predictive(self, X: Inputs) -> xr.Dataset:
         """Mean and variance of f(x), each with its Monte Carlo standard error `…_mcse`.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import in_python
 from sampler.api.models import (
+    STARTS,
     LabelledExamples,
     RunOfModel,
     SeenOfModel,
@@ -109,7 +110,7 @@ def ablate_heads(
     forward: Any = None,
     projection: str | None = None,
     batch_size: int = 64,
-    starts: int = 2,
+    starts: int = STARTS,
     solve_again: bool = True,
     progress: bool = True,
 ) -> AblatedHeads:

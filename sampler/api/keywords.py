@@ -4,17 +4,13 @@ A function that is decorated with `takes` has a keyword for every setting of its
 and help follow from the fields, and what was given reaches the function as `**settings`.
 """
 
-import ast
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache, reduce, wraps
-from importlib import import_module
-from inspect import Parameter, Signature, cleandoc, getsource, signature
-from itertools import pairwise
+from functools import reduce, wraps
+from inspect import Parameter, Signature, cleandoc, signature
 from operator import or_
 from pathlib import Path
 from textwrap import fill
@@ -22,29 +18,14 @@ from types import UnionType
 from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
-from pydantic import BaseModel
 
 import sampler
-from sampler.errors import DataWarning, InputError
-from sampler.recipes.recipe import sections_of
-from sampler.recipes.sections import InPython, Mark, RelativePath, Section
-from sampler.recipes.task_section import AttentionSection, TaskSection
+from sampler.errors import DataWarning, InputError, Part, Setting, Words
+from sampler.settings.task import AttentionSection, TaskSection
+from sampler.settings.types import InPython, Mark, RelativePath, Section, meaning
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-
-SECTIONS = {name: section for name, section in sections_of({}).items() if section}
-# The keys of a task depend on its kind.
-KEYS = [rf"{name}\.{key}" for name, one in SECTIONS.items() for key in one.model_fields]
-DOTTED = re.compile(rf"\b(?:task\.\w+|{'|'.join(KEYS)})\b")
-# What a recipe calls otherwise than Python does.
-WORDS = (
-    (r"this key\b", "this keyword"),
-    (r"(this \w+ is required); add it to the (?:recipe|\.npz file)", r"\1"),
-    (r"\btrue\b", "True"),
-    (r"\bfalse\b", "False"),
-    (r"a table of keys and values", "a dict"),
-)
 
 
 @dataclass(frozen=True)
@@ -70,38 +51,23 @@ class Keyword:
 
 def keywords_of(section: type[Section], *keys: str) -> list[Keyword]:
     """Return the keywords of a section that Python functions take, or of some of its keys."""
-    found = []
+    keywords = []
     for key, field in section.model_fields.items():
         if Mark.NOT_IN_PYTHON in field.metadata or (keys and key not in keys):
             continue
-        name = next((m.name for m in field.metadata if isinstance(m, InPython) and m.name), key)
         accepted = python_type(field.annotation, field.metadata)
         default = Parameter.empty if field.is_required() else field.default
         if Mark.OPEN_DEFAULT in field.metadata:
             accepted, default = accepted | None, None
-        found.append(Keyword(name, key, accepted, default, meaning(section, key)))
-    return found
+        name, text = name_in_python(section, key), meaning(section, key)
+        keywords.append(Keyword(name, key, accepted, default, text))
+    return keywords
 
 
-def meaning(section: type[BaseModel], key: str) -> str:
-    """Return the docstring of a field, which is read when it is asked for: recipes need none."""
-    texts = (docstrings_in(one.__module__).get((one.__name__, key)) for one in section.__mro__)
-    return next(filter(None, texts), "")
-
-
-@cache
-def docstrings_in(module: str) -> dict[tuple[str, str], str]:
-    """Return the docstrings of fields, by class and field, of the classes of a module."""
-    try:
-        tree = ast.parse(getsource(import_module(module)))
-    except (OSError, TypeError):  # written in C, or without a source
-        return {}
-    found = {}
-    for node in tree.body:
-        for field, text in pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-                found[node.name, field.target.id] = " ".join(ast.literal_eval(text.value).split())
-    return found
+def name_in_python(section: type[Section], key: str) -> str:
+    """Return the keyword of a setting: its key, unless another name is declared."""
+    marks = section.model_fields[key].metadata if key in section.model_fields else ()
+    return next((mark.name for mark in marks if isinstance(mark, InPython) and mark.name), key)
 
 
 def keywords_of_task(section: type[TaskSection]) -> list[Keyword]:
@@ -238,18 +204,18 @@ def unknown_keyword(name: str, function: str, known: list[str]) -> str:
 
 def in_terms_of_python(problem: InputError, function: str) -> InputError:
     """Return the same error with keywords of a function in the place of the keys of a recipe."""
-    remedy = without_sections(problem.remedy)
-    for of_recipe, of_python in WORDS:
-        remedy = re.sub(of_recipe, of_python, remedy)
-    field = without_sections(problem.field)
-    if field in ("task", *SECTIONS) and isinstance(problem.value, Mapping):
-        field = f"keywords of {function}"
-    return InputError(field, problem.value, remedy)
+    subject = problem.subject
+    if isinstance(subject, Setting) and not subject.key and isinstance(problem.value, Mapping):
+        problem = problem.about(f"keywords of {function}")
+    return problem.written(as_python)
 
 
-def without_sections(text: str) -> str:
-    """Return the text with `widths` for `network.widths`."""
-    return DOTTED.sub(lambda key: key[0].partition(".")[2], text)
+def as_python(part: Part) -> str:
+    """Write a part of a message for somebody who called a function."""
+    if isinstance(part, Setting):
+        renamed = part.section == "attention" and name_in_python(AttentionSection, part.key)
+        return renamed or part.key or part.section
+    return part.python if isinstance(part, Words) else str(part)
 
 
 def plain_setting(value: Any) -> Any:

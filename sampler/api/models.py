@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data, solve
 from sampler.api.tasks import ChosenTask, arrays_task
-from sampler.errors import ABSENT, InputError
+from sampler.errors import ABSENT, InputError, Setting
 from sampler.runtime import use_one_blas_thread
+from sampler.settings.network import TheorySection
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from sampler.problem import Problem
     from sampler.transformer.chosen_layers import ChosenLayers
 
+# Starting points of the theory, as `solve` has them.
+STARTS: int = TheorySection.model_fields["starts"].default
 LabelledExamples = tuple[Any, Any] | tuple[Any, Any, Any]
 NO_CLASSES = "must be ±1, or one column of 0 and 1 for each class, where the loss is a likelihood"
 
@@ -276,7 +279,7 @@ def refuse_other_heads(
     layers = zip(kept, names, counts, strict=True)
     if any(tuple(left[:count]) != tuple(of[:count]) for left, of, count in layers):
         remedy = "every head of the model is removed in turn: leave this out"
-        raise InputError("network.heads", asked, remedy)
+        raise InputError(Setting("network", "heads"), asked, remedy)
 
 
 def at_temperature(network: ChosenNetwork, temperature: float) -> ChosenNetwork:

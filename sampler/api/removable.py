@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import in_python
 from sampler.api.models import (
+    STARTS,
     LabelledExamples,
     RunOfModel,
     SeenOfModel,
@@ -114,7 +115,7 @@ def removable(
     forward: Any = None,
     projection: str | None = None,
     batch_size: int = 64,
-    starts: int = 2,
+    starts: int = STARTS,
     sets: int = 24,
     random: int = 0,
     seed: int = 0,

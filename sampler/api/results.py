@@ -14,11 +14,11 @@ from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.errors import InputError
 from sampler.jobs.forecast import memory_parts, refuse_too_large, refuse_what_does_not_fit
 from sampler.jobs.plan import Point, plan_run
-from sampler.recipes.recipe import Recipe, check_layers, make_paths_absolute, sections_of
-from sampler.recipes.sampler_section import SamplerSection
-from sampler.recipes.sections import NetworkSection, PosteriorSection, TheorySection
-from sampler.recipes.validation import refuse_without_theory
 from sampler.runtime import jax_settings, use_one_blas_thread
+from sampler.settings.network import NetworkSection, PosteriorSection, TheorySection
+from sampler.settings.recipe import Recipe, make_paths_absolute, sections_of
+from sampler.settings.refusals import refuse_without_theory
+from sampler.settings.sampler import SamplerSection
 from sampler.storage.run_directory import SCHEMA_VERSION
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task
@@ -71,7 +71,6 @@ def recipe_and_data(
     sections = plain_setting(sections)
     make_paths_absolute(sections, Path.cwd(), sections_of(sections))
     recipe = validated({**task.settings, **network.settings, **sections})
-    check_layers(recipe)
     return recipe, fit_labelled_task(task.data, recipe)
 
 
@@ -101,7 +100,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
     if not recipe.is_solved:
-        refuse_without_theory(recipe.outside_theory, "use `sample`", recipe.learns_attention)
+        refuse_without_theory(recipe.outside_theory, recipe.learns_attention, "use `sample`")
     refuse_too_large(recipe, data)
     use_one_blas_thread()
     with jax_settings():

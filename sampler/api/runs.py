@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import in_python, plain_setting, refusing_others, warn_of
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.recipes.recipe import Recipe, load_recipe, recipe_of
-from sampler.recipes.settings import folder_of, read_toml
 from sampler.runtime import silence_compiler, use_one_blas_thread
+from sampler.settings.recipe import Recipe, load_recipe, recipe_of
+from sampler.settings.toml import folder_of, read_toml
 from sampler.storage.manifest import read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, default_directory, find_directory
 
@@ -300,7 +300,7 @@ def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
     Raises InputError for what cannot be used.
     """
     from sampler.jobs.check import check_recipe
-    from sampler.recipes.training_recipe import any_recipe_of
+    from sampler.settings.training import any_recipe_of
 
     return Verbatim(check_recipe(any_recipe_of(*asked_settings(recipe, settings))))
 

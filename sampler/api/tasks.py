@@ -18,10 +18,10 @@ from sampler.api.keywords import (
     warn_of,
 )
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
-from sampler.recipes.task_section import AttentionSection, section_of
 from sampler.runtime import refuse_masked
-from sampler.tasks.arrays import ATTENTION_KEY, HEAD_NAMES_KEY, is_array_name, task_of_arrays
+from sampler.settings.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
+from sampler.settings.task import AttentionSection, section_of
+from sampler.tasks.arrays import is_array_name, task_of_arrays
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.copying import CopySection
 from sampler.tasks.digits import DigitsSection
@@ -235,21 +235,23 @@ def arrays_task(
     arrays = {name: value for name, value in locals().items() if value is not None}
     if path is not None:
         return chosen_task("arrays", arrays)
-    for split in ("train", "test", "validation"):
-        layers = enumerate(arrays.pop(f"attention_{split}", ()), start=1)
-        arrays |= {f"attention_{split}_{layer}": matrices for layer, matrices in layers}
-    layers = enumerate(arrays.pop("head_names", ()), start=1)
-    arrays |= {f"head_names_{layer}": list(names) for layer, names in layers}
+    of_file: dict[str, Any] = {}  # under the names that they have in a file
+    places = {}
+    for name, value in arrays.items():
+        of_layers = name.startswith("attention_") or name == "head_names"
+        for layer, of_layer in enumerate(value) if of_layers else ():
+            of_file[f"{name}_{layer + 1}"] = list(of_layer) if name == "head_names" else of_layer
+            places[f"{name}_{layer + 1}"] = f"{name}[{layer}]"
+        if not of_layers:
+            of_file[name] = value
     try:
-        return chosen_task("arrays", arrays)
+        return chosen_task("arrays", of_file)
     except InputError as problem:
-        raise InputError(by_place(problem.field), problem.value, problem.remedy) from None
-
-
-def by_place(name: str) -> str:
-    """`attention_train[0]` for `attention_train_1`, `head_names[0]` for `head_names_1`."""
-    name = HEAD_NAMES_KEY.sub(lambda key: f"head_names[{int(key[1]) - 1}]", name)
-    return ATTENTION_KEY.sub(lambda key: f"attention_{key[1]}[{int(key[2]) - 1}]", name)
+        # An error may name an element of an array, too.
+        name, bracket, element = str(problem.subject).partition("[")
+        if name not in places:
+            raise
+        raise problem.about(f"{places[name]}{bracket}{element}") from None
 
 
 @in_python

@@ -34,7 +34,9 @@ Whole = Annotated[int, Field(strict=True, ge=1)]
 class AttentionVariant(BaseModel):
     """Settings of a variant, each a field with its limits; `kind` is its name in recipes."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
     # Why gradient descent cannot train queries and keys through this variant; None where it can.
     untrainable: ClassVar[str | None] = None
 

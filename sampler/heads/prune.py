@@ -30,7 +30,7 @@ from sampler.heads.shown import DRAWN, removal_text
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.problem import Problem, build_problem
-from sampler.recipes.recipe import Recipe
+from sampler.settings.recipe import Recipe
 from sampler.storage.results import read_table, to_json
 from sampler.storage.run_directory import FIGURE_FOLDER, THEORY_FILE, write_json
 from sampler.tasks.splits import Split

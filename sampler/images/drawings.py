@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int
 
 from sampler.attention.variants import Array
-from sampler.recipes.training_recipe import GRID, PATCH, PATCHES
+from sampler.settings.training import GRID, PATCH, PATCHES
 
 
 def resizing_matrix(source: int, target: int) -> Float[np.ndarray, "target source"]:

@@ -19,7 +19,7 @@ from typing import get_args
 import numpy as np
 from jaxtyping import Bool
 
-from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.errors import ABSENT, InputError, Setting, Verbatim
 from sampler.images.drawings import (
     CLASSES,
     Drawings,
@@ -28,8 +28,9 @@ from sampler.images.drawings import (
     resize,
     sort_drawings,
 )
-from sampler.recipes.training_recipe import SIDE, OmniglotFile
+from sampler.settings.training import SIDE, OmniglotFile
 
+DOWNLOAD = Setting("task", "download")
 UNREADABLE = (
     OSError, EOFError, ValueError, SyntaxError, NotImplementedError, RuntimeError, struct.error,
     zipfile.BadZipFile, zlib.error,
@@ -134,17 +135,14 @@ def add_drawings(archive: zipfile.ZipFile, found: dict[tuple[str, str], np.ndarr
 def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
     """The archives to read. Raises InputError, saying what is missing."""
     if not folder.is_dir():
-        remedy = "is no folder; name the one that holds Omniglot's zip files, or set task.download"
-        raise InputError("task.folder", folder, remedy)
+        remedy = "is no folder; name the one that holds Omniglot's zip files, or set {}"
+        raise InputError(Setting("task", "folder"), folder, remedy, DOWNLOAD)
     paths = [folder / name for name in wanted or ARCHIVES]
     there = [path for path in paths if path.is_file()]
     if not there or (wanted and len(there) < len(paths)):
         absent = ", ".join(path.name for path in paths if path not in there)
-        remedy = (
-            f"holds no {absent}; put {'it' if wanted else 'one of them'} there, or set "
-            "task.download"
-        )
-        raise InputError("task.folder", folder, remedy)
+        remedy = f"holds no {absent}; put {'it' if wanted else 'one of them'} there, or set {{}}"
+        raise InputError(Setting("task", "folder"), folder, remedy, DOWNLOAD)
     return there
 
 
@@ -184,7 +182,7 @@ def download_omniglot(
                 f"cannot be fetched ({problem}); put the file into {folder} yourself, or use "
                 'images = "digits"'
             )
-            raise InputError("task.download", f"{base}{name}", remedy) from None
+            raise InputError(DOWNLOAD, f"{base}{name}", remedy) from None
 
 
 ARCHIVE = "all_runs.zip"
@@ -218,7 +216,7 @@ def read_all_runs(
     )
     if examples > len(candidates):
         remedy = f"{ARCHIVE} has {len(candidates)} episodes; use fewer"
-        raise InputError("task.examples_test", examples, remedy)
+        raise InputError(Setting("task", "examples_test"), examples, remedy)
     items, own, other = candidates[generator.permutation(len(candidates))[:examples]].T
     asked = generator.integers(2, size=examples)
     label = generator.integers(CLASSES, size=examples)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 from numpy.lib.npyio import NpzFile
 
-from sampler.errors import ABSENT, InputError
+from sampler.errors import ABSENT, InputError, Part, Setting
 from sampler.images.drawings import (
     Drawings,
     resize,
@@ -21,9 +21,9 @@ from sampler.images.drawings import (
     with_rotations,
 )
 from sampler.images.omniglot import ARCHIVE, ARCHIVES, URL, download_omniglot, read_omniglot
-from sampler.recipes.training_recipe import SIDE, ImageSection
 from sampler.runtime import stream
-from sampler.storage.run_directory import open_npz, read_array
+from sampler.settings.training import SIDE, ImageSection
+from sampler.storage.run_directory import REQUIRED_ARRAY, open_npz, read_array
 
 SPLITS = ("train", "validation", "test")
 # An episode takes two characters, and two drawings of the one that is asked for.
@@ -70,7 +70,7 @@ def check_drawings(drawings: Drawings) -> None:
     for name, count in zip(drawings.names, drawings.counts, strict=True):
         if count < FEWEST_DRAWINGS:
             remedy = f"give each character at least {FEWEST_DRAWINGS}, or leave it out"
-            raise InputError("task.images", f"{count} drawing of {name}", remedy)
+            raise InputError(Setting("task", "images"), f"{count} drawing of {name}", remedy)
 
 
 def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str, list[int]]:
@@ -82,8 +82,9 @@ def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str,
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
         both = sorted(set(listed[one]) & set(listed[other]))
         if both:
-            remedy = f"these are in task.characters_{one} too; a character has one split"
-            raise InputError(f"task.characters_{other}", [names[c] for c in both], remedy)
+            here, there = (Setting("task", f"characters_{split}") for split in (other, one))
+            remedy = "these are in {} too; a character has one split"
+            raise InputError(here, [names[c] for c in both], remedy, there)
     taken = set().union(*listed.values())
     free = [c for c in range(len(names)) if c not in taken]
     free = [free[i] for i in stream(settings.seed, SPLIT_STREAM).permutation(len(free))]
@@ -111,7 +112,7 @@ def refuse_too_few(drawings: Drawings, chosen: Sequence[int], key: str) -> None:
             f"this split needs at least {FEWEST_CHARACTERS} of the {drawings.characters} "
             "characters; name more, or change the fractions"
         )
-        raise InputError(f"task.{key}", [drawings.names[c] for c in chosen], remedy)
+        raise InputError(Setting("task", key), [drawings.names[c] for c in chosen], remedy)
 
 
 def find_listed(names: Sequence[str], listed: Sequence[str], key: str) -> list[int]:
@@ -121,12 +122,12 @@ def find_listed(names: Sequence[str], listed: Sequence[str], key: str) -> list[i
         matches = [c for c, name in enumerate(names) if f"{name}/".startswith(f"{wanted}/")]
         if not matches:
             groups = sorted({name.split("/")[0] for name in names})
-            raise InputError(f"task.{key}", wanted, f"is not among {', '.join(groups)}")
+            raise InputError(Setting("task", key), wanted, f"is not among {', '.join(groups)}")
         found.update(matches)
     return sorted(found)
 
 
-def refuse_shared_drawings(one: Drawings, other: Drawings, field: str, value: str) -> None:
+def refuse_shared_drawings(one: Drawings, other: Drawings, field: Part, value: str) -> None:
     """Raise InputError if the same drawing is in both, pixel for pixel."""
 
     def prints(drawings: Drawings) -> set[bytes]:
@@ -162,7 +163,7 @@ def omniglot_folder(settings: ImageSection) -> Path:
     """The folder of the zip files. Raises InputError if the recipe names none."""
     if settings.folder is None:
         remedy = "name the folder of Omniglot's zip files, or one to fetch them to"
-        raise InputError("task.folder", ABSENT, remedy)
+        raise InputError(Setting("task", "folder"), ABSENT, remedy)
     return Path(settings.folder)
 
 
@@ -174,7 +175,7 @@ def read_labelled_images(path: Path) -> Drawings:
 
     Raises InputError for a file or an array that cannot be used.
     """
-    with open_npz(path, "task.images") as stored:
+    with open_npz(path, Setting("task", "images")) as stored:
         images, labels = (required_array(stored, key) for key in ("images", "labels"))
     if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
         remedy = f"give a whole number or a word for each of the {len(images)} images"
@@ -192,13 +193,13 @@ def read_idx_images(path: Path) -> Drawings:
     .gz at the end or without it. Raises InputError for files that cannot be used.
     """
     if IMAGES_PART not in path.name:
-        raise InputError("task.images", path, f"the name must contain {IMAGES_PART}")
+        raise InputError(Setting("task", "images"), path, f"the name must contain {IMAGES_PART}")
     images = read_idx(path, dimensions=3)
     beside = path.with_name(path.name.replace(IMAGES_PART, LABELS_PART))
     labels = read_idx(beside, dimensions=1)
     if len(images) != len(labels):
         remedy = f"these are labels of {len(labels)} images, not of {len(images)}"
-        raise InputError("task.images", beside, remedy)
+        raise InputError(Setting("task", "images"), beside, remedy)
     return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
 
 
@@ -212,24 +213,24 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
             "is not there; name the file where it is (those of Fashion-MNIST come with Debian's "
             "package dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
         )
-        raise InputError("task.images", path, remedy) from None
+        raise InputError(Setting("task", "images"), path, remedy) from None
     except (OSError, EOFError, zlib.error) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise InputError("task.images", path, f"{reason}; fetch it again") from None
+        raise InputError(Setting("task", "images"), path, f"{reason}; fetch it again") from None
     start = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, 8, dimensions]) or len(content) < start:
         remedy = f"is no IDX file of bytes with {dimensions} axes; name one"
-        raise InputError("task.images", path, remedy)
+        raise InputError(Setting("task", "images"), path, remedy)
     shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
     if len(content) != start + shape.prod():
         remedy = f"holds {len(content) - start} values of {shape.prod()}; fetch it again"
-        raise InputError("task.images", path, remedy)
+        raise InputError(Setting("task", "images"), path, remedy)
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def required_array(stored: NpzFile, key: str) -> np.ndarray:
     if key not in stored.files:
-        raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
+        raise InputError(key, ABSENT, "{}", REQUIRED_ARRAY)
     return np.atleast_1d(read_array(stored, key, "store a plain array again"))
 
 

@@ -17,9 +17,9 @@ from sampler.jobs.forecast import (
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.jobs.train import TrainingSplits, read_splits
 from sampler.presentation.table import Table
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO
-from sampler.recipes.training_recipe import PANELS, PATCHES, TOKENS, TrainingRecipe
+from sampler.settings.recipe import Recipe
+from sampler.settings.training import PANELS, PATCHES, TOKENS, TrainingRecipe
+from sampler.settings.types import AUTO
 from sampler.tasks.task import Task
 from sampler.transformer.matrices import MatrixSplits, MatrixTokens
 from sampler.transformer.model import TransformerShape

@@ -14,9 +14,9 @@ from jaxtyping import Float
 from sampler.attention.layers import lowest_layers, mlp_shapes
 from sampler.mcmc.kept import evenly_spaced
 from sampler.posterior.spaces import HIDDEN_WEIGHTS, OF_TOKENS, ORDER_PARAMETERS, WEIGHTS
-from sampler.recipes.limits import DEFAULT_WARMUP
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import AUTO
+from sampler.settings.recipe import Recipe
+from sampler.settings.sampler import DEFAULT_WARMUP, OUTSIDE_ACCEPTANCE, SHORT_WARMUP
+from sampler.settings.types import AUTO
 from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
 from sampler.tasks.task import Task
 from theory.architecture import (
@@ -28,9 +28,6 @@ from theory.architecture import (
 
 # Examples that the stiffness of all of them is estimated from.
 MOST_EXAMPLES = 400
-# Steps of warm-up that are enough (tests/benchmarks/RESULTS.md): about a known mode only a step is
-# to be found, and from the prior a short descent leads to where it is.
-SHORT_WARMUP = {(ORDER_PARAMETERS, "split_hmc"): 50, (WEIGHTS, "split_hmc"): 200}
 
 
 @dataclass(frozen=True)
@@ -183,9 +180,6 @@ MEASURED = tuple(dict.fromkeys(algorithm for _, algorithm in GRADIENTS))
 # of large matrices, 3.5 times as fast, and their draws know mean and variance of the predictor
 # exactly, which is worth twice as many draws.
 PREFERRED, ADVANTAGE = ORDER_PARAMETERS, 7.0
-# Acceptance of trajectories about a Gaussian, outside the theory: half the steps of the default of
-# the algorithm, which is for posteriors that nearly are this Gaussian.
-OUTSIDE_ACCEPTANCE = 0.8
 # An algorithm that is not in the table is taken to be like this one.
 LIKE_OTHERS = "nuts"
 # The algorithm of posteriors with many modes.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
-from sampler.errors import InputError, Verbatim
+from sampler.errors import InputError, Verbatim, Words
 from sampler.jobs.choice import Sizes
 from sampler.jobs.memory import available_bytes
 from sampler.mcmc.kept import (
@@ -22,7 +22,7 @@ from sampler.mcmc.kept import (
     SELECTED,
 )
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS
-from sampler.recipes.recipe import Recipe
+from sampler.settings.recipe import Recipe
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
 from theory.architecture import stored_bytes, storing_pays
@@ -36,17 +36,20 @@ class Part:
     """Arrays that grow with what the recipe asks for.
 
     copies  how many of them there are at the same time
-    remedy  what makes them smaller
+    remedy  what makes them smaller: text, or words of a recipe and of Python
     """
 
     name: str
     bytes: float
-    remedy: str
+    remedy: str | Words
     copies: int = 1
 
 
 # Python, its libraries and the functions that are compiled for a run, whatever its sizes.
 BASE_BYTES = 1.0 * 2**30
+LOW_RANK = Words(
+    'use attention.learned.form = "low_rank"', 'use attention={"learned": {"form": "low_rank"}}'
+)
 PROGRAM = Part("the program and what it compiles", BASE_BYTES, "give it more, whatever the recipe")
 
 
@@ -123,7 +126,7 @@ def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
     logits = FLOAT * sizes.logits * chains
     return [
         Part("attention in a gradient", block * chains, "use fewer tokens or heads"),
-        Part("logit weights of all chains", logits, 'use attention.learned.form = "low_rank"', 8),
+        Part("logit weights of all chains", logits, LOW_RANK, 8),
     ]
 
 
@@ -181,7 +184,8 @@ def refuse_what_does_not_fit(parts: Sequence[Part]) -> None:
         raise InputError(
             "memory",
             Verbatim(f"{byte_text(wanted)} needed of {byte_text(available)}"),
-            f"most of it, {size}, for {worst.name}; {worst.remedy}",
+            f"most of it, {size}, for {worst.name}; {{}}",
+            worst.remedy,
         )
 
 

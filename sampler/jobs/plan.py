@@ -14,13 +14,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_eigenvalue
 from sampler.jobs.forecast import Forecast, forecast, memory_parts, refuse_too_large
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.recipes.recipe import Recipe, settings_that_fix_draws
-from sampler.recipes.training_recipe import TrainingRecipe
-from sampler.recipes.validation import refuse_without_hessian, refuse_without_theory
+from sampler.settings.recipe import Recipe, settings_that_fix_draws
+from sampler.settings.refusals import refuse_without_hessian, refuse_without_theory
+from sampler.settings.training import TrainingRecipe
 from sampler.storage.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -213,11 +213,12 @@ def points_of(asked: Point) -> list[Point]:
 def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point]) -> None:
     """Raise InputError where a command leaves nothing to be done, or cannot choose what."""
     if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
-        raise InputError("sampler.points", "selected", "use `run`: theory chooses what is sampled")
+        remedy = "use `run`: theory chooses what is sampled"
+        raise InputError(Setting("sampler", "points"), "selected", remedy)
     for point in points if command == "solve" else ():
         one = point.recipe
         if not one.is_solved:
-            refuse_without_theory(one.outside_theory, "use `run` or `sample`", one.learns_attention)
+            refuse_without_theory(one.outside_theory, one.learns_attention, "use `run` or `sample`")
 
 
 def plan_run(
@@ -253,9 +254,9 @@ def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
         return
     count = run.sizes.architecture.bartlett_coordinate_count
     if ALGORITHMS[settings.algorithm].needs_hessian:
-        refuse_without_hessian("sampler.algorithm", settings.algorithm, count)
+        refuse_without_hessian(Setting("sampler", "algorithm"), settings.algorithm, count)
     if settings.evidence:
-        refuse_without_hessian("sampler.evidence", settings.evidence, count)
+        refuse_without_hessian(Setting("sampler", "evidence"), settings.evidence, count)
 
 
 def shares_data(one: Recipe, other: Recipe) -> bool:

@@ -31,7 +31,7 @@ from sampler.posterior.initial_distribution import (
     mixture_at_modes,
 )
 from sampler.posterior.space import Space
-from sampler.recipes.sampler_section import SamplerSection
+from sampler.settings.sampler import SamplerSection
 from sampler.storage.checkpoint import (
     REPETITION,
     SECONDS_BETWEEN,
@@ -297,7 +297,8 @@ class Repetitions:
 
     def observe(self) -> None:
         started = time.perf_counter()
-        observer = Observer.of(self.space, ChainSettings(1, seed=self.settings.seed), chain_mesh(1))
+        settings = ChainSettings(chains=1, warmup=0, draws=1, seed=self.settings.seed)
+        observer = Observer.of(self.space, settings, chain_mesh(1))
         for number in range(len(self.observed), len(self.kept)):
             points = self.kept[number].particles.points
             numbers = np.arange(len(points), dtype=np.int32) + number * len(points)

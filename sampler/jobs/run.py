@@ -16,9 +16,9 @@ from sampler.errors import ExitCode, InputError, one_line
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
 from sampler.presentation.terminal import log_errors, print_line
-from sampler.recipes.recipe import Recipe, load_recipe
-from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
 from sampler.runtime import jax_settings, refuse_absent_platforms
+from sampler.settings.recipe import Recipe, load_recipe
+from sampler.settings.training import TrainingRecipe, load_any_recipe
 from sampler.storage.checkpoint import has_checkpoint
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (

@@ -25,9 +25,9 @@ from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean
 from sampler.analysis.sweep_dataset import SweptPoint, swept_points
 from sampler.analysis.sweep_results import SELECTION_FILE
 from sampler.analysis.validation import GROUP, predicted_by_example, sampled_by_example
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 from sampler.mcmc.tempered import repetition_weights
-from sampler.recipes.recipe import Recipe
+from sampler.settings.recipe import Recipe
 from sampler.storage.results import to_json
 from sampler.storage.run_directory import LOG, write_json
 
@@ -336,10 +336,13 @@ def chosen_points(directory: Path, recipe: Recipe) -> set[str]:
         if choice is None:
             reasons = sorted(set(found.left_out.values())) or ["labels are no classes"]
             raise InputError(
-                "sampler.points",
+                Setting("sampler", "points"),
                 "selected",
-                f"nothing to choose by at {group[0].label} ({', '.join(reasons)}); set "
-                'task.examples_validation, or sampler.points = "all"',
+                'nothing to choose by at {} ({}); set {}, or {} = "all"',
+                group[0].label,
+                ", ".join(reasons),
+                Setting("task", "examples_validation"),
+                Setting("sampler", "points"),
             )
         chosen.add(choice.best.point)
     return chosen

@@ -28,7 +28,7 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import theory_table
 from sampler.attention.learned import LOGITS
-from sampler.errors import InputError, OutOfTimeError, with_keys
+from sampler.errors import InputError, OutOfTimeError, Setting
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
@@ -50,9 +50,9 @@ from sampler.posterior.weights_from_order_parameters import (
 )
 from sampler.presentation.terminal import print_line
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.sampler_section import SamplerSection
 from sampler.runtime import jax_settings
+from sampler.settings.recipe import Recipe
+from sampler.settings.sampler import SamplerSection
 from sampler.storage.checkpoint import DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.storage.results import write_comparison
 from sampler.storage.run_directory import unwritable
@@ -304,11 +304,10 @@ def mode_attributes(space: Space) -> dict[str, Any]:
 
 
 def log_and_tell(text: str, show: bool) -> None:
-    """Log a line with the keys of the sampler, and show it if asked for."""
-    line = with_keys(text, "sampler")
-    LOG.info(line)
+    """Log a line, and show it if asked for."""
+    LOG.info(text)
     if show:
-        print_line(line)
+        print_line(text)
 
 
 def weights_observed(problem: AnyProblem, settings: SamplerSection) -> tuple[str, ...]:
@@ -407,7 +406,7 @@ def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:
     is_bridged = settings.evidence and not settings.repeated and settings.algorithm != "importance"
     if is_bridged and most < FEWEST_DRAWS:
         remedy = f"the evidence needs at least {FEWEST_DRAWS} draws of each chain"
-        raise InputError("sampler.draws", most, remedy)
+        raise InputError(Setting("sampler", "draws"), most, remedy)
     if settings.weight_draws:
         try:
             refuse_unusable_count(
@@ -418,7 +417,7 @@ def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:
                 np.dtype(settings.precision).itemsize,
             )
         except InputError as refused:
-            raise InputError("sampler.weight_draws", refused.value, refused.remedy) from None
+            raise refused.about(Setting("sampler", "weight_draws")) from None
 
 
 def evidence_of_draws(
@@ -468,11 +467,10 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     if algorithm.repeated and more == "draws":
         more = "repetitions"
     found = diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)
-    reasons = tuple(with_keys(reason, "sampler") for reason in found.reasons)
     remarks = found.remarks
     if not attributes.get("mode_converged", 1):
         remarks = (*remarks, f"{attributes['mode_search']}; chains are whitened at its last point")
-    return replace(found, reasons=reasons, remarks=remarks)
+    return replace(found, remarks=remarks)
 
 
 def compare_stage(results: RunResults) -> RunResults:

@@ -18,8 +18,8 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, Point, files_made, make_plan, plan_run, points_of, shares_data
 from sampler.jobs.run import Job, claimed, figures, log_concerns, report, start_run, work
 from sampler.presentation.terminal import log_errors, print_line
-from sampler.recipes.recipe import Recipe, load_recipe
 from sampler.runtime import free_memory_maps, jax_settings, silence_compiler, use_one_blas_thread
+from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, finish_command, finished_code
 from sampler.storage.run_directory import (

@@ -14,14 +14,9 @@ from sampler.images.sources import CharacterSplits, read_drawings, split_charact
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.sweep import write_table
 from sampler.presentation.terminal import print_line
-from sampler.recipes.recipe import settings_that_fix_draws
-from sampler.recipes.training_recipe import (
-    TRAIN,
-    MatrixTrainingSection,
-    SeriesSection,
-    TrainingRecipe,
-)
 from sampler.runtime import jax_settings, refuse_absent_platforms
+from sampler.settings.recipe import settings_that_fix_draws
+from sampler.settings.training import TRAIN, MatrixTrainingSection, SeriesSection, TrainingRecipe
 from sampler.storage.checkpoint import SECONDS_BETWEEN
 from sampler.storage.lock import locked
 from sampler.storage.manifest import (

@@ -27,9 +27,9 @@ class ChainSettings:
     seed      one seed fixes every chain
     """
 
-    chains: int = 4
-    warmup: int = 500
-    draws: int = 1000
+    chains: int
+    warmup: int
+    draws: int
     thinning: int = 1
     seed: int = 0
 

@@ -29,7 +29,7 @@ from sampler.presentation.status import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import tables_of
-from sampler.recipes.recipe import Recipe, load_recipe
+from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.run_directory import RECIPE_FILE, write_atomically
 from sampler.storage.status import state_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe
+from sampler.settings.recipe import Recipe
 from sampler.storage.run_directory import (
     COMPARISON_SUMMARY_FILE,
     RECIPE_FILE,

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.settings.recipe import Recipe
+from sampler.settings.training import TrainingRecipe, load_any_recipe
 from sampler.storage.lock import LOCK_FILE, locked
 from sampler.storage.run_directory import (
     LOG_FILE,

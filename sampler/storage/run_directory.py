@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.lib.npyio import NpzFile
 
-from sampler.errors import InputError, Verbatim
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.errors import InputError, Part, Verbatim, Words
+from sampler.settings.recipe import Recipe
+from sampler.settings.training import TrainingRecipe
 
 LOG = logging.getLogger("attention_posterior")
 LOG_FILE = "run.log"
@@ -49,8 +49,11 @@ def log_to(directory: Path) -> Iterator[None]:
         handler.close()
 
 
+REQUIRED_ARRAY = Words("this array is required; add it to the .npz file", "this array is required")
+
+
 @contextmanager
-def open_npz(path: Path, field: str, remedy: str = "name an .npz file") -> Iterator[NpzFile]:
+def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> Iterator[NpzFile]:
     """Open an .npz file that the recipe names under `field`; InputError if it is none."""
     try:
         # Opened here: NumPy leaves a file open when it turns out not to be an archive.

@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.training_recipe import TrainingRecipe, load_any_recipe
+from sampler.settings.recipe import Recipe
+from sampler.settings.training import TrainingRecipe, load_any_recipe
 from sampler.storage.checkpoint import REPETITION, DamagedFile, peek_header
 from sampler.storage.lock import is_held
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.recipes.sections import FilePath
-from sampler.recipes.task_section import AttentionSection, TaskSection
-from sampler.storage.run_directory import open_npz, read_array
+from sampler.errors import ABSENT, InputError, Setting, Verbatim
+from sampler.settings.task import AttentionSection, TaskSection
+from sampler.settings.types import FilePath
+from sampler.storage.run_directory import REQUIRED_ARRAY, open_npz, read_array
 from sampler.tasks import splits
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.hdf5 import HDF5_SUFFIXES, opened_hdf5
@@ -261,7 +261,7 @@ def require(required: Sequence[str], keys: list[str]) -> None:
     """Raise InputError for the first array that is missing."""
     for key in required:
         if key not in keys:
-            raise InputError(key, ABSENT, "this array is required; add it to the .npz file")
+            raise InputError(key, ABSENT, "{}", REQUIRED_ARRAY)
 
 
 def check_header(key: str, array: Any) -> None:
@@ -296,7 +296,7 @@ def opened(path: Path, heads_are_chosen: bool = False) -> Iterator[Arrays]:
             check_keys(list(file), heads_are_chosen)
             yield {name: file[name] for name in file}
         return
-    with open_npz(path, "task.path", NPZ_REMEDY) as stored:
+    with open_npz(path, Setting("task", "path"), NPZ_REMEDY) as stored:
         check_keys(stored.files, heads_are_chosen)
         yield {
             key: read_array(stored, key, REMEDIES.get(key.split("_")[0], NUMBERS_REMEDY))

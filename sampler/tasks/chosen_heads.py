@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sampler.errors import InputError, Verbatim
-from sampler.recipes.task_section import LEARNED, UNIFORM, AttentionSection
+from sampler.errors import InputError, Setting, Verbatim
 from sampler.runtime import stream
+from sampler.settings.task import LEARNED, UNIFORM, AttentionSection
 from sampler.tasks.head_choice import learned_heads
 from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.paths import name_paths
@@ -27,7 +27,7 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
         if not isinstance(split, Split):
             words = "attended inputs" if split.tokens is None else f"{split.examples:,} examples"
             remedy = "heads are chosen for tokens that are held; use fewer examples, or give inputs"
-            raise InputError(f"attention.heads ({name} split)", Verbatim(words), remedy)
+            raise InputError(Setting("attention", f"heads ({name} split)"), Verbatim(words), remedy)
     refuse_unfit_length(attention, task.train.tokens)
     names = name_heads(attention)
     chosen = {
@@ -88,7 +88,7 @@ def refuse_unfit_kinds(task: Task, attention: AttentionSection) -> None:
             if kind not in (LEARNED, UNIFORM, *known, *map(str, range(len(known)))):
                 there = ", ".join(f"'{name}'" for name in (LEARNED, UNIFORM, *known))
                 remedy = f"layer {layer + 1} of these data has {there}"
-                raise InputError(f"attention.heads[{layer}][{head}]", kind, remedy)
+                raise InputError(Setting("attention", f"heads[{layer}][{head}]"), kind, remedy)
 
 
 def with_heads(

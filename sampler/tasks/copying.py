@@ -13,9 +13,9 @@ from jaxtyping import Float
 from sampler.attention.heads import layer_matrices
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import Finite
-from sampler.recipes.sections import Several
-from sampler.recipes.task_section import LEARNED, AttentionSection, DrawnSection
 from sampler.runtime import stream
+from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
+from sampler.settings.types import Several
 from sampler.tasks.head_choice import chosen_variants, learned_heads
 from sampler.tasks.paths import name_paths
 from sampler.tasks.task import (

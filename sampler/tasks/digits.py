@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.errors import InputError
-from sampler.recipes.task_section import AttentionSection, DrawnSection
+from sampler.errors import InputError, Setting
 from sampler.runtime import stream
+from sampler.settings.task import AttentionSection, DrawnSection
 from sampler.tasks.task import (
     Task,
     Unattended,
@@ -69,7 +69,7 @@ class DigitsSection(DrawnSection):
                 f"there are {len(images)} drawings of these classes: with {others} in the other "
                 f"splits use at most {max(0, len(images) - others)}"
             )
-            raise InputError("task.examples_test", self.examples_test, remedy)
+            raise InputError(Setting("task", "examples_test"), self.examples_test, remedy)
         patches = (SIDE // self.patch) ** 2
         refuse_unfit_length(attention, patches)
         logit_weights = {

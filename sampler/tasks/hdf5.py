@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 
 HDF5_SUFFIXES = (".h5", ".hdf5")
 
@@ -19,6 +19,6 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
         file = h5py.File(path, "r", locking="best-effort")
     except OSError as problem:
         remedy = f"is not a readable HDF5 file ({problem}); name an .npz or .h5 file"
-        raise InputError("task.path", path, remedy) from None
+        raise InputError(Setting("task", "path"), path, remedy) from None
     with file:
         yield file

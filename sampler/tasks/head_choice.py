@@ -7,14 +7,8 @@ import numpy as np
 from sampler.attention.heads import variants_by_head
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import AttentionVariant, Softmax
-from sampler.errors import InputError
-from sampler.recipes.task_section import (
-    INPUTS,
-    LEARNED,
-    STREAM,
-    AttentionSection,
-    LearnedSection,
-)
+from sampler.errors import InputError, Setting
+from sampler.settings.task import LEARNED, STREAM, AttentionSection, LearnedSection
 
 # The variant of every head, layer by layer.
 HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
@@ -46,8 +40,11 @@ def learned_heads(
     if section.form is None and random is not None:
         if "variance" in section.model_fields_set:
             remedy = "needs a form; without one learned heads have the law of random heads, of "
-            remedy += "which attention.inverse_temperature is the scale"
-            raise InputError("attention.learned.variance", section.variance, remedy)
+            remedy += "which {} is the scale"
+            variance, beta = (
+                Setting("attention", key) for key in ("learned.variance", "inverse_temperature")
+            )
+            raise InputError(variance, section.variance, remedy, beta)
         return replace(random, learned=learned, variants=variants)
     form = section.form or DEFAULT_FORM
     rank = (section.rank or channels) if form == "low_rank" else 0
@@ -68,8 +65,9 @@ def heads_of_stream(
     """Learned heads that read the hidden vectors z/√N, whose scale no task knows."""
     form = section.form or "low_rank"
     if form == "positions":
-        remedy = 'logits of positions read nothing; use "low_rank" or "full", or attention.reads = '
-        raise InputError("attention.learned.form", form, f'{remedy}"{INPUTS}"')
+        remedy = 'logits of positions read nothing; use "low_rank" or "full", or {} = "inputs"'
+        reads = Setting("attention", "reads")
+        raise InputError(Setting("attention", "learned.form"), form, remedy, reads)
     rank = (section.rank or channels) if form == "low_rank" else 0
     scale = np.full(2 if rank else 1, np.sqrt(section.variance))
     return LearnedHeads(form, scale, learned, variants, rank, stream=True)
@@ -94,5 +92,5 @@ def refuse_without_derivatives(
                     "learned, or give those another variant"
                 )
             if remedy is not None:
-                field = f"attention.form (layer {layer + 1}, head {head})"
+                field = Setting("attention", f"form (layer {layer + 1}, head {head})")
                 raise InputError(field, variant.kind, remedy)

@@ -15,8 +15,8 @@ from sampler.attention.learned import exchange_groups
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError
 from sampler.mcmc.kept import evenly_spaced
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.task_section import LEARNED, UNIFORM, DrawnSection
+from sampler.settings.recipe import Recipe
+from sampler.settings.task import LEARNED, UNIFORM, DrawnSection
 from sampler.tasks.task import Task
 
 # Training examples that attention is measured on; heads of one layer of data that it is held

@@ -5,10 +5,10 @@ from dataclasses import replace
 from itertools import product
 
 from sampler.attention.layers import paired
-from sampler.errors import InputError, Verbatim
-from sampler.recipes.recipe import Recipe
-from sampler.recipes.sections import NetworkSection
-from sampler.recipes.validation import as_written, check_network
+from sampler.errors import InputError, Setting, Verbatim
+from sampler.settings.network import NetworkSection
+from sampler.settings.recipe import Recipe
+from sampler.settings.refusals import as_value, dump_setting, refuse_layers
 from sampler.tasks.chosen_heads import with_prior_draw
 from sampler.tasks.paths import name_paths, refuse_too_many_paths
 from sampler.tasks.splits import KeptHeads, Split, kept_paths
@@ -27,7 +27,7 @@ def build_task(recipe: Recipe) -> Task:
 def fit_task(task: Task, recipe: Recipe) -> Task:
     """The task with the heads that the recipe's network keeps; InputError where they do not fit."""
     if recipe.network.heads is not None:
-        check_heads("network.heads", recipe.network.heads, task)
+        check_heads(Setting("network", "heads"), recipe.network.heads, task)
         task = keep_heads(task, recipe.network.heads)
     check_network_fits(recipe.network, task)
     task = with_hypernetworks(task, recipe.network.hypernetworks(len(task.train.heads)))
@@ -41,7 +41,7 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
                     "learned heads attend to all of them in every gradient, which needs tokens "
                     "that are held; use fewer examples, or attended inputs of fixed heads"
                 )
-                raise InputError(f"attention.heads ({name} split)", size, remedy)
+                raise InputError(Setting("attention", f"heads ({name} split)"), size, remedy)
             if split.lengths is not None:
                 size = Verbatim(f"({split.lengths.min()} to {split.lengths.max()} tokens)")
                 remedy = (
@@ -52,7 +52,7 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         seed = getattr(recipe.task, "head_seed", recipe.task.teacher_seed)
         task = with_prior_draw(task, recipe.attention, recipe.task.brings_heads, seed)
     for kept in recipe.theory.subnetworks:
-        check_heads("theory.subnetworks", kept, task)
+        check_heads(Setting("theory", "subnetworks"), kept, task)
     return task
 
 
@@ -62,10 +62,10 @@ def check_network_fits(network: NetworkSection, task: Task) -> None:
     if network.is_infinite and task.learned is None:
         remedy = "nothing is left to be sampled where attention is fixed: theories have infinite "
         remedy += 'width as a column of their own; use a number, or heads of the kind "learned"'
-        raise InputError("network.widths", network.widths, remedy)
+        raise InputError(Setting("network", "widths"), network.widths, remedy)
     if task.train.tokens is None:
         refuse_without_tokens(network, attention_layers)
-    check_network(network, attention_layers)
+    refuse_layers(network, attention_layers)
 
 
 def refuse_without_tokens(network: NetworkSection, layers: int) -> None:
@@ -73,19 +73,20 @@ def refuse_without_tokens(network: NetworkSection, layers: int) -> None:
     paired_layers = any(network.hypernetworks(layers))
     asked = (
         ("readout", network.readout != "last", "attended inputs were read out already; remove it"),
-        ("hypernetwork", paired_layers, "attended inputs come with their paths; use false"),
+        ("hypernetwork", paired_layers, "attended inputs come with their paths; use {}"),
         ("values", network.values != "linear", 'needs tokens, not attended inputs; use "linear"'),
         ("norm", network.norm != "none", 'needs tokens, not attended inputs; use "none"'),
-        ("residual", network.residual, "needs tokens, not attended inputs; use false"),
+        ("residual", network.residual, "needs tokens, not attended inputs; use {}"),
         ("mlp", network.mlp is not None, "needs tokens, not attended inputs; remove it"),
     )
     for key, is_asked, remedy in asked:
         if is_asked:
             remedy = f"{remedy}, or give inputs and attention matrices"
-            raise InputError(f"network.{key}", as_written(getattr(network, key)), remedy)
+            value = dump_setting(getattr(network, key))
+            raise InputError(Setting("network", key), value, remedy, as_value(False))
 
 
-def check_heads(field: str, kept: KeptHeads, task: Task) -> None:
+def check_heads(field: Setting, kept: KeptHeads, task: Task) -> None:
     """Raise InputError unless every layer of the task is listed, with heads that it has."""
     if len(kept) != task.layers:
         raise InputError(

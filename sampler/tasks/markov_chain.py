@@ -15,14 +15,9 @@ import numpy as np
 from sampler.attention.heads import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import AttentionVariant
-from sampler.recipes.sections import (
-    Count,
-    Even,
-    NotNegative,
-    Probability,
-)
-from sampler.recipes.task_section import LEARNED, AttentionSection, DrawnSection
 from sampler.runtime import stream
+from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
+from sampler.settings.types import Count, Even, NotNegative, Probability
 from sampler.tasks.head_choice import chosen_variants, learned_heads
 from sampler.tasks.paths import name_paths
 from sampler.tasks.splits import AnySplit, Split, add_arrays, block_size, held_or_streamed

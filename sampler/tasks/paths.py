@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 
-from sampler.errors import InputError, Verbatim
+from sampler.errors import InputError, Part, Setting, Verbatim
 
 # U_1 of so many paths has 134 MB and 8 million free entries: no search ends with more.
 MOST_PATHS = 4096
+HEADS = Setting("network", "heads")
 
 
 def name_paths(
@@ -32,7 +33,7 @@ def too_many_paths(heads: Sequence[int]) -> bool:
     return math.prod(heads) > MOST_PATHS
 
 
-def refuse_too_many_paths(heads: Sequence[int], field: str = "network.heads") -> None:
+def refuse_too_many_paths(heads: Sequence[int], field: Part = HEADS) -> None:
     """Raise InputError where the heads of each layer make more paths than a theory can have.
 
     field  the setting that keeps fewer of them

@@ -10,17 +10,17 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import model_validator
 
-from sampler.errors import InputError
-from sampler.recipes.sections import FilePath, Seed, Several, ValidationCount
-from sampler.recipes.task_section import (
+from sampler.errors import InputError, Setting
+from sampler.runtime import stream
+from sampler.settings.task import (
     LEARNED,
     AttentionSection,
     DrawnSection,
     MatrixSection,
     TaskSection,
 )
-from sampler.recipes.training_recipe import PANELS, MatrixTrainingSection
-from sampler.runtime import stream
+from sampler.settings.training import PANELS, MatrixTrainingSection
+from sampler.settings.types import FilePath, Seed, Several, ValidationCount
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.paths import name_paths
 from sampler.tasks.task import (
@@ -123,7 +123,7 @@ def drawn_splits(
     tested = getattr(splits, settings.test_compositions)
     if not len(tested):
         remedy = 'no composition was held out of the training; use "seen"'
-        raise InputError("task.test_compositions", settings.test_compositions, remedy)
+        raise InputError(Setting("task", "test_compositions"), settings.test_compositions, remedy)
 
     def draw(examples: int, key: int) -> Unattended:
         among = tested if key == TEST_STREAM else splits.seen

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.recipes.sections import Section
+from sampler.errors import ABSENT, InputError, Setting, Verbatim
+from sampler.settings.types import Section
 from sampler.transformer.classified import Classified, targets_of
 
 
@@ -44,7 +44,7 @@ def read_ts(path: Path) -> SeriesFile:
             raise ValueError(f"no @classLabel declares {', '.join(sorted(undeclared))}")
     except ValueError as problem:
         remedy = f"needs series of equal lengths without missing values or time stamps ({problem})"
-        raise InputError("task.folder", path, remedy) from None
+        raise InputError(Setting("task", "folder"), path, remedy) from None
     return SeriesFile(path, classes, np.ascontiguousarray(values.transpose(0, 2, 1)), labels)
 
 
@@ -70,7 +70,7 @@ def read_archive(settings: Section, two_classes: bool) -> SeriesArchive:
     """
     folder = Path(settings.folder)
     if not folder.is_dir():
-        raise InputError("task.folder", folder, "is no folder; name one with series")
+        raise InputError(Setting("task", "folder"), folder, "is no folder; name one with series")
     problem = settings.problem or folder.name
     train, test = (read_series_of(folder, problem, split) for split in ("TRAIN", "TEST"))
     for axis, what in ((2, "dimensions"), (1, "time steps")):
@@ -90,8 +90,8 @@ def read_archive(settings: Section, two_classes: bool) -> SeriesArchive:
 def read_series_of(folder: Path, problem: str, split: str) -> SeriesFile:
     path = folder / f"{problem}_{split}.ts"
     if not path.is_file():
-        remedy = f"holds no {path.name}; put it there, or set task.problem"
-        raise InputError("task.folder", folder, remedy)
+        remedy, problem_key = "holds no {}; put it there, or set {}", Setting("task", "problem")
+        raise InputError(Setting("task", "folder"), folder, remedy, path.name, problem_key)
     return read_ts(path)
 
 
@@ -106,13 +106,14 @@ def chosen_classes(
             f"{train.path.name} has {len(train.classes)} classes, {known}; name the two to "
             f'separate, as in classes = ["{first}", "{second}"]'
         )
-        raise InputError("task.classes", ABSENT, remedy)
+        raise InputError(Setting("task", "classes"), ABSENT, remedy)
     names = wanted or train.classes
     if len(set(names)) < 2:
         raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")
     for name in names:
         if name not in train.classes:
-            raise InputError("task.classes", name, f"is no class of {train.path.name}: {known}")
+            remedy = f"is no class of {train.path.name}: {known}"
+            raise InputError(Setting("task", "classes"), name, remedy)
         if name not in train.labels:
             raise InputError(train.path.name, name, "no training series is of this class")
     return names

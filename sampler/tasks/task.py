@@ -22,9 +22,9 @@ from jaxtyping import Float
 from sampler.attention.heads import factored_attention
 from sampler.attention.layers import paired
 from sampler.attention.learned import LearnedHeads
-from sampler.errors import InputError
-from sampler.recipes.task_section import LEARNED, AttentionSection
+from sampler.errors import InputError, Setting
 from sampler.runtime import stream
+from sampler.settings.task import LEARNED, AttentionSection
 from sampler.tasks.head_choice import HeadVariants, chosen_variants, learned_heads
 from sampler.tasks.meaning import concerns_of
 from sampler.tasks.paths import name_paths, too_many_paths
@@ -371,7 +371,8 @@ def refuse_unfit_length(attention: AttentionSection, tokens: int) -> None:
             try:
                 variant.refuse_tokens(tokens)
             except ValueError as problem:
-                raise InputError("attention.form", variant.model_dump(), str(problem)) from None
+                form = Setting("attention", "form")
+                raise InputError(form, variant.model_dump(), str(problem)) from None
 
 
 def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:

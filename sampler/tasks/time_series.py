@@ -16,22 +16,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
-from sampler.errors import InputError
-from sampler.recipes.sections import (
-    Count,
-    Even,
-    NotNegative,
-    Seed,
-    Several,
-    Text,
-)
-from sampler.recipes.task_section import (
-    AttentionSection,
-    DrawnSection,
-    SeriesFilesSection,
-    TaskSection,
-)
+from sampler.errors import InputError, Setting
 from sampler.runtime import stream
+from sampler.settings.task import AttentionSection, DrawnSection, SeriesFilesSection, TaskSection
+from sampler.settings.types import Count, Even, NotNegative, Seed, Several, Text
 from sampler.tasks.series_files import read_archive
 from sampler.tasks.task import (
     Task,
@@ -80,7 +68,7 @@ class TimeSeriesSection(DrawnSection):
             (field, value), (other, beside) = ((name, getattr(self, name)) for name in fields)
             remedy = "twice the lag must not be a multiple of the period"
             remedy = f"with {other} = {beside} both classes are the same: {remedy}"
-            raise InputError(f"task.{field}", value, remedy)
+            raise InputError(Setting("task", field), value, remedy)
         return self
 
     @classmethod
@@ -155,7 +143,8 @@ def series_task(
     _, tokens, features = series[0].inputs.shape
     lag = DEFAULT_LAG if attention.lag is None else attention.lag
     if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
-        raise InputError("attention.lag", lag, f"must be below the {tokens} tokens of a series")
+        remedy = f"must be below the {tokens} tokens of a series"
+        raise InputError(Setting("attention", "lag"), lag, remedy)
     positions = tokens + 1
     refuse_unfit_length(attention, positions)
     logit_weights = {"lag": lambda: lag_weights(features, positions, lag)}

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import field_validator
 
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 from sampler.images.drawings import (
     Drawings,
     Examples,
@@ -31,7 +31,17 @@ from sampler.images.sources import (
     refuse_shared_drawings,
     split_characters,
 )
-from sampler.recipes.sections import (
+from sampler.runtime import stream
+from sampler.settings.refusals import refuse_untrainable
+from sampler.settings.task import AttentionSection, TaskSection
+from sampler.settings.training import (
+    TOKENS,
+    ImageSection,
+    SeriesSection,
+    TrainedSection,
+    TrainingRecipe,
+)
+from sampler.settings.types import (
     IMAGE_FILES,
     Count,
     CountFromZero,
@@ -42,16 +52,6 @@ from sampler.recipes.sections import (
     Text,
     ValidationCount,
 )
-from sampler.recipes.task_section import AttentionSection, TaskSection
-from sampler.recipes.training_recipe import (
-    TOKENS,
-    ImageSection,
-    SeriesSection,
-    TrainedSection,
-    TrainingRecipe,
-    refuse_unfit_variants,
-)
-from sampler.runtime import stream
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.paths import name_paths
 from sampler.tasks.series_files import read_archive
@@ -86,8 +86,9 @@ def read_model_of(directory: str, section: type[TrainedSection], kind: str) -> T
     """Read a model that was trained on such data; others are for tasks of another `kind`."""
     model = read_model(Path(directory))
     if not isinstance(model.recipe.task, section):
-        remedy = f'was trained on {model.recipe.task.of_training}; use task.kind = "{kind}"'
-        raise InputError("task.model", Path(directory), remedy)
+        remedy = f'was trained on {model.recipe.task.of_training}; use {{}} = "{kind}"'
+        model_key, kind_key = Setting("task", "model"), Setting("task", "kind")
+        raise InputError(model_key, Path(directory), remedy, kind_key)
     return model
 
 
@@ -96,9 +97,10 @@ def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> Non
     if checksum != model.data:
         remedy = (
             f"was trained on other {model.recipe.task.of_training} than those that its recipe "
-            "names; restore them, or set task.folder"
+            "names; restore them, or set {}"
         )
-        raise InputError("task.model", Path(directory), remedy)
+        model_key, folder_key = Setting("task", "model"), Setting("task", "folder")
+        raise InputError(model_key, Path(directory), remedy, folder_key)
 
 
 # First entries of the spawn keys: changing the size of one split leaves the others as they are.
@@ -200,17 +202,18 @@ def draw_test_set(
     if settings.test == "all_runs":
         if settings.test_characters:
             remedy = "these episodes are ready-made; leave it out, or choose other images"
-            raise InputError("task.test_characters", list(settings.test_characters), remedy)
+            characters = list(settings.test_characters)
+            raise InputError(Setting("task", "test_characters"), characters, remedy)
         folder = omniglot_folder(images)
         drawings, episodes = read_all_runs(folder, settings.examples_test, generator)
-        refuse_shared_drawings(splits.train, drawings, "task.test", ARCHIVE)
+        refuse_shared_drawings(splits.train, drawings, Setting("task", "test"), ARCHIVE)
         return drawings, episodes
     drawings = splits.test
     if settings.test != "characters":
         other = ImageSection(kind="one_shot", images=settings.test)
         drawings = read_drawings(other)
         check_drawings(drawings)
-        refuse_shared_drawings(splits.train, drawings, "task.test", settings.test)
+        refuse_shared_drawings(splits.train, drawings, Setting("task", "test"), settings.test)
     if settings.test_characters:
         drawings = named_characters(drawings, settings.test_characters, "test_characters")
     return drawings, draw_episodes(drawings, settings.examples_test, generator)
@@ -240,7 +243,9 @@ SPLIT_STREAM, CHOICE_STREAM = 0, 1
 def series_to_learn(recipe: TrainingRecipe) -> ClassifiedSplits:
     """Read the series of a training recipe, split; InputError where they cannot be used."""
     splits = read_series_splits(recipe.task)
-    refuse_unfit_variants(recipe.training, splits.train.inputs.shape[1], "a series and its BOS")
+    refuse_untrainable(
+        recipe.training.variants, splits.train.inputs.shape[1], "a series and its BOS"
+    )
     return splits
 
 
@@ -274,7 +279,9 @@ def split_by_class(
                 f"class {name} has {len(places)} series for training, {aside} of them for "
                 f"validation: at most {left} are left"
             )
-            raise InputError("task.examples_per_class", settings.examples_per_class, remedy)
+            raise InputError(
+                Setting("task", "examples_per_class"), settings.examples_per_class, remedy
+            )
         validation.append(places[:aside])
         train.append(places[aside:][: settings.examples_per_class])
     return np.concatenate(train), np.concatenate(validation)
@@ -330,7 +337,7 @@ class TrainedSeriesSection(TaskSection):
         if wanted is not None:
             if wanted > count:
                 remedy = f"there are {count} series; use at most those"
-                raise InputError(f"task.examples_{name}", wanted, remedy)
+                raise InputError(Setting("task", f"examples_{name}"), wanted, remedy)
             place = ("train", "test", "validation").index(name)
             split = split.part(stream(self.seed, CHOICE_STREAM, place).permutation(count)[:wanted])
         labels = split.targets.reshape(count if wanted is None else wanted, -1)

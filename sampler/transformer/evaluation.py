@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.attention.variants import AttentionVariant
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 from sampler.images.drawings import (
     UNKNOWN,
     Drawings,
@@ -25,8 +25,8 @@ from sampler.images.drawings import (
 )
 from sampler.images.omniglot import ARCHIVE, RUN_EPISODES, read_all_runs
 from sampler.images.sources import CharacterSplits, omniglot_folder, refuse_shared_drawings
-from sampler.recipes.training_recipe import TOKENS, TrainingRecipe
 from sampler.runtime import stream
+from sampler.settings.training import TOKENS, TrainingRecipe
 from sampler.token_network import TokenNetwork
 from sampler.transformer.classified import (
     Classified,
@@ -344,7 +344,7 @@ def one_shot_runs(model: TrainedModel, splits: CharacterSplits) -> dict:
             min(settings.evaluation_examples, RUN_EPISODES),
             stream(settings.seed, EVALUATION, 3),
         )
-        refuse_shared_drawings(splits.train, drawings, "task.folder", ARCHIVE)
+        refuse_shared_drawings(splits.train, drawings, Setting("task", "folder"), ARCHIVE)
     except InputError as problem:
         return {"all_runs": {"left_out": str(problem)}}
     return {"all_runs": judge_episodes(model, drawings, episodes) | {"characters": None}}

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from sampler.errors import InputError
-from sampler.recipes.task_section import MatrixSection
-from sampler.recipes.training_recipe import PANELS
+from sampler.errors import InputError, Setting
 from sampler.runtime import stream
+from sampler.settings.task import MatrixSection
+from sampler.settings.training import PANELS
 from sampler.transformer.classified import centred_one_hot, scaled_one_hot
 
 ORDERS = np.array(list(permutations(range(3))))
@@ -191,7 +191,7 @@ class MatrixSplits:
                     f"only {held.sum()} of {len(every)} compositions can be held out so that every "
                     "rule is seen in every feature; use at most those, or more features"
                 )
-                raise InputError("task.held_out", share, remedy)
+                raise InputError(Setting("task", "held_out"), share, remedy)
             # Rules that are seen most often go first: then all are held out about as often.
             place = np.argmax(np.where(allowed, counts.sum(axis=1), 0))
             held[place] = True

@@ -11,13 +11,9 @@ from jaxtyping import Float
 from sampler.attention.heads import layer_matrices, softmax_attention
 from sampler.attention.layers import paired
 from sampler.attention.variants import AttentionVariant, Softmax
-from sampler.errors import InputError
-from sampler.recipes.training_recipe import (
-    TrainingRecipe,
-    TrainingSection,
-    make_training_recipe,
-)
+from sampler.errors import InputError, Setting
 from sampler.runtime import stream
+from sampler.settings.training import TrainingRecipe, TrainingSection, make_training_recipe
 from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
 from sampler.storage.run_directory import check_schema
 from theory.architecture import Architecture
@@ -149,11 +145,11 @@ def read_model(directory: Path) -> TrainedModel:
     path = directory / MODEL_FILE
     if not path.is_file():
         remedy = f"holds no {MODEL_FILE}; name the directory of a finished training (`train`)"
-        raise InputError("task.model", directory, remedy)
+        raise InputError(Setting("task", "model"), directory, remedy)
     try:
         sealed = read_sealed(path)
     except DamagedFile as problem:
-        raise InputError("task.model", path, f"{problem}; train it again") from None
+        raise InputError(Setting("task", "model"), path, f"{problem}; train it again") from None
     header, arrays = sealed.header, dict(sealed.arrays)
     check_schema(header["schema_version"], str(path), MODEL_VERSION)
     embedding = arrays.pop(EMBEDDING_KEY, None)

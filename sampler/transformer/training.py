@@ -12,9 +12,9 @@ import numpy as np
 import optax
 
 from sampler.attention.variants import AttentionVariant
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 from sampler.images.drawings import Examples
-from sampler.recipes.training_recipe import TrainingRecipe, TrainingSection
+from sampler.settings.training import TrainingRecipe, TrainingSection
 from sampler.storage.checkpoint import (
     no_usable_checkpoint,
     read_slots,
@@ -193,7 +193,7 @@ def refuse_divergence(loss: float, step: int, learning_rate: float) -> None:
     """Raise InputError if the loss is infinite or not a number."""
     if not np.isfinite(loss):
         remedy = f"the loss is not finite any more at step {step}; use a smaller one"
-        raise InputError("training.learning_rate", learning_rate, remedy)
+        raise InputError(Setting("training", "learning_rate"), learning_rate, remedy)
 
 
 def with_validation(

@@ -12,7 +12,7 @@ from sampler.analysis.user_theories import PREDICTED
 from sampler.errors import InputError
 from sampler.jobs import stages
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.tasks.make import build_task
 from tests.pages import STORED
 

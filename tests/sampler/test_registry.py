@@ -11,10 +11,10 @@ import pytest
 from sampler import registry
 from sampler.attention.variants import VARIANTS, Array, AttentionVariant, logits
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import load_recipe, make_recipe
-from sampler.recipes.sections import Count, FilePath, Seed
-from sampler.recipes.task_section import TASKS, TaskSection
 from sampler.registry import Registry
+from sampler.settings.recipe import load_recipe, make_recipe
+from sampler.settings.task import TASKS, TaskSection
+from sampler.settings.types import Count, FilePath, Seed
 from sampler.tasks.make import build_task
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task, name_paths

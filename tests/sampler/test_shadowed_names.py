@@ -9,7 +9,7 @@ import pytest
 from sampler.errors import ExitCode
 from sampler.jobs.engines import write_slurm_array
 from sampler.jobs.plan import Point
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from tests import ROOT
 from tests.commands import TINY
 

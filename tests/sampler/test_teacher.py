@@ -9,7 +9,7 @@ import xarray as xr
 import sampler
 from sampler.errors import InputError
 from sampler.jobs.plan import shares_data
-from sampler.recipes.recipe import make_recipe
+from sampler.settings.recipe import make_recipe
 from sampler.tasks import splits
 from sampler.tasks.make import build_task
 from sampler.tasks.splits import StreamedSplit, attended_by_numpy

@@ -30,7 +30,7 @@ from sampler.images.drawings import (
 )
 from sampler.images.sources import read_drawings, split_characters
 from sampler.presentation import style
-from sampler.recipes.training_recipe import TOKENS, load_training_recipe
+from sampler.settings.training import TOKENS, load_training_recipe
 from sampler.transformer.evaluation import accuracy_with_error, draw_embedding, learning_data
 from sampler.transformer.model import frozen_attention
 from sampler.transformer.network import transformer_outputs

@@ -24,7 +24,7 @@ from sampler.attention.measures import (
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.problem import build_problem
-from sampler.recipes.recipe import recipe_of
+from sampler.settings.recipe import recipe_of
 from sampler.tasks.copying import COPIED
 from sampler.teacher import make_labelled_task
 from tests.learned import MARKOV, learned_recipe, logits_of_random_heads

@@ -10,7 +10,7 @@ import pytest
 
 from sampler.network import network_outputs
 from sampler.problem import Problem, build_problem
-from sampler.recipes.recipe import make_recipe
+from sampler.settings.recipe import make_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.task import Task
 from tests.problems import (

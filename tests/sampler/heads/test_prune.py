@@ -17,7 +17,7 @@ from sampler.heads.measures import TheoryWithoutHeads
 from sampler.heads.prune import refuse_unprunable
 from sampler.heads.removal import one_left_in_each_layer
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.storage.results import read_table
 from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model

@@ -20,7 +20,7 @@ from sampler.images.sources import (
     refuse_shared_drawings,
     split_characters,
 )
-from sampler.recipes.training_recipe import TOKENS, ImageSection
+from sampler.settings.training import TOKENS, ImageSection
 from tests.assertions import assert_equal_to_rounding
 from tests.pictures import random_drawings
 

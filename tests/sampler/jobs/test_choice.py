@@ -16,7 +16,7 @@ from sampler.jobs.choice import (
 )
 from sampler.jobs.plan import Point, plan_run
 from sampler.problem import build_problem
-from sampler.recipes.limits import DEFAULT_WARMUP
+from sampler.settings.sampler import DEFAULT_WARMUP
 from sampler.storage.manifest import read_manifest, record
 from sampler.tasks.splits import Split, attended_by_numpy
 from tests.assertions import assert_equal_to_rounding

@@ -17,7 +17,7 @@ from sampler.jobs import stages
 from sampler.jobs.keeper import ChainKeeper
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import POINTWISE
-from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
+from sampler.settings.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage import results
 from sampler.storage.lock import is_held, locked
 from sampler.storage.manifest import determining, differences

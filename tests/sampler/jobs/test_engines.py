@@ -24,7 +24,7 @@ from sampler.jobs.engines import (
 from sampler.jobs.interruption import Interruption, listening
 from sampler.jobs.plan import Point
 from sampler.jobs.sweep import PointOutcome, in_process
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from tests import ROOT
 from tests.commands import TINY_SAMPLED
 

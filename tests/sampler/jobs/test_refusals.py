@@ -25,7 +25,7 @@ REFUSED = [
     (PLAIN, "run", ["network.norm=after", "sampler.evidence=true"], "sampler.space"),
     (PLAIN, "run", ["network.residual=true", "network.widths=[3, 2, 3]"], "network.widths"),
     # Settings that leave no space.
-    (PLAIN, "run", ["sampler.evidence=true", "sampler.space=weights"], "sampler"),
+    (PLAIN, "run", ["sampler.evidence=true", "sampler.space=weights"], "sampler.evidence"),
     # Attention that is sampled.
     (LEARNED, "solve", ["attention.reads=stream", NO_WEIGHTS], "attention.reads"),
     (LEARNED, "run",
@@ -40,17 +40,17 @@ REFUSED = [
     (LEARNED, "run", ["sampler.evidence=true"], "sampler.evidence"),
     (LEARNED, "run",
      ["attention.form={kind='hard_maximum'}"], "attention.form (layer 1, head 0)"),
-    (LEARNED, "run", ["attention.learned.rank=2"], "attention.learned"),
+    (LEARNED, "run", ["attention.learned.rank=2"], "attention.learned.rank"),
     (LEARNED, "run", ["attention.learned.variance=2.0"], "attention.learned.variance"),
     (LEARNED, "run", ["sampler.space=attention", NO_WEIGHTS], "sampler.space"),
     (LEARNED, "run", ["network.widths=infinite"], "sampler.weight_draws"),
     (LEARNED, "run", ["task.examples_train=900000"], "attention.heads (train split)"),
     # Particles, which are no chains.
-    (TEMPERED, "run", ["sampler.draws=100"], "sampler"),
-    (TEMPERED, "run", ["sampler.precision=float32"], "sampler"),
+    (TEMPERED, "run", ["sampler.draws=100"], "sampler.draws"),
+    (TEMPERED, "run", ["sampler.precision=float32"], "sampler.precision"),
     (TEMPERED, "run", ["sampler.repetitions=3"], "sampler.repetitions"),
     # Draws until they can be trusted.
-    (TRUSTED, "run", ["sampler.chains=1"], "sampler"),
+    (TRUSTED, "run", ["sampler.chains=1"], "sampler.chains"),
     (PLAIN, "run", ["task.examples_validation=1"], "task.examples_validation"),
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.repetitions import reason_to_end
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.storage.results import read_draws
 from sampler.storage.run_directory import CHECKPOINT_FOLDER
 from tests.commands import assert_same_bits, in_process, made_once, settings
@@ -144,6 +144,6 @@ def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):
     """Four repetitions of 32 particles are 128 draws at most."""
     found = diagnose_stage(read_draws(run_of_four))
     assert not found.passed
-    assert any("sampler.repetitions" in reason for reason in found.reasons)
+    assert any("`repetitions`" in reason for reason in found.reasons)
     assert found.r_hat_limit == 1.05
     assert all(one.ess_bulk <= 128 for one in found.quantities.values())

@@ -10,7 +10,7 @@ import xarray as xr
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode
 from sampler.jobs.stages import wants_evidence
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.storage.manifest import read_manifest
 from tests.commands import FEW_DRAWS, SMALLEST, TINY_SAMPLED, made_once, settings
 from tests.commands import in_process as command

@@ -23,8 +23,8 @@ from sampler.jobs.selection import (
     select,
     validation_scores,
 )
-from sampler.recipes.recipe import load_recipe
-from sampler.recipes.task_section import AttentionSection
+from sampler.settings.recipe import load_recipe
+from sampler.settings.task import AttentionSection
 from sampler.storage.results import write_result
 from sampler.tasks.markov_chain import MarkovChainSection
 from tests.assertions import assert_equal_to_rounding

@@ -8,7 +8,7 @@ from sampler.analysis.draws_table import draws_tree
 from sampler.jobs import run as jobs
 from sampler.jobs.reproduce import relative_difference
 from sampler.jobs.stages import cost, diagnose_stage
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from tests.small import collect, healthy_statistics, random_observables, small_problem
 
 

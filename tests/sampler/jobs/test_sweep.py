@@ -10,8 +10,8 @@ import xarray as xr
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.sweep import worst_code
-from sampler.recipes.recipe import load_recipe
-from sampler.recipes.settings import parse_override, sweep_override
+from sampler.settings.recipe import load_recipe
+from sampler.settings.toml import parse_over
 from tests.commands import TINY_SAMPLED, made_once, without_drawing
 from tests.commands import in_process as command
 
@@ -54,9 +54,7 @@ def swept(recipe, tmp_path_factory):
     ],
 )  # fmt: skip
 def test_values_of_a_grid(over, expected):
-    key, received = parse_override(sweep_override(over))
-    assert key == "sweep." + over.partition("=")[0]
-    assert received == expected
+    assert parse_over(over) == (over.partition("=")[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_values_of_a_grid(over, expected):
 )  # fmt: skip
 def test_a_bad_grid_is_refused(over):
     with pytest.raises(InputError) as refused:
-        sweep_override(over)
+        parse_over(over)
     assert refused.value.field.split()[0] == "--over"
 
 

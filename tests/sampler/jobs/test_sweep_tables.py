@@ -17,7 +17,7 @@ from sampler.analysis.sweep_dataset import coordinate, gathered, swept_points
 from sampler.analysis.sweep_results import SWEEP_FILE, SweepResults, seed_averages, setting_at
 from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.storage.results import write_result
 from sampler.storage.run_directory import point_directory
 from tests import FIXTURES

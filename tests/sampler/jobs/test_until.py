@@ -8,7 +8,7 @@ import pytest
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.storage.manifest import read_manifest
 from sampler.storage.results import read_draws
 from sampler.storage.run_directory import read_json

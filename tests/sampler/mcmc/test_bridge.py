@@ -114,7 +114,7 @@ def test_too_many_coordinates_are_refused_before_anything_is_computed(
 ):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)
-    monkeypatch.setattr("sampler.recipes.validation.HESSIAN_COORDINATES", 3)
+    monkeypatch.setattr("sampler.settings.refusals.HESSIAN_COORDINATES", 3)
     out = () if command == "check" else ("--out", tmp_path / "run")
     assert in_process(command, recipe, *out, *settings(asked)) == ExitCode.BAD_INPUT
     assert "Hessian" in capsys.readouterr().err

@@ -111,7 +111,7 @@ def test_it_finds_the_posterior_of_one_head(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test)
     collected = DrawCollector()
-    settings = ChainSettings(warmup=200, draws=4000, thinning=5, seed=1)
+    settings = ChainSettings(chains=4, warmup=200, draws=4000, thinning=5, seed=1)
     sample(space_of(problem), Metropolis(scale=0.5), settings, collected)
     draws = collected.draws["order_parameter"][..., 0, 0]
     axes = {"chain_axis": 0, "draw_axis": 1}

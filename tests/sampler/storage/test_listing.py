@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.storage.manifest import claim_directory
 from sampler.storage.run_directory import RESULTS
 from sampler.storage.status import runs_in

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode, InputError
-from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
+from sampler.settings.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.manifest import (
     claim_directory,
     determining,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.recipes.recipe import load_recipe, settings_that_fix_draws
+from sampler.settings.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.checkpoint import write_sealed
 from sampler.storage.lock import locked
 from sampler.storage.manifest import claim_directory, determining, finish_command

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.tasks import splits
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.make import build_task

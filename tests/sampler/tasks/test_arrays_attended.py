@@ -6,7 +6,7 @@ import pytest
 import sampler
 from sampler.errors import InputError
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe, make_recipe
+from sampler.settings.recipe import load_recipe, make_recipe
 from sampler.tasks.arrays import read_arrays, task_of_arrays
 from sampler.tasks.make import build_task
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays

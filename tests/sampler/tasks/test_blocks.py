@@ -11,7 +11,7 @@ from sampler.jobs import stages
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.stages import kept_rows, stored_triangle
 from sampler.problem import build_problem, fold_training
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.tasks import arrays as array_task
 from sampler.tasks import splits
 from sampler.tasks.arrays import read_arrays

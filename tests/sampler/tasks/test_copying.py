@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from sampler.recipes.recipe import make_recipe
+from sampler.settings.recipe import make_recipe
 from sampler.tasks.make import build_task
 
 SMALL = {"kind": "copy", "tokens": 7, "symbols": 5, "examples_train": 400, "examples_test": 30}

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from sampler.recipes.recipe import make_recipe
+from sampler.settings.recipe import make_recipe
 from sampler.tasks.digits import patches_with_positions, read_images
 from sampler.tasks.make import build_task
 

@@ -11,7 +11,7 @@ from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.network import network_outputs
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model, theory_weights
 from sampler.transformer.network import transformer_outputs

@@ -12,10 +12,10 @@ import pytest
 from sampler.cli import main
 from sampler.errors import ExitCode
 from sampler.problem import build_problem
-from sampler.recipes.recipe import make_recipe
-from sampler.recipes.task_section import MatrixSection
-from sampler.recipes.training_recipe import make_training_recipe
 from sampler.runtime import stream
+from sampler.settings.recipe import make_recipe
+from sampler.settings.task import MatrixSection
+from sampler.settings.training import make_training_recipe
 from sampler.tasks.make import build_task
 from sampler.token_network import TokenSplit, predict_split
 from sampler.transformer.matrices import (

@@ -3,7 +3,7 @@
 import pytest
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import make_recipe
+from sampler.settings.recipe import make_recipe
 from sampler.tasks.make import build_task
 
 SIZES = {"examples_train": 6, "examples_test": 4}

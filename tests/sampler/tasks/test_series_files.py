@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import InputError
-from sampler.recipes.task_section import AttentionSection
+from sampler.settings.task import AttentionSection
 from sampler.tasks.series_files import averaged, read_ts
 from sampler.tasks.time_series import SeriesArchiveSection
 

@@ -9,8 +9,8 @@ import pytest
 
 from sampler.images.drawings import UNKNOWN, position_table
 from sampler.images.sources import read_drawings, split_characters
-from sampler.recipes.recipe import make_recipe
-from sampler.recipes.training_recipe import PATCHES, make_training_recipe
+from sampler.settings.recipe import make_recipe
+from sampler.settings.training import PATCHES, make_training_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.trained import series_to_learn
 from sampler.transformer.evaluation import draw_embedding

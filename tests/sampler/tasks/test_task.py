@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 
 from sampler.problem import build_problem
-from sampler.recipes.recipe import make_recipe
+from sampler.settings.recipe import make_recipe
 from sampler.tasks import task as task_module
 from sampler.tasks.make import build_task
 from sampler.tasks.splits import Split

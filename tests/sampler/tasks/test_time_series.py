@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
-from sampler.recipes.task_section import AttentionSection
+from sampler.settings.task import AttentionSection
 from sampler.tasks.time_series import TimeSeriesSection, lag_weights
 from tests.tasks import time_series as make
 

@@ -9,8 +9,8 @@ import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.train import read_splits, start_training
-from sampler.recipes.recipe import load_recipe
-from sampler.recipes.training_recipe import SeriesSection, load_training_recipe
+from sampler.settings.recipe import load_recipe
+from sampler.settings.training import SeriesSection, load_training_recipe
 from sampler.tasks.make import build_task
 from sampler.tasks.trained import split_by_class
 from sampler.transformer.classified import Classified, nearest_class, targets_of

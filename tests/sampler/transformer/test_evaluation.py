@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.recipes.training_recipe import TrainingRecipe
+from sampler.settings.training import TrainingRecipe
 from sampler.transformer import evaluation, training
 from sampler.transformer.classified import Classified, ClassifiedSplits, targets_of
 from sampler.transformer.evaluation import ClassifiedData, tabled

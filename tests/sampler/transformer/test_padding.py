@@ -5,7 +5,7 @@ import pytest
 
 from sampler.errors import InputError
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe
+from sampler.settings.recipe import load_recipe
 from sampler.tasks.arrays import read_arrays
 from sampler.tasks.export import export_attention
 from sampler.tasks.make import build_task

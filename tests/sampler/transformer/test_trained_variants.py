@@ -26,9 +26,9 @@ from sampler.images.drawings import draw_episodes
 from sampler.jobs.train import read_splits
 from sampler.network import network_outputs
 from sampler.problem import build_problem
-from sampler.recipes.recipe import load_recipe
-from sampler.recipes.training_recipe import TrainingSection, load_training_recipe
 from sampler.runtime import stream
+from sampler.settings.recipe import load_recipe
+from sampler.settings.training import TrainingSection, load_training_recipe
 from sampler.tasks.make import build_task
 from sampler.transformer.evaluation import (
     EVALUATION,

@@ -11,7 +11,7 @@ import pytest
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.train import read_splits, start_training
-from sampler.recipes.training_recipe import load_training_recipe
+from sampler.settings.training import load_training_recipe
 from sampler.storage.checkpoint import read_sealed
 from sampler.transformer.evaluation import learning_data
 from sampler.transformer.model import MODEL_FILE, TransformerShape, read_model

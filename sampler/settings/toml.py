@@ -1,22 +1,22 @@
-"""Settings as nested tables: TOML read and written, dotted keys, and what a command line sets.
+"""TOML read and written, dotted keys, and what a command line sets.
 
-Values on the command line are TOML, separated by commas that stand outside of brackets and
-quotation marks; a single word needs no quotation marks. A:B is the range of whole numbers A, A+1,
-…, B−1, and A:B:STEP every STEP-th of them.
+Values on the command line are TOML, separated by commas; a single word or path needs no quotation
+marks. A:B is the range of whole numbers A, A+1, …, B−1, and A:B:STEP every STEP-th of them.
 """
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sampler.errors import InputError, one_line
-from sampler.recipes.shipped import remedy_for_missing
+from sampler.settings.gallery import remedy_for_missing
 
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 DOTTED_KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
+WORD_OR_PATH = re.compile(r"(\.{0,2}/|[A-Za-z])[\w./-]*")
 RANGE = re.compile(r"([+-]?\d+):([+-]?\d+)(?::([+-]?\d+))?")
 LONGEST_RANGE = 100_000
 # Names of what a process has open already, as in `check <(cat recipe.toml)`.
@@ -48,6 +48,9 @@ def folder_of(path: Path) -> Path:
     """Return what the paths in a recipe are relative to: its folder; of a pipe, where we are."""
     has_folder = path.is_file() and not str(path).startswith(OPEN_FILES)
     return path.parent if has_folder else Path.cwd()
+
+
+# --- writing
 
 
 def toml_text(settings: Mapping[str, Any]) -> str:
@@ -89,6 +92,9 @@ def toml_value(value: Any) -> str:
     raise TypeError(f"TOML has no value for {type(value).__name__} {value!r}")
 
 
+# --- labels of points
+
+
 def setting_text(key: str, value: Any) -> str:
     """A setting in a label, as in network.widths=10."""
     return f"{key}={value if isinstance(value, str) else toml_value(value)}"
@@ -117,11 +123,11 @@ def name_of_form(form: Any) -> str | None:
     None for a value of another form.
     """
     variants = variants_in(form)
-    if not variants or not all(isinstance(one, dict) and "kind" in one for one in variants):
+    if not variants or not all(isinstance(item, dict) and "kind" in item for item in variants):
         return None
     values: dict[str, dict[str, None]] = {"kind": {}}
-    for one in variants:
-        for key, value in one.items():
+    for variant in variants:
+        for key, value in variant.items():
             values.setdefault(key, {})[str(value).replace("_", " ")] = None
     kinds = values.pop("kind")
     return "; ".join([" and ".join(kinds), *(f"{key} {', '.join(v)}" for key, v in values.items())])
@@ -130,8 +136,11 @@ def name_of_form(form: Any) -> str | None:
 def variants_in(variants: Any) -> list:
     """Return variants out of lists by layer and by head."""
     if isinstance(variants, list | tuple):
-        return [one for inner in variants for one in variants_in(inner)]
+        return [variant for inner in variants for variant in variants_in(inner)]
     return [variants]
+
+
+# --- nested tables and dotted keys
 
 
 def place(settings: dict[str, Any], key: str, value: Any) -> None:
@@ -159,70 +168,86 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def different_values(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Values of which none equals another one, the first of equal ones: 1 and 1.0 are equal."""
+    different: dict[Any, Any] = {}
+    for value in values:
+        different.setdefault(comparable(value), value)
+    return tuple(different.values())
+
+
+def comparable(value: Any) -> Any:
+    """Return something hashable that is equal for equal settings; true is not the number 1."""
+    if isinstance(value, Mapping):
+        return frozenset((key, comparable(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(comparable, value))
+    return (value,) if isinstance(value, bool) else value
+
+
+# --- settings of a command line
+
+
 def parse_override(override: str) -> tuple[str, Any]:
-    """Key and value of KEY=VALUE; a single word or path needs no quotation marks."""
-    key, equals, text = (part.strip() for part in override.partition("="))
+    """Key and value of KEY=VALUE, as `--set` takes it."""
+    key, text = split_setting("--set", override, "use KEY=VALUE, as in network.widths=100")
+    return key, parse_value(f"--set {key}", text)
+
+
+def parse_over(over: str) -> tuple[str, list[Any]]:
+    """Key and values of KEY=V1,V2,…, as `--over` takes it; ranges are written out."""
+    key, text = split_setting("--over", over, "use KEY=V1,V2, as in network.widths=10,100")
+    option = f"--over {key}"
+    if not text:
+        raise InputError(option, text, "is empty; give at least one value")
+    values: list[Any] = []
+    pending: list[str] = []
+    for piece in text.split(","):
+        pending.append(piece)
+        found = values_of(option, ",".join(pending).strip())
+        if found is not None:  # else the comma stands within brackets or quotation marks
+            values += found
+            pending = []
+    if pending:
+        parse_value(option, ",".join(pending).strip())
+    return key, values
+
+
+def split_setting(option: str, setting: str, remedy: str) -> tuple[str, str]:
+    """Key and text of KEY=TEXT."""
+    key, equals, text = (part.strip() for part in setting.partition("="))
     if not equals or not DOTTED_KEY.fullmatch(key):
-        raise InputError("--set", override, "use KEY=VALUE, as in network.widths=100")
+        raise InputError(option, setting, remedy)
+    return key, text
+
+
+def parse_value(option: str, text: str) -> Any:
+    """The value of a text: TOML, or a single word or path, which needs no quotation marks."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError as problem:
-        if re.fullmatch(r"(\.{0,2}/|[A-Za-z])[\w./-]*", text):
-            return key, text
+        if WORD_OR_PATH.fullmatch(text):
+            return text
         reason = one_line(str(problem))
-        raise InputError(f"--set {key}", text, f"is not a TOML value: {reason}") from None
+        raise InputError(option, text, f"is not a TOML value: {reason}") from None
     if set(parsed) != {"value"}:
-        raise InputError(f"--set {key}", text, "give one TOML value")
-    return key, parsed["value"]
+        raise InputError(option, text, "give one TOML value")
+    return parsed["value"]
 
 
-def sweep_override(over: str) -> str:
-    """The override of a recipe, `sweep.KEY=[…]`, that `--over KEY=V1,V2,…` stands for."""
-    key, equals, text = (part.strip() for part in over.partition("="))
-    if not equals or not DOTTED_KEY.fullmatch(key):
-        raise InputError("--over", over, "use KEY=V1,V2, as in network.widths=10,100")
-    values = [value for item in split_values(text) for value in item_values(key, item)]
-    if not values:
-        raise InputError(f"--over {key}", text, "is empty; give at least one value")
-    return f"sweep.{key}={toml_value(values)}"
-
-
-def split_values(text: str) -> list[str]:
-    """Split at the commas outside of brackets and quotation marks."""
-    items, depth, quote = [""], 0, ""
-    for position, character in enumerate(text):
-        escaped = quote == '"' and text[position - 1] == "\\"
-        if quote:
-            quote = "" if character == quote and not escaped else quote
-        elif character in "\"'":
-            quote = character
-        elif character in "[{":
-            depth += 1
-        elif character in "]}":
-            depth -= 1
-        elif character == "," and depth == 0:
-            items.append("")
-            continue
-        items[-1] += character
-    return [item.strip() for item in items]
-
-
-def item_values(key: str, item: str) -> list[Any]:
-    """The value that one item stands for, or the values of its range."""
-    found = RANGE.fullmatch(item)
-    if found is None:
+def values_of(option: str, text: str) -> list[Any] | None:
+    """The value of a text, or those of a range; None where it is no value yet."""
+    ends = RANGE.fullmatch(text)
+    if ends is None:
         try:
-            return [parse_override(f"{key}={item}")[1]]
-        except InputError as problem:
-            raise InputError(f"--over {key}", item, problem.remedy) from None
-    start, stop, step = int(found[1]), int(found[2]), int(found[3] or 1)
+            return [parse_value(option, text)]
+        except InputError:
+            return None
+    start, stop, step = int(ends[1]), int(ends[2]), int(ends[3] or 1)
     if step == 0:
-        raise InputError(f"--over {key}", item, "the step of a range must not be 0")
+        raise InputError(option, text, "the step of a range must not be 0")
     values = range(start, stop, step)
     if not 0 < len(values) <= LONGEST_RANGE:
-        raise InputError(
-            f"--over {key}",
-            item,
-            f"a range has from 1 to {LONGEST_RANGE} numbers; 0:3 stands for 0, 1, 2",
-        )
+        remedy = f"a range has from 1 to {LONGEST_RANGE} numbers; 0:3 stands for 0, 1, 2"
+        raise InputError(option, text, remedy)
     return list(values)

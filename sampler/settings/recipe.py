@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     SerializeAsAny,
@@ -15,29 +16,27 @@ from pydantic import (
     model_validator,
 )
 
-from sampler.errors import InputError
-from sampler.recipes.sampler_section import SamplerSection
-from sampler.recipes.sections import (
-    Mark,
-    Name,
+from sampler.errors import InputError, Setting
+from sampler.registry import load_plugins
+from sampler.settings.network import (
     NetworkSection,
     OutsideTheory,
     PosteriorSection,
-    RelativePath,
-    Section,
     TheorySection,
-    marks_of,
 )
-from sampler.recipes.settings import (
-    flattened,
-    folder_of,
-    parse_override,
-    place,
-    read_toml,
-    setting_text,
-    toml_text,
+from sampler.settings.refusals import (
+    Sections,
+    recipe_error,
+    refuse_attention,
+    refuse_end,
+    refuse_layers,
+    refuse_learned,
+    refuse_repetitions,
+    refuse_sampler,
+    refuse_spaces,
 )
-from sampler.recipes.task_section import (
+from sampler.settings.sampler import SamplerSection
+from sampler.settings.task import (
     INPUTS,
     LEARNED,
     AttentionSection,
@@ -45,16 +44,23 @@ from sampler.recipes.task_section import (
     read_task_section,
     section_of,
 )
-from sampler.recipes.validation import (
-    check_learned,
-    check_network,
-    check_sampler_fits,
-    recipe_error,
+from sampler.settings.toml import (
+    different_values,
+    flattened,
+    folder_of,
+    parse_over,
+    parse_override,
+    place,
+    read_toml,
+    setting_text,
+    toml_text,
 )
-from sampler.registry import load_plugins
+from sampler.settings.types import Mark, Name, RelativePath, Section, marks_of
 
 # What a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
+# Dotted keys and values that change the settings of a recipe.
+Changes = Iterable[tuple[str, Any]]
 
 
 class NamedRecipe(Section):
@@ -84,16 +90,19 @@ def settings_that_fix_draws(recipe: NamedRecipe) -> dict[str, Any]:
     Those that are declared with Mark.CHANGES_NO_DRAW are left out.
     """
 
-    def kept(section: Section, dumped: dict[str, Any]) -> dict[str, Any]:
-        found = {}
-        for name, field in type(section).model_fields.items():
+    def fixing(section: Section, dumped: dict[str, Any]) -> dict[str, Any]:
+        settings = {}
+        for key, field in type(section).model_fields.items():
             if Mark.CHANGES_NO_DRAW not in field.metadata:
-                value = getattr(section, name)
+                value = getattr(section, key)
                 is_section = isinstance(value, Section)
-                found[name] = kept(value, dumped[name]) if is_section else dumped[name]
-        return found
+                settings[key] = fixing(value, dumped[key]) if is_section else dumped[key]
+        return settings
 
-    return flattened(kept(recipe, recipe.model_dump(mode="json")))
+    return flattened(fixing(recipe, recipe.model_dump(mode="json")))
+
+
+SweptValues = Annotated[tuple[Any, ...], Field(min_length=1), AfterValidator(different_values)]
 
 
 class Recipe(NamedRecipe):
@@ -105,9 +114,7 @@ class Recipe(NamedRecipe):
     posterior: PosteriorSection = PosteriorSection()
     theory: TheorySection = TheorySection()
     sampler: SamplerSection = SamplerSection()
-    sweep: Annotated[
-        dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]], Mark.CHANGES_NO_DRAW
-    ] = Field(default_factory=dict)
+    sweep: Annotated[dict[str, SweptValues], Mark.CHANGES_NO_DRAW] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -118,11 +125,8 @@ class Recipe(NamedRecipe):
             return settings
         chooses = section.head_kinds or section.brings_heads
         if not chooses and settings.get("attention") is not None:
-            raise InputError(
-                "attention",
-                settings["attention"],
-                "remove this section: the attention matrices come with this task",
-            )
+            remedy = "remove this section: the attention matrices come with this task"
+            raise InputError(Setting("attention"), settings["attention"], remedy)
         filled = {"attention": section.attention_defaults, "network": section.network_defaults}
         given = {"attention": {}} | settings
         return settings | {
@@ -145,7 +149,7 @@ class Recipe(NamedRecipe):
     def outside_theory(self) -> OutsideTheory | None:
         """A setting by which the network is no sum over attention paths; None where it is one."""
         if self.learns_attention and self.attention.reads != INPUTS:
-            return OutsideTheory("attention.reads", self.attention.reads, INPUTS)
+            return OutsideTheory(Setting("attention", "reads"), self.attention.reads, INPUTS)
         return self.network.outside_theory
 
     @property
@@ -203,46 +207,59 @@ class Recipe(NamedRecipe):
         return points
 
 
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    path: str | Path, overrides: Sequence[str] = (), over: Sequence[str] = ()
+) -> Recipe:
     """Read and validate a recipe.
 
-    Each override is KEY=VALUE: a dotted key and a TOML value, as in `network.widths=100`; it
-    also takes a swept key out of the sweep. Raises InputError for a file that cannot be read, a
-    key that does not exist, or a value that cannot be used, in any point of the sweep.
+    overrides  KEY=VALUE: a dotted key and a TOML value, as in `network.widths=100`; it also takes
+               a swept key out of the sweep
+    over       KEY=V1,V2,…: values that the sweep takes for a key
+
+    Raises InputError for a file that cannot be read, a key that does not exist, or a value that
+    cannot be used, in any point of the sweep.
     """
     path = Path(path)
-    return recipe_of(read_toml(path), folder_of(path), map(parse_override, overrides))
+    changes = [parse_override(override) for override in overrides]
+    swept = map(parse_over, over)
+    changes += [(f"sweep.{key}", values) for key, values in swept]
+    return recipe_of(read_toml(path), folder_of(path), changes)
 
 
-def recipe_of(
-    settings: dict[str, Any], folder: Path, changes: Iterable[tuple[str, Any]] = ()
-) -> Recipe:
+def recipe_of(settings: dict[str, Any], folder: Path, changes: Changes = ()) -> Recipe:
     """The recipe of nested settings, which are filled in, and of changes of dotted keys.
 
     Paths are relative to the folder. Raises InputError as `load_recipe` does.
     """
     if "training" in settings:
-        raise InputError("training", settings["training"], "this recipe trains a network: `train`")
+        remedy = "this recipe trains a network: `train`"
+        raise InputError(Setting("training"), settings["training"], remedy)
     load_plugins()  # before the paths of a task are looked for
     sweep = settings.setdefault("sweep", {})
     if isinstance(sweep, dict):
-        settings["sweep"] = sweep = flattened(sweep)  # its keys may be quoted or not
+        settings["sweep"] = flattened(sweep)  # its keys may be quoted or not
     for key, value in changes:
-        if isinstance(sweep, dict) and key.startswith("sweep."):
-            sweep[key.removeprefix("sweep.")] = value
-        else:
-            place(settings, key, value)
-            # Of the two, the one that was named last says where the chains end.
-            ends = {"sampler.draws": "until", "sampler.until": "draws"}.get(key)
-            if ends and value != "draws":
-                settings["sampler"].pop(ends, None)
-            if isinstance(sweep, dict):
-                sweep.pop(key, None)
+        change(settings, key, value)
     fill_swept(settings)
     make_paths_absolute(settings, folder, sections_of(settings))
     recipe = make_recipe(settings)
-    check_layers(recipe)
+    if recipe.attention is not None:  # else data or a model tell how many layers there are
+        refuse_layers(recipe.network, len(recipe.attention.heads))
     return recipe
+
+
+def change(settings: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key, which is then no longer swept, or values of the sweep."""
+    sweep = settings["sweep"] if isinstance(settings["sweep"], dict) else {}
+    if key.startswith("sweep.") and isinstance(settings["sweep"], dict):
+        sweep[key.removeprefix("sweep.")] = value
+        return
+    place(settings, key, value)
+    sweep.pop(key, None)
+    # Of the two, the one that was named last says where the chains end.
+    ends = {"sampler.draws": "until", "sampler.until": "draws"}.get(key)
+    if ends and value != "draws":
+        settings["sampler"].pop(ends, None)
 
 
 def fill_swept(settings: dict[str, Any]) -> None:
@@ -257,20 +274,21 @@ def fill_swept(settings: dict[str, Any]) -> None:
             table.setdefault(name, values[0])
 
 
-def make_paths_absolute(
-    settings: dict[str, Any], folder: Path, sections: Mapping[str, type[Section] | None]
-) -> None:
+def make_paths_absolute(settings: dict[str, Any], folder: Path, sections: Sections) -> None:
     """Make the paths among settings, which are relative to the folder, absolute; in sweeps too."""
+    sweep = settings.get("sweep")
     for name, section in sections.items():
         for key, field in section.model_fields.items() if section else ():
             marks = marks_of(field.annotation, field.metadata)
             path = next((mark for mark in marks if isinstance(mark, RelativePath)), None)
-            table, swept = settings.get(name), settings.get("sweep")
-            if path is not None and isinstance(table, dict) and key in table:
+            if path is None:
+                continue
+            table = settings.get(name)
+            if isinstance(table, dict) and key in table:
                 table[key] = path.absolute(table[key], folder)
-            values = swept.get(f"{name}.{key}") if isinstance(swept, dict) else None
-            if path is not None and isinstance(values, list):
-                swept[f"{name}.{key}"] = [path.absolute(value, folder) for value in values]
+            values = sweep.get(f"{name}.{key}") if isinstance(sweep, dict) else None
+            if isinstance(values, list):
+                sweep[f"{name}.{key}"] = [path.absolute(value, folder) for value in values]
 
 
 def sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] | None]:
@@ -287,46 +305,27 @@ def sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] | None]:
 
 
 def make_recipe(settings: dict[str, Any]) -> Recipe:
-    """Validate settings; raises InputError with the dotted key, the value and the remedy."""
+    """Validate settings; raises InputError with the setting, the value and the remedy."""
     load_plugins()
     for key in settings["sweep"] if isinstance(settings.get("sweep"), dict) else ():
         if {key, key.split(".")[0]} & {*NOT_SWEPT}:
-            raise InputError("sweep", key, "this key cannot be swept")
+            raise InputError(Setting("sweep"), key, "this key cannot be swept")
     try:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
         raise recipe_error(problem, settings, sections_of(settings)) from None
-    check_attention(recipe)
-    if recipe.learns_attention:
-        check_learned(recipe.network, recipe.sampler, recipe.outside_theory)
-    check_sampler_fits(recipe.network, recipe.sampler, recipe.outside_theory)
+    refuse_conflicts(recipe)
     return recipe
 
 
-def check_attention(recipe: Recipe) -> None:
-    """Raise InputError unless the heads are of kinds that the task has."""
-    attention, kinds = recipe.attention, recipe.task.head_kinds
-    if attention is None:
-        return
-    if attention.reads != INPUTS and not recipe.learns_attention:
-        remedy = f'heads that are fixed attend to inputs; use "{INPUTS}", or heads of the kind '
-        raise InputError("attention.reads", attention.reads, f'{remedy}"{LEARNED}"')
-    if recipe.task.brings_heads:
-        return
-    known = ", ".join(f"'{kind}'" for kind in kinds)
-    for layer, of_layer in enumerate(attention.heads):
-        for head, kind in enumerate(of_layer):
-            if kind not in kinds:
-                field = f"attention.heads[{layer}][{head}]"
-                raise InputError(field, kind, f"this task has heads of the kinds {known}")
-    if attention.lag is not None and "lag" not in kinds:
-        raise InputError("attention.lag", attention.lag, "remove it: this task has no lag heads")
-
-
-def check_layers(recipe: Recipe) -> None:
-    """Raise InputError unless lists per layer fit the layers, where the recipe tells their number.
-
-    A recipe with arrays or a model does not tell: its lists are checked when those are read.
-    """
+def refuse_conflicts(recipe: Recipe) -> None:
+    """Raise InputError for settings of a recipe that do not go together."""
+    network, sampler, learns = recipe.network, recipe.sampler, recipe.learns_attention
+    refuse_end(sampler)
+    refuse_repetitions(sampler)
+    refuse_spaces(sampler)
     if recipe.attention is not None:
-        check_network(recipe.network, len(recipe.attention.heads))
+        refuse_attention(recipe.attention, recipe.task, learns)
+    if learns:
+        refuse_learned(network, sampler)
+    refuse_sampler(network, sampler, recipe.outside_theory)

@@ -1,46 +1,26 @@
-"""Recipes that train a transformer."""
+"""Recipes of `train`: the examples, the network, and the steps of a training."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SerializeAsAny,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator
 
-from sampler.attention.heads import read_variants, variants_by_head
+from sampler.attention.heads import read_variants
 from sampler.attention.variants import AttentionVariant, Softmax
-from sampler.errors import ABSENT, InputError
-from sampler.recipes.limits import count_or_counts
-from sampler.recipes.recipe import (
+from sampler.errors import ABSENT, InputError, Setting
+from sampler.registry import load_plugins
+from sampler.settings.network import by_attention_layer, by_layer
+from sampler.settings.recipe import (
+    Changes,
     NamedRecipe,
     Recipe,
     make_paths_absolute,
     recipe_of,
     sections_of,
 )
-from sampler.recipes.sections import (
-    IMAGE_FILES,
-    Count,
-    FilePath,
-    Fraction,
-    ImagesOrName,
-    NotNegative,
-    Positive,
-    Section,
-    Seed,
-    Switch,
-    Text,
-    by_attention_layer,
-    expanded,
-)
-from sampler.recipes.settings import folder_of, parse_override, place, read_toml
-from sampler.recipes.task_section import (
+from sampler.settings.refusals import known_settings, recipe_error, refuse_untrainable, variants_of
+from sampler.settings.task import (
     TASKS,
     DataSection,
     MatrixSection,
@@ -48,8 +28,21 @@ from sampler.recipes.task_section import (
     kinds_of,
     read_section,
 )
-from sampler.recipes.validation import known_keys, recipe_error
-from sampler.registry import load_plugins
+from sampler.settings.toml import folder_of, parse_override, place, read_toml
+from sampler.settings.types import (
+    IMAGE_FILES,
+    Count,
+    FilePath,
+    Fraction,
+    ImagesOrName,
+    LayerWidths,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Switch,
+    Text,
+)
 from theory.architecture import Values
 
 # The command that such a recipe is for.
@@ -76,20 +69,19 @@ class TrainedSection(DataSection):
 
     of_training  what the examples are made of, in words
     readout      the token that is read out, or "mean" of all
+    tokens       tokens of an example, where its kind fixes them, and what they are of
     """
 
     of_training: ClassVar[str]
     readout: ClassVar[Literal["mean", "last"]] = "mean"
-
-    def refuse_unfit(self, training: "TrainingSection") -> None:
-        """Raise InputError if a variant cannot be trained on these examples, as far as known."""
-        refuse_unfit_variants(training)
+    tokens: ClassVar[tuple[int | None, str]] = (None, "")
 
 
 class ImageSection(TrainedSection):
     """One-shot image classification: images, and which characters are for what."""
 
     of_training: ClassVar = "images"
+    tokens: ClassVar = (TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
 
     kind: Literal["one_shot"]
     images: ImagesOrName = "digits"
@@ -135,9 +127,6 @@ class ImageSection(TrainedSection):
         """D, the channels of a token: the pixels of a patch, in every colour."""
         return self.channels * PATCH**2
 
-    def refuse_unfit(self, training: "TrainingSection") -> None:
-        refuse_unfit_variants(training, TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
-
 
 class SeriesSection(SeriesFilesSection, TrainedSection):
     """Labelled multivariate time series, each to be told of which class it is.
@@ -174,11 +163,9 @@ class MatrixTrainingSection(MatrixSection, TrainedSection):
 
     of_training: ClassVar = "matrices"
     readout: ClassVar = "last"
+    tokens: ClassVar = (PANELS, "a matrix")
 
     kind: Literal["raven"]
-
-    def refuse_unfit(self, training: "TrainingSection") -> None:
-        refuse_unfit_variants(training, PANELS, "a matrix")
 
 
 class TrainingSection(Section):
@@ -189,7 +176,7 @@ class TrainingSection(Section):
 
     heads: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 4)
     """The number of heads of each layer."""
-    widths: Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)] = 64
+    widths: LayerWidths = 64
     """N of all layers, or [N_1, …, N_L, N_a]."""
     key_size: Count = 32
     """Channels of a key."""
@@ -230,25 +217,19 @@ class TrainingSection(Section):
     def layer_widths(self) -> tuple[int, ...]:
         """Widths (N_1, …, N_L, N_a); InputError if the list does not fit the layers."""
         layers = len(self.heads) + sum(self.hypernetworks)
-        return expanded("training.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)
+        return by_layer(Setting("training", "widths"), self.widths, layers)
 
     @property
     def hypernetworks(self) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
-        return by_attention_layer("training.hypernetwork", self.hypernetwork, len(self.heads))
+        setting = Setting("training", "hypernetwork")
+        return by_attention_layer(setting, self.hypernetwork, len(self.heads))
 
     @property
     def variants(self) -> tuple[tuple[AttentionVariant, ...], ...]:
-        """The variant of every head, layer by layer; plain softmax where none is named."""
-        return variants_by_head(Softmax() if self.form is None else self.form, self.heads)
-
-    @model_validator(mode="after")
-    def variants_fit_the_heads(self) -> "TrainingSection":
-        try:
-            _ = self.variants
-        except ValueError as problem:
-            raise ValueError(f"form {problem}") from None
-        return self
+        """The variant of every head, layer by layer; InputError if lists do not fit the heads."""
+        form = Softmax() if self.form is None else self.form
+        return variants_of(Setting("training", "form"), form, self.heads)
 
 
 TRAINED: dict[str, type[TrainedSection]] = {
@@ -297,47 +278,28 @@ def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Tra
 
 
 def training_recipe_of(
-    settings: dict[str, Any], folder: Path, changes: Iterable[tuple[str, Any]] = ()
+    settings: dict[str, Any], folder: Path, changes: Changes = ()
 ) -> TrainingRecipe:
     """The training recipe of nested settings and of changes of dotted keys, as of `recipe_of`."""
     for key, value in changes:
         place(settings, key, value)
     if "training" not in settings:
         remedy = "this section is required; a recipe without it is for `run`"
-        raise InputError("training", ABSENT, remedy)
+        raise InputError(Setting("training"), ABSENT, remedy)
     make_paths_absolute(settings, folder, trained_sections_of(settings))
     return make_training_recipe(settings)
 
 
 def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
-    """Validate settings; raises InputError with the dotted key, the value and the remedy."""
+    """Validate settings; raises InputError with the setting, the value and the remedy."""
     load_plugins()
     try:
         recipe = TrainingRecipe.model_validate(settings)
     except ValidationError as problem:
         raise recipe_error(problem, settings, trained_sections_of(settings)) from None
-    _ = recipe.training.layer_widths  # refused here if they do not fit the layers
-    recipe.task.refuse_unfit(recipe.training)
+    _ = recipe.training.layer_widths  # raises InputError where lists do not fit the layers
+    refuse_untrainable(recipe.training.variants, *recipe.task.tokens)
     return recipe
-
-
-def refuse_unfit_variants(
-    settings: TrainingSection, tokens: int | None = None, of: str = ""
-) -> None:
-    """Raise InputError if a variant cannot be trained, or not on so many tokens, `of` what."""
-    for layer, of_layer in enumerate(settings.variants, start=1):
-        for head, variant in enumerate(of_layer):
-            remedy = variant.untrainable
-            if remedy is not None:
-                remedy = f"{remedy}; use a variant that can be differentiated"
-            try:
-                if tokens is not None:
-                    variant.refuse_tokens(tokens)
-            except ValueError as problem:
-                remedy = f"{problem} (the tokens are those of {of})"
-            if remedy is not None:
-                remedy = f"layer {layer}, head {head}: {remedy}"
-                raise InputError("training.form", variant.kind, remedy)
 
 
 def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | TrainingRecipe:
@@ -346,7 +308,7 @@ def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | Train
 
 
 def any_recipe_of(
-    settings: dict[str, Any], folder: Path, changes: Iterable[tuple[str, Any]] = ()
+    settings: dict[str, Any], folder: Path, changes: Changes = ()
 ) -> Recipe | TrainingRecipe:
     """A recipe of either kind, of nested settings and of changes, as of `recipe_of`."""
     recipe_of_kind = training_recipe_of if "training" in settings else recipe_of
@@ -357,5 +319,5 @@ def every_key() -> list[str]:
     """Return the dotted keys of recipes of every task and training, which shells complete."""
     runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
     trainings = [trained_sections_of({"task": {"kind": kind}}) for kind in TRAINED]
-    keys = {key for sections in (*runs, *trainings) for key in known_keys(sections)}
-    return sorted(key for key in keys if "." in key)
+    settings = {s for sections in (*runs, *trainings) for s in known_settings(sections)}
+    return sorted(".".join(setting) for setting in settings)

@@ -1,10 +1,10 @@
 """The hash of a recipe: it changes with what departs from the defaults, and with nothing else."""
 
 from sampler.attention.variants import VARIANTS, ScaledHeads
-from sampler.recipes.recipe import Recipe, make_recipe, settings_that_fix_draws
-from sampler.recipes.sampler_section import SamplerSection
-from sampler.recipes.settings import flattened
-from sampler.recipes.training_recipe import load_any_recipe, make_training_recipe
+from sampler.settings.recipe import Recipe, make_recipe, settings_that_fix_draws
+from sampler.settings.sampler import SamplerSection
+from sampler.settings.toml import flattened
+from sampler.settings.training import load_any_recipe, make_training_recipe
 from tests import ROOT
 
 SHORTEST = {"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}}

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sampler.recipes.recipe import load_recipe
-from sampler.recipes.training_recipe import load_training_recipe
+from sampler.settings.recipe import load_recipe
+from sampler.settings.training import load_training_recipe
 from tests import ROOT
 
 RUNS = ROOT / "runs"

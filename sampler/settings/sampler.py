@@ -1,20 +1,27 @@
-"""Settings of how the posterior is sampled: the section `[sampler]` of a recipe."""
+"""The section [sampler]: how the posterior is sampled."""
 
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.posterior.spaces import OF_TOKENS, SpaceName
-from sampler.recipes.limits import DEFAULT_WARMUP, draws_or_table
-from sampler.recipes.sections import (
+from sampler.mcmc.hamiltonian import Nuts, StaticHmc
+from sampler.mcmc.tempered import Tempered
+from sampler.posterior.spaces import (
+    ATTENTION,
+    HIDDEN_WEIGHTS,
+    OF_TOKENS,
+    ORDER_PARAMETERS,
+    WEIGHTS,
+    SpaceName,
+)
+from sampler.settings.network import NetworkSection
+from sampler.settings.types import (
     AUTO,
-    DEFAULT_DRAWS,
     Count,
     CountFromZero,
     Fraction,
     Mark,
-    NetworkSection,
     Positive,
     Repetitions,
     Section,
@@ -23,12 +30,37 @@ from sampler.recipes.sections import (
     Switch,
 )
 
+# Defaults that other settings decide: draws of each chain where their number is asked for.
+DEFAULT_DRAWS = 1000
+# Steps of warm-up in each space.
+DEFAULT_WARMUP = {ORDER_PARAMETERS: 150, HIDDEN_WEIGHTS: 400, WEIGHTS: 500, ATTENTION: 500}
+# Steps that are enough about a known mode, where only a step size is to be adapted, and from the
+# prior, where a short descent leads to it (tests/benchmarks/RESULTS.md).
+SHORT_WARMUP = {(ORDER_PARAMETERS, "split_hmc"): 50, (WEIGHTS, "split_hmc"): 200}
+# Acceptance of trajectories about a Gaussian, outside the theory: half the steps of the default of
+# the algorithm, which is for posteriors that nearly are this Gaussian.
+OUTSIDE_ACCEPTANCE = 0.8
+
 
 def known_algorithm(value: object) -> object:
     """Accept the name of a registered algorithm, or "auto"."""
     if value != AUTO and value not in ALGORITHMS:
         *others, last = (f"'{name}'" for name in (AUTO, *ALGORITHMS))
         raise ValueError(f"use {', '.join(others)} or {last}")
+    return value
+
+
+def draws_or_table(value: object) -> object:
+    """Accept a whole number of at least 4, or a table of them by space, or nothing."""
+    if value is None:
+        return None
+    values = list(value.values()) if isinstance(value, dict) else [value]
+    spaces = set(value) if isinstance(value, dict) else set()
+    if spaces - set(get_args(SpaceName)) or any(type(n) is not int or n < 4 for n in values):
+        raise ValueError(
+            "use a whole number of at least 4, or a table of them by space, "
+            "as in { order_parameters = 4000, weights = 500 }"
+        )
     return value
 
 
@@ -81,14 +113,14 @@ class SamplerSection(Section):
     back, exactly."""
     evidence: Switch = False
     """ln p(y) as well, from chains over order parameters; importance draws always know it."""
-    particles: Annotated[int, Field(strict=True, ge=16)] = 512
+    particles: Annotated[int, Field(strict=True, ge=16)] = Tempered.particles
     """Particles of each repetition, for "tempered"."""
     repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 4
     """Repetitions of "tempered", independent of each other, and fewest of them where `until` =
     "trusted"."""
-    leapfrog_steps: Count = 64
+    leapfrog_steps: Count = StaticHmc.leapfrog_steps
     """Steps of a trajectory, for "hmc"."""
-    max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
+    max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = Nuts.max_tree_depth
     """Depth of the largest trajectory of "nuts": 2^depth steps."""
     target_acceptance: Fraction | None = None
     """Mean acceptance that step sizes are adapted to; by default the algorithm's own, and 0.8 for
@@ -103,6 +135,19 @@ class SamplerSection(Section):
     points: Annotated[Literal["all", "selected"], Mark.NOT_IN_PYTHON] = "all"
     """The points of a sweep that are sampled: all, or of the temperatures only the one that the
     theory predicts to be the most accurate on the validation split."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def choose_end(cls, settings: Any) -> Any:
+        """Fill in how chains end, where only one of `until` and `draws` is given, or none."""
+        if not isinstance(settings, dict):
+            return settings
+        named, until = settings.get("draws") is not None, settings.get("until")
+        if until is None:
+            until = "draws" if named or settings.get("chains") == 1 else "trusted"
+        unnamed = until == "draws" and not named and settings.get("algorithm") != "tempered"
+        draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
+        return {**settings, "until": until, **draws}
 
     @property
     def warmup_steps(self) -> int:
@@ -137,63 +182,8 @@ class SamplerSection(Section):
 
     def with_draws(self, draws: int) -> "SamplerSection":
         """Return the section with a number of draws of each chain, or of repetitions."""
-        if self.repeated:
-            return self.model_copy(update={"until": "draws", "repetitions": draws})
-        return self.model_copy(update={"until": "draws", "draws": draws})
-
-    @model_validator(mode="before")
-    @classmethod
-    def draws_are_named_or_looked_for(cls, settings: Any) -> Any:
-        """Say by which rule the chains end where only one of `until` and `draws` is given."""
-        if not isinstance(settings, dict):
-            return settings
-        named, until = settings.get("draws") is not None, settings.get("until")
-        if until == "trusted" and named:
-            raise ValueError(
-                'until = "trusted" finds the number of draws itself; remove draws, '
-                "or set max_draws instead"
-            )
-        if until == "trusted" and settings.get("chains") == 1:
-            raise ValueError('until = "trusted" needs at least 2 chains; or set draws instead')
-        if until is None:
-            until = "draws" if named or settings.get("chains") == 1 else "trusted"
-        unnamed = until == "draws" and not named and settings.get("algorithm") != "tempered"
-        draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
-        return {**settings, "until": until, **draws}
-
-    @property
-    def demands(self) -> list[tuple[tuple[str, ...], str]]:
-        """The spaces of each setting that not all spaces have, and the words that say so."""
-        own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
-        found = [
-            (self.evidence, ("order_parameters",), 'evidence needs space = "order_parameters"')
-        ]
-        if own is not None:
-            needed = " or ".join(f'"{space}"' for space in own)
-            text = f'algorithm = "{self.algorithm}" needs space = {needed}'
-            found.insert(0, (True, own, text))
-        return [(spaces, text) for in_force, spaces, text in found if in_force]
-
-    @property
-    def spaces(self) -> tuple[str, ...]:
-        """The space that is named, or those that the other settings allow."""
-        named = get_args(SpaceName) if self.space == AUTO else (self.space,)
-        return tuple(s for s in named if all(s in allowed for allowed, _ in self.demands))
-
-    def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
-        """Those in which this network may be sampled: as the theory fits or not, and by width."""
-        return tuple(
-            space
-            for space in self.spaces
-            if (fits_theory or space in OF_TOKENS)
-            and (space == "attention") == network.is_infinite
-            and network.widest <= self.largest_width.get(space, network.widest)
-        )
-
-    def samples(self, network: NetworkSection, fits_theory: bool) -> bool:
-        """Whether a network of these widths is sampled."""
-        listed = self.at_widths is None or network.widest in self.at_widths
-        return listed and bool(self.spaces_for(network, fits_theory))
+        key = "repetitions" if self.repeated else "draws"
+        return self.model_copy(update={"until": "draws", key: draws})
 
     @property
     def of_chains(self) -> tuple[str, ...]:
@@ -207,26 +197,30 @@ class SamplerSection(Section):
         """Whether a setting has no meaning but for Markov chains."""
         return bool(self.of_chains) or self.precision != "float64"
 
-    @model_validator(mode="after")
-    def repetitions_are_no_chains(self) -> "SamplerSection":
-        """Refuse what says something of Markov chains where there are none."""
-        if not self.repeated:
-            return self
-        word = f'algorithm = "{self.algorithm}"'
-        if self.precision != "float64":
-            raise ValueError(f'{word} needs precision = "float64"')
-        for name in self.of_chains:
-            raise ValueError(
-                f"{word} has no Markov chains: remove {name}; particles and repetitions say how "
-                "many draws it makes"
-            )
-        return self
+    @property
+    def algorithm_spaces(self) -> tuple[str, ...]:
+        """The space that is named, or all, as far as the algorithm that is named has them."""
+        asked = get_args(SpaceName) if self.space == AUTO else (self.space,)
+        own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
+        return tuple(space for space in asked if own is None or space in own)
 
-    @model_validator(mode="after")
-    def fits_the_space(self) -> "SamplerSection":
-        left = set(get_args(SpaceName) if self.space == AUTO else (self.space,))
-        for allowed, text in self.demands:
-            left &= set(allowed)
-            if not left:
-                raise ValueError(text)
-        return self
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The space that is named, or those that the other settings allow."""
+        allowed = self.algorithm_spaces
+        return tuple(s for s in allowed if s == ORDER_PARAMETERS or not self.evidence)
+
+    def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
+        """Those in which this network may be sampled: as the theory fits or not, and by width."""
+        return tuple(
+            space
+            for space in self.spaces
+            if (fits_theory or space in OF_TOKENS)
+            and (space == ATTENTION) == network.is_infinite
+            and network.widest <= self.largest_width.get(space, network.widest)
+        )
+
+    def samples(self, network: NetworkSection, fits_theory: bool) -> bool:
+        """Whether a network of these widths is sampled."""
+        listed = self.at_widths is None or network.widest in self.at_widths
+        return listed and bool(self.spaces_for(network, fits_theory))

@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from sampler.attention.heads import read_variants, variants_by_head
+from sampler.attention.heads import read_variants
 from sampler.attention.variants import AttentionVariant
-from sampler.errors import ABSENT, InputError
-from sampler.recipes.sections import (
+from sampler.errors import ABSENT, InputError, Setting
+from sampler.registry import Registry
+from sampler.settings.types import (
     Count,
     CountFromZero,
     FilePath,
@@ -23,12 +24,9 @@ from sampler.recipes.sections import (
     Text,
     ValidationCount,
 )
-from sampler.registry import Registry
 
 # A variant for all heads, or a list with one, or a list of them, for each layer.
 Form = AttentionVariant | Mapping[str, Any] | Sequence[Any] | None
-
-
 # The kind of heads whose attention is sampled.
 LEARNED, UNIFORM = "learned", "uniform"
 # What the logits of learned heads are made from.
@@ -51,12 +49,6 @@ class LearnedSection(Section):
     """Prior variance: times 1/D that of the entries of W_Q and W_K, its square times 1/D² that of
     the entries of a full W, and itself that of the logit of a position."""
 
-    @model_validator(mode="after")
-    def fits_the_form(self) -> "LearnedSection":
-        if self.rank is not None and self.form != "low_rank":
-            raise ValueError('rank needs form = "low_rank"')
-        return self
-
 
 class AttentionSection(Section):
     """The heads of a task that leaves their choice to the recipe."""
@@ -76,7 +68,6 @@ class AttentionSection(Section):
     learned: Annotated[LearnedSection | None, InPython(type=Mapping[str, Any])] = None
     """The prior of learned heads, whose logit weights are sampled: a table with `form`, `rank` and
     `variance`; by default the law that random heads are drawn from."""
-
     reads: Literal["inputs", "stream"] = "inputs"
     """What the logits of learned heads are made from: the inputs of the network in all layers, or
     "stream", the hidden vectors z/√N below the layer, normalised where `network.norm` = "before".
@@ -87,12 +78,6 @@ class AttentionSection(Section):
     def has_learned(self) -> bool:
         """Whether some heads are learned."""
         return any(kind == LEARNED for kinds in self.heads for kind in kinds)
-
-    @model_validator(mode="after")
-    def variants_fit_the_heads(self) -> "AttentionSection":
-        if self.form is not None:
-            variants_by_head(self.form, tuple(map(len, self.heads)))
-        return self
 
 
 class DataSection(Section):
@@ -230,7 +215,7 @@ def read_section(task: Any, section: type[DataSection] | None, remedy: str) -> A
     if not isinstance(task, Mapping):
         return task
     if section is None:
-        raise InputError("task.kind", task.get("kind", ABSENT), remedy)
+        raise InputError(Setting("task", "kind"), task.get("kind", ABSENT), remedy)
     return section.model_validate(task)
 
 

@@ -10,8 +10,8 @@ import pytest
 from sampler.cli import main
 from sampler.command_line import make_parser, separate_settings
 from sampler.errors import ExitCode
-from sampler.recipes.shipped import FIRST, GALLERY, names_of_shipped, shipped_recipe
-from sampler.recipes.training_recipe import load_any_recipe
+from sampler.settings.gallery import FIRST, GALLERY, names_of_shipped, shipped_recipe
+from sampler.settings.training import load_any_recipe
 
 NAMES = names_of_shipped()
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.recipes.recipe import load_recipe
-from sampler.recipes.settings import toml_text
-from sampler.recipes.training_recipe import load_any_recipe
+from sampler.settings.recipe import load_recipe
+from sampler.settings.toml import toml_text
+from sampler.settings.training import load_any_recipe
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "runs").glob("*.toml"))

@@ -1,110 +1,25 @@
-"""The sections of a recipe: every setting with its type, limits, default and meaning.
+"""The sections [network], [posterior] and [theory]: what is learned, and what is solved of it."""
 
-A setting is declared here, or in the section of its task, and nowhere else: recipes, keywords of
-Python functions, help, the reference of the site and the hash follow from the field. The docstring
-of a field is its meaning; marks in its `Annotated` type say what else there is to know.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from pathlib import Path
+from collections.abc import Mapping
 from sys import maxsize
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-)
-
-from sampler.errors import InputError
-from sampler.recipes.limits import (
+from sampler.errors import InputError, Setting, Words
+from sampler.settings.types import (
     INFINITE,
-    counts_or_infinite,
-    different_heads,
-    none_or_several,
-    positive_or_positives,
+    Count,
+    HeadNumbers,
+    InPython,
+    Mark,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Switch,
+    Variances,
+    WidthsOrInfinite,
 )
 from theory.architecture import Architecture, Values
-
-
-class Mark(Enum):
-    """Properties of a setting besides type, limits, default and meaning."""
-
-    CHANGES_NO_DRAW = "may differ between a run and its continuation"
-    NOT_IN_PYTHON = "belongs to sweeps or run directories; no Python function has the keyword"
-    OPEN_DEFAULT = "has a default that other settings can change; in Python it is None"
-
-
-@dataclass(frozen=True)
-class InPython:
-    """Name and type of the keyword in Python, where they are not those of the setting."""
-
-    name: str = ""
-    type: Any = None
-
-
-@dataclass(frozen=True)
-class RelativePath:
-    """A mark of settings that name files or folders, relative to the recipe.
-
-    suffixes  endings of file names; a text that ends otherwise is no path
-    """
-
-    suffixes: tuple[str, ...] = ("",)
-
-    def absolute(self, value: Any, folder: Path) -> Any:
-        """Return the value, absolute where it is a path."""
-        if not isinstance(value, str) or not value or not value.endswith(self.suffixes):
-            return value
-        return str((folder / value).resolve())
-
-
-Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-# `strict` refuses true and false, and text, where a number is meant.
-Count = Annotated[int, Field(strict=True, ge=1)]
-CountFromZero = Annotated[int, Field(strict=True, ge=0)]
-Several = Annotated[int, Field(strict=True, ge=2)]
-Even = Annotated[int, Field(strict=True, ge=2, multiple_of=2)]
-Repetitions = Annotated[int, Field(strict=True, ge=4)]
-Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
-Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
-Switch = Annotated[bool, Field(strict=True)]
-Text = Annotated[str, Field(strict=True, min_length=1)]
-FilePath = Annotated[Text, RelativePath()]
-# How names of files of images end: NumPy's, and those of MNIST, IDX.
-IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
-ImagesOrName = Annotated[Text, RelativePath(IMAGE_FILES)]
-DEFAULT_DRAWS = 1000
-# Left to the sizes of the problem: `sampler.jobs.choice`.
-AUTO = "auto"
-
-
-ValidationCount = Annotated[CountFromZero, AfterValidator(none_or_several)]
-HeadNumbers = Annotated[tuple[tuple[CountFromZero, ...], ...], AfterValidator(different_heads)]
-
-
-def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
-    """Yield what `Annotated` adds to a type, or to a member of a union."""
-    yield from metadata
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        yield from marks_of(inner[0], inner[1:])
-    elif origin is not Literal:
-        for one in inner:
-            yield from marks_of(one)
-
-
-class Section(BaseModel):
-    """A frozen group of settings in which an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class MlpSection(Section):
@@ -116,11 +31,10 @@ class MlpSection(Section):
     """φ, scaled so that it keeps the second moment of a standard normal number."""
 
 
-@dataclass(frozen=True)
-class OutsideTheory:
-    """A setting that the theory does not cover, by its dotted key, and the value that it does."""
+class OutsideTheory(NamedTuple):
+    """A setting that the theory does not cover, and the value that it does."""
 
-    key: str
+    setting: Setting
     value: Any
     covered: Any
 
@@ -131,12 +45,10 @@ class NetworkSection(Section):
     Lists by layer meet the layers of attention of the task.
     """
 
-    widths: Annotated[
-        int | tuple[int, ...] | Literal["infinite"], BeforeValidator(counts_or_infinite)
-    ]
+    widths: WidthsOrInfinite
     """N of all layers, or [N_1, …, N_L, N_a]; with learned heads also "infinite", a network of
     which only attention is left to be sampled."""
-    variances: Annotated[float | tuple[float, ...], BeforeValidator(positive_or_positives)] = 1.0
+    variances: Variances = 1.0
     """Prior variance of all weights, or [σ0², σ1², …, σL², σa²]."""
     readout: Annotated[Literal["last", "first", "mean"], Mark.OPEN_DEFAULT] = "last"
     """The token that is read out, or "mean" of all, which tasks of images and of trained models set
@@ -162,17 +74,18 @@ class NetworkSection(Section):
     variance of the values below it."""
 
     @property
-    def outside_theory(self) -> "OutsideTheory | None":
+    def outside_theory(self) -> OutsideTheory | None:
         """A setting that the theory does not cover; None where it covers the network."""
-        covered = {"values": "linear", "norm": "none", "residual": False, "mlp": None}
-        for name, value in covered.items():
-            if getattr(self, name) != value:
-                return OutsideTheory(f"network.{name}", getattr(self, name), value)
+        for key in ("values", "norm", "residual", "mlp"):
+            value, covered = getattr(self, key), type(self).model_fields[key].default
+            if value != covered:
+                return OutsideTheory(Setting("network", key), value, covered)
         return None
 
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:
         """Whether each layer of attention is a hypernetwork; InputError if a list does not fit."""
-        return by_attention_layer("network.hypernetwork", self.hypernetwork, attention_layers)
+        setting = Setting("network", "hypernetwork")
+        return by_attention_layer(setting, self.hypernetwork, attention_layers)
 
     def layers(self, attention_layers: int) -> int:
         """L, the layers of value weights: two for each hypernetwork."""
@@ -197,12 +110,12 @@ class NetworkSection(Section):
         """
         if self.is_infinite:
             return (1,) * (layers + 1)
-        return expanded("network.widths", self.widths, layers + 1, "[N_1, …, N_L, N_a]", layers)
+        return by_layer(Setting("network", "widths"), self.widths, layers)
 
     def layer_variances(self, layers: int) -> tuple[float, ...]:
         """Prior variances (σ0², σ1², …, σL², σa²); InputError if the list does not fit."""
         form = "[σ0², σ1², …, σL², σa²]"
-        return expanded("network.variances", self.variances, layers + 2, form, layers)
+        return by_layer(Setting("network", "variances"), self.variances, layers, 2, form)
 
     def architecture(self, heads: tuple[int, ...], channels: int, outputs: int) -> Architecture:
         """The network on a task of these sizes: widths and prior variances of every layer."""
@@ -242,24 +155,31 @@ class TheorySection(Section):
     the heads that the network itself keeps."""
 
 
-def expanded(field: str, value: object, length: int, form: str, layers: int) -> tuple:
-    """One value repeated for every layer, or the list itself if its length is right."""
+def by_layer(
+    setting: Setting,
+    value: object,
+    layers: int,
+    further: int = 1,
+    form: str = "[N_1, …, N_L, N_a]",
+) -> tuple:
+    """Return one value for every layer of values and so many further ones, or the list of them.
+
+    Raises InputError if the list has another length.
+    """
+    length = layers + further
     if not isinstance(value, tuple):
         return (value,) * length
     if len(value) != length:
-        raise InputError(
-            field,
-            list(value),
-            f"give one number or a list {form} of {length} numbers, for {layers} layers of values",
-        )
+        remedy = f"give one number or a list {form} of {length} numbers, for {layers} layers of "
+        raise InputError(setting, list(value), f"{remedy}values")
     return value
 
 
-def by_attention_layer(field: str, value: bool | tuple, layers: int) -> tuple[bool, ...]:
+def by_attention_layer(setting: Setting, value: bool | tuple, layers: int) -> tuple[bool, ...]:
     """A switch for all layers of attention, or one for each, as a list; InputError if none fits."""
     if isinstance(value, bool):
         return (value,) * layers
     if len(value) != layers:
-        remedy = f"give true, false, or a list of {layers}, one per layer of attention"
-        raise InputError(field, list(value), remedy)
+        remedy = f"give {{}}, or a list of {layers}, one per layer of attention"
+        raise InputError(setting, list(value), remedy, Words("true, false", "True, False"))
     return value

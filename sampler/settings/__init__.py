@@ -1,0 +1,12 @@
+"""Settings: every one declared once, as a recipe key, a Python keyword, help and reference.
+
+types     numbers, texts and paths with their limits; the base of all sections
+network   the sections network, posterior and theory
+sampler   the section sampler: how the posterior is sampled
+task      the sections task and attention, and the table of tasks
+training  recipes of `train`
+recipe    recipes of runs, from a TOML file, nested tables and changes
+toml      TOML read and written; KEY=VALUE of a command line
+refusals  settings that do not go together, and what pydantic refuses, as one error
+gallery   recipes that ship, and copies of them
+"""

@@ -1,0 +1,346 @@
+"""Settings that cannot be used: those that do not go together, and the words of pydantic's errors.
+
+Each check is called once, where its facts are known: of a recipe alone when it is made, of its
+layers when their number is known, of its theory when a command needs one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from sampler.attention.heads import Variants, variants_by_head
+from sampler.attention.layers import lowest_layers
+from sampler.attention.variants import AttentionVariant
+from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe
+from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS
+from sampler.settings.network import NetworkSection, OutsideTheory
+from sampler.settings.sampler import SamplerSection
+from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection
+from sampler.settings.toml import toml_value
+from sampler.settings.types import AUTO, Section
+from theory.architecture import HESSIAN_COORDINATES
+
+SAMPLED = "attention that is sampled"
+SPACE_OF_EVIDENCE = f'evidence needs space = "{ORDER_PARAMETERS}"'
+# A network outside the theory, by the setting and the value that keep it there.
+OUTSIDE = "a network with {} = {}"
+
+
+def of_sampler(key: str, value: object, remedy: str, *parts: Part) -> InputError:
+    return InputError(Setting("sampler", key), value, remedy, *parts)
+
+
+def refuse_end(sampler: SamplerSection) -> None:
+    """Raise InputError where chains cannot end when they are trusted."""
+    if sampler.until != "trusted":
+        return
+    if sampler.draws is not None:
+        remedy = 'until = "trusted" finds the number of draws itself; remove draws, or set '
+        raise of_sampler("draws", sampler.draws, remedy + "max_draws instead")
+    if sampler.chains == 1:
+        remedy = 'until = "trusted" needs at least 2 chains; or set draws instead'
+        raise of_sampler("chains", 1, remedy)
+
+
+def refuse_repetitions(sampler: SamplerSection) -> None:
+    """Raise InputError for what speaks of Markov chains where there are none."""
+    if not sampler.repeated:
+        return
+    algorithm = f'algorithm = "{sampler.algorithm}"'
+    if sampler.precision != "float64":
+        remedy = f'{algorithm} needs precision = "float64"'
+        raise of_sampler("precision", sampler.precision, remedy)
+    for key in sampler.of_chains:
+        remedy = f"{algorithm} has no Markov chains: remove {key}; particles and repetitions say "
+        raise of_sampler(key, getattr(sampler, key), remedy + "how many draws it makes")
+
+
+def refuse_spaces(sampler: SamplerSection) -> None:
+    """Raise InputError where space, algorithm and evidence leave no space."""
+    if not sampler.algorithm_spaces:
+        raise of_sampler("space", sampler.space, spaces_of_algorithm(sampler))
+    if not sampler.spaces:
+        raise of_sampler("evidence", sampler.evidence, SPACE_OF_EVIDENCE)
+
+
+def spaces_of_algorithm(sampler: SamplerSection) -> str:
+    spaces = ALGORITHMS[sampler.algorithm].spaces or ()
+    needed = " or ".join(f'"{space}"' for space in spaces)
+    return f'algorithm = "{sampler.algorithm}" needs space = {needed}'
+
+
+def refuse_attention(attention: AttentionSection, task: TaskSection, learns: bool) -> None:
+    """Raise InputError unless the heads are of kinds that the task has, and fit their variants."""
+    if attention.form is not None:
+        heads = tuple(map(len, attention.heads))
+        variants_of(Setting("attention", "form"), attention.form, heads)
+    learned = attention.learned
+    if learned is not None and learned.rank is not None and learned.form != "low_rank":
+        rank = Setting("attention", "learned.rank")
+        raise InputError(rank, learned.rank, 'rank needs form = "low_rank"')
+    if attention.reads != INPUTS and not learns:
+        remedy = f'heads that are fixed attend to inputs; use "{INPUTS}", or heads of the kind '
+        reads = Setting("attention", "reads")
+        raise InputError(reads, attention.reads, f'{remedy}"{LEARNED}"')
+    if task.brings_heads:
+        return
+    known = ", ".join(f"'{kind}'" for kind in task.head_kinds)
+    for layer, kinds in enumerate(attention.heads):
+        for head, kind in enumerate(kinds):
+            if kind not in task.head_kinds:
+                place = Setting("attention", f"heads[{layer}][{head}]")
+                raise InputError(place, kind, f"this task has heads of the kinds {known}")
+    if attention.lag is not None and "lag" not in task.head_kinds:
+        lag = Setting("attention", "lag")
+        raise InputError(lag, attention.lag, "remove it: this task has no lag heads")
+
+
+def variants_of(
+    setting: Setting, form: Variants, heads: Sequence[int]
+) -> tuple[tuple[AttentionVariant, ...], ...]:
+    """Return the variant of every head, layer by layer; InputError if lists do not fit them."""
+    try:
+        return variants_by_head(form, heads)
+    except ValueError as problem:
+        raise InputError(setting, dump_setting(form), str(problem)) from None
+
+
+def refuse_learned(network: NetworkSection, sampler: SamplerSection) -> None:
+    """Raise InputError for settings that heads whose attention is sampled do not go with."""
+    no_mode = f"needs a single mode, which {SAMPLED} does not have; "
+    if network.is_infinite and sampler.weight_draws:
+        remedy = "there are no weights at infinite width; use 0"
+        raise of_sampler("weight_draws", sampler.weight_draws, remedy)
+    if sampler.algorithm == "importance":
+        raise of_sampler("algorithm", sampler.algorithm, f'{no_mode}use "tempered"')
+    if sampler.evidence and not sampler.repeated:
+        remedy = f'{no_mode}algorithm = "tempered" knows it by itself'
+        raise of_sampler("evidence", sampler.evidence, remedy)
+    if sampler.points == "selected":
+        remedy = 'needs the theory of fixed attention to choose by; use "all"'
+        raise of_sampler("points", sampler.points, remedy)
+
+
+def refuse_sampler(
+    network: NetworkSection, sampler: SamplerSection, outside: OutsideTheory | None
+) -> None:
+    """Raise InputError for a space that the network does not have, or a theory that it has not."""
+    if network.is_infinite and outside is not None:
+        change, parts = covering(outside)
+        remedy = f"{OUTSIDE} is sampled by its weights, of which there are none; use a number, or "
+        parts = (*named(outside), *parts)
+        raise InputError(Setting("network", "widths"), network.widths, remedy + change, *parts)
+    if sampler.space != AUTO and (sampler.space == ATTENTION) != network.is_infinite:
+        allowed = ATTENTION if network.is_infinite else ORDER_PARAMETERS
+        words = "infinite" if network.is_infinite else "finite"
+        remedy = f'has another posterior than a network of {words} widths; use "{allowed}"'
+        raise of_sampler("space", sampler.space, remedy)
+    if outside is None:
+        return
+    if not set(OF_TOKENS) & set(sampler.spaces):
+        remedy = 'use "hidden_weights" or "weights"'
+        if sampler.space == AUTO:  # other settings leave no such space
+            has_tokens = set(OF_TOKENS) & set(sampler.algorithm_spaces)
+            remedy = SPACE_OF_EVIDENCE if has_tokens else spaces_of_algorithm(sampler)
+        remedy = f"{OUTSIDE} has no order parameters; {remedy}"
+        raise of_sampler("space", sampler.space, remedy, *named(outside))
+    if sampler.points == "selected":
+        remedy = f'{OUTSIDE} has no theory to choose by; use "all"'
+        raise of_sampler("points", sampler.points, remedy, *named(outside))
+
+
+def refuse_layers(network: NetworkSection, attention_layers: int) -> None:
+    """Raise InputError unless the network fits so many layers of attention."""
+    layers = network.layers(attention_layers)
+    widths = network.layer_widths(layers)
+    network.layer_variances(layers)
+    # Widths between branches: those inside a hypernetwork are neither normalised nor added to.
+    lowest = lowest_layers(network.hypernetworks(attention_layers))
+    between = [*(widths[layer - 1] for layer in lowest), widths[-1]]
+    setting = Setting("network", "widths")
+    given = list(network.widths) if isinstance(network.widths, tuple) else network.widths
+    if network.norm != "none" and 1 in between[1 if network.norm == "after" else 0 :]:
+        remedy = "one unit alone is always zero when it is normalised; use at least 2, or {} = {}"
+        raise InputError(setting, given, remedy, Setting("network", "norm"), '"none"')
+    if network.residual and len({*between}) > 1:
+        remedy = f"a residual network adds layers of {between} units; use equal widths, or {{}} = "
+        parts = Setting("network", "residual"), as_value(False)
+        raise InputError(setting, given, remedy + "{}", *parts)
+
+
+def refuse_without_theory(outside: OutsideTheory | None, learns: bool, remedy: str) -> None:
+    """Raise InputError, naming the setting, if the theory does not describe a network.
+
+    outside  the setting that is outside of it
+    learns   whether the network learns its attention
+    remedy   what to do instead
+    """
+    if outside is not None:
+        change, parts = covering(outside)
+        text = f"the theory needs a sum over attention paths: {remedy}, or {change}"
+        raise InputError(outside.setting, dump_setting(outside.value), text, *parts)
+    if learns:
+        text = f"the theory needs attention that is fixed: {remedy}, or other kinds of heads"
+        raise InputError(Setting("attention", "heads"), LEARNED, text)
+
+
+def refuse_without_hessian(setting: Setting, value: object, coordinates: int) -> None:
+    """Raise InputError for what needs the Hessian at the mode, if the coordinates are too many."""
+    if coordinates > HESSIAN_COORDINATES:
+        remedy = (
+            f"needs the Hessian at the mode, too large in {coordinates:,} coordinates "
+            f'(limit {HESSIAN_COORDINATES:,}); use {{}} = "nuts" and {{}} = {{}}'
+        )
+        algorithm, evidence = Setting("sampler", "algorithm"), Setting("sampler", "evidence")
+        raise InputError(setting, value, remedy, algorithm, evidence, as_value(False))
+
+
+def refuse_untrainable(
+    variants: Sequence[Sequence[AttentionVariant]], tokens: int | None, of: str
+) -> None:
+    """Raise InputError if a variant cannot be trained, or not on so many tokens, `of` what.
+
+    variants  of every head, layer by layer
+    tokens    None where they are not known yet
+    """
+    for layer, of_layer in enumerate(variants, start=1):
+        for head, variant in enumerate(of_layer):
+            remedy = variant.untrainable
+            if remedy is not None:
+                remedy = f"{remedy}; use a variant that can be differentiated"
+            try:
+                if tokens is not None:
+                    variant.refuse_tokens(tokens)
+            except ValueError as problem:
+                remedy = f"{problem} (the tokens are those of {of})"
+            if remedy is not None:
+                remedy = f"layer {layer}, head {head}: {remedy}"
+                raise InputError(Setting("training", "form"), variant.kind, remedy)
+
+
+# --- settings and values in the words of both faces
+
+
+def dump_setting(value: Any) -> Any:
+    """A setting as a recipe has it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    return [dump_setting(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def as_value(value: Any) -> Words:
+    """A value in the words of TOML and of Python."""
+    plain = dump_setting(value)
+    text = toml_value(plain)
+    return Words(text, text if isinstance(plain, str) else repr(plain))
+
+
+def named(outside: OutsideTheory) -> tuple[Part, Part]:
+    """The parts of `OUTSIDE`."""
+    return outside.setting, as_value(outside.value)
+
+
+def covering(outside: OutsideTheory) -> tuple[str, tuple[Part, ...]]:
+    """The change that brings a network back into the theory, and its parts."""
+    if outside.covered is None:
+        return "remove {}", (outside.setting,)
+    return "set {} = {}", (outside.setting, as_value(outside.covered))
+
+
+# --- what pydantic refuses
+
+TABLE = Words("must be a table of keys and values", "must be a dict")
+LIST = "must be a list, as in [1, 2]"
+# Remedies by pydantic's name for the problem; {…} are taken from pydantic's own context.
+REMEDIES: dict[str, str | Words] = {
+    "missing": Words("this key is required; add it to the recipe", "this keyword is required"),
+    "literal_error": "use {expected}",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "finite_number": "must be a finite number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": Words("use true or false", "use True or False"),
+    "string_type": 'must be text, as in "name"',
+    "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "use letters, digits, '.', '_' and '-' only, none of the last "
+    "three in front",
+    "tuple_type": LIST,
+    "list_type": LIST,
+    "dict_type": TABLE,
+    "model_type": TABLE,
+    "model_attributes_type": TABLE,
+    "too_short": "must have at least {min_length} entry",
+}
+
+Sections = Mapping[str, type[Section] | None]
+
+
+def recipe_error(
+    problem: ValidationError, settings: Mapping[str, Any], sections: Sections
+) -> InputError:
+    """Return the InputError of the first problem that pydantic reports of these settings.
+
+    sections  the class of each section of the recipe, None where it is not known
+    """
+    error = problem.errors()[0]
+    kind, context = error["type"], error.get("ctx", {})
+    setting, value = locate(error["loc"], settings, kind)
+    if kind == "extra_forbidden":
+        return unknown_key(setting, value, sections)
+    remedy = REMEDIES.get(kind, error["msg"])
+    if kind == "value_error":
+        remedy = str(context["error"])
+    elif isinstance(remedy, str):
+        remedy = remedy.format(**context)
+    return InputError(setting, value, "{}", remedy)
+
+
+def locate(
+    location: tuple[int | str, ...], settings: Mapping[str, Any], kind: str
+) -> tuple[Part, Any]:
+    """Setting and value of pydantic's location, whose names of unions are left out."""
+    section, key, value = "", "", settings
+    for step in location:
+        if isinstance(step, int) and isinstance(value, list | tuple) and step < len(value):
+            key, value = f"{key}[{step}]", value[step]
+            continue
+        if isinstance(value, Mapping) and step in value:
+            value = value[step]
+        elif kind == "missing" and step == location[-1]:
+            value = ABSENT
+        else:
+            continue
+        section, key = (section, f"{key}.{step}" if key else step) if section else (step, "")
+    return Setting(section or "recipe", key), value
+
+
+def unknown_key(setting: Setting, value: Any, sections: Sections) -> InputError:
+    """Return the error of a key that no section has, with the one that is meant, or all beside."""
+    known = [Setting("name"), *map(Setting, sections), *known_settings(sections)]
+    by_text, text = {as_recipe(one): one for one in known}, as_recipe(setting)
+    same_depth = [key for key in by_text if key.count(".") == text.count(".")]
+    beside = [key for key in same_depth if not setting.key or by_text[key][0] == setting.section]
+    same_name = [key for key in by_text if key.rpartition(".")[2] == text.rpartition(".")[2]]
+    close = get_close_matches(text, beside, n=1, cutoff=0.75) or same_name
+    close = close or get_close_matches(text, same_depth, n=1, cutoff=0.75)
+    unknown = Words("this key is unknown", "this keyword is unknown")
+    if close:
+        return InputError(setting, value, "{}; did you mean {}?", unknown, by_text[close[0]])
+    names = ", ".join(sorted(key.rpartition(".")[2] for key in beside))
+    return InputError(
+        setting, value, "{}; {}", unknown, f"known here: {names}" if names else "remove it"
+    )
+
+
+def known_settings(sections: Sections) -> Iterator[Setting]:
+    """Yield all settings of these sections."""
+    for name, section in sections.items():
+        yield from (Setting(name, key) for key in (section.model_fields if section else ()))

@@ -1,0 +1,155 @@
+"""Types of settings: numbers, texts and paths with their limits, and the base of all sections.
+
+A setting is a field of a section: name, type, limits and default, with its meaning as docstring.
+Recipe key, Python keyword, help, completion, reference and hash follow from the field; what else
+there is to know of it is a mark in its `Annotated` type.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from sys import float_info
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from sampler.errors import shortened
+
+# Left to the sizes of the problem: `sampler.jobs.choice`.
+AUTO = "auto"
+# The value of widths at which order parameters are known.
+INFINITE = "infinite"
+# Endings of files of images: NumPy's, and those of MNIST, IDX.
+IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
+
+
+class Section(BaseModel):
+    """A frozen group of settings, in which an unknown key is an error."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+
+class Mark(Enum):
+    """Properties of a setting besides type, limits, default and meaning."""
+
+    CHANGES_NO_DRAW = "may differ between a run and its continuation"
+    NOT_IN_PYTHON = "belongs to sweeps or run directories; no Python function has the keyword"
+    OPEN_DEFAULT = "has a default that other settings can change; in Python it is None"
+
+
+@dataclass(frozen=True)
+class InPython:
+    """Name and type of the keyword in Python, where they are not those of the setting."""
+
+    name: str = ""
+    type: Any = None
+
+
+@dataclass(frozen=True)
+class RelativePath:
+    """A mark of settings that name files or folders, relative to the recipe.
+
+    suffixes  endings of file names; a text that ends otherwise is no path
+    """
+
+    suffixes: tuple[str, ...] = ("",)
+
+    def absolute(self, value: Any, folder: Path) -> Any:
+        """Return the value, absolute where it is a path."""
+        if not isinstance(value, str) or not value or not value.endswith(self.suffixes):
+            return value
+        return str((folder / value).resolve())
+
+
+def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
+    """Yield what `Annotated` adds to a type, or to a member of a union."""
+    yield from metadata
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        yield from marks_of(inner[0], inner[1:])
+    elif origin is not Literal:
+        for member in inner:
+            yield from marks_of(member)
+
+
+def meaning(section: type[BaseModel], key: str) -> str:
+    """Return the docstring of a field, on one line."""
+    return " ".join((section.model_fields[key].description or "").split())
+
+
+# --- limits that no type of pydantic has; the reference shows the first lines of their docstrings
+
+
+def none_or_several(examples: int) -> int:
+    """Accept any number of examples but one."""
+    if examples == 1:
+        raise ValueError("use at least 2 examples, or 0 for no validation split")
+    return examples
+
+
+def different_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """Accept the heads to keep if each layer keeps some, none of them twice."""
+    if not kept:
+        raise ValueError("list the heads kept in each layer, as in [[0, 1], [0]]")
+    for layer, heads in enumerate(kept, start=1):
+        if not heads or len(set(heads)) != len(heads):
+            raise ValueError(
+                f"keep at least one head in layer {layer}, and none twice "
+                f"(received {shortened(list(heads))})"
+            )
+    return kept
+
+
+def count_or_counts(value: object) -> object:
+    """Accept a whole number from 1 to 10⁹, or a list of them."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values or any(type(item) is not int or not 1 <= item <= 10**9 for item in values):
+        raise ValueError("use a whole number from 1 to 10^9, or a list [N_1, …, N_L, N_a] of them")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def counts_or_infinite(value: object) -> object:
+    """Accept what `count_or_counts` does, or "infinite"."""
+    return value if value == INFINITE else count_or_counts(value)
+
+
+def positive_or_positives(value: object) -> object:
+    """Accept a positive finite number, or a list of them."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values or any(
+        type(item) not in (int, float) or not 0 < item <= float_info.max for item in values
+    ):
+        raise ValueError("use a positive number, or a list [σ0², σ1², …, σL², σa²] of them")
+    return tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
+
+
+# --- `strict` refuses true and false, and text, where a number is meant
+
+Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Switch = Annotated[bool, Field(strict=True)]
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+CountFromZero = Annotated[int, Field(strict=True, ge=0)]
+Several = Annotated[int, Field(strict=True, ge=2)]
+Even = Annotated[int, Field(strict=True, ge=2, multiple_of=2)]
+Repetitions = Annotated[int, Field(strict=True, ge=4)]
+ValidationCount = Annotated[CountFromZero, AfterValidator(none_or_several)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**32)]
+
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Probability = Annotated[float, Field(strict=True, ge=0, le=1)]
+Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
+
+FilePath = Annotated[Text, RelativePath()]
+ImagesOrName = Annotated[Text, RelativePath(IMAGE_FILES)]
+HeadNumbers = Annotated[tuple[tuple[CountFromZero, ...], ...], AfterValidator(different_heads)]
+LayerWidths = Annotated[int | tuple[int, ...], BeforeValidator(count_or_counts)]
+WidthsOrInfinite = Annotated[
+    int | tuple[int, ...] | Literal["infinite"], BeforeValidator(counts_or_infinite)
+]
+Variances = Annotated[float | tuple[float, ...], BeforeValidator(positive_or_positives)]
