@@ -75,7 +75,7 @@ def names_of_shipped() -> list[str]:
 def shipped_recipe(name: str) -> ShippedRecipe:
     """Return a recipe by its name or by that of its file.
 
-    Raises InputError for an unknown one, with the names nearest to it.
+    Raises InputError for a name that no recipe has, with the names nearest to it.
     """
     names, asked = names_of_shipped(), bare_name(name)
     if asked not in names:
@@ -89,7 +89,7 @@ def shipped_recipe(name: str) -> ShippedRecipe:
 
 
 def bare_name(name: str | Path) -> str:
-    """Return the name that a recipe would have that is called so: no folder, no suffix."""
+    """Return a name without folder and suffix."""
     return Path(name).name.removesuffix(SUFFIX)
 
 
@@ -107,14 +107,14 @@ def write_shipped(recipe: ShippedRecipe, path: Path) -> list[Path]:
         beside, data = path.parent / name, (GALLERY / name).read_bytes()
         if not (beside.is_file() and beside.read_bytes() == data):
             contents[beside] = data
-    for one in contents:
-        if one.exists():
+    for file in contents:
+        if file.exists():
             remedy = "is there already, and nothing is replaced; name another place with --out FILE"
-            raise InputError("new", one, remedy)
-    for one, content in contents.items():
-        one.parent.mkdir(parents=True, exist_ok=True)
-        with one.open("xb") as file:
-            file.write(content)
+            raise InputError("new", file, remedy)
+    for file, content in contents.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("xb") as opened:
+            opened.write(content)
     return list(contents)
 
 

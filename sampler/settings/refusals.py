@@ -1,7 +1,7 @@
 """Settings that cannot be used: those that do not go together, and the words of pydantic's errors.
 
-Each check is called once, where its facts are known: of a recipe alone when it is made, of its
-layers when their number is known, of its theory when a command needs one.
+Each check is called once: of the sections when a recipe is made, of its layers when their number is
+there, of its theory when a command needs one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS
 from sampler.settings.network import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SamplerSection
-from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection
+from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
 from sampler.settings.toml import toml_value
 from sampler.settings.types import AUTO, Section
 from theory.architecture import HESSIAN_COORDINATES
@@ -87,12 +87,12 @@ def refuse_attention(attention: AttentionSection, task: TaskSection, learns: boo
         raise InputError(reads, attention.reads, f'{remedy}"{LEARNED}"')
     if task.brings_heads:
         return
-    known = ", ".join(f"'{kind}'" for kind in task.head_kinds)
+    kinds_of_task = kinds_of(task.head_kinds)
     for layer, kinds in enumerate(attention.heads):
         for head, kind in enumerate(kinds):
             if kind not in task.head_kinds:
                 place = Setting("attention", f"heads[{layer}][{head}]")
-                raise InputError(place, kind, f"this task has heads of the kinds {known}")
+                raise InputError(place, kind, f"this task has heads of the kinds {kinds_of_task}")
     if attention.lag is not None and "lag" not in task.head_kinds:
         lag = Setting("attention", "lag")
         raise InputError(lag, attention.lag, "remove it: this task has no lag heads")
@@ -204,7 +204,7 @@ def refuse_untrainable(
     """Raise InputError if a variant cannot be trained, or not on so many tokens, `of` what.
 
     variants  of every head, layer by layer
-    tokens    None where they are not known yet
+    tokens    None where the data tell how many there are
     """
     for layer, of_layer in enumerate(variants, start=1):
         for head, variant in enumerate(of_layer):
@@ -288,18 +288,18 @@ def recipe_error(
 ) -> InputError:
     """Return the InputError of the first problem that pydantic reports of these settings.
 
-    sections  the class of each section of the recipe, None where it is not known
+    sections  the class of each section of the recipe, None for an unknown kind of task
     """
     error = problem.errors()[0]
     kind, context = error["type"], error.get("ctx", {})
     setting, value = locate(error["loc"], settings, kind)
     if kind == "extra_forbidden":
         return unknown_key(setting, value, sections)
-    remedy = REMEDIES.get(kind, error["msg"])
-    if kind == "value_error":
-        remedy = str(context["error"])
-    elif isinstance(remedy, str):
+    remedy = REMEDIES.get(kind)
+    if isinstance(remedy, str):
         remedy = remedy.format(**context)
+    elif remedy is None:
+        remedy = str(context["error"]) if kind == "value_error" else error["msg"]
     return InputError(setting, value, "{}", remedy)
 
 
@@ -324,8 +324,8 @@ def locate(
 
 def unknown_key(setting: Setting, value: Any, sections: Sections) -> InputError:
     """Return the error of a key that no section has, with the one that is meant, or all beside."""
-    known = [Setting("name"), *map(Setting, sections), *known_settings(sections)]
-    by_text, text = {as_recipe(one): one for one in known}, as_recipe(setting)
+    every = [Setting("name"), *map(Setting, sections), *settings_in(sections)]
+    by_text, text = {as_recipe(item): item for item in every}, as_recipe(setting)
     same_depth = [key for key in by_text if key.count(".") == text.count(".")]
     beside = [key for key in same_depth if not setting.key or by_text[key][0] == setting.section]
     same_name = [key for key in by_text if key.rpartition(".")[2] == text.rpartition(".")[2]]
@@ -340,7 +340,7 @@ def unknown_key(setting: Setting, value: Any, sections: Sections) -> InputError:
     )
 
 
-def known_settings(sections: Sections) -> Iterator[Setting]:
+def settings_in(sections: Sections) -> Iterator[Setting]:
     """Yield all settings of these sections."""
     for name, section in sections.items():
         yield from (Setting(name, key) for key in (section.model_fields if section else ()))

@@ -42,7 +42,7 @@ SHORT_WARMUP = {(ORDER_PARAMETERS, "split_hmc"): 50, (WEIGHTS, "split_hmc"): 200
 OUTSIDE_ACCEPTANCE = 0.8
 
 
-def known_algorithm(value: object) -> object:
+def registered_algorithm(value: object) -> object:
     """Accept the name of a registered algorithm, or "auto"."""
     if value != AUTO and value not in ALGORITHMS:
         *others, last = (f"'{name}'" for name in (AUTO, *ALGORITHMS))
@@ -78,7 +78,7 @@ class SamplerSection(Section):
     """The coordinates: order parameters, whose number depends on no width; the weights below the
     readout, which every network has; or all weights; "attention", logit weights alone, at infinite
     width; "auto": the fastest."""
-    algorithm: Annotated[str, BeforeValidator(known_algorithm)] = AUTO
+    algorithm: Annotated[str, BeforeValidator(registered_algorithm)] = AUTO
     """The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of another
     package; "auto": the fastest."""
     chains: Count = 4

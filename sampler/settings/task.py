@@ -204,14 +204,14 @@ TASKS: Registry[type[TaskSection]] = Registry(
 
 
 def section_of(task: Any) -> type[TaskSection] | None:
-    """The class of the settings of a task; None if they have no kind that is known."""
+    """The class of the settings of a task; None if they have no kind of the table."""
     if not isinstance(task, Mapping) or task.get("kind") not in tuple(TASKS):
         return None
     return TASKS[task["kind"]].section_for(task)
 
 
 def read_section(task: Any, section: type[DataSection] | None, remedy: str) -> Any:
-    """Return the section of a table of settings. Raises InputError for a kind that is unknown."""
+    """Return the section of a table of settings. Raises InputError for an unknown kind."""
     if not isinstance(task, Mapping):
         return task
     if section is None:

@@ -204,9 +204,9 @@ def parse_over(over: str) -> tuple[str, list[Any]]:
     pending: list[str] = []
     for piece in text.split(","):
         pending.append(piece)
-        found = values_of(option, ",".join(pending).strip())
-        if found is not None:  # else the comma stands within brackets or quotation marks
-            values += found
+        complete = values_of(option, ",".join(pending).strip())
+        if complete is not None:  # else the comma stands within brackets or quotation marks
+            values += complete
             pending = []
     if pending:
         parse_value(option, ",".join(pending).strip())

@@ -19,7 +19,7 @@ from sampler.settings.recipe import (
     recipe_of,
     sections_of,
 )
-from sampler.settings.refusals import known_settings, recipe_error, refuse_untrainable, variants_of
+from sampler.settings.refusals import recipe_error, refuse_untrainable, settings_in, variants_of
 from sampler.settings.task import (
     TASKS,
     DataSection,
@@ -319,5 +319,5 @@ def every_key() -> list[str]:
     """Return the dotted keys of recipes of every task and training, which shells complete."""
     runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
     trainings = [trained_sections_of({"task": {"kind": kind}}) for kind in TRAINED]
-    settings = {s for sections in (*runs, *trainings) for s in known_settings(sections)}
+    settings = {s for sections in (*runs, *trainings) for s in settings_in(sections)}
     return sorted(".".join(setting) for setting in settings)

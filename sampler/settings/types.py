@@ -76,8 +76,10 @@ def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
 
 
 def meaning(section: type[BaseModel], key: str) -> str:
-    """Return the docstring of a field, on one line."""
-    return " ".join((section.model_fields[key].description or "").split())
+    """Return the docstring of a field on one line, where it has none that of the base's field."""
+    bases = (base for base in section.__mro__ if issubclass(base, BaseModel))
+    fields = (base.model_fields[key] for base in bases if key in base.model_fields)
+    return " ".join(next((f.description for f in fields if f.description), "").split())
 
 
 # --- limits that no type of pydantic has; the reference shows the first lines of their docstrings

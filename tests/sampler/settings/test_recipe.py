@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
-from sampler.settings.recipe import load_recipe
+from sampler.settings.recipe import load_recipe, sections_of
+from sampler.settings.task import TASKS
 from sampler.settings.toml import toml_text
-from sampler.settings.training import load_any_recipe
+from sampler.settings.training import TRAINED, every_key, load_any_recipe, trained_sections_of
+from sampler.settings.types import meaning
 from tests import ROOT
 
 RECIPES = sorted((ROOT / "runs").glob("*.toml"))
@@ -154,3 +156,14 @@ def test_draws_may_differ_by_space(write):
     for bad in ("{ weights = 3 }", "{ everything = 10 }", "3", "true"):
         with pytest.raises(InputError, match="whole number of at least 4, or a table"):
             load_recipe(path, [f"sampler.draws={bad}"])
+
+
+def test_every_setting_has_a_meaning_and_is_completed():
+    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
+    trainings = [trained_sections_of({"task": {"kind": kind}}) for kind in TRAINED]
+    keys = every_key()
+    for sections in (*runs, *trainings):
+        for name, section in sections.items():
+            for key in section.model_fields if section else ():
+                assert meaning(section, key) or key == "kind", (section, key)
+                assert f"{name}.{key}" in keys
