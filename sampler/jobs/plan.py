@@ -19,7 +19,11 @@ from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_ei
 from sampler.jobs.forecast import Forecast, forecast, memory_parts, refuse_too_large
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.settings.recipe import Recipe, settings_that_fix_draws
-from sampler.settings.refusals import refuse_without_hessian, refuse_without_theory
+from sampler.settings.refusals import (
+    refuse_missing_draws,
+    refuse_without_hessian,
+    refuse_without_theory,
+)
 from sampler.settings.training import TrainingRecipe
 from sampler.storage.manifest import (
     MANIFEST_FILE,
@@ -244,7 +248,9 @@ def plan_run(
     method = choose_method(recipe, sizes)
     if recorded.choice is not None:
         method = SamplingMethod(**recorded.choice)
-    return RunPlan(command, point, task, method.applied_to(recipe), sizes, method)
+    recipe = method.applied_to(recipe)
+    refuse_missing_draws(recipe.sampler, sizes.architecture.weight_count)
+    return RunPlan(command, point, task, recipe, sizes, method)
 
 
 def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:

@@ -28,14 +28,14 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import theory_table
 from sampler.attention.learned import LOGITS
-from sampler.errors import InputError, OutOfTimeError, Setting
+from sampler.errors import InputError, OutOfTimeError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings, algorithm_named
-from sampler.mcmc.bridge import FEWEST_DRAWS, BridgeEvidence, bridge_evidence
+from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
+from sampler.mcmc.bridge import BridgeEvidence, bridge_evidence
 from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
@@ -46,7 +46,6 @@ from sampler.posterior.spaces import ORDER_PARAMETERS
 from sampler.posterior.weights_from_order_parameters import (
     WeightDraws,
     draw_weights_back,
-    refuse_unusable_count,
 )
 from sampler.presentation.terminal import print_line
 from sampler.problem import AnyProblem, Problem, fold_training, is_folded
@@ -183,7 +182,6 @@ def draw_posterior(
     Chains go on from the checkpoint that the keeper finds, if there is one; `show`
     says whether progress is shown.
     """
-    refuse_impossible(problem, settings)
     started = time.perf_counter()
     kept = weights_observed(problem, settings)
     collected = DrawCollector(weights=kept, weight_draws=settings.weight_draws)
@@ -400,26 +398,6 @@ def out_of_time(settings: SamplerSection, where: str) -> OutOfTimeError:
     )
 
 
-def refuse_impossible(problem: AnyProblem, settings: SamplerSection) -> None:
-    """Raise InputError before any sampling if what is asked for beside draws cannot be made."""
-    most = most_draws(settings)
-    is_bridged = settings.evidence and not settings.repeated and settings.algorithm != "importance"
-    if is_bridged and most < FEWEST_DRAWS:
-        remedy = f"the evidence needs at least {FEWEST_DRAWS} draws of each chain"
-        raise InputError(Setting("sampler", "draws"), most, remedy)
-    if settings.weight_draws:
-        try:
-            refuse_unusable_count(
-                settings.weight_draws,
-                settings.chain_count,
-                most,
-                problem.architecture,
-                np.dtype(settings.precision).itemsize,
-            )
-        except InputError as refused:
-            raise refused.about(Setting("sampler", "weight_draws")) from None
-
-
 def evidence_of_draws(
     problem: Problem, space: Space, draws: dict, settings: SamplerSection
 ) -> BridgeEvidence:
@@ -438,12 +416,6 @@ def sites_of_draws(draws: dict, problem: AnyProblem) -> dict[str, np.ndarray]:
     if "temperature" in draws:
         sites[TEMPERATURE] = np.log(draws["temperature"] / problem.temperature)[..., None]
     return sites
-
-
-def most_draws(settings: SamplerSection) -> int:
-    """Draws of each chain at most; independent ones are counted beforehand."""
-    independent = ALGORITHMS[settings.algorithm].fallback is not None
-    return settings.draws_per_chain if independent else settings.most_draws
 
 
 def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainSettings:

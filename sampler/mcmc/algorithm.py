@@ -13,6 +13,8 @@ import numpy as np
 from sampler.errors import InputError
 from sampler.registry import Registry
 
+# Draws of each chain that the evidence by bridge sampling needs at least.
+BRIDGED_DRAWS = 8
 LEAST = {"chains": 1, "warmup": 0, "draws": 1, "thinning": 1}
 
 

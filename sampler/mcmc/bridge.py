@@ -15,12 +15,12 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, log_expit, logsumexp
 
+from sampler.mcmc.algorithm import BRIDGED_DRAWS
 from sampler.mcmc.convergence import mean_ess, mean_mcse
 from sampler.posterior.importance import BatchedDensity, Proposal, refit, require_hessian, single
 from sampler.posterior.order_parameters import OrderParameters
 
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
-FEWEST_DRAWS = 8
 # The error of a logarithm is the relative error of its argument only where that is small.
 LARGEST_ERROR = 0.3
 # Two halves further apart than this many errors say that the error is wrong.
@@ -71,8 +71,8 @@ def bridge_evidence(
     require_hessian(space.size)
     points = points.astype(np.float64)
     draws = points.shape[1]
-    if draws < FEWEST_DRAWS:
-        raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {FEWEST_DRAWS}")
+    if draws < BRIDGED_DRAWS:
+        raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {BRIDGED_DRAWS}")
     rng = np.random.default_rng(seed)
     log_density, first = BatchedDensity.of(space), single(space.reference)
     halves = points[:, : draws // 2], points[:, draws // 2 :]

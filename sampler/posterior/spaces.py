@@ -6,7 +6,7 @@ Free of JAX until a space is made, so that settings are checked by the names alo
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from sampler.errors import InputError
+from sampler.errors import InputError, Setting
 from sampler.registry import Registry
 
 if TYPE_CHECKING:
@@ -84,3 +84,25 @@ def make_space(
     from sampler.posterior.mode import find_mode
 
     return replace(space, mode=find_mode(space, learning))
+
+
+# Bytes of the weights that are kept of all draws.
+MOST_WEIGHT_BYTES = 2 * 2**30
+
+
+def refuse_weight_draws(count: int, chains: int, draws: int, weights: int, item_bytes: int) -> None:
+    """Raise InputError unless weights of `count` draws per chain exist and fit into memory."""
+    setting = Setting("sampler", "weight_draws")
+    if not 1 <= count <= draws:
+        remedy = f"must lie between 1 and the {draws} draws of each chain"
+        raise InputError(setting, count, remedy)
+    of_one = chains * weights * item_bytes
+    if count * of_one > MOST_WEIGHT_BYTES:
+        most = MOST_WEIGHT_BYTES // of_one
+        needed, limit = count * of_one / 2**30, MOST_WEIGHT_BYTES / 2**30
+        remedy = f"use at most {most}" if most else "use narrower layers or fewer chains"
+        remedy = (
+            f"{weights:,} weights × {count} draws × {chains} chains need {needed:.3g} GiB "
+            f"(limit {limit:.3g} GiB); {remedy}"
+        )
+        raise InputError(setting, count, remedy)

@@ -15,15 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from sampler.errors import InputError
 from sampler.posterior.order_parameters import OrderParameters, bartlett_matrices
+from sampler.posterior.spaces import refuse_weight_draws
 from sampler.runtime import side_by_side
 from theory.architecture import Architecture
 from theory.learning_problem import LabelEnergy
 from theory.path_kernels import sum_over_paths
 from theory.wishart_chain import chain_factors, link_scales
 
-MEMORY_LIMIT = 2 * 2**30
 # Draws are made side by side while their arrays fit into this many bytes.
 BATCH_BYTES = 64 * 2**20
 WEIGHT_STREAM = 2
@@ -58,7 +57,7 @@ def draw_weights_back(
     dtype = space.dtype
     sites = {name: np.asarray(sites[name]) for name in space.shapes}
     chains, draws = sites["chi_1"].shape[:2]
-    refuse_unusable_count(count, chains, draws, architecture, dtype.itemsize)
+    refuse_weight_draws(count, chains, draws, architecture.weight_count, dtype.itemsize)
     chosen = np.arange(1, count + 1) * draws // count - 1
     positions = {
         name: jnp.asarray(values[:, chosen].reshape(-1, *values.shape[2:]).astype(dtype))
@@ -73,26 +72,6 @@ def draw_weights_back(
         },
         chosen,
     )
-
-
-def refuse_unusable_count(
-    count: int, chains: int, draws: int, architecture: Architecture, item_bytes: int
-) -> None:
-    """Raise InputError unless weights of `count` draws per chain exist and fit into memory."""
-    if not 1 <= count <= draws:
-        raise InputError(
-            "weight_draws", count, f"must lie between 1 and the {draws} draws of each chain"
-        )
-    per_count = chains * architecture.weight_count * item_bytes
-    if count * per_count > MEMORY_LIMIT:
-        most = MEMORY_LIMIT // per_count
-        remedy = f"use at most {most}" if most else "use narrower layers or fewer chains"
-        raise InputError(
-            "weight_draws",
-            count,
-            f"{architecture.weight_count:,} weights × {count} draws × {chains} chains need "
-            f"{count * per_count / 2**30:.3g} GiB (limit {MEMORY_LIMIT / 2**30:.3g} GiB); {remedy}",
-        )
 
 
 @partial(jax.jit, static_argnames="architecture")

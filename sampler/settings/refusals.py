@@ -1,7 +1,7 @@
 """Settings that cannot be used: those that do not go together, and the words of pydantic's errors.
 
-Each check is called once: of the sections when a recipe is made, of its layers when their number is
-there, of its theory when a command needs one.
+Each check is called once: of the sections when a recipe is made, of layers and draws when their
+numbers are there, of the theory when a command needs one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,8 +14,8 @@ from sampler.attention.heads import Variants, variants_by_head
 from sampler.attention.layers import lowest_layers
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe
-from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS
+from sampler.mcmc.algorithm import ALGORITHMS, BRIDGED_DRAWS
+from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS, refuse_weight_draws
 from sampler.settings.network import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
@@ -150,6 +150,24 @@ def refuse_sampler(
     if sampler.points == "selected":
         remedy = f'{OUTSIDE} has no theory to choose by; use "all"'
         raise of_sampler("points", sampler.points, remedy, *named(outside))
+
+
+def refuse_missing_draws(sampler: SamplerSection, weights: int) -> None:
+    """Raise InputError where chains make too few draws for the evidence, or weights too large.
+
+    sampler  with space and algorithm named
+    weights  number of weights of the network
+    """
+    algorithm = ALGORITHMS[sampler.algorithm]
+    independent = algorithm.fallback is not None
+    most = sampler.draws_per_chain if independent else sampler.most_draws
+    bridged = sampler.evidence and not sampler.repeated and not independent
+    if bridged and most < BRIDGED_DRAWS:
+        remedy = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
+        raise of_sampler("draws", most, remedy)
+    if sampler.weight_draws:
+        size = 4 if sampler.precision == "float32" else 8
+        refuse_weight_draws(sampler.weight_draws, sampler.chain_count, most, weights, size)
 
 
 def refuse_layers(network: NetworkSection, attention_layers: int) -> None:

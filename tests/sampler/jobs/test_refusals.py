@@ -49,6 +49,11 @@ REFUSED = [
     (TEMPERED, "run", ["sampler.draws=100"], "sampler.draws"),
     (TEMPERED, "run", ["sampler.precision=float32"], "sampler.precision"),
     (TEMPERED, "run", ["sampler.repetitions=3"], "sampler.repetitions"),
+    # More than the draws give.
+    (PLAIN, "run", ["sampler.draws=4", "sampler.weight_draws=5"], "sampler.weight_draws"),
+    (PLAIN, "run",
+     ["sampler.draws=7", "sampler.evidence=true", "sampler.space=order_parameters"],
+     "sampler.draws"),
     # Draws until they can be trusted.
     (TRUSTED, "run", ["sampler.chains=1"], "sampler.chains"),
     (PLAIN, "run", ["task.examples_validation=1"], "task.examples_validation"),
