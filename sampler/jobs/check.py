@@ -19,7 +19,7 @@ from sampler.jobs.train import TrainingSplits, read_splits
 from sampler.presentation.table import Table
 from sampler.settings.recipe import Recipe
 from sampler.settings.training import PANELS, PATCHES, TOKENS, TrainingRecipe
-from sampler.settings.types import AUTO
+from sampler.settings.types import AUTO, meaning
 from sampler.tasks.task import Task
 from sampler.transformer.matrices import MatrixSplits, MatrixTokens
 from sampler.transformer.model import TransformerShape
@@ -63,10 +63,10 @@ def settings_in_force(recipe: Recipe, run: RunPlan) -> str:
     left_open = []
     if run.method is not None and AUTO in (recipe.sampler.space, recipe.sampler.algorithm):
         left_open.append(f"# sampler.space and sampler.algorithm: {run.method.explain()}")
-    if recipe.network.heads is None:
-        left_open.append("# network.heads is not set: the network keeps all heads")
-    if recipe.theory.tolerance is None:
-        left_open.append("# theory.tolerance is not set: the solver uses its default")
+    for name, key in (("network", "heads"), ("theory", "tolerance")):
+        part = getattr(recipe, name)
+        if getattr(part, key) is None:
+            left_open.append(f"# {name}.{key} is not set: {meaning(type(part), key)}")
     if recipe.sampler.warmup is None and run.method is not None:
         steps = run.recipe.sampler.warmup_steps
         left_open.append(f"# sampler.warmup is not set: {steps} steps, enough for these chains")

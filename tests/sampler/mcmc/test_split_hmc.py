@@ -9,7 +9,6 @@ import pytest
 from arviz_stats.base import array_stats
 from jax.tree_util import register_dataclass
 
-from sampler.jobs.choice import SHORT_WARMUP
 from sampler.mcmc import chains, split_hmc
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import sample
@@ -28,6 +27,7 @@ from sampler.mcmc.split_hmc import (
     value_and_slope,
 )
 from sampler.posterior.space import Gaussian, Space
+from sampler.settings.sampler import SHORT_WARMUP
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
