@@ -69,7 +69,7 @@ def recipe_and_data(
         if not isinstance(value, kind):
             raise InputError(name, value, remedy)
     sections = plain_setting(sections)
-    make_paths_absolute(sections, Path.cwd(), sections_of(sections))
+    make_paths_absolute(sections, Path.cwd(), sections_of(sections.get("task")))
     recipe = validated({**task.settings, **network.settings, **sections})
     return recipe, fit_labelled_task(task.data, recipe)
 

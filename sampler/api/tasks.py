@@ -284,7 +284,7 @@ def chosen_task(kind: str, settings: Settings) -> ChosenTask:
         attention = {**attention, **own}
     if attention:
         sections["attention"] = attention
-    make_paths_absolute(sections, Path.cwd(), sections_of(sections))
+    make_paths_absolute(sections, Path.cwd(), sections_of(sections.get("task")))
     recipe = validated(sections)
     return ChosenTask(sections, recipe.task.make(recipe.attention))
 

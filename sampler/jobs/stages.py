@@ -183,7 +183,7 @@ def draw_posterior(
     says whether progress is shown.
     """
     started = time.perf_counter()
-    kept = weights_observed(problem, settings)
+    kept = weights_observed(problem, settings.space, settings.weight_draws)
     collected = DrawCollector(weights=kept, weight_draws=settings.weight_draws)
     weights = None
     with jax_settings(settings.precision):
@@ -264,7 +264,7 @@ def draw_collected(
     Chains take the place of independent draws that cannot be trusted.
     """
     name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
-    space = problem.space(settings.space, settings.precision, weights_observed(problem, settings))
+    space = problem.space(settings.space, settings.precision, collected.weights)
     if algorithm.repeated:
         space = algorithm.suited(space)
         judged = judged_of(problem)
@@ -308,12 +308,12 @@ def log_and_tell(text: str, show: bool) -> None:
         print_line(text)
 
 
-def weights_observed(problem: AnyProblem, settings: SamplerSection) -> tuple[str, ...]:
+def weights_observed(problem: AnyProblem, space: str, draws: int) -> tuple[str, ...]:
     """Names of the weights that draws have where these are asked for and sampled themselves.
 
     Without logit weights, which are always kept.
     """
-    if not settings.weight_draws or settings.space == ORDER_PARAMETERS:
+    if not draws or space == ORDER_PARAMETERS:
         return ()
     network = problem.network if isinstance(problem, TokenProblem) else problem.architecture
     return tuple(name for name in network.weight_shapes if not name.startswith(LOGITS))

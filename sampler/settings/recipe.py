@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,12 +28,10 @@ from sampler.settings.refusals import (
     Sections,
     recipe_error,
     refuse_attention,
-    refuse_end,
+    refuse_chains,
     refuse_layers,
     refuse_learned,
-    refuse_repetitions,
     refuse_sampler,
-    refuse_spaces,
 )
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.task import (
@@ -240,8 +238,9 @@ def recipe_of(settings: dict[str, Any], folder: Path, changes: Changes = ()) -> 
         settings["sweep"] = flattened(sweep)  # its keys may be quoted or not
     for key, value in changes:
         change(settings, key, value)
-    fill_swept(settings)
-    make_paths_absolute(settings, folder, sections_of(settings))
+    if settings["sweep"]:
+        fill_swept(settings)
+    make_paths_absolute(settings, folder, sections_of(settings.get("task")))
     recipe = make_recipe(settings)
     if recipe.attention is not None:  # else data or a model tell how many layers there are
         refuse_layers(recipe.network, len(recipe.attention.heads))
@@ -264,7 +263,7 @@ def change(settings: dict[str, Any], key: str, value: Any) -> None:
 
 def fill_swept(settings: dict[str, Any]) -> None:
     """Give a key that only the sweep sets its first value there, so that it is not missing."""
-    sweep = settings.get("sweep")
+    sweep = settings["sweep"]
     for key, values in sweep.items() if isinstance(sweep, dict) else ():
         *sections, name = key.split(".")
         table: Any = settings
@@ -291,10 +290,10 @@ def make_paths_absolute(settings: dict[str, Any], folder: Path, sections: Sectio
                 sweep[f"{name}.{key}"] = [path.absolute(value, folder) for value in values]
 
 
-def sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] | None]:
-    """Return the class of every section of a recipe; of a task without a known kind, None."""
+def sections_of(task: Any) -> Sections:
+    """Return the class of every section of a recipe with this task; None for an unknown kind."""
     return {
-        "task": section_of(settings.get("task")),
+        "task": section_of(task),
         "attention": AttentionSection,
         "network": NetworkSection,
         "posterior": PosteriorSection,
@@ -313,7 +312,7 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
     try:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
-        raise recipe_error(problem, settings, sections_of(settings)) from None
+        raise recipe_error(problem, settings, sections_of(settings.get("task"))) from None
     refuse_conflicts(recipe)
     return recipe
 
@@ -321,9 +320,7 @@ def make_recipe(settings: dict[str, Any]) -> Recipe:
 def refuse_conflicts(recipe: Recipe) -> None:
     """Raise InputError for settings of a recipe that do not go together."""
     network, sampler, learns = recipe.network, recipe.sampler, recipe.learns_attention
-    refuse_end(sampler)
-    refuse_repetitions(sampler)
-    refuse_spaces(sampler)
+    refuse_chains(sampler)
     if recipe.attention is not None:
         refuse_attention(recipe.attention, recipe.task, learns)
     if learns:

@@ -33,20 +33,14 @@ def of_sampler(key: str, value: object, remedy: str, *parts: Part) -> InputError
     return InputError(Setting("sampler", key), value, remedy, *parts)
 
 
-def refuse_end(sampler: SamplerSection) -> None:
-    """Raise InputError where chains cannot end when they are trusted."""
-    if sampler.until != "trusted":
-        return
-    if sampler.draws is not None:
+def refuse_chains(sampler: SamplerSection) -> None:
+    """Raise InputError for an end that chains cannot have, and for chains where there are none."""
+    if sampler.until == "trusted" and sampler.draws is not None:
         remedy = 'until = "trusted" finds the number of draws itself; remove draws, or set '
         raise of_sampler("draws", sampler.draws, remedy + "max_draws instead")
-    if sampler.chains == 1:
+    if sampler.until == "trusted" and sampler.chains == 1:
         remedy = 'until = "trusted" needs at least 2 chains; or set draws instead'
         raise of_sampler("chains", 1, remedy)
-
-
-def refuse_repetitions(sampler: SamplerSection) -> None:
-    """Raise InputError for what speaks of Markov chains where there are none."""
     if not sampler.repeated:
         return
     algorithm = f'algorithm = "{sampler.algorithm}"'
@@ -56,14 +50,6 @@ def refuse_repetitions(sampler: SamplerSection) -> None:
     for key in sampler.of_chains:
         remedy = f"{algorithm} has no Markov chains: remove {key}; particles and repetitions say "
         raise of_sampler(key, getattr(sampler, key), remedy + "how many draws it makes")
-
-
-def refuse_spaces(sampler: SamplerSection) -> None:
-    """Raise InputError where space, algorithm and evidence leave no space."""
-    if not sampler.algorithm_spaces:
-        raise of_sampler("space", sampler.space, spaces_of_algorithm(sampler))
-    if not sampler.spaces:
-        raise of_sampler("evidence", sampler.evidence, SPACE_OF_EVIDENCE)
 
 
 def spaces_of_algorithm(sampler: SamplerSection) -> str:
@@ -127,7 +113,11 @@ def refuse_learned(network: NetworkSection, sampler: SamplerSection) -> None:
 def refuse_sampler(
     network: NetworkSection, sampler: SamplerSection, outside: OutsideTheory | None
 ) -> None:
-    """Raise InputError for a space that the network does not have, or a theory that it has not."""
+    """Raise InputError where no space is left, and for a theory that the network does not have."""
+    if not sampler.algorithm_spaces:
+        raise of_sampler("space", sampler.space, spaces_of_algorithm(sampler))
+    if not sampler.spaces:
+        raise of_sampler("evidence", sampler.evidence, SPACE_OF_EVIDENCE)
     if network.is_infinite and outside is not None:
         change, parts = covering(outside)
         remedy = f"{OUTSIDE} is sampled by its weights, of which there are none; use a number, or "

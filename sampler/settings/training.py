@@ -19,7 +19,13 @@ from sampler.settings.recipe import (
     recipe_of,
     sections_of,
 )
-from sampler.settings.refusals import recipe_error, refuse_untrainable, settings_in, variants_of
+from sampler.settings.refusals import (
+    Sections,
+    recipe_error,
+    refuse_untrainable,
+    settings_in,
+    variants_of,
+)
 from sampler.settings.task import (
     TASKS,
     DataSection,
@@ -239,9 +245,8 @@ TRAINED: dict[str, type[TrainedSection]] = {
 }
 
 
-def trained_sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] | None]:
-    """Return the class of every section of a recipe of `train`; of an unknown task None."""
-    task = settings.get("task")
+def trained_sections_of(task: Any) -> Sections:
+    """Return the class of every section of a recipe of `train`; None for an unknown task."""
     kind = task.get("kind") if isinstance(task, Mapping) else None
     section = TRAINED.get(kind) if isinstance(kind, str) else None
     return {"task": section, "training": TrainingSection}
@@ -249,7 +254,7 @@ def trained_sections_of(settings: Mapping[str, Any]) -> dict[str, type[Section] 
 
 def read_trained_section(task: Any) -> Any:
     """Return the section of the settings of a task of a training."""
-    section = trained_sections_of({"task": task})["task"]
+    section = trained_sections_of(task)["task"]
     return read_section(task, section, f"use {kinds_of(TRAINED)} to train a network")
 
 
@@ -286,7 +291,7 @@ def training_recipe_of(
     if "training" not in settings:
         remedy = "this section is required; a recipe without it is for `run`"
         raise InputError(Setting("training"), ABSENT, remedy)
-    make_paths_absolute(settings, folder, trained_sections_of(settings))
+    make_paths_absolute(settings, folder, trained_sections_of(settings.get("task")))
     return make_training_recipe(settings)
 
 
@@ -296,7 +301,7 @@ def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
     try:
         recipe = TrainingRecipe.model_validate(settings)
     except ValidationError as problem:
-        raise recipe_error(problem, settings, trained_sections_of(settings)) from None
+        raise recipe_error(problem, settings, trained_sections_of(settings.get("task"))) from None
     _ = recipe.training.layer_widths  # raises InputError where lists do not fit the layers
     refuse_untrainable(recipe.training.variants, *recipe.task.tokens)
     return recipe
@@ -317,7 +322,7 @@ def any_recipe_of(
 
 def every_key() -> list[str]:
     """Return the dotted keys of recipes of every task and training, which shells complete."""
-    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
-    trainings = [trained_sections_of({"task": {"kind": kind}}) for kind in TRAINED]
+    runs = [sections_of({"kind": kind}) for kind in TASKS]
+    trainings = [trained_sections_of({"kind": kind}) for kind in TRAINED]
     settings = {s for sections in (*runs, *trainings) for s in settings_in(sections)}
     return sorted(".".join(setting) for setting in settings)

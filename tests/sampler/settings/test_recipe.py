@@ -159,8 +159,8 @@ def test_draws_may_differ_by_space(write):
 
 
 def test_every_setting_has_a_meaning_and_is_completed():
-    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
-    trainings = [trained_sections_of({"task": {"kind": kind}}) for kind in TRAINED]
+    runs = [sections_of({"kind": kind}) for kind in TASKS]
+    trainings = [trained_sections_of({"kind": kind}) for kind in TRAINED]
     keys = every_key()
     for sections in (*runs, *trainings):
         for name, section in sections.items():
