@@ -189,7 +189,7 @@ def test_a_keyword_is_refused_by_its_name(function, keywords, expected, without_
 
 MISFITS = [
     (sampler.sample, {}, {"draws": 1}, "draws = 1"),
-    (sampler.sample, {}, {"draws": 9, "until": "trusted"}, "keywords of sample = "),
+    (sampler.sample, {}, {"draws": 9, "until": "trusted"}, "draws = 9"),
     (sampler.solve, {}, {"start": 1}, "start = 1"),
     (sampler.solve, {"norm": "after"}, {}, "norm = 'after'"),
 ]
