@@ -39,7 +39,7 @@ from sampler.recipes.training_recipe import (
     TrainingRecipe,
     TrainingSection,
 )
-from sampler.storage.run_directory import read_json, write_json
+from sampler.storage.files import read_json, write_json
 from sampler.tasks.task import HeadDistances, Split
 from sampler.tasks.trained import read_series_splits
 from sampler.transformer.evaluation import (

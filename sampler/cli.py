@@ -137,7 +137,7 @@ def start(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import what_begins
     from sampler.recipes.recipe import load_recipe
-    from sampler.storage.run_directory import default_directory
+    from sampler.storage.directory import default_directory
 
     with listening() as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
@@ -158,7 +158,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.sweep import run_one, run_sweep
     from sampler.recipes.recipe import load_recipe
     from sampler.recipes.settings import sweep_override
-    from sampler.storage.run_directory import default_directory
+    from sampler.storage.directory import default_directory
 
     over = [sweep_override(text) for text in arguments.over]
     recipe = load_recipe(arguments.recipe, [*arguments.overrides, *over])
@@ -187,7 +187,7 @@ def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import what_begins
     from sampler.recipes.training_recipe import load_training_recipe
-    from sampler.storage.run_directory import default_directory
+    from sampler.storage.directory import default_directory
 
     with listening() as interruption:
         recipe = load_training_recipe(arguments.recipe, arguments.overrides)
@@ -239,7 +239,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
 
 def status(arguments: argparse.Namespace) -> ExitCode:
     from sampler.presentation.status import status_text
-    from sampler.storage.run_directory import find_directory
+    from sampler.storage.directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
     print("\n".join(map(status_text, directories)))
@@ -258,7 +258,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     code = stage(arguments)
     if len(arguments.directories) > 1:
         from sampler.jobs.run import compare_runs
-        from sampler.storage.run_directory import find_directory
+        from sampler.storage.directory import find_directory
 
         compare_runs([find_directory(directory) for directory in arguments.directories])
     return code
@@ -267,7 +267,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 def stage(arguments: argparse.Namespace) -> ExitCode:
     """`compare`, `diagnose`, `figures` or `report`: one stage from stored results."""
     from sampler.jobs import run
-    from sampler.storage.run_directory import find_directory
+    from sampler.storage.directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
     options = {}
@@ -285,7 +285,7 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
 def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.run import plan_in
     from sampler.recipes.validation import refuse_without_theory
-    from sampler.storage.lock import locked
+    from sampler.storage.directory import locked
 
     plan = plan_in(arguments.directory)
     one, remedy = plan.recipe, "prune the run of a linear network with fixed attention"

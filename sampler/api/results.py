@@ -19,7 +19,7 @@ from sampler.recipes.sampler_section import SamplerSection
 from sampler.recipes.sections import NetworkSection, PosteriorSection, TheorySection
 from sampler.recipes.validation import refuse_without_theory
 from sampler.runtime import jax_settings, use_one_blas_thread
-from sampler.storage.run_directory import SCHEMA_VERSION
+from sampler.storage.files import SCHEMA_VERSION
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task
 

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Shaped
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.recipes.sections import FilePath
 from sampler.recipes.task_section import AttentionSection, TaskSection
-from sampler.storage.run_directory import open_npz, read_array
+from sampler.storage.files import open_npz, read_array
 from sampler.tasks import splits
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.hdf5 import HDF5_SUFFIXES, opened_hdf5

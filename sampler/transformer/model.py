@@ -18,8 +18,8 @@ from sampler.recipes.training_recipe import (
     make_training_recipe,
 )
 from sampler.runtime import stream
-from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
-from sampler.storage.run_directory import check_schema
+from sampler.storage.checkpoints import DamagedFile, read_sealed, write_sealed
+from sampler.storage.files import check_schema
 from theory.architecture import Architecture
 
 Parameters = Mapping[str, np.ndarray]
