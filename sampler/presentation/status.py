@@ -47,7 +47,7 @@ def state_text(state: RunState, short: bool = False) -> str:
 
 def reached_text(header: Mapping) -> str:
     """How far a checkpoint is, `draw 300 of 1000`."""
-    most = "at most " if "looks" in header and header["phase"] == "draws" else ""
+    most = "at most " if "checks" in header and header["phase"] == "draws" else ""
     seen = f" ({header['seen']})" if header.get("seen") else ""
     return f"{PHASES[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
 

@@ -10,9 +10,11 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 from zipfile import BadZipFile
 
 import numpy as np
@@ -91,25 +93,38 @@ class _Behind(io.RawIOBase):
 
 def read_sealed(path: Path) -> Sealed:
     """Read a file and check every bit of it. Raises DamagedFile, also where it is missing."""
+    with _checked(path) as (file, checksum):
+        header = json.loads(file.readline())
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[f"a{i}"] for i, name in enumerate(header.pop("arrays"))}
+    return Sealed(header, arrays, checksum)
+
+
+def checked_header(path: Path) -> dict:
+    """The header alone, of a file every bit of which is checked. Raises DamagedFile."""
+    with _checked(path) as (file, _):
+        return json.loads(file.readline())
+
+
+@contextmanager
+def _checked(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    """A file at its header, and its checksum, when that has been found right."""
     try:
         with path.open("rb") as file:
-            checksum = file.readline(65).rstrip(b"\n")
+            checksum = file.readline(65).rstrip(b"\n").decode(errors="replace")
             start = file.tell()
-            if hashlib.file_digest(file, "sha256").hexdigest().encode() != checksum:
+            if hashlib.file_digest(file, "sha256").hexdigest() != checksum:
                 raise DamagedFile(f"{path.name} does not have the checksum it was written with")
             file.seek(start)
-            header = json.loads(file.readline())
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[f"a{i}"] for i, name in enumerate(header.pop("arrays"))}
+            yield file, checksum
     except (ValueError, KeyError, BadZipFile) as problem:
         raise DamagedFile(f"{path.name} is not a file of this program ({problem})") from None
     except OSError as problem:
         raise DamagedFile(f"{path.name}: {problem.strerror}") from None
-    return Sealed(header, arrays, checksum.decode())
 
 
 def read_header(path: Path) -> dict:
-    """The header alone, read at once and not checked. Raises DamagedFile if there is none."""
+    """The header alone, read at once and not checked. Raises DamagedFile where there is none."""
     try:
         with path.open("rb") as file:
             file.readline()
@@ -169,7 +184,8 @@ class Checkpoints:
         if self.folder is None or not self.folder.is_dir():
             return None
         intact, damage = self.intact()
-        for sealed in intact:
+        for path in intact:
+            sealed = read_sealed(path)
             self._refuse_another(sealed)
             try:
                 whole = complete(sealed)
@@ -190,17 +206,18 @@ class Checkpoints:
             f"remove {self.folder.name}/ there to begin the {self.work} again",
         )
 
-    def intact(self) -> tuple[list[Sealed], list[str]]:
-        """The checkpoints that are intact, the newest first, and what is wrong with the other."""
-        sealed, damage = [], []
-        for name in SLOTS if self.folder else ():
-            if (self.folder / name).exists():
+    def intact(self) -> tuple[list[Path], list[str]]:
+        """The files that are intact, the newest first, and what is wrong with the other."""
+        sequences: dict[Path, int] = {}
+        damage = []
+        for path in (self.folder / name for name in SLOTS if self.folder):
+            if path.exists():
                 try:
-                    sealed.append(read_sealed(self.folder / name))
+                    sequences[path] = checked_header(path)["sequence"]
                 except DamagedFile as problem:
                     LOG.warning("%s; it is not used", problem)
                     damage.append(str(problem))
-        return sorted(sealed, key=lambda file: -file.header["sequence"]), damage
+        return sorted(sequences, key=sequences.get, reverse=True), damage
 
     def _refuse_another(self, sealed: Sealed) -> None:
         if other := differences(sealed.header["fingerprint"], self.fingerprint):
@@ -246,7 +263,8 @@ class Checkpoints:
         intact, _ = self.intact()
         if not intact:
             return
-        newest, self._sequence = intact[0], intact[0].header["sequence"] + 1
+        newest = read_sealed(intact[0])
+        self._sequence = newest.header["sequence"] + 1
         kept = reduced(newest)
         if kept is not newest:
             self.save(kept.header, kept.arrays)

@@ -64,6 +64,10 @@ def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
 HEADERS = [
     ({"phase": "warmup", "done": 3, "total": 10}, "chains: 4, saved at warm-up step 3 of 10"),
     (
+        {"phase": "draws", "done": 3, "total": 10, "checks": [], "seen": ""},
+        "chains: 4, saved at draw 3 of at most 10",
+    ),
+    (
         {"phase": "particles", "done": 2, "total": 4, "repetitions": {"modes": 2, "prior": 1}},
         "particles, saved at repetition 2 of 4\n  repetitions finished: 2 from the modes, "
         "1 from the prior",
