@@ -99,12 +99,12 @@ class DrawCollector:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All that was gathered, by keys `kind/name`, for `restore`."""
-        found = {f"{SECONDS}/{phase}": np.asarray(v) for phase, v in self.seconds.items()}
-        for kind, pieces in self._kinds.items():
-            found |= {f"{kind}/{name}": _joined(of_name) for name, of_name in pieces.items()}
+        arrays = {f"{SECONDS}/{phase}": np.asarray(v) for phase, v in self.seconds.items()}
+        for kind, gathered in self._kinds.items():
+            arrays |= {f"{kind}/{name}": _joined(pieces) for name, pieces in gathered.items()}
         for name, thinned in self._running.items():
-            found |= {f"{THINNED}/{name}/{part}": v for part, v in thinned.arrays.items()}
-        return found
+            arrays |= {f"{THINNED}/{name}/{part}": v for part, v in thinned.arrays.items()}
+        return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from where the collector stood whose `arrays` these are."""

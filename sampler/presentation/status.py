@@ -72,8 +72,8 @@ def saved_text(state: RunState) -> str:
     """What the newest checkpoint holds."""
     if not isinstance(state.recipe, Recipe):
         return "network"
-    held = {"particles": "particles", "examples": "rows of examples"}
-    return held.get(state.checkpoint["phase"], f"chains: {state.recipe.sampler.chain_count}")
+    others = {"particles": "particles", "examples": "rows of examples"}
+    return others.get(state.checkpoint["phase"], f"chains: {state.recipe.sampler.chain_count}")
 
 
 def sweep_state(state: RunState) -> str:

@@ -38,15 +38,11 @@ def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
 
 def find_directory(directory: Path) -> Path:
     """The directory of an earlier run; InputError if it is none."""
-    try:
-        found = (directory / RECIPE_FILE).is_file()
-    except OSError:
-        found = False
-    if not found:
-        raise InputError(
-            "DIR", directory, f"holds no {RECIPE_FILE}; name the directory of an earlier run"
-        )
-    return directory
+    with suppress(OSError):
+        if (directory / RECIPE_FILE).is_file():
+            return directory
+    remedy = f"holds no {RECIPE_FILE}; name the directory of an earlier run"
+    raise InputError("DIR", directory, remedy)
 
 
 def point_directory(directory: Path, label: str) -> Path:
