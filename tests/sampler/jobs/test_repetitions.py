@@ -114,7 +114,7 @@ def test_repetitions_go_on_from_the_checkpoint_before_a_damaged_one(
     assert_same_bits(directory, run_of_four)
 
 
-def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path, capsys):
+def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path):
     directory, longer = tmp_path / "run", tmp_path / "longer"
     shutil.copytree(run_of_four, directory)
     assert len(list((directory / CHECKPOINT_FOLDER).iterdir())) == 1
