@@ -223,16 +223,16 @@ def training_content(state: TrainingState, total: int) -> tuple[dict, dict[str, 
         "curve": [dict(point) for point in state.curve],
         "losses": list(state.losses),
     }
-    leaves = enumerate(jax.tree.leaves(state.optimiser))
-    arrays = joined(
-        **{PARAMETER: state.parameters, BEST: state.best, OPTIMISER: {str(i): v for i, v in leaves}}
-    )
-    return header, {key: np.asarray(values) for key, values in arrays.items()}
+    leaves = {str(n): leaf for n, leaf in enumerate(jax.tree.leaves(state.optimiser))}
+    parts = {PARAMETER: state.parameters, BEST: state.best, OPTIMISER: leaves}
+    arrays = {kind: {n: np.asarray(v) for n, v in part.items()} for kind, part in parts.items()}
+    return header, joined(**arrays)
 
 
 def stored_training(stored: Sealed, initial: TrainingState) -> TrainingState:
     """The state in a checkpoint; `initial` is one of the same network, whose structure it has."""
-    leaves = list(map(jnp.asarray, stored.part(OPTIMISER).values()))
+    leaves = stored.part(OPTIMISER)
+    leaves = [jnp.asarray(leaves[str(number)]) for number in range(len(leaves))]
     return TrainingState(
         stored.header["done"],
         {name: jnp.asarray(values) for name, values in stored.part(PARAMETER).items()},
