@@ -33,8 +33,7 @@ from sampler.heads.removal import RemovedHeads
 from sampler.jobs.joint import joint_theory
 from sampler.presentation import style
 from sampler.runtime import jax_settings
-from sampler.storage.results import from_json, to_json
-from sampler.storage.run_directory import read_json, write_json
+from sampler.storage.files import from_json, read_json, to_json, write_json
 
 # What may be lost: a point of accuracy where at least so many examples tell, or nats.
 POINT, NATS, ENOUGH = 0.01, 0.02, 4000

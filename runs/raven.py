@@ -30,7 +30,7 @@ from sampler.cli import main
 from sampler.presentation import style
 from sampler.runtime import stream
 from sampler.settings.training import MatrixTrainingSection, TrainingRecipe, TrainingSection
-from sampler.storage.run_directory import read_json, write_json
+from sampler.storage.files import read_json, write_json
 from sampler.transformer.evaluation import BLOCK, PARAMETERS, MatrixData, learning_data
 from sampler.transformer.matrices import Matrices, MatrixSplits, draw_matrices
 from sampler.transformer.model import (

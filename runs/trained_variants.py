@@ -35,7 +35,7 @@ import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
 from sampler.presentation import style
 from sampler.settings.training import SeriesSection, TrainingRecipe, TrainingSection
-from sampler.storage.run_directory import read_json, write_json
+from sampler.storage.files import read_json, write_json
 from sampler.tasks.task import HeadDistances, Split
 from sampler.tasks.trained import read_series_splits
 from sampler.transformer.evaluation import (

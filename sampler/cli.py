@@ -138,7 +138,7 @@ def start(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import what_begins
     from sampler.settings.recipe import load_recipe
-    from sampler.storage.run_directory import default_directory
+    from sampler.storage.directory import default_directory
 
     with listening() as interruption:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
@@ -158,7 +158,7 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.plan import Point, what_begins
     from sampler.jobs.sweep import run_one, run_sweep
     from sampler.settings.recipe import load_recipe
-    from sampler.storage.run_directory import default_directory
+    from sampler.storage.directory import default_directory
 
     recipe = load_recipe(arguments.recipe, arguments.overrides, arguments.over)
     # Other processes, on other machines, have other working directories.
@@ -186,7 +186,7 @@ def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
     from sampler.jobs.plan import what_begins
     from sampler.settings.training import load_training_recipe
-    from sampler.storage.run_directory import default_directory
+    from sampler.storage.directory import default_directory
 
     with listening() as interruption:
         recipe = load_training_recipe(arguments.recipe, arguments.overrides)
@@ -238,7 +238,7 @@ def reproduce(arguments: argparse.Namespace) -> ExitCode:
 
 def status(arguments: argparse.Namespace) -> ExitCode:
     from sampler.presentation.status import status_text
-    from sampler.storage.run_directory import find_directory
+    from sampler.storage.directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
     print("\n".join(map(status_text, directories)))
@@ -257,7 +257,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     code = stage(arguments)
     if len(arguments.directories) > 1:
         from sampler.jobs.run import compare_runs
-        from sampler.storage.run_directory import find_directory
+        from sampler.storage.directory import find_directory
 
         compare_runs([find_directory(directory) for directory in arguments.directories])
     return code
@@ -266,7 +266,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 def stage(arguments: argparse.Namespace) -> ExitCode:
     """`compare`, `diagnose`, `figures` or `report`: one stage from stored results."""
     from sampler.jobs import run
-    from sampler.storage.run_directory import find_directory
+    from sampler.storage.directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
     options = {}
@@ -284,7 +284,7 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
 def prune(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.run import plan_in
     from sampler.settings.refusals import refuse_without_theory
-    from sampler.storage.lock import locked
+    from sampler.storage.directory import locked
 
     plan = plan_in(arguments.directory)
     one, remedy = plan.recipe, "prune the run of a linear network with fixed attention"

@@ -255,7 +255,8 @@ def write_sweep(
     from sampler.analysis.comparison import NUMBERS
     from sampler.analysis.sweep_dataset import coordinate
     from sampler.analysis.sweep_results import TEXTS
-    from sampler.storage.run_directory import SCHEMA_VERSION, SWEEP_DATASET_FILE
+    from sampler.storage.directory import SWEEP_DATASET_FILE
+    from sampler.storage.files import SCHEMA_VERSION
 
     ((key, values),) = (swept or {"row": range(len(rows))}).items()
     columns: dict = {}

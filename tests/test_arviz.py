@@ -10,7 +10,8 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.storage.results import DRAWS_FILE, write_result
+from sampler.storage.directory import DRAWS_FILE
+from sampler.storage.results import write_result
 
 with warnings.catch_warnings():
     # What ArviZ says about its own future is not about these files.

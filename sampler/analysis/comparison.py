@@ -49,7 +49,7 @@ from sampler.analysis.verdict import (
     user_verdict,
 )
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.storage.results import from_json, to_json
+from sampler.storage.files import from_json, to_json
 
 if TYPE_CHECKING:
     import pandas

@@ -27,6 +27,14 @@ from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_ver
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.settings.recipe import Recipe, load_recipe
+from sampler.storage.directory import (
+    COMPARISON_FILE,
+    DRAWS_FILE,
+    RECIPE_FILE,
+    TASK_FILE,
+    THEORY_FILE,
+)
+from sampler.storage.files import read_json
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.results import (
     has_results,
@@ -35,14 +43,6 @@ from sampler.storage.results import (
     read_drawn,
     read_draws,
     read_table,
-)
-from sampler.storage.run_directory import (
-    COMPARISON_FILE,
-    DRAWS_FILE,
-    RECIPE_FILE,
-    TASK_FILE,
-    THEORY_FILE,
-    read_json,
 )
 
 PRUNING_FILE = "pruning.json"

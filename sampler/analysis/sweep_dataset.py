@@ -31,12 +31,8 @@ from sampler.analysis.sweep_results import (
 from sampler.analysis.verdict import worst
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.settings.toml import toml_value
-from sampler.storage.run_directory import (
-    RECIPE_FILE,
-    SCHEMA_VERSION,
-    SWEEP_DATASET_FILE,
-    point_directory,
-)
+from sampler.storage.directory import RECIPE_FILE, SWEEP_DATASET_FILE, point_directory
+from sampler.storage.files import SCHEMA_VERSION
 
 # Columns of `theory.nc` without predictors that a point has in the table.
 OF_THEORY = (

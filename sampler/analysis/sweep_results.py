@@ -31,8 +31,9 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, percent
 from sampler.analysis.verdict import HEADLINE, Verdict
 from sampler.settings.toml import setting_text
+from sampler.storage.directory import SWEEP_DATASET_FILE
+from sampler.storage.files import read_json
 from sampler.storage.results import has_results, read_table
-from sampler.storage.run_directory import SWEEP_DATASET_FILE, read_json
 
 SWEEP_FILE, SELECTION_FILE = "sweep.csv", "selection.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from sampler.api.keywords import in_python
 from sampler.api.runs import Run
 from sampler.runtime import use_one_blas_thread
-from sampler.storage.run_directory import find_directory
+from sampler.storage.directory import find_directory
 
 if TYPE_CHECKING:
     import xarray as xr

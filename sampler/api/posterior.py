@@ -17,7 +17,7 @@ from sampler.jobs.forecast import FLOAT, Part, refuse_too_large
 from sampler.posterior.spaces import SpaceName
 from sampler.runtime import use_one_blas_thread
 from sampler.settings.recipe import Recipe
-from sampler.storage.run_directory import RECIPE_FILE, find_directory
+from sampler.storage.directory import RECIPE_FILE, find_directory
 from sampler.tasks.task import Task
 
 if TYPE_CHECKING:

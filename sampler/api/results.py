@@ -19,7 +19,7 @@ from sampler.settings.network import NetworkSection, PosteriorSection, TheorySec
 from sampler.settings.recipe import Recipe, make_paths_absolute, sections_of
 from sampler.settings.refusals import refuse_without_theory
 from sampler.settings.sampler import SamplerSection
-from sampler.storage.run_directory import SCHEMA_VERSION
+from sampler.storage.files import SCHEMA_VERSION
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task
 

@@ -14,8 +14,8 @@ from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.runtime import silence_compiler, use_one_blas_thread
 from sampler.settings.recipe import Recipe, load_recipe, recipe_of
 from sampler.settings.toml import folder_of, read_toml
+from sampler.storage.directory import RECIPE_FILE, default_directory, find_directory
 from sampler.storage.manifest import read_manifest
-from sampler.storage.run_directory import RECIPE_FILE, default_directory, find_directory
 
 if TYPE_CHECKING:
     import pandas

@@ -31,8 +31,9 @@ from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.problem import Problem, build_problem
 from sampler.settings.recipe import Recipe
-from sampler.storage.results import read_table, to_json
-from sampler.storage.run_directory import FIGURE_FOLDER, THEORY_FILE, write_json
+from sampler.storage.directory import FIGURE_FOLDER, THEORY_FILE
+from sampler.storage.files import to_json, write_json
+from sampler.storage.results import read_table
 from sampler.tasks.splits import Split
 from sampler.tasks.task import Task
 

@@ -17,7 +17,7 @@ from sampler.heads.rank_correlation import FEWEST_HEADS, RankCorrelation
 from sampler.heads.removal import MODEL, SOLVED_AGAIN, ZEROED, Numbers, RemovedHeads
 from sampler.presentation import style
 from sampler.presentation.table import Column, Table
-from sampler.storage.results import from_json
+from sampler.storage.files import from_json
 
 # What is measured: the model loses a head that sends its mean, or nothing; the theory loses it.
 MEASURED = {

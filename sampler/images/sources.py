@@ -23,7 +23,7 @@ from sampler.images.drawings import (
 from sampler.images.omniglot import ARCHIVE, ARCHIVES, URL, download_omniglot, read_omniglot
 from sampler.runtime import stream
 from sampler.settings.training import SIDE, ImageSection
-from sampler.storage.run_directory import REQUIRED_ARRAY, open_npz, read_array
+from sampler.storage.files import REQUIRED_ARRAY, open_npz, read_array
 
 SPLITS = ("train", "validation", "test")
 # An episode takes two characters, and two drawings of the one that is asked for.

@@ -31,7 +31,8 @@ from sampler.jobs.sweep import (
     open_sweep,
 )
 from sampler.presentation.terminal import print_line
-from sampler.storage.run_directory import RECIPE_FILE, write_whole
+from sampler.storage.directory import RECIPE_FILE
+from sampler.storage.files import write_whole
 
 OUTPUT_ENDING = ".output.txt"
 CONNECT_SECONDS = 20

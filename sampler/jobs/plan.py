@@ -25,19 +25,14 @@ from sampler.settings.refusals import (
     refuse_without_theory,
 )
 from sampler.settings.training import TrainingRecipe
-from sampler.storage.manifest import (
-    MANIFEST_FILE,
-    Manifest,
-    determining,
-    read_manifest,
-)
-from sampler.storage.run_directory import (
+from sampler.storage.directory import (
     COMPARISON_FILE,
     COMPARISON_SUMMARY_FILE,
     DRAWS_FILE,
     THEORY_FILE,
     point_directory,
 )
+from sampler.storage.manifest import MANIFEST_FILE, Manifest, determining, read_manifest
 from sampler.tasks.make import check_network_fits
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task

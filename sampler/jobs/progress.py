@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sampler.analysis.text import NARROWEST, unbroken, wrapped
 from sampler.presentation.terminal import in_terminal, print_stderr
-from sampler.storage.run_directory import LOG
+from sampler.storage.directory import LOG
 
 if TYPE_CHECKING:
     from sampler.mcmc.algorithm import Algorithm

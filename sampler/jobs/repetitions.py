@@ -1,23 +1,22 @@
-"""Repetitions of tempered particles: made one after the other, kept on disk, and judged.
+"""Repetitions of tempered particles: made one after the other, saved on the way, and judged.
 
-Every repetition has a file of its own, written after a temperature from time to time and at its
-end. It holds all that the next temperature follows from: what is killed goes on with the same
-result, and further repetitions are appended to a finished run.
+A checkpoint holds all repetitions, and of the one in work all that its next temperature follows
+from: what is killed goes on with the same result, and further repetitions are appended to a
+finished run.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sampler.analysis.draws_table import is_judged
-from sampler.errors import InputError, OutOfTimeError
+from sampler.errors import OutOfTimeError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
-from sampler.jobs.progress import LOG, ProgressDisplay
+from sampler.jobs.progress import ProgressDisplay
 from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import CHUNK_DRAWS, Chunk, Observer, chain_mesh
 from sampler.mcmc.collected_draws import DrawCollector, rounded
@@ -32,15 +31,7 @@ from sampler.posterior.initial_distribution import (
 )
 from sampler.posterior.space import Space
 from sampler.settings.sampler import SamplerSection
-from sampler.storage.checkpoint import (
-    REPETITION,
-    SECONDS_BETWEEN,
-    DamagedFile,
-    read_sealed,
-    refuse_another_checkpoint,
-    write_sealed,
-)
-from sampler.storage.run_directory import unwritable
+from sampler.storage.checkpoints import Checkpoints, Sealed, joined
 
 # The laws in which particles begin: the mixture at all modes, and the prior alone.
 MODES, PRIOR = "modes", "prior"
@@ -54,54 +45,13 @@ GROWTH = 0.3
 MOST_REPETITIONS = 32
 # Fewer have no error.
 FEWEST_REPETITIONS = 2
-START_FILE = "start.bin"
+# Parts of a checkpoint beside those of repetitions, which have their names.
+START, MADE = "start", "made"
 
 
-@dataclass
-class RepetitionStore:
-    """Files of particles in the folder of a run; without a folder nothing is kept.
-
-    every  seconds of computing after which an unfinished repetition is written
-    """
-
-    folder: Path | None = None
-    fingerprint: dict = field(default_factory=dict)
-    interruption: Interruption = field(default_factory=Interruption)
-    every: float = SECONDS_BETWEEN
-
-    @classmethod
-    def of(cls, keeper: ChainKeeper | None) -> "RepetitionStore":
-        if keeper is None:
-            return cls()
-        return cls(keeper.folder, keeper.fingerprint, keeper.interruption)
-
-    def read(self, name: str) -> tuple[dict, Mapping[str, np.ndarray]] | None:
-        """Header and arrays of a file; None where there is none, or it is damaged.
-
-        What a damaged file held is computed again, with the same result. Raises InputError for a
-        file of another run.
-        """
-        if self.folder is None or not (self.folder / name).exists():
-            return None
-        try:
-            sealed = read_sealed(self.folder / name)
-        except DamagedFile as problem:
-            LOG.warning("%s; it is made again", problem)
-            return None
-        refuse_another_checkpoint(
-            self.folder, sealed.header["fingerprint"], self.fingerprint, "run"
-        )
-        return sealed.header, sealed.arrays
-
-    def write(self, name: str, header: dict, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write a file completely or not at all."""
-        if self.folder is None:
-            return
-        try:
-            self.folder.mkdir(exist_ok=True)
-            write_sealed(self.folder / name, {**header, "fingerprint": self.fingerprint}, arrays)
-        except OSError as problem:
-            raise InputError(name, str(self.folder), unwritable(problem)) from None
+def name_of(law: str, number: int) -> str:
+    """Under which a repetition is stored, or a pilot."""
+    return f"{law}-pilot" if number == PILOT else f"{law}-{number:03d}"
 
 
 def names_of(record: Any) -> list[str]:
@@ -112,42 +62,50 @@ def names_of(record: Any) -> list[str]:
 ARRAYS = ("points", "log_ratio", "log_p", "ancestor", "acceptance")
 
 
-def stored_form(particles: Particles) -> tuple[dict, dict[str, np.ndarray]]:
-    header = {
-        name: getattr(particles, name)
-        for name in names_of(particles)
-        if name not in (*ARRAYS, "path", "course")
-    }
-    arrays = {name: getattr(particles, name) for name in ARRAYS}
-    arrays |= {f"path/{name}": np.array(values) for name, values in particles.path.items()}
-    for number, stage in enumerate(particles.course):
-        for name in names_of(stage):
-            arrays[f"course/{number}/{name}"] = np.asarray(getattr(stage, name))
-    return header, arrays
-
-
-def particles_of(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Particles:
-    path = {
-        name.removeprefix("path/"): tuple(values.tolist())
-        for name, values in arrays.items()
-        if name.startswith("path/")
-    }
-    numbers = {name: header[name] for name in ("power", "log_evidence", "step_size")}
-    stages = []
-    while f"course/{len(stages)}/power" in arrays:
-        stage = {name: arrays[f"course/{len(stages)}/{name}"] for name in names_of(Stage)}
-        for name, kind in (("power", float), ("step_size", float), ("moves", int)):
-            stage[name] = kind(stage[name])
-        stages.append(Stage(**stage))
-    return Particles(*(arrays[name] for name in ARRAYS), **numbers, path=path, course=tuple(stages))
-
-
 @dataclass(frozen=True)
 class Repetition:
-    """A finished repetition, and the seconds that it took."""
+    """A repetition or a pilot, finished or on its way, and the seconds that it took so far."""
 
     particles: Particles
     seconds: float
+
+    @property
+    def header(self) -> dict[str, float]:
+        """Its numbers, as a checkpoint has them."""
+        left_out = (*ARRAYS, "path", "course")
+        names = [name for name in names_of(self.particles) if name not in left_out]
+        return {n: getattr(self.particles, n) for n in names} | {"seconds": self.seconds}
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Its arrays, as a checkpoint has them."""
+        particles = self.particles
+        arrays = {name: getattr(particles, name) for name in ARRAYS}
+        arrays |= {f"path/{name}": np.array(values) for name, values in particles.path.items()}
+        for number, stage in enumerate(particles.course):
+            for name in names_of(stage):
+                arrays[f"course/{number}/{name}"] = np.asarray(getattr(stage, name))
+        return arrays
+
+    @classmethod
+    def of(cls, header: Mapping[str, float], arrays: Mapping[str, np.ndarray]) -> "Repetition":
+        """The repetition whose `header` and `arrays` these are."""
+        path = {
+            name.removeprefix("path/"): tuple(values.tolist())
+            for name, values in arrays.items()
+            if name.startswith("path/")
+        }
+        stages: list[Stage] = []
+        while f"course/{len(stages)}/power" in arrays:
+            stage = {name: arrays[f"course/{len(stages)}/{name}"] for name in names_of(Stage)}
+            for name, kind in (("power", float), ("step_size", float), ("moves", int)):
+                stage[name] = kind(stage[name])
+            stages.append(Stage(**stage))
+        numbers = {name: header[name] for name in ("power", "log_evidence", "step_size")}
+        particles = Particles(
+            *(arrays[name] for name in ARRAYS), **numbers, path=path, course=tuple(stages)
+        )
+        return cls(particles, header["seconds"])
 
 
 @dataclass
@@ -156,27 +114,27 @@ class Repetitions:
 
     judged_name     tells by their name whether draws are judged
     laws            where particles begin, by name
-    pilots          by law, whose course all repetitions follow
-    made            repetitions by law
+    made            repetitions and pilots by their names, in the order in which they were begun
     observed        what was read off the particles of each repetition from the modes
-    seconds_before  computing time of all that was on disk
+    seconds_before  computing time of all that was in a checkpoint
     seconds_here    computing time of repetitions since the run was started or resumed
     """
 
     space: Space
     algorithm: Tempered
     settings: SamplerSection
-    store: RepetitionStore
+    checkpoints: Checkpoints
+    interruption: Interruption
     show: Callable[[str, int, int, str], None]
     judged_name: Callable[[str], bool] = is_judged
     laws: dict[str, InitialDistribution] = field(default_factory=dict)
-    pilots: dict[str, Repetition] = field(default_factory=dict)
-    made: dict[str, list[Repetition]] = field(default_factory=lambda: {MODES: [], PRIOR: []})
+    made: dict[str, Repetition] = field(default_factory=dict)
     observed: list[dict[str, np.ndarray]] = field(default_factory=list)
     cost_of_modes: Mapping[str, float] = field(default_factory=dict)
     seconds_observing: float = 0.0
     seconds_before: float = 0.0
     seconds_here: float = 0.0
+    _unsaved: bool = False
 
     @property
     def out_of_time(self) -> bool:
@@ -184,23 +142,44 @@ class Repetitions:
         bounded = self.settings.until == "trusted"
         return bounded and self.seconds_here >= 60.0 * self.settings.max_minutes
 
-    def find_modes(self) -> None:
-        """Find the modes, or read them."""
-        stored = self.store.read(START_FILE)
-        if stored is None:
-            started = time.perf_counter()
-            descended = descend_from_far(self.space, self.settings.seed)
-            law = mixture_at_modes(self.space, descended, self.settings.seed)
-            header = {
-                "seconds": time.perf_counter() - started,
-                "gradients": descended.gradients,
-            }
-            self.store.write(START_FILE, header, law.arrays)
-        else:
-            header, arrays = stored
-            law = InitialDistribution(self.space, **arrays)
-            self.seconds_before += header["seconds"]
-        self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, header
+    def begin(self) -> None:
+        """Find the modes; or take them, and the repetitions so far, from a checkpoint."""
+        stored = self.checkpoints.newest()
+        if stored is not None:
+            self.restore(stored)
+            return
+        started = time.perf_counter()
+        descended = descend_from_far(self.space, self.settings.seed)
+        law = mixture_at_modes(self.space, descended, self.settings.seed)
+        self.laws = {MODES: law, PRIOR: law.prior_alone}
+        seconds = time.perf_counter() - started
+        self.cost_of_modes = {"seconds": seconds, "gradients": descended.gradients}
+        self._unsaved = True
+        self.save()
+
+    def restore(self, stored: Sealed) -> None:
+        law = InitialDistribution(self.space, **stored.part(START))
+        self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, stored.header[START]
+        for name, header in stored.header[MADE].items():
+            self.made[name] = Repetition.of(header, stored.part(name))
+        self.seconds_before = self.seconds
+
+    def save(self) -> None:
+        """Write a checkpoint of all repetitions, unless there is one."""
+        if not self._unsaved:
+            return
+        counts = {law: len(self.finished(law)) for law in NUMBER_OF}
+        header = {
+            "phase": "particles",
+            "done": counts[MODES],
+            "total": max(self.settings.repetitions, counts[MODES]),
+            "repetitions": {law: count for law, count in counts.items() if count},
+            START: self.cost_of_modes,
+            MADE: {name: made.header for name, made in self.made.items()},
+        }
+        arrays = {name: made.arrays for name, made in self.made.items()}
+        self.checkpoints.save(header, joined(**{START: self.laws[MODES].arrays}, **arrays))
+        self._unsaved = False
 
     def make_all(self) -> str:
         """Make the repetitions asked for, or until they are trusted → why no more are made."""
@@ -228,72 +207,61 @@ class Repetitions:
 
         Raises OutOfTimeError where the minutes are over, with everything saved.
         """
-        if law not in self.pilots:
-            name = REPETITION.format(law=f"{law}-pilot", number=0)
-            seed = self.settings.seed, NUMBER_OF[law], PILOT
-            self.pilots[law] = self.run(law, name, seed, f"pilot from the {law}", (0, 1), None)
-        course = self.pilots[law].particles.course
-        while len(self.made[law]) < count:
-            number = len(self.made[law])
-            name = REPETITION.format(law=law, number=number)
-            seed = self.settings.seed, NUMBER_OF[law], number
-            phase = f"particles from the {law}"
-            self.made[law].append(self.run(law, name, seed, phase, (number, count), course))
+        pilot = self.run(law, PILOT, f"pilot from the {law}", (0, 1), None)
+        for number in range(count):
+            place = number, count
+            self.run(law, number, f"particles from the {law}", place, pilot.particles.course)
 
     def run(
         self,
         law: str,
-        name: str,
-        seed: tuple[int, ...],
+        number: int,
         phase: str,
         place: tuple[int, int],
         course: Course | None,
     ) -> Repetition:
-        """A repetition or pilot, from where its file says; `place`: its number, of how many."""
-        stored = self.store.read(name)
-        if stored is None:
-            particles, seconds = None, 0.0
-        else:
-            header, arrays = stored
-            particles, seconds = particles_of(header, arrays), header["seconds"]
-            self.seconds_before += seconds
-        unsaved, (number, count) = 0.0, place
-
-        def save() -> None:
-            header, arrays = stored_form(particles)
-            self.store.write(name, {**header, "seconds": seconds}, arrays)
-
-        while particles is None or not particles.finished:
+        """A repetition or pilot, from where it stands; `place`: its number, of how many."""
+        name, seed = name_of(law, number), (self.settings.seed, NUMBER_OF[law], number)
+        made, (before, count) = self.made.get(name), place
+        while made is None or not made.particles.finished:
             started = time.perf_counter()
-            if particles is None:
+            if made is None:
                 arguments = self.space, self.laws[law], self.algorithm.particles
-                particles = begin(*arguments, seed)
+                particles, seconds = begin(*arguments, seed), 0.0
             else:
                 arguments = self.space, self.laws[law], self.algorithm.target_acceptance
-                particles = next_temperature(particles, *arguments, seed, course)
+                particles = next_temperature(made.particles, *arguments, seed, course)
+                seconds = made.seconds
             taken = time.perf_counter() - started
-            seconds, unsaved = seconds + taken, unsaved + taken
+            made = self.made[name] = Repetition(particles, seconds + taken)
             self.seconds_here += taken
-            done = number + particles.finished
+            self._unsaved = True
             if particles.path:
+                done = before + particles.finished
                 self.show(phase, done, count, latest_in_words(particles))
-            if particles.finished or unsaved > self.store.every:
-                save()
-                unsaved = 0.0
-            where = f"{phase}, {number + 1} of {count}, at λ = {particles.power:.3g}"
-            self.store.interruption.leave_if_asked(where, save)
+            if self.checkpoints.due:
+                self.save()
+            where = f"{phase}, {before + 1} of {count}, at λ = {particles.power:.3g}"
+            self.interruption.leave_if_asked(where, self.save)
             if self.out_of_time and not particles.finished:
-                save()
+                self.save()
                 minutes = self.settings.max_minutes
                 raise OutOfTimeError(
                     f"sampler.max_minutes = {minutes:g}: over at {where}; everything is saved: "
                     "resume it for as many minutes again, or raise them"
                 )
-        return Repetition(particles, seconds)
+        return made
+
+    def finished(self, law: str) -> list[Repetition]:
+        """The finished repetitions of a law, without its pilot."""
+        made: list[Repetition] = []
+        while (another := self.made.get(name_of(law, len(made)))) and another.particles.finished:
+            made.append(another)
+        return made
 
     @property
     def kept(self) -> list[Repetition]:
-        return self.made[MODES]
+        return self.finished(MODES)
 
     def observe(self) -> None:
         started = time.perf_counter()
@@ -326,7 +294,7 @@ class Repetitions:
         ones = np.ones((len(particles), self.algorithm.particles))
         law = self.laws[MODES]
         prior = np.full(len(particles), np.nan)
-        made = [repetition.particles.log_evidence for repetition in self.made[PRIOR]]
+        made = [repetition.particles.log_evidence for repetition in self.finished(PRIOR)]
         count = min(len(made), len(prior))
         prior[:count] = made[:count]
         evidence = np.array([each.log_evidence for each in particles])
@@ -346,20 +314,15 @@ class Repetitions:
         }
 
     @property
-    def every(self) -> list[Repetition]:
-        """All repetitions, and the pilots."""
-        return [*self.pilots.values(), *self.made[MODES], *self.made[PRIOR]]
-
-    @property
     def gradients(self) -> int:
         """Gradients of all repetitions, those from the prior too, and of the modes."""
-        steps = sum(sum(repetition.particles.path["n_steps"]) for repetition in self.every)
+        steps = sum(sum(one.particles.path["n_steps"]) for one in self.made.values())
         return int(steps + self.cost_of_modes["gradients"])
 
     @property
     def seconds(self) -> float:
         """Computing time of all repetitions, and of the modes."""
-        return self.cost_of_modes["seconds"] + sum(repetition.seconds for repetition in self.every)
+        return self.cost_of_modes["seconds"] + sum(one.seconds for one in self.made.values())
 
     def fill(self, collected: DrawCollector) -> None:
         """Hand the path through the temperatures on as warm-up, and particles as draws."""
@@ -421,7 +384,7 @@ def run_repetitions(
     algorithm: Tempered,
     settings: SamplerSection,
     collected: DrawCollector,
-    keeper: ChainKeeper | None,
+    keeper: ChainKeeper,
     show: bool,
     judged: Callable[[str], bool] = is_judged,
 ) -> RepetitionsMade:
@@ -432,17 +395,16 @@ def run_repetitions(
     Raises RequeueError when the interruption asks to stop, and OutOfTimeError when the minutes are
     over before there are two repetitions, with everything saved.
     """
-    store = RepetitionStore.of(keeper)
     with ProgressDisplay() as display:
         shown = display.show if show else lambda *_: None
-        made = Repetitions(space, algorithm, settings, store, shown, judged)
+        saving = keeper.checkpoints, keeper.interruption
+        made = Repetitions(space, algorithm, settings, *saving, shown, judged)
         if show:
             display.wait("looking for modes, and compiling")
-        made.find_modes()
+        made.begin()
         ended = made.make_all()
-    count = len(made.kept)
-    if keeper is not None:
-        keeper.seconds_before = made.seconds_before
+        made.save()
+    count, keeper.seconds_before = len(made.kept), made.seconds_before
     made.fill(collected)
     logs = evidences(collected.statistics)
     attributes = {

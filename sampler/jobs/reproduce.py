@@ -17,10 +17,9 @@ from sampler.jobs.plan import Plan, files_made, plan_run
 from sampler.jobs.run import Job, work
 from sampler.presentation.terminal import print_line
 from sampler.runtime import jax_settings
-from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, read_manifest
-from sampler.storage.results import to_json
-from sampler.storage.run_directory import DRAWS_FILE, THEORY_FILE, log_to, write_json
+from sampler.storage.directory import DRAWS_FILE, THEORY_FILE, claim_directory, locked, log_to
+from sampler.storage.files import to_json, write_json
+from sampler.storage.manifest import read_manifest
 
 REPRODUCTION_FOLDER = "reproduction"
 REPRODUCTION_FILE = "reproduction.json"

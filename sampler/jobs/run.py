@@ -19,18 +19,8 @@ from sampler.presentation.terminal import log_errors, print_line
 from sampler.runtime import jax_settings, refuse_absent_platforms
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.settings.training import TrainingRecipe, load_any_recipe
-from sampler.storage.checkpoint import has_checkpoint
-from sampler.storage.lock import locked
-from sampler.storage.manifest import (
-    MANIFEST_FILE,
-    claim_directory,
-    finish_command,
-    finished_code,
-    read_manifest,
-    record,
-    record_stage,
-)
-from sampler.storage.run_directory import (
+from sampler.storage.checkpoints import Checkpoints, has_checkpoint
+from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
     DRAWS_FILE,
     FIGURE_FOLDER,
@@ -39,16 +29,26 @@ from sampler.storage.run_directory import (
     TASK_FILE,
     TEACHER_FILE,
     THEORY_FILE,
+    claim_directory,
+    locked,
     log_to,
     remove_unfinished,
-    write_whole,
+)
+from sampler.storage.files import write_whole
+from sampler.storage.manifest import (
+    MANIFEST_FILE,
+    finish_command,
+    finished_code,
+    read_manifest,
+    record,
+    record_stage,
+    refuse_differences,
 )
 from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
     from sampler.analysis.results import RunResults
     from sampler.analysis.sweep_results import SweepResults
-    from sampler.jobs.keeper import ChainKeeper
     from sampler.mcmc.diagnostics import Diagnostics
     from sampler.problem import AnyProblem
 
@@ -74,7 +74,7 @@ class Job:
     @cached_property
     def problem(self) -> "AnyProblem":
         """The problem of theory and samplers; made when the first of them has something to do."""
-        from sampler.jobs.stages import kept_rows
+        from sampler.jobs.folding import kept_rows
         from sampler.problem import build_problem
 
         shared = self.directory.parent if self.run.point.label else self.directory
@@ -82,11 +82,10 @@ class Job:
         rows = kept_rows(recipe, task, self.directory, shared, self.interruption)
         return build_problem(recipe, task, rows, self.run.sizes.architecture)
 
-    def keeper(self) -> "ChainKeeper":
-        from sampler.jobs.keeper import ChainKeeper
-
-        folder = self.directory / CHECKPOINT_FOLDER
-        return ChainKeeper(folder, self.run.determining, self.interruption)
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """Where the sampling of this run is saved."""
+        return Checkpoints(self.directory / CHECKPOINT_FOLDER, self.run.determining)
 
 
 def done(directory: Path, stage: str, file: str) -> bool:
@@ -170,7 +169,7 @@ def plan_in(directory: Path) -> Plan:
         remedy = "is a sweep; name the directory of one of its points"
         raise InputError("DIR", directory, remedy)
     plan = make_plan(command, Point(recipe, directory))
-    claim_directory(directory, recipe, command, plan.determining, plan.known)
+    refuse_differences(directory, read_manifest(directory), plan.determining)
     return plan
 
 
@@ -300,7 +299,7 @@ def solved(job: Job, results: "RunResults") -> "RunResults":
 
 def sampled(job: Job, results: "RunResults") -> "RunResults":
     """The results with draws, as they are stored or drawn now."""
-    from sampler.jobs.keeper import settle
+    from sampler.jobs.keeper import ChainKeeper, without_draws
     from sampler.jobs.stages import draw_posterior
     from sampler.storage.results import read_draws, write_result
 
@@ -311,11 +310,12 @@ def sampled(job: Job, results: "RunResults") -> "RunResults":
         with recorded(job.directory, "sample"):
             print_line(f"space {job.run.method.space}, algorithm {job.run.method.algorithm}")
             settings = job.run.recipe.sampler
-            results = results.having(draws=draw_posterior(job.problem, settings, job.keeper()))
+            keeper = ChainKeeper(job.checkpoints, job.interruption)
+            results = results.having(draws=draw_posterior(job.problem, settings, keeper))
             write_result(job.directory, DRAWS_FILE, results.draws)
             made = results.draws["posterior"].sizes["chain" if settings.repeated else "draw"]
             record(job.directory, draws_per_chain=made)
-    settle(job.directory / CHECKPOINT_FOLDER)
+    job.checkpoints.settle(without_draws)
     return results
 
 

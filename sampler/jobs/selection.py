@@ -28,8 +28,8 @@ from sampler.analysis.validation import GROUP, predicted_by_example, sampled_by_
 from sampler.errors import InputError, Setting
 from sampler.mcmc.tempered import repetition_weights
 from sampler.settings.recipe import Recipe
-from sampler.storage.results import to_json
-from sampler.storage.run_directory import LOG, write_json
+from sampler.storage.directory import LOG
+from sampler.storage.files import to_json, write_json
 
 # What a point is chosen by, each for itself; ties go to the better log predictive density.
 CRITERIA = (DENSITY, ACCURACY)

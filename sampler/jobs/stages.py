@@ -1,12 +1,10 @@
-"""Stages of a run: rows of examples, theory, draws, comparison, each a value made from values."""
+"""Stages of a run: theory, draws, comparison, each a value made from values."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,10 +26,9 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import theory_table
 from sampler.attention.learned import LOGITS
-from sampler.errors import InputError, OutOfTimeError
-from sampler.jobs.interruption import Interruption
+from sampler.errors import OutOfTimeError
 from sampler.jobs.keeper import ChainKeeper
-from sampler.jobs.progress import LOG, ProgressDisplay, SamplingProgress
+from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
@@ -48,97 +45,13 @@ from sampler.posterior.weights_from_order_parameters import (
     draw_weights_back,
 )
 from sampler.presentation.terminal import print_line
-from sampler.problem import AnyProblem, Problem, fold_training, is_folded
+from sampler.problem import AnyProblem, Problem
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
 from sampler.settings.sampler import SamplerSection
-from sampler.storage.checkpoint import DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.storage.results import write_comparison
-from sampler.storage.run_directory import unwritable
-from sampler.tasks.splits import StreamedSplit
-from sampler.tasks.task import Task
 from sampler.token_problem import TokenProblem
-from theory import Architecture, Triangle, solve_next_order, solve_saddle_point
-
-# --- rows that stand for training examples too many to be held
-
-SECONDS_BETWEEN_SAVES = 20.0
-
-
-def kept_rows(
-    recipe: Recipe, task: Task, directory: Path, shared: Path, interruption: Interruption
-) -> Triangle | None:
-    """The triangle of all training examples, from disk or by the pass; None where none is kept.
-
-    The pass is saved as it goes on, so that a run which is stopped goes on from the last block.
-    Points of a sweep with the same data share the result: the first to have it leaves it there.
-
-    directory  of the run, where the pass is saved
-    shared     where the result is left: the directory of the sweep, or of the run
-
-    Raises RequeueError when the interruption asks to stop, with the pass saved.
-    """
-    if not (isinstance(task.train, StreamedSplit) and is_folded(recipe, task)):
-        return None
-    key = fingerprint_of_rows(recipe, task)
-    partial, whole = directory / "rows-unfinished.bin", shared / f"rows-{key[:8]}.bin"
-    triangle = stored_triangle(whole, key)
-    if triangle is None:
-        triangle = whole_pass(recipe, task, partial, key, interruption)
-        store(whole, key, triangle)
-    partial.unlink(missing_ok=True)
-    return triangle
-
-
-def whole_pass(
-    recipe: Recipe, task: Task, path: Path, key: str, interruption: Interruption
-) -> Triangle:
-    """The triangle of all training examples, by the pass that is saved in a file on the way."""
-    triangle = start = stored_triangle(path, key)
-    examples, done = task.train.examples, 0 if start is None else start.examples
-    if done == examples:  # stopped at its last block
-        return start
-    began, saved = time.monotonic(), time.monotonic()
-    with ProgressDisplay() as display:
-        for triangle in fold_training(recipe, task, start):
-            now = time.monotonic()
-            rate = (triangle.examples - done) / (now - began)
-            left = f"{(examples - triangle.examples) / rate:.0f} s left"
-            display.show("reading examples", triangle.examples, examples, left)
-            if interruption.received or now - saved > SECONDS_BETWEEN_SAVES:
-                store(path, key, triangle)
-                saved = now
-                interruption.leave_if_asked("the pass over the examples")
-    return triangle
-
-
-def fingerprint_of_rows(recipe: Recipe, task: Task) -> str:
-    """SHA-256 of all that the triangle follows from."""
-    checksum = hashlib.sha256(repr((recipe.network.readout, task.pairs)).encode())
-    task.train.add_to(checksum)
-    return checksum.hexdigest()
-
-
-def store(path: Path, key: str, triangle: Triangle) -> None:
-    """Write a triangle completely or not at all."""
-    sizes = (triangle.paths, triangle.channels, triangle.outputs)
-    header = {"key": key, "examples": triangle.examples, "sizes": sizes}
-    try:
-        write_sealed(path, header, {"matrix": triangle.matrix})
-    except OSError as problem:
-        raise InputError("DIR", path, unwritable(problem)) from None
-
-
-def stored_triangle(path: Path, key: str) -> Triangle | None:
-    """The triangle of a file; None where there is none, it is damaged, or of other data."""
-    try:
-        found: Sealed = read_sealed(path)
-    except DamagedFile:
-        return None
-    if found.header["key"] != key:
-        return None
-    return Triangle(found.arrays["matrix"], found.header["examples"], *found.header["sizes"])
-
+from theory import Architecture, solve_next_order, solve_saddle_point
 
 # --- theory and draws
 
@@ -182,6 +95,7 @@ def draw_posterior(
     Chains go on from the checkpoint that the keeper finds, if there is one; `show`
     says whether progress is shown.
     """
+    keeper = ChainKeeper() if keeper is None else keeper
     started = time.perf_counter()
     kept = weights_observed(problem, settings.space, settings.weight_draws)
     collected = DrawCollector(weights=kept, weight_draws=settings.weight_draws)
@@ -211,7 +125,7 @@ def draw_posterior(
         **mode_attributes(drawn.space),
         "draws_per_chain": collected.draws_made,
         "ended_by": drawn.ended,
-        "seconds": time.perf_counter() - started + (keeper.seconds_before if keeper else 0.0),
+        "seconds": time.perf_counter() - started + keeper.seconds_before,
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
         "gradients": collected.total(algorithm.gradients),
@@ -256,7 +170,7 @@ def draw_collected(
     problem: AnyProblem,
     settings: SamplerSection,
     collected: DrawCollector,
-    keeper: ChainKeeper | None,
+    keeper: ChainKeeper,
     show: bool,
 ) -> Drawn:
     """Collect draws of repetitions, independent ones, or those of chains: as the algorithm has it.
@@ -360,7 +274,7 @@ def run_chains(
     algorithm: Algorithm,
     settings: SamplerSection,
     collected: DrawCollector,
-    keeper: ChainKeeper | None,
+    keeper: ChainKeeper,
     show: bool,
     judged: Callable[[str], bool] = is_judged,
 ) -> StoppingRule | None:
@@ -374,7 +288,7 @@ def run_chains(
         fewest = settings.weight_draws, settings.warmup_steps
         rule = StoppingRule(algorithm, collected, *most, judged, *fewest)
     with SamplingProgress(algorithm, rule) if show else nullcontext() as progress:
-        earlier = None if keeper is None else keeper.go_on(collected, rule=rule)
+        earlier = keeper.go_on(collected, rule)
         listeners = [each for each in (collected, rule, progress, keeper) if each is not None]
 
         def on_chunk(chunk: Chunk) -> None:

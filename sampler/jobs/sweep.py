@@ -20,17 +20,18 @@ from sampler.jobs.run import Job, claimed, figures, log_concerns, report, start_
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.runtime import free_memory_maps, jax_settings, silence_compiler, use_one_blas_thread
 from sampler.settings.recipe import Recipe, load_recipe
-from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, finish_command, finished_code
-from sampler.storage.run_directory import (
+from sampler.storage.directory import (
     LOG,
     LOG_FILE,
     RECIPE_FILE,
     SWEEP_DATASET_FILE,
+    claim_directory,
+    locked,
     log_to,
     remove_unfinished,
-    write_atomically,
 )
+from sampler.storage.files import write_atomically
+from sampler.storage.manifest import finish_command, finished_code
 from sampler.teacher import make_labelled_task
 
 if TYPE_CHECKING:

@@ -17,22 +17,16 @@ from sampler.presentation.terminal import print_line
 from sampler.runtime import jax_settings, refuse_absent_platforms
 from sampler.settings.recipe import settings_that_fix_draws
 from sampler.settings.training import TRAIN, MatrixTrainingSection, SeriesSection, TrainingRecipe
-from sampler.storage.checkpoint import SECONDS_BETWEEN
-from sampler.storage.lock import locked
-from sampler.storage.manifest import (
-    claim_directory,
-    determining,
-    finish_command,
-    finished_code,
-    record_stage,
-)
-from sampler.storage.run_directory import (
+from sampler.storage.checkpoints import Checkpoints
+from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
+    claim_directory,
+    locked,
     log_to,
     remove_unfinished,
-    unwritable,
-    write_json,
 )
+from sampler.storage.files import unwritable, write_json
+from sampler.storage.manifest import determining, finish_command, finished_code, record_stage
 from sampler.tasks.trained import series_to_learn
 from sampler.transformer.classified import ClassifiedSplits
 from sampler.transformer.matrices import MatrixSplits
@@ -69,18 +63,13 @@ def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
 
 @dataclass
 class TrainingJob:
-    """One training in its claimed directory, saved from time to time.
-
-    every  seconds of computing after which the state is saved
-    """
+    """One training in its claimed directory, saved from time to time."""
 
     recipe: TrainingRecipe
     splits: TrainingSplits
     directory: Path
     fingerprint: dict
     interruption: Interruption
-    every: float = SECONDS_BETWEEN
-    _sequence: int = field(default=0, init=False)
     _saved: int | None = field(default=None, init=False)
     _seconds: float = field(default=0.0, init=False)
 
@@ -105,6 +94,11 @@ class TrainingJob:
             return ExitCode.OK
 
     @cached_property
+    def checkpoints(self) -> Checkpoints:
+        folder = self.directory / CHECKPOINT_FOLDER
+        return Checkpoints(folder, self.fingerprint, work="training")
+
+    @cached_property
     def data(self) -> "LearningData":
         from sampler.transformer.evaluation import learning_data
 
@@ -117,27 +111,23 @@ class TrainingJob:
     def train(self) -> "TrainingState":
         """From the newest checkpoint, or from the beginning, to the last step."""
         from sampler.jobs.progress import TrainingProgress
-        from sampler.transformer.training import initial_state, load_training, train
+        from sampler.transformer.training import initial_state, stored_training, train
 
-        state = initial_state(self.recipe, self.data)
-        saved = load_training(self.directory / CHECKPOINT_FOLDER, state, self.fingerprint)
-        if saved is not None:
-            state, header = saved
-            self._seconds, self._sequence = header["seconds"], header["sequence"] + 1
+        state, stored = initial_state(self.recipe, self.data), self.checkpoints.newest()
+        if stored is not None:
+            state, self._seconds = stored_training(stored, state), stored.header["seconds"]
         steps = self.recipe.training.steps
         with TrainingProgress(steps) as progress:
-            last_saved = latest = time.monotonic()
+            latest = time.monotonic()
 
             def on_chunk(state: "TrainingState") -> None:
-                nonlocal last_saved, latest
+                nonlocal latest
                 now = time.monotonic()
                 self._seconds += now - latest
                 latest = now
                 progress(state)
-                waited = now - last_saved >= self.every
-                if waited or state.is_last(self.recipe.training):
+                if self.checkpoints.due or state.is_last(self.recipe.training):
                     self.save(state)
-                    last_saved = time.monotonic()
                 where = f"training step {state.step} of {steps}"
                 self.interruption.leave_if_asked(where, partial(self.save, state))
 
@@ -145,20 +135,12 @@ class TrainingJob:
 
     def save(self, state: "TrainingState") -> None:
         """Store a checkpoint, unless that of this state is there."""
-        from sampler.transformer.training import save_training
+        from sampler.transformer.training import training_content
 
-        if state.step == self._saved:
-            return
-        save_training(
-            self.directory / CHECKPOINT_FOLDER,
-            state,
-            self.recipe.training.steps,
-            self._sequence,
-            self._seconds,
-            self.fingerprint,
-        )
-        self._sequence += 1
-        self._saved = state.step
+        if state.step != self._saved:
+            header, arrays = training_content(state, self.recipe.training.steps)
+            self.checkpoints.save(header | {"seconds": self._seconds}, arrays)
+            self._saved = state.step
 
     def store(self, state: "TrainingState") -> None:
         """Write the learning curve, the model and its summary."""

@@ -1,7 +1,7 @@
 """Draws gathered chunk by chunk: kept whole, or every k-th where they would not fit."""
 
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,11 @@ from sampler.mcmc.kept import (
     evenly_spaced,
     most_thinned,
 )
+
+# Kinds of what is gathered, and the parts of what is thinned that grow with the draws.
+DRAWS, STATISTICS, WARMUP = "draws", "statistics", "warmup"
+THINNED, SECONDS = "thinned", "seconds"
+VALUES_PART, SELECTED_PART = "values", "selected"
 
 
 @dataclass
@@ -66,8 +71,7 @@ class DrawCollector:
             pieces.append(values)
             if sum(piece.nbytes for piece in pieces) > self._most_bytes(name):
                 most = self._most_draws(name, pieces[0][:, :1].nbytes)
-                kind = _ThinnedPredictor if name in PREDICTORS else _Thinned
-                self._running[name] = kind(max(2, most))
+                self._running[name] = _thinned_kind(name)(max(2, most))
                 for piece in self._pieces.pop(name):
                     self._running[name].add(piece)
 
@@ -92,36 +96,33 @@ class DrawCollector:
         for name, values in chunk.statistics.items():
             where.setdefault(name, []).append(np.array(values, order="C"))
 
-    def kept(self, observables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return what `restore` wants back of these draws: all, some elements, or nothing."""
-        wanted = {}
-        for name, values in observables.items():
-            values = rounded(name, values)
-            wanted[name] = self._running[name].kept(values) if name in self._running else values
-        return {name: values for name, values in wanted.items() if values is not None}
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that was gathered, by keys `kind/name`, for `restore`."""
+        arrays = {f"{SECONDS}/{phase}": np.asarray(v) for phase, v in self.seconds.items()}
+        for kind, gathered in self._kinds.items():
+            arrays |= {f"{kind}/{name}": _joined(pieces) for name, pieces in gathered.items()}
+        for name, thinned in self._running.items():
+            arrays |= {f"{THINNED}/{name}/{part}": v for part, v in thinned.arrays.items()}
+        return arrays
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go on from where the collector stood whose `arrays` these are."""
+        thinned: dict[str, dict[str, np.ndarray]] = {}
+        for key, values in arrays.items():
+            kind, name, *part = key.split("/")
+            if kind == SECONDS:
+                self.seconds[name] = float(values)
+            elif kind == THINNED:
+                thinned.setdefault(name, {})[part[0]] = values
+            else:
+                self._kinds[kind][name] = [values]
+        for name, parts in thinned.items():
+            self._running[name] = _thinned_kind(name).of(parts)
 
     @property
-    def partial_moments(self) -> dict[str, dict[str, np.ndarray]]:
-        """Arrays by name that `restore` needs of reduced quantities beside `kept`."""
-        return {name: running.arrays for name, running in self._running.items()}
-
-    def restore(
-        self, partial_moments: Mapping[str, Mapping[str, np.ndarray]], chunks: Iterable[Chunk]
-    ) -> None:
-        """Go on from where an earlier collector of these draws stood.
-
-        chunks  what it was called with; of their draws what `kept` gave then, or later on
-        """
-        for name, arrays in partial_moments.items():
-            kind = _ThinnedPredictor if name in PREDICTORS else _Thinned
-            self._running[name] = kind.of(arrays)
-        for chunk in chunks:
-            self._gather_statistics(chunk)
-            for name, values in chunk.observables.items():
-                if name in self._running:
-                    self._running[name].again(values)
-                else:
-                    self._pieces.setdefault(name, []).append(values)
+    def _kinds(self) -> dict[str, dict[str, list[np.ndarray]]]:
+        return {DRAWS: self._pieces, STATISTICS: self._statistics, WARMUP: self._warmup}
 
     @property
     def draws(self) -> dict[str, np.ndarray]:
@@ -191,7 +192,7 @@ class _Thinned:
     def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Thinned":
         made = cls(int(arrays["most"]))
         made._stride, made._seen = int(arrays["stride"]), int(arrays["seen"])
-        made._kept = list(np.swapaxes(arrays["values"], 0, 1))
+        made._kept = list(np.swapaxes(arrays[VALUES_PART], 0, 1))
         return made
 
     @property
@@ -200,7 +201,7 @@ class _Thinned:
             "most": np.asarray(self._most),
             "stride": np.asarray(self._stride),
             "seen": np.asarray(self._seen),
-            "values": np.stack(self._kept, axis=1),
+            VALUES_PART: np.stack(self._kept, axis=1),
         }
 
     def add(self, values: np.ndarray) -> None:
@@ -213,12 +214,6 @@ class _Thinned:
             if due:
                 self._kept.append(draw.copy())
             self._seen += 1
-
-    def again(self, values: np.ndarray) -> None:
-        """Nothing: what was kept of these draws is known."""
-
-    def kept(self, values: np.ndarray) -> np.ndarray | None:
-        """Nothing of single draws is wanted back."""
 
     @property
     def draws(self) -> ThinnedDraws:
@@ -233,19 +228,27 @@ class _ThinnedPredictor(_Thinned):
         super().__init__(most)
         self._selected: list[np.ndarray] = []
 
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_ThinnedPredictor":
+        made = super().of(arrays)
+        made._selected = [arrays[SELECTED_PART]]
+        return made
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return super().arrays | {SELECTED_PART: _joined(self._selected)}
+
     def add(self, values: np.ndarray) -> None:
-        self.again(values)
-        super().add(values)
-
-    def again(self, values: np.ndarray) -> None:
-        self._selected.append(self.kept(values))
-
-    def kept(self, values: np.ndarray) -> np.ndarray:
         flat = values.reshape(*values.shape[:2], -1)
-        return flat[:, :, evenly_spaced(flat.shape[2], SELECTED)]
+        self._selected.append(flat[:, :, evenly_spaced(flat.shape[2], SELECTED)])
+        super().add(values)
 
     @property
     def selected(self) -> SelectedDraws:
         shape = self._kept[0].shape[1:]
         places = evenly_spaced(int(np.prod(shape)), SELECTED)
         return SelectedDraws(_joined(self._selected), places, shape)
+
+
+def _thinned_kind(name: str) -> type[_Thinned]:
+    return _ThinnedPredictor if name in PREDICTORS else _Thinned

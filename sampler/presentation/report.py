@@ -30,8 +30,9 @@ from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import tables_of
 from sampler.settings.recipe import Recipe, load_recipe
+from sampler.storage.directory import RECIPE_FILE
+from sampler.storage.files import write_atomically
 from sampler.storage.manifest import Manifest, read_manifest
-from sampler.storage.run_directory import RECIPE_FILE, write_atomically
 from sampler.storage.status import state_of
 
 REPORT_FILE = "report.html"
@@ -77,16 +78,19 @@ OPENING = {
 }
 PROVENANCE = {
     "begun": "begun",
-    "ended": "ended",
     "command": "command",
     "recipe_hash": "hash of the recipe",
+    "precision": "precision",
+    "seeds": "seeds",
+}
+# Of every stage.
+COMPUTED = {
+    "ended": "ended",
     "package_version": "version of the program",
     "git_commit": "commit",
     "python": "Python",
     "platform": "platform",
     "devices": "devices",
-    "precision": "precision",
-    "seeds": "seeds",
     "flags": "flags",
 }
 SIZE = {"unit": " MiB", "scale": 2.0**-20}
@@ -274,22 +278,36 @@ def subtitle(recipe: Recipe) -> str:
 
 
 def provenance_tables(manifest: Manifest) -> list[Table]:
-    """Program, machine, seeds and timings, as far as the manifest has them."""
+    """Settings, and of every stage program, machine and time, as far as the manifest has them."""
     given = {label: getattr(manifest, key) for key, label in PROVENANCE.items()}
     rows = [[label, listed(value)] for label, value in given.items() if value]
     if manifest.choice:
         rows.append(
             ["space and algorithm", "{space}, {algorithm}: {reason}".format(**manifest.choice)]
         )
-    versions = [[name, version or "not installed"] for name, version in manifest.versions.items()]
-    peaks = manifest.peak_memory_bytes
-    stages = [[stage, seconds, peaks.get(stage)] for stage, seconds in manifest.seconds.items()]
+    entries = manifest.stages.items()
+    for key, label in COMPUTED.items():
+        rows += by_stage(label, {stage: getattr(entry, key) for stage, entry in entries})
+    packages = dict.fromkeys(name for _, entry in entries for name in entry.versions)
+    versions = []
+    for name in packages:
+        installed = {stage: entry.versions.get(name) for stage, entry in entries}
+        versions += by_stage(name, {s: v or "not installed" for s, v in installed.items()})
+    stages = [[stage, entry.seconds, entry.peak_memory_bytes] for stage, entry in entries]
     columns = ("stage", "seconds", Column("peak memory", **SIZE))
     return [
         Table("Where the results came from", ("what", "value"), rows),
         Table("Versions", ("package", "version"), versions),
         Table("Time and memory", columns, stages),
     ]
+
+
+def by_stage(label: str, values: Mapping[str, object]) -> list[list[str]]:
+    """A row where all stages have the same value, else one for each; none where there is none."""
+    texts = {stage: listed(value) for stage, value in values.items() if value}
+    if len(set(texts.values())) == 1 and len(texts) == len(values):
+        return [[label, next(iter(texts.values()))]]
+    return [[f"{label}, {stage}", text] for stage, text in texts.items()]
 
 
 def listed(value: object) -> str:

@@ -7,13 +7,8 @@ from pathlib import Path
 
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe
-from sampler.storage.run_directory import (
-    COMPARISON_SUMMARY_FILE,
-    RECIPE_FILE,
-    RESULTS,
-    find_directory,
-    read_json,
-)
+from sampler.storage.directory import COMPARISON_SUMMARY_FILE, RECIPE_FILE, RESULTS, find_directory
+from sampler.storage.files import read_json
 from sampler.storage.status import (
     FINISHED,
     INTERRUPTED,
@@ -27,7 +22,13 @@ from sampler.storage.status import (
 
 # With two columns of indentation, a line of a usual terminal.
 WIDTH = 78
-PHASES = {"warmup": "warm-up step", "draws": "draw", "training": "training step"}
+PHASES = {
+    "warmup": "warm-up step",
+    "draws": "draw",
+    "training": "training step",
+    "particles": "repetition",
+    "examples": "example",
+}
 
 
 def state_text(state: RunState, short: bool = False) -> str:
@@ -46,7 +47,7 @@ def state_text(state: RunState, short: bool = False) -> str:
 
 def reached_text(header: Mapping) -> str:
     """How far a checkpoint is, `draw 300 of 1000`."""
-    most = "at most " if "looks" in header and header["phase"] == "draws" else ""
+    most = "at most " if "checks" in header and header["phase"] == "draws" else ""
     seen = f" ({header['seen']})" if header.get("seen") else ""
     return f"{PHASES[header['phase']]} {header['done']} of {most}{header['total']}{seen}"
 
@@ -60,13 +61,19 @@ def status_text(directory: Path) -> str:
     seconds = state.manifest.seconds.items()
     lines = [f"{stage}: finished in {taken:.1f} s" for stage, taken in seconds]
     if state.checkpoint is not None:
-        recipe = state.recipe
-        what = f"chains: {recipe.sampler.chain_count}" if isinstance(recipe, Recipe) else "network"
-        lines.append(f"{what}, saved at {reached_text(state.checkpoint)}")
+        lines.append(f"{saved_text(state)}, saved at {reached_text(state.checkpoint)}")
     if state.repetitions:
         counted = ", ".join(f"{count} from the {law}" for law, count in state.repetitions.items())
         lines.append(f"repetitions finished: {counted}")
     return "\n".join([f"{directory}: {state_text(state)}", *(f"  {line}" for line in lines)])
+
+
+def saved_text(state: RunState) -> str:
+    """What the newest checkpoint holds."""
+    if not isinstance(state.recipe, Recipe):
+        return "network"
+    others = {"particles": "particles", "examples": "rows of examples"}
+    return others.get(state.checkpoint["phase"], f"chains: {state.recipe.sampler.chain_count}")
 
 
 def sweep_state(state: RunState) -> str:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from sampler.errors import one_line
-from sampler.storage.run_directory import LOG
+from sampler.storage.directory import LOG
 
 
 def print_line(text: str, stream: Any = None) -> None:

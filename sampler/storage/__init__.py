@@ -1,10 +1,9 @@
 """Files on disk: run directories, and writing that leaves files whole or not there.
 
-run_directory  what a run directory is called, its small files, and its log
-manifest       where results came from, how far they are, and who may go on with them
-results        result files of a run, written and read; values as JSON has them, and back
-checkpoint     sealed files, and checkpoints that take turns
-lock           one process per directory
-status         where a run stands
-listing        which runs there are, the newest first
+files        written whole or not at all; strict JSON, and values as it has them
+manifest     what was asked for in a directory, and who computed what
+directory    names of files, log and lock of a run directory, and who may go on with it
+results      result files of a run, written and read
+checkpoints  sealed files, and the checkpoints in which all that runs for long is saved
+status       which runs there are, and where each stands
 """

@@ -1,4 +1,8 @@
-"""The manifest of a run directory: what was begun in it, and who may go on with it."""
+"""The manifest of a run directory: what was asked for there, and who computed what.
+
+Every stage that was computed has an entry with versions, commit, flags and time of the process that
+computed it. A command that computes nothing leaves the file as it is.
+"""
 
 import math
 import os
@@ -9,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,19 +23,28 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import Recipe
-from sampler.settings.training import TrainingRecipe, load_any_recipe
-from sampler.storage.lock import LOCK_FILE, locked
-from sampler.storage.run_directory import (
-    LOG_FILE,
-    RECIPE_FILE,
+from sampler.settings.training import TrainingRecipe
+from sampler.storage.files import (
     SCHEMA_VERSION,
-    UNFINISHED,
     check_schema,
     damaged,
+    json_text,
     read_json,
-    write_json,
-    write_whole,
+    write_changed,
 )
+
+MANIFEST_FILE = "manifest.json"
+PACKAGES = (
+    "attention-posterior", "jax", "jaxlib", "numpyro", "numpy", "scipy", "xarray",
+    "arviz-base", "arviz-stats",
+)  # fmt: skip
+FLAGS = (
+    "XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
+STRICT = ConfigDict(frozen=True, extra="forbid")
+
+# --- what determines the draws
 
 
 def determining(settings: Mapping[str, Any], data: Any) -> dict[str, Any]:
@@ -48,19 +60,20 @@ def determining(settings: Mapping[str, Any], data: Any) -> dict[str, Any]:
     }
 
 
-def differences(stored: dict, current: dict) -> list[str]:
+def differences(stored: Mapping, current: Mapping) -> list[str]:
     """Return the differences, `key (then → now)`; empty where one can go on with the other."""
     pairs = [(stored.get("settings", {}), current.get("settings", {})), (stored, current)]
-    found = [
-        f"{key} ({one.get(key)} → {other.get(key)})"
-        for one, other in pairs
-        for key in sorted({*one, *other} - {"settings", "data"})
-        if one.get(key) != other.get(key)
+    changes = [
+        f"{key} ({then.get(key)} → {now.get(key)})"
+        for then, now in pairs
+        for key in sorted({*then, *now} - {"settings", "data"})
+        if then.get(key) != now.get(key)
     ]
     of_data = ("task.", "attention.", "network.heads")
-    if not same_data(stored.get("data"), current.get("data")):
-        found += [] if any(entry.startswith(of_data) for entry in found) else ["the data"]
-    return found
+    explained = any(change.startswith(of_data) for change in changes)
+    if not explained and not same_data(stored.get("data"), current.get("data")):
+        changes.append("the data")
+    return changes
 
 
 def same_data(stored: Any, current: Any) -> bool:
@@ -79,37 +92,52 @@ def agree(one: Any, other: Any) -> bool:
     return one == other
 
 
-MANIFEST_FILE = "manifest.json"
-PACKAGES = (
-    "attention-posterior", "jax", "jaxlib", "numpyro", "numpy", "scipy", "xarray",
-    "arviz-base", "arviz-stats",
-)  # fmt: skip
-FLAGS = (
-    "XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
-    "CUDA_VISIBLE_DEVICES",
-)  # fmt: skip
+# --- the file
+
+
+class StageEntry(BaseModel):
+    """Who computed a stage, when it was finished, and what it took.
+
+    seconds            computing time of the process that finished the stage
+    peak_memory_bytes  the most memory that this process had until then
+    """
+
+    model_config = STRICT
+
+    seconds: float
+    peak_memory_bytes: int
+    ended: str
+    package_version: str
+    git_commit: str | None
+    python: str
+    platform: str
+    devices: list[str]
+    versions: dict[str, str | None]
+    flags: dict[str, str]
 
 
 class Manifest(BaseModel):
     """The content of `manifest.json`; a field that is not stored has its default.
 
-    finished: exit code of each command that came to its end.  seconds, peak_memory_bytes: of each
-    finished stage.  draws_per_chain: those that were made, or the number of repetitions.  plan:
-    what determines the draws, which a continuation must agree with.  sizes: of the network and its
-    data.  concerns: what is doubtful about the data.  choice: the space and algorithm that are
-    sampled, why, and the steps of warm-up.  forecast: memory where the command was
-    begun last.
+    finished  exit code of each command that came to its end
+    stages    stage → who computed it
+    draws_per_chain
+              those that were made, or the number of repetitions
+    plan      what determines the draws, which a continuation must agree with
+    sizes     of the network and its data
+    concerns  what is doubtful about the data
+    choice    space and algorithm that are sampled, why, and the steps of warm-up
+    forecast  memory where the run was begun
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = STRICT
 
     schema_version: int = SCHEMA_VERSION
     name: str = ""
     command: str | None = None
     begun: str | None = None
     finished: dict[str, int] = {}
-    seconds: dict[str, float] = {}
-    peak_memory_bytes: dict[str, int] = {}
+    stages: dict[str, StageEntry] = {}
     draws_per_chain: int | None = None
     sizes: dict[str, Any] | None = None
     concerns: list[str] = []
@@ -120,28 +148,16 @@ class Manifest(BaseModel):
     plan: dict[str, Any] | None = None
     seeds: dict[str, Any] = {}
     precision: Any = None
-    python: str | None = None
-    platform: str | None = None
-    package_version: str | None = None
-    git_commit: str | None = None
-    versions: dict[str, str | None] = {}
-    flags: dict[str, str] = {}
-    devices: list[str] | None = None
-    ended: str | None = None
 
-    def with_stage(self, stage: str, seconds: float, peak_bytes: int) -> "Manifest":
-        return self.model_copy(
-            update={
-                "seconds": self.seconds | {stage: seconds},
-                "peak_memory_bytes": self.peak_memory_bytes | {stage: peak_bytes},
-            }
-        )
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Stage → seconds."""
+        return {stage: entry.seconds for stage, entry in self.stages.items()}
 
     def as_json(self) -> dict[str, Any]:
         """The manifest as JSON; keys known only after sampling where they are known."""
-        later = ("ended", "draws_per_chain", "sizes", "choice", "forecast")
-        absent = {key for key in later if getattr(self, key) is None}
-        return self.model_dump(exclude=absent)
+        later = ("draws_per_chain", "sizes", "choice", "forecast")
+        return self.model_dump(exclude={key for key in later if getattr(self, key) is None})
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -163,76 +179,75 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    write_json(directory / MANIFEST_FILE, manifest.as_json())
+    """Write the manifest, unless it is there already."""
+    write_changed(directory / MANIFEST_FILE, json_text(manifest.as_json()))
+
+
+def refuse_differences(directory: Path, stored: Manifest, plan: Mapping[str, Any]) -> None:
+    """Raise InputError, naming what differs, for other settings, data or versions."""
+    changes = differences(stored.plan or plan, plan)
+    if changes:
+        remedy = (
+            f"was begun with other {', '.join(changes)}; restore them, or use another directory"
+        )
+        raise InputError("DIR", directory, remedy)
 
 
 def begin_command(
     directory: Path,
     recipe: Recipe | TrainingRecipe,
     command: str,
-    plan: dict[str, Any],
-    known: dict[str, Any],
+    plan: Mapping[str, Any],
+    known: Mapping[str, Any],
     extended: bool,
 ) -> None:
-    """Record, before anything is computed, what was asked for and with which program.
+    """Record, before anything is computed, what was asked for.
 
     What earlier commands finished here stays recorded, but for the sampling of a run that is
     extended. Raises InputError, naming what differs, if the directory was begun with other
     settings, data or versions.
     """
+    git_commit()  # that of now, whatever is committed while stages are computed
     earlier = read_manifest(directory)
-    found = differences(earlier.plan or plan, plan)
-    if found:
-        raise InputError(
-            "DIR",
-            directory,
-            f"was begun with other {', '.join(found)}; restore them, or use another directory",
-        )
-    seconds, finished = earlier.seconds, earlier.finished
+    refuse_differences(directory, earlier, plan)
+    finished, stages = earlier.finished, earlier.stages
     if extended:
-        seconds, finished = {k: v for k, v in seconds.items() if k != "sample"}, {}
-    begun = earlier.model_copy(
-        update={
-            "name": recipe.name,
-            "command": command,
-            "begun": earlier.begun or now(),
-            "seconds": seconds,
-            "finished": finished,
-            "recipe_hash": recipe.hash8,
-            "recipe": recipe.to_toml(),
-            "plan": plan,
-            **known,
-            "seeds": recipe.seeds,
-            "precision": recipe.precision,
-            "python": sys.version.split()[0],
-            "platform": platform.platform(),
-            "package_version": __version__,
-            "git_commit": git_commit(),
-            "versions": {name: installed(name) for name in PACKAGES},
-            "flags": {name: os.environ[name] for name in FLAGS if name in os.environ},
-            "ended": None,
-        }
-    )
-    write_manifest(directory, begun)
-
-
-def most_memory() -> int:
-    """The most memory that this process ever had, in bytes."""
-    # On Linux, ru_maxrss counts that of the process which started this one as well.
-    status = Path("/proc/self/status")
-    if status.exists():
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+        finished, stages = {}, {stage: v for stage, v in stages.items() if stage != "sample"}
+    elif earlier.forecast is not None:
+        known = {**known, "forecast": earlier.forecast}
+    update = {
+        "name": recipe.name,
+        "command": command,
+        "begun": earlier.begun or now(),
+        "finished": finished,
+        "stages": stages,
+        "recipe_hash": recipe.hash8,
+        "recipe": recipe.to_toml(),
+        "plan": plan,
+        **known,
+        "seeds": recipe.seeds,
+        "precision": recipe.precision,
+    }
+    write_manifest(directory, earlier.model_copy(update=update))
 
 
 def record_stage(directory: Path, stage: str, seconds: float) -> None:
-    """Record a finished stage, the devices it ran on, and the most memory used so far."""
+    """Record that this process has computed a stage."""
     import jax  # only here: everything else is wanted before JAX is there
 
-    manifest = read_manifest(directory).with_stage(stage, seconds, most_memory())
-    devices = [f"{device.platform}:{device.device_kind}" for device in jax.devices()]
-    write_manifest(directory, manifest.model_copy(update={"devices": devices}))
+    entry = StageEntry(
+        seconds=seconds,
+        peak_memory_bytes=most_memory(),
+        ended=now(),
+        package_version=__version__,
+        git_commit=git_commit(),
+        python=sys.version.split()[0],
+        platform=platform.platform(),
+        devices=[f"{device.platform}:{device.device_kind}" for device in jax.devices()],
+        versions={name: installed(name) for name in PACKAGES},
+        flags={name: os.environ[name] for name in FLAGS if name in os.environ},
+    )
+    record(directory, stages=read_manifest(directory).stages | {stage: entry})
 
 
 def record(directory: Path, **known: Any) -> None:
@@ -242,10 +257,7 @@ def record(directory: Path, **known: Any) -> None:
 
 def finish_command(directory: Path, command: str, code: ExitCode) -> None:
     """Record that a command came to its end, and how."""
-    manifest = read_manifest(directory)
-    finished = manifest.finished | {command: int(code)}
-    update = {"finished": finished, "ended": now()}
-    write_manifest(directory, manifest.model_copy(update=update))
+    record(directory, finished=read_manifest(directory).finished | {command: int(code)})
 
 
 def finished_code(directory: Path, command: str, files: Sequence[str]) -> ExitCode | None:
@@ -256,9 +268,22 @@ def finished_code(directory: Path, command: str, files: Sequence[str]) -> ExitCo
     return ExitCode(code)
 
 
+# --- this process
+
+
 def now() -> str:
     """The time as ISO 8601 has it, in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def most_memory() -> int:
+    """The most memory that this process ever had, in bytes."""
+    # On Linux, ru_maxrss counts that of the process which started this one as well.
+    status = Path("/proc/self/status")
+    if status.exists():
+        return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 @cache
@@ -285,108 +310,3 @@ def installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-# What a run that was killed while it claimed its directory may have left there.
-BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
-
-
-def claim_directory(
-    directory: Path,
-    recipe: Recipe | TrainingRecipe,
-    command: str,
-    plan: dict[str, Any],
-    known: dict[str, Any] | None = None,
-    extended: bool = False,
-) -> None:
-    """Make the directory of this recipe; write down the command, then the resolved recipe.
-
-    A directory that holds results of the same recipe is used again; the sweep may have grown.
-
-    plan      what determines the draws (`determining`)
-    known     further fields of the manifest
-    extended  draws are appended to a finished run
-
-    Raises InputError, leaving nothing behind, if the directory cannot be written, is in use, or
-    holds anything else.
-    """
-    made = missing_ancestors(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(directory, recipe, extended)
-        with locked(directory):  # or what a process at work there records might be undone
-            try:
-                begin_command(directory, recipe, command, plan, known or {}, extended)
-                write_whole(directory / RECIPE_FILE, recipe.to_toml())
-            except (OSError, InputError):
-                if made:  # of the directory's files only the manifest can be there
-                    for name in (MANIFEST_FILE, LOCK_FILE):
-                        (directory / name).unlink(missing_ok=True)
-                raise
-    except (OSError, InputError) as problem:
-        with suppress(OSError):
-            for folder in made:  # the deepest first; only what was made here and is empty
-                folder.rmdir()
-        if isinstance(problem, InputError):
-            raise
-        reason = problem.strerror or str(problem)
-        raise InputError(
-            "--out", directory, f"{reason}; choose a directory that can be written"
-        ) from None
-
-
-def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: bool) -> None:
-    """Raise InputError unless the directory is empty or holds a run of this recipe."""
-    names = {path.name for path in directory.iterdir()}
-    if RECIPE_FILE not in names:
-        if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
-            raise InputError(
-                "--out", directory, "is neither empty nor a run directory; choose another"
-            )
-        return
-    held = load_any_recipe(directory / RECIPE_FILE)
-    if without_sweep(held) == without_sweep(recipe):
-        return
-    if differ_in_draws(held, recipe):
-        if extended:
-            return
-        raise InputError(
-            "--out",
-            directory,
-            f"holds this run with {draws_text(held)}; use `resume DIR`, which appends draws with "
-            "--more, or choose another directory",
-        )
-    raise InputError("--out", directory, "holds a run of another recipe; choose another directory")
-
-
-def draws_text(recipe: Recipe) -> str:
-    """Return the number of draws a recipe asks for, in words."""
-    if recipe.sampler.until == "trusted":
-        return "as many draws as can be trusted"
-    return f"{recipe.sampler.draws_per_chain} draws"
-
-
-def differ_in_draws(held: Recipe | TrainingRecipe, recipe: Recipe | TrainingRecipe) -> bool:
-    """Whether two recipes of runs are the same but for the number of draws."""
-    if not (isinstance(held, Recipe) and isinstance(recipe, Recipe)):
-        return False
-    keys = ("until", "draws", "max_draws", "max_minutes", "repetitions")
-    update = {key: getattr(recipe.sampler, key) for key in keys}
-    sampler = held.sampler.model_copy(update=update)
-    return without_sweep(held.model_copy(update={"sampler": sampler})) == without_sweep(recipe)
-
-
-def without_sweep(recipe: Recipe | TrainingRecipe) -> Recipe | TrainingRecipe:
-    """The recipe alone; a key that is swept has its first value there."""
-    return recipe.model_copy(update={"sweep": {}}) if isinstance(recipe, Recipe) else recipe
-
-
-def missing_ancestors(directory: Path) -> list[Path]:
-    """The directory and those above it that do not exist, the deepest first."""
-    missing = []
-    with suppress(OSError):
-        for folder in (directory, *directory.parents):
-            if folder.exists():
-                break
-            missing.append(folder)
-    return missing

@@ -1,4 +1,4 @@
-"""Results of a run or sweep: every file is written and read here, its schema checked in one place.
+"""Results of a run or sweep: every NetCDF file is written and read here, its schema checked once.
 
 theory.nc        the theory, `write_result`, `read_table`
 task.nc          heads, and their attention to an example, for figures, likewise
@@ -10,26 +10,26 @@ comparison.nc    theories against draws, `write_comparison`, `read_comparison`; 
 The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
 """
 
-import types
-from collections.abc import Container, Mapping
-from dataclasses import fields, is_dataclass
-from functools import cache
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
 import h5netcdf
 import numpy as np
 import xarray as xr
 from xarray.backends import H5NetCDFStore
 
-from sampler.storage.run_directory import (
+from sampler.storage.directory import (
     COMPARISON_FILE,
     COMPARISON_SUMMARY_FILE,
     DRAWS_FILE,
-    SCHEMA_VERSION,
     SWEEP_DATASET_FILE,
     TASK_FILE,
     THEORY_FILE,
+)
+from sampler.storage.files import (
+    SCHEMA_VERSION,
     UNLOCKED,
     check_schema,
     read_stored,
@@ -45,8 +45,8 @@ TABLES = {
 }
 # Arrays of draws from this size on are compressed, and carry a checksum.
 COMPRESSED_BYTES = 2**14
-OPENED = {"engine": "h5netcdf", "driver_kwds": UNLOCKED}
 COMPRESSION = {"zlib": True, "complevel": 1, "shuffle": True, "fletcher32": True}
+ENGINE = "h5netcdf"
 
 
 def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
@@ -80,12 +80,17 @@ def write_comparison(directory: Path, tree: xr.DataTree, summary: dict) -> None:
     write_json(directory / COMPARISON_SUMMARY_FILE, summary)
 
 
+# --- reading: through a file of Python's, which HDF5 neither locks nor takes for one that it has
+# open. So it is read whoever has it open, in this process or another one, and however.
+
+
 def read_table(directory: Path, file: str) -> xr.Dataset:
     """Read one of TABLES into memory; InputError if absent, damaged or of another schema."""
     command, variables = TABLES[file]
 
     def load(path: Path) -> xr.Dataset:
-        table = xr.load_dataset(path, **OPENED)
+        with path.open("rb") as content:
+            table = xr.load_dataset(content, engine=ENGINE)
         check_schema(table.attrs.get("schema_version"), str(path))
         missing = [name for name in variables if name not in table]
         if missing:
@@ -109,13 +114,23 @@ def loaded(tree: xr.DataTree) -> xr.DataTree:
 
 def read_draws(directory: Path) -> xr.DataTree:
     """Read `draws.nc` into memory; InputError if it is absent, damaged or of another schema."""
+    return read_tree(directory / DRAWS_FILE, "sample", "posterior")
+
+
+def read_comparison(directory: Path) -> xr.DataTree:
+    """Read `comparison.nc`; InputError if it is absent, damaged or of another schema."""
+    return read_tree(directory / COMPARISON_FILE, "compare", "summary")
+
+
+def read_tree(path: Path, command: str, group: str) -> xr.DataTree:
+    """Read a file of groups into memory, which `command` makes; one of them must be there."""
 
     def load(path: Path) -> xr.DataTree:
-        with xr.open_datatree(path, **OPENED) as tree:
-            _check_draws(tree.attrs, tree, path)
+        with path.open("rb") as content, xr.open_datatree(content, engine=ENGINE) as tree:
+            check_groups(tree.attrs, tree.children, group, path)
             return loaded(tree)
 
-    return read_stored(directory / DRAWS_FILE, "sample", load)
+    return read_stored(path, command, load)
 
 
 def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataArray | None:
@@ -123,14 +138,15 @@ def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataA
 
     def load(path: Path) -> xr.DataArray | None:
         # One variable of one group alone: to open all of them takes many times as long.
-        with h5netcdf.File(path, "r", **UNLOCKED) as file:
-            _check_draws(file.attrs, file.groups, path)
-            if group not in file.groups or name not in file.groups[group].variables:
+        with opened_draws(path) as groups:
+            if group not in groups or name not in groups[group].variables:
                 return None
-            there = file.groups[group].variables
+            there = groups[group].variables
             others = set(there) - {name, *there[name].dimensions}
-        with xr.open_dataset(path, group=group, drop_variables=others, **OPENED) as table:
-            return table[name].load()
+        with path.open("rb") as content:
+            options = {"group": group, "drop_variables": others, "engine": ENGINE}
+            with xr.open_dataset(content, **options) as table:
+                return table[name].load()
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
@@ -139,31 +155,28 @@ def read_attribute(directory: Path, name: str, group: str) -> Any:
     """Read an attribute of a group of `draws.nc`; None if it is not there."""
 
     def load(path: Path) -> Any:
-        with h5netcdf.File(path, "r", **UNLOCKED) as file:
-            _check_draws(file.attrs, file.groups, path)
-            found = file.groups[group].attrs.get(name) if group in file.groups else None
+        with opened_draws(path) as groups:
+            found = groups[group].attrs.get(name) if group in groups else None
             return found.item() if isinstance(found, np.ndarray | np.generic) else found
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
 
-def _check_draws(attributes: Mapping[str, Any], groups: Container[str], path: Path) -> None:
+@contextmanager
+def opened_draws(path: Path) -> Iterator[Mapping[str, h5netcdf.Group]]:
+    """The groups of `draws.nc`, none of which is read yet."""
+    with path.open("rb") as content, h5netcdf.File(content, "r") as file:
+        check_groups(file.attrs, file.groups, "posterior", path)
+        yield file.groups
+
+
+def check_groups(
+    attributes: Mapping[str, Any], groups: Container[str], group: str, path: Path
+) -> None:
+    """Raise InputError for another schema, ValueError where a group is missing."""
     check_schema(attributes.get("schema_version"), str(path))
-    if "posterior" not in groups:
-        raise ValueError("it has no group posterior")
-
-
-def read_comparison(directory: Path) -> xr.DataTree:
-    """Read `comparison.nc`; InputError if it is absent, damaged or of another schema."""
-
-    def load(path: Path) -> xr.DataTree:
-        with xr.open_datatree(path, **OPENED) as tree:
-            check_schema(tree.attrs.get("schema_version"), str(path))
-            if "summary" not in tree.children:
-                raise ValueError("it has no group summary")
-            return loaded(tree)
-
-    return read_stored(directory / COMPARISON_FILE, "compare", load)
+    if group not in groups:
+        raise ValueError(f"it has no group {group}")
 
 
 def is_sampled(directory: Path) -> bool:
@@ -173,55 +186,3 @@ def is_sampled(directory: Path) -> bool:
 def has_results(directory: Path) -> bool:
     """Whether there is anything to draw or to report."""
     return (directory / THEORY_FILE).is_file() or is_sampled(directory)
-
-
-NOTHING = {tuple: (), Mapping: {}, dict: {}, float: float("nan"), int: 0, str: "", bool: False}
-
-
-def to_json(value: Any) -> Any:
-    """A dataclass as a dict of its fields; one that is None by default is left out while it is.
-
-    A class with a `to_json` of its own decides for itself. Arrays and numbers stay as they are.
-    """
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if is_dataclass(value):
-        return {
-            field.name: to_json(getattr(value, field.name))
-            for field in fields(value)
-            if not (field.default is None and getattr(value, field.name) is None)
-        }
-    if isinstance(value, Mapping):
-        return {key: to_json(item) for key, item in value.items()}
-    return [to_json(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def from_json(kind: Any, content: Any) -> Any:
-    """The inverse for a type: null is NaN, 0 or what is empty.
-
-    Keys that are not there count as null. Raises ValueError, TypeError or
-    AttributeError for content of another shape.
-    """
-    if hasattr(kind, "from_json"):
-        return kind.from_json(content)
-    origin, arguments = get_origin(kind) or kind, get_args(kind)
-    if origin in (Union, types.UnionType):
-        inner = next(argument for argument in arguments if argument is not types.NoneType)
-        return None if content is None else from_json(inner, content)
-    if content is None:
-        return NOTHING.get(origin)
-    if is_dataclass(kind):
-        return kind(**{n: from_json(hint, content.get(n)) for n, hint in hints_of(kind).items()})
-    if origin is tuple and arguments:
-        return tuple(from_json(arguments[0], item) for item in content)
-    if origin in (Mapping, dict) and arguments:
-        return {key: from_json(arguments[1], item) for key, item in content.items()}
-    if kind is np.ndarray:
-        return np.asarray(content, dtype=np.float64)
-    return float(content) if kind is float else content
-
-
-@cache
-def hints_of(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}

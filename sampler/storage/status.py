@@ -1,8 +1,6 @@
 """Which runs there are and where each stands, from their files alone."""
 
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,19 +8,10 @@ from pathlib import Path
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe
 from sampler.settings.training import TrainingRecipe, load_any_recipe
-from sampler.storage.checkpoint import REPETITION, DamagedFile, peek_header
-from sampler.storage.lock import is_held
+from sampler.storage.checkpoints import newest_header
+from sampler.storage.directory import RECIPE_FILE, RESULTS, is_held, point_directory
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
-from sampler.storage.run_directory import (
-    CHECKPOINT_FOLDER,
-    CHECKPOINT_SLOTS,
-    RECIPE_FILE,
-    RESULTS,
-    point_directory,
-)
 
-# Not those of the pilots.
-REPETITION_NAME = re.compile(REPETITION.format(law="([a-z]+)", number=0).replace("000.", r"\d+\."))
 NOT_BEGUN, RUNNING, INTERRUPTED, FINISHED = "not begun", "running", "interrupted", "finished"
 
 
@@ -32,14 +21,12 @@ class RunState:
 
     word         "not begun", "running", "interrupted" or "finished"
     checkpoint   header of the newest checkpoint; None where there is none
-    repetitions  law in which particles begin → repetitions that are finished
     """
 
     directory: Path
     word: str
     manifest: Manifest
     checkpoint: Mapping | None
-    repetitions: Mapping[str, int]
 
     @property
     def command(self) -> str | None:
@@ -50,6 +37,11 @@ class RunState:
     def exit_code(self) -> int | None:
         """With which that command came to its end."""
         return self.manifest.finished.get(self.command)
+
+    @property
+    def repetitions(self) -> Mapping[str, int]:
+        """Law in which particles begin → repetitions that are finished."""
+        return (self.checkpoint or {}).get("repetitions", {})
 
     @cached_property
     def recipe(self) -> Recipe | TrainingRecipe:
@@ -74,26 +66,7 @@ def state_of(directory: Path) -> RunState:
         word = RUNNING
     else:
         word = FINISHED if manifest.command in manifest.finished else INTERRUPTED
-    # Repetitions whose particles are draws of the posterior, by where they begin.
-    counts: dict[str, int] = {}
-    for path in sorted((directory / CHECKPOINT_FOLDER).glob("repetition-*.bin")):
-        match = REPETITION_NAME.fullmatch(path.name)
-        with suppress(DamagedFile):  # it is made again
-            if match and peek_header(path).get("power") == 1.0:
-                counts[match[1]] = counts.get(match[1], 0) + 1
-    stored = newest_checkpoint(directory), counts
-    return RunState(directory, word, manifest, *stored)
-
-
-def newest_checkpoint(directory: Path) -> dict | None:
-    """Read the header of the newest checkpoint; None where there is none."""
-    headers = []
-    for name in CHECKPOINT_SLOTS:
-        try:
-            headers.append(peek_header(directory / CHECKPOINT_FOLDER / name))
-        except DamagedFile:
-            continue
-    return max(headers, key=lambda header: header["sequence"], default=None)
+    return RunState(directory, word, manifest, newest_header(directory))
 
 
 def newest_run() -> Path:

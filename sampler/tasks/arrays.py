@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, Shaped
 from sampler.errors import ABSENT, InputError, Setting, Verbatim
 from sampler.settings.task import AttentionSection, TaskSection
 from sampler.settings.types import FilePath
-from sampler.storage.run_directory import REQUIRED_ARRAY, open_npz, read_array
+from sampler.storage.files import REQUIRED_ARRAY, open_npz, read_array
 from sampler.tasks import splits
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.hdf5 import HDF5_SUFFIXES, opened_hdf5

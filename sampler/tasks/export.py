@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
-from sampler.storage.run_directory import fill_whole
+from sampler.storage.files import fill_whole
 from sampler.tasks.export_files import Origin, write_pieces
 from sampler.tasks.hdf5 import HDF5_SUFFIXES
 from sampler.tasks.paths import refuse_too_many_paths

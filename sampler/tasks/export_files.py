@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from sampler.attention.padding import padded_together
-from sampler.storage.run_directory import UNLOCKED
+from sampler.storage.files import UNLOCKED
 from sampler.tasks.hdf5 import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split
 

@@ -14,8 +14,8 @@ from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError, Setting
 from sampler.runtime import stream
 from sampler.settings.training import TrainingRecipe, TrainingSection, make_training_recipe
-from sampler.storage.checkpoint import DamagedFile, read_sealed, write_sealed
-from sampler.storage.run_directory import check_schema
+from sampler.storage.checkpoints import DamagedFile, read_sealed, write_sealed
+from sampler.storage.files import check_schema
 from theory.architecture import Architecture
 
 Parameters = Mapping[str, np.ndarray]

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,13 +14,7 @@ from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError, Setting
 from sampler.images.drawings import Examples
 from sampler.settings.training import TrainingRecipe, TrainingSection
-from sampler.storage.checkpoint import (
-    no_usable_checkpoint,
-    read_slots,
-    refuse_another_checkpoint,
-    write_sealed,
-)
-from sampler.storage.run_directory import CHECKPOINT_SLOTS, LOG, unwritable
+from sampler.storage.checkpoints import Sealed, joined
 from sampler.token_network import TokenNetwork
 from sampler.transformer.evaluation import (
     BLOCK,
@@ -221,59 +214,30 @@ def with_validation(
 PARAMETER, BEST, OPTIMISER = "parameter", "best", "optimiser"
 
 
-def save_training(
-    folder: Path, state: TrainingState, total: int, sequence: int, seconds: float, fingerprint: dict
-) -> None:
-    """Write the checkpoint of this sequence number. Raises InputError if it cannot be written."""
+def training_content(state: TrainingState, total: int) -> tuple[dict, dict[str, np.ndarray]]:
+    """Header and arrays of the checkpoint of a state, of so many steps in all."""
     header = {
-        "sequence": sequence,
         "phase": "training",
         "done": state.step,
         "total": total,
-        "seconds": seconds,
         "curve": [dict(point) for point in state.curve],
         "losses": list(state.losses),
-        "fingerprint": fingerprint,
     }
-    leaves = jax.tree.leaves(state.optimiser)
-    arrays = {
-        **{f"{PARAMETER}/{name}": np.asarray(a) for name, a in state.parameters.items()},
-        **{f"{BEST}/{name}": np.asarray(a) for name, a in state.best.items()},
-        **{f"{OPTIMISER}/{i}": np.asarray(a) for i, a in enumerate(leaves)},
-    }
-    name = CHECKPOINT_SLOTS[sequence % 2]
-    try:
-        folder.mkdir(exist_ok=True)
-        write_sealed(folder / name, header, arrays)
-    except OSError as problem:
-        raise InputError(name, folder, unwritable(problem)) from None
+    leaves = {str(n): leaf for n, leaf in enumerate(jax.tree.leaves(state.optimiser))}
+    parts = {PARAMETER: state.parameters, BEST: state.best, OPTIMISER: leaves}
+    arrays = {kind: {n: np.asarray(v) for n, v in part.items()} for kind, part in parts.items()}
+    return header, joined(**arrays)
 
 
-def load_training(
-    folder: Path, initial: TrainingState, fingerprint: dict
-) -> tuple[TrainingState, dict] | None:
-    """Read state and header of the newest intact checkpoint; None if there is none yet.
-
-    `initial` is a state of the same network, whose structure is taken over. Raises InputError if
-    there is a checkpoint and none can be used, or if it is of another training.
-    """
-    slots = read_slots(folder)
-    if slots.empty:
-        return None
-    if not slots.intact:
-        raise no_usable_checkpoint(folder, "; ".join(slots.damage), "train")
-    _, newest = slots.intact[0]
-    header = newest.header
-    refuse_another_checkpoint(folder, header["fingerprint"], fingerprint, "training")
-    LOG.info("going on after %s of %s steps", header["done"], header["total"])
-    tables = newest.tables
-    leaves = list(map(jnp.asarray, tables.get(OPTIMISER, {}).values()))
-    state = TrainingState(
-        header["done"],
-        {name: jnp.asarray(values) for name, values in tables[PARAMETER].items()},
+def stored_training(stored: Sealed, initial: TrainingState) -> TrainingState:
+    """The state in a checkpoint; `initial` is one of the same network, whose structure it has."""
+    leaves = stored.part(OPTIMISER)
+    leaves = [jnp.asarray(leaves[str(number)]) for number in range(len(leaves))]
+    return TrainingState(
+        stored.header["done"],
+        {name: jnp.asarray(values) for name, values in stored.part(PARAMETER).items()},
         jax.tree.unflatten(jax.tree.structure(initial.optimiser), leaves),
-        tables[BEST],
-        tuple(header["curve"]),
-        tuple(header["losses"]),
+        stored.part(BEST),
+        tuple(stored.header["curve"]),
+        tuple(stored.header["losses"]),
     )
-    return state, header

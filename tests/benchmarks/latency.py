@@ -132,12 +132,12 @@ def watched(watch: Watch, main: Callable[[list[str]], int], words: list[str]) ->
 
     from sampler.jobs import plan, run, sweep
     from sampler.presentation.figures import draw
-    from sampler.storage import run_directory
+    from sampler.storage import files
 
     jax.monitoring.register_event_duration_secs_listener(watch.of_jax)
     for owner in (plan, run, sweep):
         watch.wrap(owner, "make_plan", "plan")
-    watch.wrap(run_directory, "fill_whole", "write")
+    watch.wrap(files, "fill_whole", "write")
     watch.wrap(draw, "draw_figures", "draw")
     return main(words)
 

@@ -24,7 +24,7 @@ from sampler.presentation.figures import (
 )
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
 from sampler.registry import Registry
-from sampler.storage.run_directory import FIGURE_FOLDER, LOG
+from sampler.storage.directory import FIGURE_FOLDER, LOG
 
 # Names of files, in the order of the report. A figure from outside the package is added by
 # FIGURES.register(name, FigureEntry(…)); it is then in `figures DIR` and, with its caption, in the

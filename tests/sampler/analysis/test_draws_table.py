@@ -20,7 +20,8 @@ from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
 from sampler.mcmc.kept import POINTWISE
-from sampler.storage.results import DRAWS_FILE, read_draws, write_result
+from sampler.storage.directory import DRAWS_FILE
+from sampler.storage.results import read_draws, write_result
 from tests.small import (
     CHAINS,
     DRAWS,

@@ -19,7 +19,7 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import POINTWISE
 from sampler.settings.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage import results
-from sampler.storage.lock import is_held, locked
+from sampler.storage.directory import is_held, locked
 from sampler.storage.manifest import determining, differences
 from sampler.storage.results import read_draws, read_table
 from tests import ROOT
@@ -79,6 +79,22 @@ def test_finished_run_is_left_alone(copy, recipe_file):
     assert {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")} == before
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "words",
+    [["run"], ["resume"], ["reproduce"], ["compare"], ["diagnose"], ["report"], ["prune"]],
+    ids=" ".join,
+)
+def test_what_computes_nothing_here_leaves_who_computed_it(words, copy, recipe_file, monkeypatch):
+    """Whatever the environment is now: prune is refused, a reproduction has its own directory."""
+    before = (copy / "manifest.json").read_bytes()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr("sampler.storage.manifest.git_commit", lambda: "another")
+    where = [copy] if words != ["run"] else [recipe_file, "--out", copy, *settings(*FEW_DRAWS)]
+    command(*words, *where)
+    assert (copy / "manifest.json").read_bytes() == before
+
+
 def files_of_checkpoint(directory) -> set[str]:
     return {path.name for path in (directory / "checkpoint").iterdir()}
 
@@ -121,7 +137,7 @@ def longer(recipe_file, tmp_path_factory) -> Path:
 def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     moment, copy, longer, tmp_path, monkeypatch
 ):
-    save, write = ChainKeeper._save, results.write_result
+    save, write = ChainKeeper.save, results.write_result
 
     def save_once(keeper):
         save(keeper)
@@ -133,7 +149,7 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
 
     with monkeypatch.context() as patch:
         patch.setattr(*{
-            "second chunk": (ChainKeeper, "_save", save_once),
+            "second chunk": (ChainKeeper, "save", save_once),
             "with the draws": (results, "write_result", write_first),
         }[moment])  # fmt: skip
         with pytest.raises(Killed):
@@ -210,7 +226,7 @@ def test_running_directory_is_refused_and_named(copy, capsys):
         [
             sys.executable,
             "-c",
-            "import sys, pathlib; from sampler.storage.lock import locked\n"
+            "import sys, pathlib; from sampler.storage.directory import locked\n"
             "with locked(pathlib.Path(sys.argv[1])): print('held', flush=True); input()",
             copy,
         ],

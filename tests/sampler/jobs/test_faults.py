@@ -1,29 +1,25 @@
 """Slow: kills, full disks, damage and signals; afterwards the same bits as without them."""
 
 import json
-import logging
 import shutil
 import signal
 import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError
-from sampler.jobs.keeper import load_chains
-from sampler.storage.checkpoint import read_sealed
+from sampler.errors import ExitCode
+from sampler.storage.checkpoints import newest_header, read_header, read_sealed
+from sampler.storage.directory import CHECKPOINT_FOLDER
+from sampler.storage.files import UNFINISHED
 from sampler.storage.results import read_draws, read_table
-from sampler.storage.run_directory import CHECKPOINT_FOLDER, UNFINISHED
-from sampler.storage.status import newest_checkpoint
 from tests.commands import TINY, UNDRAWN, assert_same_bits, command, finish, in_process, start
 
 pytestmark = pytest.mark.slow
 
 # Nobody looks at the figures of what is killed here.
 undrawn_start, undrawn_command = partial(start, before=UNDRAWN), partial(command, before=UNDRAWN)
-OFFSETS = 8
 DRAWS = 3000
 
 
@@ -71,7 +67,7 @@ def stopped(workshop, tmp_path_factory):
 def wait_for_draws(process, directory: Path, more_than: int = 0) -> int:
     """Wait until more draws of a chain are saved: how many there are."""
     while process.poll() is None:
-        header = newest_checkpoint(directory)
+        header = newest_header(directory)
         if header is not None and header["phase"] == "draws" and header["done"] > more_than:
             return header["done"]
         time.sleep(0.01)
@@ -83,7 +79,7 @@ def test_stopped_killed_interrupted_and_resumed(stopped, workshop, tmp_path):
     _, whole, cache = workshop
     directory = tmp_path / "run"
     shutil.copytree(stopped, directory)
-    done = newest_checkpoint(directory)["done"]
+    done = newest_header(directory)["done"]
     assert 0 < done < DRAWS
     for number, code in (
         (signal.SIGKILL, -signal.SIGKILL),
@@ -110,59 +106,45 @@ def damaged(path: Path, offset: int, how: str) -> None:
         path.write_bytes(content)
 
 
-@pytest.mark.parametrize(("how", "what"), [("flipped bit", "checkpoint"), ("truncated", "segment")])
-def test_damage_is_noticed_and_the_checkpoint_before_is_used(how, what, stopped, tmp_path, caplog):
-    folder = stopped / CHECKPOINT_FOLDER
-    newest = load_chains(folder)
-    name = (
-        f"state-{newest.sequence % 2}.bin" if what == "checkpoint" else newest.segments[-1]["file"]
-    )
-    size = (folder / name).stat().st_size
-    rng = np.random.default_rng(20)
-    offsets = {0, size - 1, *map(int, rng.integers(0, size, OFFSETS))}
-    noticed = 0
-    for offset in sorted(offsets)[:OFFSETS]:
-        copy = tmp_path / f"{offset}"
-        shutil.copytree(folder, copy)
-        damaged(copy / name, offset, how)
-        caplog.clear()
-        with caplog.at_level(logging.WARNING, logger="attention_posterior"):
-            logging.getLogger("attention_posterior").addHandler(caplog.handler)
-            found = load_chains(copy)
-            logging.getLogger("attention_posterior").removeHandler(caplog.handler)
-        noticed += found.sequence == newest.sequence - 1 and name in caplog.text
-    assert noticed == OFFSETS
+def slots(directory: Path) -> list[Path]:
+    """The files of both checkpoints, the newer one first."""
+    paths = (directory / CHECKPOINT_FOLDER).iterdir()
+    return sorted(paths, key=lambda path: -read_header(path)["sequence"])
 
 
-def test_after_damage_the_same_bits(stopped, workshop, tmp_path):
+@pytest.mark.parametrize("how", ["flipped bit", "truncated", "deleted"])
+def test_after_damage_the_same_bits(how, stopped, workshop, tmp_path):
     _, whole, cache = workshop
     directory = tmp_path / "run"
     shutil.copytree(stopped, directory)
-    newest = load_chains(directory / CHECKPOINT_FOLDER)
-    damaged(directory / CHECKPOINT_FOLDER / newest.segments[-1]["file"], 200, "flipped bit")
+    newest, _ = slots(directory)
+    if how == "deleted":
+        newest.unlink()
+    else:
+        damaged(newest, newest.stat().st_size // 2, how)
     code, errors = undrawn_command("resume", directory, cache=cache)
     assert code == ExitCode.OK, errors
-    assert "going on from the checkpoint before it" in errors
+    assert ("going on from the checkpoint before it" in errors) == (how != "deleted")
     assert_same_bits(directory, whole)
 
 
 def test_two_damaged_checkpoints_are_an_error(stopped, tmp_path, capsys):
     directory = tmp_path / "run"
     shutil.copytree(stopped, directory)
-    for slot in (0, 1):
-        damaged(directory / CHECKPOINT_FOLDER / f"state-{slot}.bin", 300, "flipped bit")
+    for path in slots(directory):
+        damaged(path, 300, "flipped bit")
     before = sorted(path.name for path in directory.rglob("*"))
     assert in_process("resume", directory) == ExitCode.BAD_INPUT
     assert "no checkpoint can be used" in capsys.readouterr().err.splitlines()[-1]
     assert sorted(path.name for path in directory.rglob("*")) == before
-    for slot in (0, 1):
-        (directory / CHECKPOINT_FOLDER / f"state-{slot}.bin").unlink()
-    with pytest.raises(InputError, match="its checkpoints are missing"):
-        load_chains(directory / CHECKPOINT_FOLDER)
+    for path in (directory / CHECKPOINT_FOLDER).iterdir():
+        path.unlink()
+    assert in_process("resume", directory) == ExitCode.BAD_INPUT
+    assert "its checkpoints are missing" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_full_disk(workshop, tmp_path):
-    """No file may grow beyond a limit: a segment or a checkpoint fails."""
+    """No file may grow beyond a limit: a checkpoint fails."""
     recipe, whole, cache = workshop
     directory = tmp_path / "run"
     size = 12 * 1024

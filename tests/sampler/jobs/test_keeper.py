@@ -1,80 +1,75 @@
-"""Chains on disk: only segments that hold what a checkpoint counts are used."""
+"""Chains in checkpoints: what was gathered comes back, from them or from `draws.nc`."""
 
-import logging
 import signal
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from sampler.errors import InputError, RequeueError
 from sampler.jobs import keeper as module
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.keeper import (
-    MOST_WAITING,
-    ChainKeeper,
-    load_chains,
-    segment_arrays,
-    settle,
-)
+from sampler.jobs.keeper import ChainKeeper, without_draws
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
-from sampler.storage.checkpoint import read_sealed, write_sealed
-from sampler.storage.run_directory import CHECKPOINT_SLOTS
+from sampler.storage.checkpoints import Checkpoints
 
-CHAINS, WARMUP, DRAWS, STEPS = 2, 4, 12, 4
+CHAINS, WARMUP, DRAWS, STEPS, EXAMPLES = 2, 4, 24, 4, 12
+# Limits with which predictors are kept whole, and with which they are thinned.
+WHOLE, THINNED = {}, {"predictor_bytes": 0, "predictor_draws": 6, "kept_bytes": 2**20}
 
 
-@pytest.fixture
-def folder(tmp_path, rng):
-    """Four segments of four steps, and the two newest checkpoints."""
-    collected, folder = DrawCollector(), tmp_path / "checkpoint"
-    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
-    assert keeper.go_on(collected, every=0.0) is None
-    for phase, total in (("warmup", WARMUP), ("draws", DRAWS)):
+def chunks(rng, draws: int = DRAWS):
+    """Chunks of a few steps: warm-up, then draws."""
+    for phase, total in (("warmup", WARMUP), ("draws", draws)):
         for done in range(STEPS, total + 1, STEPS):
-            values = {"lp": rng.standard_normal((CHAINS, STEPS))}
-            drawn = {"predictor": rng.standard_normal((CHAINS, STEPS, 3))}
+            shape = CHAINS, STEPS
+            statistics = {"lp": rng.standard_normal(shape), "diverging": rng.random(shape) < 0.1}
+            drawn = {
+                "order_parameter": rng.standard_normal((*shape, 2, 2)),
+                "predictor": rng.standard_normal((*shape, EXAMPLES, 1)),
+                "predictor_validation": rng.standard_normal((*shape, 3, 1)),
+            }
             state = {}, {"point": np.array([done])}
-            chunk = Chunk(phase, done, total, values, drawn if phase == "draws" else {}, 1.0,
-                          state=state)  # fmt: skip
-            collected(chunk)
-            keeper(chunk)
-    return folder
+            drawn = drawn if phase == "draws" else {}
+            yield Chunk(phase, done, total, statistics, drawn, 1.0, state=state)
 
 
-def test_chains_that_go_on_leave_the_newest_checkpoint_and_count_the_seconds_before(folder, rng):
-    newest = newest_slot(folder)
-    before = (folder / newest).read_bytes()
-    collected, keeper = DrawCollector(), ChainKeeper(folder, {"settings": {}}, Interruption())
-    assert keeper.go_on(collected, every=0.0).done == DRAWS
-    assert keeper.seconds_before == 1 + DRAWS // STEPS
-    assert collected.seconds == {"warmup": 1.0, "draws": DRAWS // STEPS}
-    drawn = (
-        {"lp": np.zeros((CHAINS, STEPS))},
-        {"predictor": rng.standard_normal((CHAINS, STEPS, 3))},
-    )
-    chunk = Chunk("draws", DRAWS + STEPS, DRAWS + STEPS, *drawn, 1.0, state=({}, {}))
-    collected(chunk)
-    keeper(chunk)
-    assert newest_slot(folder) != newest
-    assert (folder / newest).read_bytes() == before
-    assert load_chains(folder).snapshot.done == DRAWS + STEPS
-
-
-def test_draws_of_much_memory_are_saved_before_their_time(folder):
-    collected = DrawCollector(predictor_bytes=2**40)
-    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
-    keeper.go_on(collected, every=1e9)
-    numbers = MOST_WAITING // (3 * CHAINS * 4)  # in single precision, a third of the limit
-    for count, saved in ((1, 0), (2, 0), (3, 3), (4, 3)):
-        drawn = {"lp": np.zeros((CHAINS, 1))}, {"predictor": np.zeros((CHAINS, 1, numbers + 1))}
-        chunk = Chunk("draws", DRAWS + count, 100, *drawn, 1.0, state=({}, {}))
+def draw(folder, some, limits=WHOLE, every: float = 0.0) -> tuple[ChainKeeper, DrawCollector]:
+    """Collect and keep the chunks that a checkpoint does not hold yet."""
+    collected = DrawCollector(**limits)
+    keeper = ChainKeeper(Checkpoints(folder, {"settings": {}}, every))
+    earlier = keeper.go_on(collected)
+    for chunk in some:
+        before = earlier is not None and chunk.phase != "draws" and earlier.phase == "draws"
+        if before or (earlier and chunk.phase == earlier.phase and chunk.done <= earlier.done):
+            continue
         collected(chunk)
         keeper(chunk)
-        assert load_chains(folder).snapshot.done == DRAWS + saved
+    return keeper, collected
+
+
+def assert_same(one: DrawCollector, other: DrawCollector) -> None:
+    """All that two collectors have gathered, bit for bit."""
+    assert one.arrays.keys() == other.arrays.keys()
+    for key, values in one.arrays.items():
+        np.testing.assert_array_equal(other.arrays[key], values, err_msg=key)
+        assert other.arrays[key].dtype == values.dtype, key
+
+
+@pytest.mark.parametrize("limits", [WHOLE, THINNED], ids=["whole", "thinned"])
+@pytest.mark.parametrize("stop", range(1, 1 + DRAWS // STEPS))
+def test_chains_that_go_on_have_gathered_the_same(limits, stop, tmp_path, rng):
+    every = list(chunks(rng))
+    _, expected = draw(tmp_path / "whole", every, limits)
+    draw(tmp_path / "parts", every[:stop], limits)
+    keeper, received = draw(tmp_path / "parts", every, limits)
+    assert keeper.seconds_before == stop
+    assert received.seconds == {"warmup": 1.0, "draws": DRAWS // STEPS}
+    assert_same(received, expected)
 
 
 def drawn_until(folder, values, stop: int) -> StoppingRule:
@@ -84,9 +79,10 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
     """
     collected = DrawCollector()
     rule = StoppingRule(Algorithm(), collected, values.shape[1], np.inf)
-    keeper = ChainKeeper(folder, {"settings": {}}, Interruption())
-    found = keeper.go_on(collected, every=1e9, rule=rule)
-    done = 0 if found is None else found.done
+    checkpoints = Checkpoints(folder, {"settings": {}}, every=1e9)
+    keeper = ChainKeeper(checkpoints, Interruption())
+    earlier = keeper.go_on(collected, rule)
+    done = 0 if earlier is None else earlier.done
     while (end := min(done + 40, rule.next_end("draws", done))) > done:
         part = {"lp": -(values[:, done:end] ** 2)}, {"x": values[:, done:end]}
         state = {}, {"point": np.array([end])}
@@ -103,118 +99,99 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
     return rule
 
 
+def stored_draws(folder) -> np.ndarray:
+    """Draws of `x` in the newest checkpoint."""
+    collected = DrawCollector()
+    ChainKeeper(Checkpoints(folder, {"settings": {}})).go_on(collected)
+    return collected.draws["x"]
+
+
 def test_chains_left_between_two_checks_that_pass_end_where_they_would_have(tmp_path, rng):
     values = rng.standard_normal((4, 5000))
     undisturbed = drawn_until(tmp_path / "whole", values, 5000)
-    first, second = (one.draws for one in undisturbed.checks)
+    first, second = (check.draws for check in undisturbed.checks)
     assert undisturbed.ended == "trusted"
     left = drawn_until(tmp_path / "parts", values, first + 1)
-    assert [one.draws for one in left.checks] == [first]
-    assert first < load_chains(tmp_path / "parts").snapshot.done < second
+    assert [check.draws for check in left.checks] == [first]
+    assert first < stored_draws(tmp_path / "parts").shape[1] < second
     again = drawn_until(tmp_path / "parts", values, 5000)
     assert again.checks == undisturbed.checks
     for name in ("whole", "parts"):  # what the last check ended is saved
-        stored = load_chains(tmp_path / name)
-        assert stored.snapshot.done == second
-        held = np.concatenate([chunk.observables["x"] for chunk in stored.chunks], axis=1)
-        np.testing.assert_array_equal(held, values[:, :second])
+        np.testing.assert_array_equal(stored_draws(tmp_path / name), values[:, :second])
 
 
-def cut(folder, name: str, keys: str = "") -> str:
-    """Leave out the last step of a segment; its seal is right. Returns the new checksum."""
-    sealed = read_sealed(folder / name)
-    shorter = {
-        key: values[:, :-1] if key.startswith(keys) else values
-        for key, values in sealed.arrays.items()
+# --- chains that came to their end
+
+
+def tree_of(collected: DrawCollector) -> xr.DataTree:
+    """The groups of `draws.nc` with what a collector has gathered."""
+
+    def table(arrays, axes=(), **coordinates):
+        columns = {n: (("chain", "draw", *axes)[: v.ndim], v) for n, v in arrays.items()}
+        return xr.Dataset(columns, coordinates)
+
+    drawn, thinned = collected.draws, collected.thinned
+    groups = {
+        "posterior": table({"order_parameter": drawn["order_parameter"]}, ("path", "path_")),
+        "sample_stats": table(collected.statistics),
+        "warmup_sample_stats": table(collected.warmup_statistics),
     }
-    return write_sealed(folder / name, sealed.header, shorter)
+    if "predictor" in drawn:
+        predictor = drawn["predictor"][..., 0]
+        groups["predictions"] = table({"predictor": predictor}, ("test_example",))
+        return xr.DataTree.from_dict(groups)
+    kept, selected = thinned["predictor"], collected.selected["predictor"]
+    some = table({"predictor": kept.values[..., 0]}, ("test_example",), draw=kept.draws)
+    groups["predictions"] = some.assign_attrs(thinned=2)
+    element = {"predictor_element": selected.places}
+    groups["selected"] = table({"predictor": selected.values}, ("predictor_element",), **element)
+    groups["selected"]["predictor"].attrs["shape_of_draw"] = selected.shape
+    return xr.DataTree.from_dict(groups)
 
 
-def counted_again(folder, slot: str, name: str, checksum: str) -> None:
-    """Let a checkpoint count the segment as it is now."""
-    sealed = read_sealed(folder / slot)
-    for entry in sealed.header["segments"]:
-        if entry["file"] == name:
-            entry["checksum"] = checksum
-    write_sealed(folder / slot, sealed.header, sealed.arrays)
+def returning(tree: xr.DataTree) -> Callable:
+    return lambda _: tree
 
 
-def newest_slot(folder) -> str:
-    return max(CHECKPOINT_SLOTS, key=lambda name: read_sealed(folder / name).header["sequence"])
+@pytest.mark.parametrize("limits", [WHOLE, THINNED], ids=["whole", "thinned"])
+def test_more_draws_are_appended_to_what_draws_nc_holds(limits, tmp_path, rng, monkeypatch):
+    """Also where it holds further draws: those of an extension whose checkpoint is lost.
+
+    Where predictors are thinned these are others, if their number was halved meanwhile.
+    """
+    every = list(chunks(rng))
+    _, expected = draw(tmp_path / "undisturbed", every, limits)
+    folder = tmp_path / "run" / "checkpoint"
+    folder.parent.mkdir()
+    keeper, first = draw(folder, every[:4], limits)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    for _ in range(2):
+        keeper.checkpoints.settle(without_draws)
+    (path,) = folder.iterdir()
+    assert path.stat().st_size < size
+    with pytest.raises(InputError, match=r"draws\.nc with its draws is missing"):
+        draw(folder, every, limits)
+    monkeypatch.setattr(module, "is_sampled", lambda _: True)
+    _, longer = draw(tmp_path / "longer", every[:5], limits)
+    for collected in (first, longer) if limits == WHOLE else (first,):
+        monkeypatch.setattr(module, "read_draws", returning(tree_of(collected)))
+        back = DrawCollector(**limits)
+        settled = Checkpoints(folder, {"settings": {}})
+        assert ChainKeeper(settled).go_on(back).done == 3 * STEPS
+        assert_same(back, first)
+    _, received = draw(folder, every, limits)
+    assert_same(received, expected)
 
 
-@contextmanager
-def heard(caplog):
-    """What the log says inside is in `caplog`."""
-    logger = logging.getLogger("attention_posterior")
-    with caplog.at_level(logging.WARNING, logger="attention_posterior"):
-        logger.addHandler(caplog.handler)
-        try:
-            yield
-        finally:
-            logger.removeHandler(caplog.handler)
-
-
-def loaded(folder, caplog):
-    """What is found, and what the log says."""
-    with heard(caplog):
-        return load_chains(folder)
-
-
-@pytest.mark.parametrize(
-    ("keys", "counted"), [("", False), ("observable", True)], ids=["another seal", "its own seal"]
-)
-def test_a_sealed_segment_with_too_few_draws_is_not_used(keys, counted, folder, caplog):
-    name = "segment-000003.bin"
-    checksum = cut(folder, name, keys)
-    if counted:
-        counted_again(folder, newest_slot(folder), name, checksum)
-    found = loaded(folder, caplog)
-    assert found.snapshot.done == DRAWS - STEPS
-    assert sum(chunk.draws for chunk in found.chunks if chunk.phase == "draws") == DRAWS - STEPS
-    assert name in caplog.text
-    assert ("steps instead of 4" if counted else "is not the segment that was counted") in (
-        caplog.text
-    )
-    assert "going on from the checkpoint before it: draws, 8 of 12" in caplog.text
-
-
-def test_a_checkpoint_that_lacks_a_segment_is_not_used(folder, caplog):
-    slot = newest_slot(folder)
-    sealed = read_sealed(folder / slot)
-    header = {**sealed.header, "segments": sealed.header["segments"][:-1]}
-    write_sealed(folder / slot, header, sealed.arrays)
-    assert loaded(folder, caplog).snapshot.done == DRAWS - STEPS
-    assert "segments hold 8 of 12 steps (draws)" in caplog.text
-
-
-def test_draws_that_are_read_back_must_be_there_whole(folder, monkeypatch, caplog):
-    """Segments were removed; what `draws.nc` has of a quantity may be moments of its draws."""
-    expected = load_chains(folder).chunks
-    steps = {"warmup": slice(0, 1), "draws": slice(1, None)}
-    whole = {}
-    for phase, part in steps.items():
-        joined = segment_arrays(list(expected[part]), DrawCollector())
-        tables = ({n.partition("/")[2]: v for n, v in joined.items() if n.startswith(kind)}
-                  for kind in ("statistic", "observable"))  # fmt: skip
-        done = expected[part][-1].done
-        whole[phase] = Chunk(phase, done, done, *tables, 0.0)
-    settle(folder)
-    reduced = frozenset()
-    monkeypatch.setattr(module, "_stored_draws", lambda _: module._StoredDraws(whole, reduced, {}))
-    for one, other in zip(load_chains(folder).chunks, expected, strict=True):
-        assert (one.phase, one.done) == (other.phase, other.done)
-        for name, values in {**other.observables, **other.statistics}.items():
-            np.testing.assert_array_equal({**one.observables, **one.statistics}[name], values)
-    reduced = frozenset({"predictor"})
-    with pytest.raises(InputError, match=r"draws\.nc holds some draws alone of predictor"):
-        loaded(folder, caplog)
-
-
-def test_a_segment_that_both_checkpoints_need_ends_the_run(folder, caplog):
-    name = "segment-000001.bin"
-    checksum = cut(folder, name)
-    for slot in CHECKPOINT_SLOTS:
-        counted_again(folder, slot, name, checksum)
-    with pytest.raises(InputError, match=r"no checkpoint can be used \(.*segment-000001\.bin"):
-        loaded(folder, caplog)
+def test_draws_that_draws_nc_does_not_hold_whole_are_refused(tmp_path, rng, monkeypatch):
+    """It was written by another run, or the predictors of a longer one were thinned."""
+    every = list(chunks(rng))
+    folder = tmp_path / "checkpoint"
+    keeper, _ = draw(folder, every[:4])
+    keeper.checkpoints.settle(without_draws)
+    monkeypatch.setattr(module, "is_sampled", lambda _: True)
+    shorter, thinned = draw(tmp_path / "a", every[:3])[1], draw(tmp_path / "b", every, THINNED)[1]
+    for collected in (shorter, thinned):
+        monkeypatch.setattr(module, "read_draws", returning(tree_of(collected)))
+        with pytest.raises(InputError, match=r"draws\.nc does not hold all its draws"):
+            draw(folder, every)

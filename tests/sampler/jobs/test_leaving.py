@@ -16,9 +16,10 @@ import sampler.jobs.keeper
 import sampler.jobs.train
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.interruption import MOMENT, Interruption
-from sampler.jobs.keeper import ChainKeeper, load_chains
+from sampler.jobs.keeper import ChainKeeper
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
+from sampler.storage.checkpoints import Checkpoints
 from tests import ROOT
 
 CHAINS, STEPS, CHUNKS = 2, 4, 4
@@ -67,6 +68,17 @@ def chunk(done: int, total: int = CHUNKS * STEPS) -> Chunk:
     return Chunk("draws", done, total, {"lp": -values}, {"predictor": values}, 1.0, state=state)
 
 
+def keeper_of(folder: Path, interruption: Interruption, every: float) -> ChainKeeper:
+    return ChainKeeper(Checkpoints(folder, {"settings": {}}, every), interruption)
+
+
+def stored(folder: Path) -> np.ndarray:
+    """The draws in the newest checkpoint."""
+    collected = DrawCollector()
+    keeper_of(folder, Interruption(), 0.0).go_on(collected)
+    return collected.draws["predictor"]
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("every", [0.0, 1e9], ids=["each", "none"])
 def test_draws_that_are_said_to_be_saved_are(every, tmp_path):
@@ -74,8 +86,8 @@ def test_draws_that_are_said_to_be_saved_are(every, tmp_path):
 
     def draw(number: int, interruption: Interruption) -> None:
         folder, collected = tmp_path / f"{number}", DrawCollector()
-        keeper = ChainKeeper(folder, {"settings": {}}, interruption)
-        keeper.go_on(collected, every)
+        keeper = keeper_of(folder, interruption, every)
+        keeper.go_on(collected)
         for done in range(STEPS, CHUNKS * STEPS + 1, STEPS):
             collected(chunk(done))
             held.append(done)
@@ -83,10 +95,8 @@ def test_draws_that_are_said_to_be_saved_are(every, tmp_path):
 
     held, seen = [], set()
     for number, text in at_every_line(sampler.jobs.keeper.__file__, draw):
-        stored = load_chains(tmp_path / f"{number}")
-        assert stored.snapshot.done == held[-1]
+        drawn = stored(tmp_path / f"{number}")
         assert text == f"SIGTERM received: draws {held[-1]} of {CHUNKS * STEPS} is saved"
-        drawn = np.concatenate([one.observables["predictor"] for one in stored.chunks], axis=1)
         np.testing.assert_array_equal(drawn, np.arange(held[-1]) * np.ones((CHAINS, 1)))
         seen.add(held[-1])
     assert seen == set(range(STEPS, CHUNKS * STEPS + 1, STEPS))
@@ -98,9 +108,8 @@ import os, sys, time
 from pathlib import Path
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import listening
-from sampler.jobs.keeper import ChainKeeper
 from sampler.mcmc.collected_draws import DrawCollector
-from tests.sampler.jobs.test_leaving import STEPS, chunk
+from tests.sampler.jobs.test_leaving import STEPS, chunk, keeper_of
 
 replace = os.replace
 def slowly(*paths):
@@ -112,8 +121,8 @@ def slowly(*paths):
 
 with listening() as interruption:
     collected = DrawCollector()
-    keeper = ChainKeeper(Path(sys.argv[1]), {{"settings": {{}}}}, interruption)
-    keeper.go_on(collected, 0.0)
+    keeper = keeper_of(Path(sys.argv[1]), interruption, 0.0)
+    keeper.go_on(collected)
     for done in (STEPS, 2 * STEPS):
         collected(chunk(done))
         try:
@@ -127,7 +136,7 @@ with listening() as interruption:
 
 @contextmanager
 def saving(folder: Path, seconds: float) -> Iterator[subprocess.Popen]:
-    """A program in the midst of its second save, whose two files take so many seconds each."""
+    """A program in the midst of its second save, which takes so many seconds."""
     with subprocess.Popen(
         [sys.executable, "-c", SAVING.format(seconds=seconds), str(folder)],
         stdout=subprocess.PIPE, text=True, cwd=ROOT,
@@ -148,9 +157,8 @@ def test_a_second_signal_in_a_save_ends_it_with_all_files_whole(tmp_path):
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(20.0) == ExitCode.REQUEUE
-    assert load_chains(folder).snapshot.done == STEPS
-    keeper, collected = ChainKeeper(folder, {"settings": {}}, Interruption()), DrawCollector()
-    assert keeper.go_on(collected, 0.0).done == STEPS
+    keeper, collected = keeper_of(folder, Interruption(), 0.0), DrawCollector()
+    assert keeper.go_on(collected).done == STEPS
     collected(chunk(2 * STEPS))
     keeper(chunk(2 * STEPS))
-    assert load_chains(folder).snapshot.done == 2 * STEPS
+    assert stored(folder).shape[1] == 2 * STEPS

@@ -16,8 +16,10 @@ from sampler.jobs.repetitions import reason_to_end
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
 from sampler.settings.recipe import load_recipe
+from sampler.storage.checkpoints import newest_header, read_sealed
+from sampler.storage.directory import CHECKPOINT_FOLDER
 from sampler.storage.results import read_draws
-from sampler.storage.run_directory import CHECKPOINT_FOLDER
+from sampler.storage.status import state_of
 from tests.commands import assert_same_bits, in_process, made_once, settings
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
@@ -89,19 +91,34 @@ def test_interrupted_repetitions_go_on_bit_for_bit(recipe_file, run_of_four, tmp
     point = jobs.Point(recipe, directory)
     with pytest.raises(RequeueError):
         jobs.start_run("run", point, AfterTemperatures(6))
-    assert list((directory / CHECKPOINT_FOLDER).glob("repetition-*.bin"))
+    assert newest_header(directory)["phase"] == "particles"
+    jobs.start_run("run", point, Interruption())
+    assert_same_bits(directory, run_of_four)
+
+
+def test_repetitions_go_on_from_the_checkpoint_before_a_damaged_one(
+    recipe_file, run_of_four, tmp_path
+):
+    recipe, directory = load_recipe(recipe_file, COUNTED), tmp_path / "run"
+    point = jobs.Point(recipe, directory)
+    with pytest.raises(RequeueError):
+        jobs.start_run("run", point, AfterTemperatures(9))
+    newest = max(
+        (directory / CHECKPOINT_FOLDER).iterdir(),
+        key=lambda path: read_sealed(path).header["sequence"],
+    )
+    with newest.open("r+b") as file:
+        file.seek(newest.stat().st_size // 2)
+        file.write(b"damaged")
     jobs.start_run("run", point, Interruption())
     assert_same_bits(directory, run_of_four)
 
 
 def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path):
-    """Two of the first ones are damaged: they are made again."""
     directory, longer = tmp_path / "run", tmp_path / "longer"
     shutil.copytree(run_of_four, directory)
-    for name in ("repetition-modes-001.bin", "repetition-prior-000.bin"):
-        with (directory / CHECKPOINT_FOLDER / name).open("r+b") as file:
-            file.seek(200)
-            file.write(b"damaged")
+    assert len(list((directory / CHECKPOINT_FOLDER).iterdir())) == 1
+    assert state_of(directory).repetitions == {"modes": 4, "prior": 4}
     in_process("resume", directory, "--more", "2")
     more = settings(*COUNTED, "sampler.repetitions=6")
     in_process("run", recipe_file, "--out", longer, *more)

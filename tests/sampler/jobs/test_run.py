@@ -68,7 +68,7 @@ def test_run_does_everything_and_trusts_its_samples(finished, recipe):
     assert figures >= FIGURES
     manifest = strict_json(directory / "manifest.json")
     assert manifest["recipe_hash"] == load_recipe(recipe).hash8
-    assert set(manifest["seconds"]) == {"solve", "sample"}
+    assert set(manifest["stages"]) == {"solve", "sample"}
 
 
 def test_the_table_of_the_theory_has_coordinates_of_its_axes(finished):
@@ -169,7 +169,7 @@ def test_solve_and_sample_apart_join_in_one_directory(recipe, tmp_path, capsys):
     assert comparison["diagnostics"]["verdict"] == "fail"
     assert comparison["diagnostics"]["reasons"]
     assert {"leading", "sampled"} <= set(comparison["summary"]["order_parameter"])
-    assert set(strict_json(directory / "manifest.json")["seconds"]) == {"solve", "sample"}
+    assert set(strict_json(directory / "manifest.json")["stages"]) == {"solve", "sample"}
 
 
 @pytest.mark.heavy

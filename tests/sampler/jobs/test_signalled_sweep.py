@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.storage.lock import LOCK_FILE, is_held
-from sampler.storage.status import newest_checkpoint
+from sampler.storage.checkpoints import newest_header
+from sampler.storage.directory import LOCK_FILE, is_held
 from tests.commands import TINY, Command, assert_same_bits, command, finish, start
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ class Sweep:
 
     def in_draws(self) -> list[Path]:
         """Points whose warm-up is saved: the first chunk of draws is in work."""
-        headers = {path.parent: newest_checkpoint(path.parent) for path in self.locks()}
+        headers = {path.parent: newest_header(path.parent) for path in self.locks()}
         return [
             point
             for point, header in headers.items()
@@ -74,14 +74,14 @@ def test_a_sweep_that_is_stopped_goes_on_bit_for_bit(cache, tmp_path):
     """Every worker saves its chunk, and no other point is begun."""
     here = tmp_path / "here"
     sweep = Sweep(tmp_path, cache, SHORT)
-    before = {point: newest_checkpoint(point)["sequence"] for point in sweep.in_draws()}
+    before = {point: newest_header(point)["sequence"] for point in sweep.in_draws()}
     sweep.process.send_signal(signal.SIGTERM)
     code, errors = sweep.end()
     assert code == ExitCode.REQUEUE, errors
     assert errors.endswith(f"{' '.join(sweep.words)}\n")
     assert not sweep.locks()
     for point, sequence in before.items():
-        assert newest_checkpoint(point)["sequence"] > sequence
+        assert newest_header(point)["sequence"] > sequence
     assert {path.parent for path in sweep.out.glob("*/manifest.json")} == set(before)
     expected, errors = command(*sweep.words[:3], here, *sweep.words[4:6], cache=cache)
     assert command(*sweep.words, cache=cache)[0] == expected

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode
+from sampler.storage.checkpoints import newest_header
 from tests.commands import TINY, assert_same_bits, command, environment
 from tests.sampler.jobs.slurm_cluster import Cluster, missing_programs, wait_for
 
@@ -66,7 +67,8 @@ class Sweep:
 
     def is_sampling(self, number: int) -> bool:
         """Whether some draws of a point are stored."""
-        return bool(list(self.point(number).glob("checkpoint/segment-*")))
+        header = newest_header(self.point(number))
+        return header is not None and header["phase"] == "draws"
 
     def times_resumed(self, number: int) -> int:
         """How often a point went on after draws that an earlier process had saved."""

@@ -18,8 +18,8 @@ from sampler.analysis.sweep_results import SWEEP_FILE, SweepResults, seed_averag
 from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
 from sampler.settings.recipe import load_recipe
+from sampler.storage.directory import point_directory
 from sampler.storage.results import write_result
-from sampler.storage.run_directory import point_directory
 from tests import FIXTURES
 from tests.commands import TINY, in_process
 from tests.held import comparison_of

@@ -9,9 +9,9 @@ import pytest
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
 from sampler.settings.recipe import load_recipe
+from sampler.storage.files import read_json
 from sampler.storage.manifest import read_manifest
 from sampler.storage.results import read_draws
-from sampler.storage.run_directory import read_json
 from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
 from tests.commands import in_process as command
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from sampler.jobs.keeper import segment_arrays
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
@@ -111,18 +110,13 @@ def test_a_collector_goes_on_from_what_another_one_stored(rng):
     limits = {"predictor_bytes": observables["predictor"].nbytes // 6, "predictor_draws": 0}
     expected = collect(observables, statistics, pieces=pieces, **limits)
     first = DrawCollector(**limits)
-    stored = []
     for end in range(each, draws + 1, each):
         cut = slice(end - each, end)
         parts = [{n: v[:, cut] for n, v in p.items()} for p in (statistics, observables)]
-        chunk = Chunk("draws", end, draws, *parts, 0.5)
-        first(chunk)
-        # As it is written to disk, and what another process finds there.
-        arrays = segment_arrays([chunk], first)
-        back = {n.removeprefix("observable/"): v for n, v in arrays.items() if "observable" in n}
-        stored.append(Chunk("draws", end, draws, parts[0], back, 0.5))
+        first(Chunk("draws", end, draws, *parts, 0.5))
+        # As another process finds it.
         second = DrawCollector(**limits)
-        second.restore(first.partial_moments, stored)
+        second.restore({key: values.copy() for key, values in first.arrays.items()})
         first = second
     assert set(expected.selected) == {"predictor"} == set(first.selected)
     for one, other in (

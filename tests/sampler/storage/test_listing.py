@@ -7,8 +7,7 @@ import pytest
 
 from sampler.errors import ExitCode
 from sampler.settings.recipe import load_recipe
-from sampler.storage.manifest import claim_directory
-from sampler.storage.run_directory import RESULTS
+from sampler.storage.directory import RESULTS, claim_directory
 from sampler.storage.status import runs_in
 from tests.commands import SMALLEST, in_process
 

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from sampler.errors import InputError
-from sampler.storage.lock import is_held, locked
+from sampler.storage.directory import is_held, locked
 from tests import ROOT
 
 HOLD = """
 import pathlib, sys
-from sampler.storage.lock import locked
+from sampler.storage.directory import locked
 with locked(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     input()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.storage.files import fill_whole, write_whole
 from sampler.storage.results import write_result
-from sampler.storage.run_directory import fill_whole, write_whole
 
 TABLE = xr.Dataset({"a": ("row", np.arange(3000.0))})
 

@@ -1,15 +1,27 @@
 """Files of results: a damaged one has one message whoever reads it; changed bits are noticed."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import h5netcdf
+import h5py
 import pytest
 import xarray as xr
 
+import sampler
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
-from sampler.storage.results import COMPRESSED_BYTES, read_draws, write_result
+from sampler.storage.results import (
+    COMPRESSED_BYTES,
+    read_attribute,
+    read_comparison,
+    read_drawn,
+    read_draws,
+    read_table,
+    write_result,
+)
 from tests import FIXTURES
 from tests.commands import in_process as command
 
@@ -80,3 +92,71 @@ def test_a_damaged_file_is_refused_by_whoever_reads_it(stored, name, capsys):
     for each in DAMAGED[name]:
         assert command(each, stored) == ExitCode.BAD_INPUT, each
         assert capsys.readouterr().err.startswith(f"attention-posterior: {name} = ")
+
+
+def test_variables_with_the_name_of_their_group_are_read(rng, tmp_path):
+    table = xr.Dataset({"kernel": ("row", rng.standard_normal(3)), "other": 1.0})
+    groups = {"posterior": xr.Dataset(attrs={"a": 1}), "kernel": table}
+    write_result(tmp_path, "draws.nc", xr.DataTree.from_dict(groups))
+    for name, expected in groups.items():
+        xr.testing.assert_identical(read_draws(tmp_path)[name].to_dataset(), expected)
+
+
+# --- files that somebody else has open
+
+OPENED = {
+    "with xarray": lambda path: xr.open_datatree(path),
+    "with h5netcdf": lambda path: xr.open_datatree(path, engine="h5netcdf"),
+    "with h5py": h5py.File,
+    "for writing": lambda path: h5py.File(path, "r+"),
+}
+READERS = {
+    "draws.nc": (
+        read_draws,
+        lambda directory: read_drawn(directory, "order_parameter"),
+        lambda directory: read_attribute(directory, "algorithm", "sample_stats"),
+    ),
+    "comparison.nc": (read_comparison,),
+    "theory.nc": (lambda directory: read_table(directory, "theory.nc"),),
+}
+
+
+@pytest.mark.parametrize("opened", OPENED.values(), ids=OPENED)
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_is_open_in_this_session_is_read(name, opened, stored):
+    expected = [str(read(stored)) for read in READERS[name]]
+    with opened(stored / name) as content:
+        assert [str(read(stored)) for read in READERS[name]] == expected
+        assert content
+
+
+ELSEWHERE = """
+import sys, h5py
+with h5py.File(sys.argv[1], "r+"):
+    print("open", flush=True)
+    input()
+"""
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_another_process_has_locked_is_read(name, stored):
+    expected = [str(read(stored)) for read in READERS[name]]
+    with subprocess.Popen(
+        [sys.executable, "-c", ELSEWHERE, stored / name],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "open\n"
+        with pytest.raises(OSError, match="lock"):
+            h5py.File(stored / name)
+        assert [str(read(stored)) for read in READERS[name]] == expected
+        process.kill()
+
+
+@pytest.mark.heavy
+def test_a_run_is_shown_while_its_draws_are_open(stored):
+    with xr.open_datatree(stored / "draws.nc") as draws:
+        run = sampler.open_results(stored)
+        assert run.draws["posterior"].sizes == draws["posterior"].sizes
+        assert run.theory is not None
+        assert "<img" in run.report().read_text(encoding="utf-8")
+        assert command("diagnose", stored) in READ

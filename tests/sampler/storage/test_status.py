@@ -4,11 +4,17 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode
+from sampler.presentation.status import status_text
 from sampler.settings.recipe import load_recipe, settings_that_fix_draws
-from sampler.storage.checkpoint import write_sealed
-from sampler.storage.lock import locked
-from sampler.storage.manifest import claim_directory, determining, finish_command
-from sampler.storage.run_directory import CHECKPOINT_FOLDER, point_directory
+from sampler.storage.checkpoints import Checkpoints
+from sampler.storage.directory import (
+    CHECKPOINT_FOLDER,
+    ROWS_FOLDER,
+    claim_directory,
+    locked,
+    point_directory,
+)
+from sampler.storage.manifest import determining, finish_command
 from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, state_of
 from sampler.tasks.make import build_task
 from tests.commands import TINY
@@ -55,15 +61,34 @@ def test_points_of_an_array_are_counted_until_they_are_gathered(sweep):
     assert words(directory) == 3 * [FINISHED]
 
 
-def test_finished_repetitions_are_counted_without_pilots_and_unfinished_ones(tmp_path):
+HEADERS = [
+    ({"phase": "warmup", "done": 3, "total": 10}, "chains: 4, saved at warm-up step 3 of 10"),
+    (
+        {"phase": "draws", "done": 3, "total": 10, "checks": [], "seen": ""},
+        "chains: 4, saved at draw 3 of at most 10",
+    ),
+    (
+        {"phase": "particles", "done": 2, "total": 4, "repetitions": {"modes": 2, "prior": 1}},
+        "particles, saved at repetition 2 of 4\n  repetitions finished: 2 from the modes, "
+        "1 from the prior",
+    ),
+]
+
+
+@pytest.mark.parametrize(("header", "text"), HEADERS)
+def test_what_the_newest_checkpoint_holds_is_said(header, text, tmp_path):
     path, directory = tmp_path / "tiny.toml", tmp_path / "run"
     path.write_text(TINY)
     claim(directory, load_recipe(path))
-    folder = directory / CHECKPOINT_FOLDER
-    folder.mkdir(exist_ok=True)
-    powers = {"modes-000": 1.0, "modes-001": 1.0, "modes-002": 0.3, "modes-pilot-000": 1.0,
-              "prior-000": 1.0}  # fmt: skip
-    for name, power in powers.items():
-        write_sealed(folder / f"repetition-{name}.bin", {"power": power}, {"a": np.zeros(2)})
-    (folder / "repetition-prior-001.bin").write_bytes(b"cut off")
-    assert state_of(directory).repetitions == {"modes": 2, "prior": 1}
+    Checkpoints(directory / CHECKPOINT_FOLDER).save(header, {})
+    assert status_text(directory).endswith(text)
+
+
+def test_a_pass_over_examples_is_seen_until_something_is_sampled(tmp_path):
+    path, directory = tmp_path / "tiny.toml", tmp_path / "run"
+    path.write_text(TINY)
+    claim(directory, load_recipe(path))
+    for folder, phase in ((ROWS_FOLDER, "examples"), (CHECKPOINT_FOLDER, "draws")):
+        header = {"phase": phase, "done": 1, "total": 2}
+        Checkpoints(directory / folder).save(header, {"a": np.zeros(2)})
+        assert state_of(directory).checkpoint["phase"] == phase

@@ -1,17 +1,19 @@
 """Examples in blocks: the same numbers as all at once, from memory, a generator or a file."""
 
 import signal
+from functools import partial
 
 import h5py
 import numpy as np
 import pytest
 
 from sampler.errors import InputError, RequeueError
-from sampler.jobs import stages
+from sampler.jobs import folding
+from sampler.jobs.folding import kept_rows
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.stages import kept_rows, stored_triangle
 from sampler.problem import build_problem, fold_training
 from sampler.settings.recipe import load_recipe
+from sampler.storage.checkpoints import Checkpoints, newest_header
 from sampler.tasks import arrays as array_task
 from sampler.tasks import splits
 from sampler.tasks.arrays import read_arrays
@@ -191,9 +193,8 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
     whole.unlink()
     with pytest.raises(RequeueError, match="SIGTERM"):
         kept_rows(recipe, task, tmp_path, tmp_path, Asked(2))
-    key = stages.fingerprint_of_rows(recipe, task)
-    partial = stored_triangle(tmp_path / "rows-unfinished.bin", key)
-    assert 0 < partial.examples < EXAMPLES
+    done = newest_header(tmp_path)["done"]
+    assert 0 < done < EXAMPLES
     read = []
     original = array_task.read_split
 
@@ -203,9 +204,9 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
 
     monkeypatch.setattr(array_task, "read_split", counted)
     received = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
-    assert read[0] == partial.examples
+    assert read[0] == done
     np.testing.assert_array_equal(received.matrix, expected.matrix)
-    assert not (tmp_path / "rows-unfinished.bin").exists()
+    assert newest_header(tmp_path) is None
     read.clear()
     again = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
     assert read == []
@@ -217,20 +218,20 @@ def test_a_pass_that_is_killed_goes_on_from_what_was_saved_in_time(
 ):
     monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)
     recipe = written(tmp_path, attended_arrays(rng))
-    task, key = build_task(recipe), stages.fingerprint_of_rows(recipe, build_task(recipe))
+    task = build_task(recipe)
     folded = list(fold_training(recipe, task))
 
     def killed(*_):
         yield from folded[:2]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(stages, "fold_training", killed)
-    for seconds, saved in ((1e9, None), (-1.0, folded[1].examples)):
-        monkeypatch.setattr(stages, "SECONDS_BETWEEN_SAVES", seconds)
+    monkeypatch.setattr(folding, "fold_training", killed)
+    for every, saved in ((1e9, None), (0.0, folded[1].examples)):
+        monkeypatch.setattr(folding, "Checkpoints", partial(Checkpoints, every=every))
         with pytest.raises(KeyboardInterrupt):
             kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
-        found = stored_triangle(tmp_path / "rows-unfinished.bin", key)
-        assert (found and found.examples) == saved
+        header = newest_header(tmp_path)
+        assert (header and header["done"]) == saved
 
 
 def test_rows_are_those_of_the_readout_and_the_pairs(rng, tmp_path, small_blocks):

@@ -12,7 +12,7 @@ import pytest
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.train import read_splits, start_training
 from sampler.settings.training import load_training_recipe
-from sampler.storage.checkpoint import read_sealed
+from sampler.storage.checkpoints import read_sealed
 from sampler.transformer.evaluation import learning_data
 from sampler.transformer.model import MODEL_FILE, TransformerShape, read_model
 from sampler.transformer.training import initial_state, train
@@ -92,22 +92,26 @@ def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_pat
     assert (directory / MODEL_FILE).stat().st_mtime_ns == before
 
 
-def test_damaged_checkpoint_is_noticed_and_the_one_before_used(copy, finished, capsys):
-    for name in (MODEL_FILE, "training_summary.json"):
-        (copy / name).unlink()
+@pytest.mark.heavy
+def test_damaged_checkpoint_is_noticed_and_the_one_before_used(
+    recipe_file, finished, tmp_path, capsys
+):
+    recipe, directory = load_training_recipe(recipe_file), tmp_path / "model"
+    with pytest.raises(RequeueError):
+        start_training(recipe, directory, AfterChunks(4))
     newest = max(
-        (copy / "checkpoint").iterdir(), key=lambda path: read_sealed(path).header["sequence"]
+        (directory / "checkpoint").iterdir(), key=lambda path: read_sealed(path).header["sequence"]
     )
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
     newest.write_bytes(content)
-    assert command("resume", copy) == ExitCode.OK
+    assert command("resume", directory) == ExitCode.OK
     assert f"{newest.name} does not have the checksum" in capsys.readouterr().err
-    assert_same_model(copy, finished)
-    for path in (copy / "checkpoint").iterdir():
+    assert_same_model(directory, finished)
+    for path in (directory / "checkpoint").iterdir():
         path.write_bytes(b"damaged")
-    (copy / MODEL_FILE).unlink()
-    assert command("resume", copy) == ExitCode.BAD_INPUT
+    (directory / MODEL_FILE).unlink()
+    assert command("resume", directory) == ExitCode.BAD_INPUT
     assert "no checkpoint can be used" in capsys.readouterr().err
 
 

@@ -8,26 +8,19 @@ import pytest
 
 from sampler.errors import ExitCode, InputError
 from sampler.settings.recipe import load_recipe, settings_that_fix_draws
-from sampler.storage.manifest import (
-    claim_directory,
-    determining,
-    finish_command,
-    read_manifest,
-    record_stage,
-)
-from sampler.storage.results import read_draws, read_table
-from sampler.storage.run_directory import (
+from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
     FIGURE_FOLDER,
     NAME_BYTES,
-    UNFINISHED,
+    ROWS_FOLDER,
+    claim_directory,
     find_directory,
     point_directory,
-    read_json,
     remove_unfinished,
-    write_atomically,
-    write_json,
 )
+from sampler.storage.files import UNFINISHED, read_json, write_atomically, write_json
+from sampler.storage.manifest import determining, finish_command, read_manifest, record_stage
+from sampler.storage.results import read_draws, read_table
 from sampler.tasks.make import build_task
 
 
@@ -64,11 +57,10 @@ def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
     assert read_manifest(directory).finished == {"solve": 0, "sample": 0}
 
 
-@pytest.mark.heavy
 def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
     recipe, tmp_path, monkeypatch
 ):
-    directory, times = tmp_path / "run", iter(["first", "ended", "second", "third"])
+    directory, times = tmp_path / "run", iter(["first", "solved", "sampled", "second", "third"])
     monkeypatch.setattr("sampler.storage.manifest.now", lambda: next(times))
     claim(directory, recipe)
     for stage, seconds in (("solve", 1.0), ("sample", 2.0)):
@@ -77,22 +69,50 @@ def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
     for extended in (False, True):
         claim(directory, recipe, extended)
         manifest = read_manifest(directory)
-        assert (manifest.begun, manifest.ended) == ("first", None)
-        kept = {"solve": 1.0} if extended else {"solve": 1.0, "sample": 2.0}
-        assert manifest.seconds == kept
+        assert manifest.begun == "first"
+        assert manifest.seconds == ({"solve": 1.0} if extended else {"solve": 1.0, "sample": 2.0})
         assert manifest.finished == ({} if extended else {"run": 0})
-        assert set(manifest.peak_memory_bytes) == {"solve", "sample"}
+
+
+def test_a_stage_says_who_computed_it_and_no_other_stage_changes_that(
+    recipe, tmp_path, monkeypatch
+):
+    """Versions, commit and flags are those of the process that computed it."""
+    directory, path = tmp_path / "run", tmp_path / "run" / "manifest.json"
+    computed = {}
+    for stage, version, threads in (("solve", "0.1", "1"), ("sample", "0.2", "2")):
+        monkeypatch.setattr("sampler.storage.manifest.__version__", version)
+        monkeypatch.setattr("sampler.storage.manifest.git_commit", lambda v=version: f"commit {v}")
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        claim(directory, recipe)
+        record_stage(directory, stage, 1.0)
+        computed[stage] = version, f"commit {version}", threads
+        entries = read_manifest(directory).stages
+        assert computed == {
+            name: (entry.package_version, entry.git_commit, entry.flags["OMP_NUM_THREADS"])
+            for name, entry in entries.items()
+        }
+    finish_command(directory, "run", ExitCode.OK)
+    before, when = path.read_bytes(), path.stat().st_mtime_ns
+    monkeypatch.setattr("sampler.storage.manifest.__version__", "0.3")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    claim(directory, recipe)
+    finish_command(directory, "run", ExitCode.OK)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, when)
 
 
 def test_what_a_killed_process_left_is_removed_wherever_it_wrote(tmp_path):
-    folders = [tmp_path, tmp_path / CHECKPOINT_FOLDER, tmp_path / FIGURE_FOLDER]
+    folders = [tmp_path / n for n in ("", CHECKPOINT_FOLDER, ROWS_FOLDER, FIGURE_FOLDER)]
+    (tmp_path / f"{UNFINISHED}checkpoint-ab12").mkdir()
     for folder in folders:
         folder.mkdir(exist_ok=True)
         for name in (f"{UNFINISHED}state-0-ab12.bin", "state-0.bin"):
             (folder / name).touch()
     remove_unfinished(tmp_path)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("**/*") if path.is_file()}
-    assert left == {"state-0.bin", "checkpoint/state-0.bin", "figures/state-0.bin"}
+    where = ("", "checkpoint/", "rows/", "figures/")
+    assert left == {f"{folder}state-0.bin" for folder in where}
+    assert not list(tmp_path.rglob(f"{UNFINISHED}*"))
 
 
 @pytest.mark.parametrize("letter", ["漢", "/"])
@@ -115,7 +135,7 @@ def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_
     def full(path, text):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("sampler.storage.manifest.write_whole", full)
+    monkeypatch.setattr("sampler.storage.directory.write_changed", full)
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError):
         claim(tmp_path / "mine" / "deep" / "run", recipe)

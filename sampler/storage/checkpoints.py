@@ -1,0 +1,295 @@
+"""Sealed files, and the two checkpoints in which all that runs for long is saved.
+
+First line of a sealed file: SHA-256 of everything after it; second line: the header; then arrays in
+NumPy's format.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+from zipfile import BadZipFile
+
+import numpy as np
+
+from sampler.errors import InputError
+from sampler.storage.directory import CHECKPOINT_FOLDER, LOG, ROWS_FOLDER
+from sampler.storage.files import fill_whole, synchronise, unfinished, unwritable
+from sampler.storage.manifest import differences
+
+# --- sealed files
+
+
+class DamagedFile(Exception):
+    """A sealed file whose content is not what was written; the text says how that shows."""
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """The content of a sealed file, and the checksum it carries."""
+
+    header: dict
+    arrays: Mapping[str, np.ndarray]
+    checksum: str
+
+    def part(self, kind: str) -> dict[str, np.ndarray]:
+        """Name → array, of the arrays under keys `kind/name`."""
+        start, arrays = f"{kind}/", self.arrays.items()
+        return {key.removeprefix(start): v for key, v in arrays if key.startswith(start)}
+
+
+def joined(**kinds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of several kinds under keys `kind/name`."""
+    return {f"{kind}/{name}": v for kind, arrays in kinds.items() for name, v in arrays.items()}
+
+
+def write_sealed(path: Path, header: dict, arrays: Mapping[str, np.ndarray]) -> str:
+    """Write a file completely or not at all, and return its checksum. Raises OSError."""
+    # Keys of arrays may hold any characters, member names of the archive may not.
+    names = list(arrays)
+    text = json.dumps({**header, "arrays": names}, allow_nan=False).encode()
+    checksum = ""
+
+    def write(temporary: Path) -> None:
+        nonlocal checksum
+        with temporary.open("w+b") as file:
+            blank = b"0" * 64 + b"\n"
+            file.write(blank + text + b"\n")
+            np.savez(_Behind(file), **{f"a{i}": np.asarray(arrays[n]) for i, n in enumerate(names)})
+            file.seek(len(blank))
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            file.write(checksum.encode())
+
+    fill_whole(path, write)
+    return checksum
+
+
+class _Behind(io.RawIOBase):
+    """A file as it is behind what was written into it: places count from there."""
+
+    def __init__(self, file: io.BufferedRandom) -> None:
+        self._file, self._start = file, file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell() - self._start
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset + (0 if whence else self._start), whence) - self._start
+
+    def write(self, data) -> int:
+        return self._file.write(data)
+
+
+def read_sealed(path: Path) -> Sealed:
+    """Read a file and check every bit of it. Raises DamagedFile, also where it is missing."""
+    with _checked(path) as (file, checksum):
+        header = json.loads(file.readline())
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[f"a{i}"] for i, name in enumerate(header.pop("arrays"))}
+    return Sealed(header, arrays, checksum)
+
+
+def checked_header(path: Path) -> dict:
+    """The header alone, of a file every bit of which is checked. Raises DamagedFile."""
+    with _checked(path) as (file, _):
+        return json.loads(file.readline())
+
+
+@contextmanager
+def _checked(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    """A file at its header, and its checksum, when that has been found right."""
+    try:
+        with path.open("rb") as file:
+            checksum = file.readline(65).rstrip(b"\n").decode(errors="replace")
+            start = file.tell()
+            if hashlib.file_digest(file, "sha256").hexdigest() != checksum:
+                raise DamagedFile(f"{path.name} does not have the checksum it was written with")
+            file.seek(start)
+            yield file, checksum
+    except (ValueError, KeyError, BadZipFile) as problem:
+        raise DamagedFile(f"{path.name} is not a file of this program ({problem})") from None
+    except OSError as problem:
+        raise DamagedFile(f"{path.name}: {problem.strerror}") from None
+
+
+def read_header(path: Path) -> dict:
+    """The header alone, read at once and not checked. Raises DamagedFile where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.readline()
+            return json.loads(file.readline())
+    except (OSError, ValueError) as problem:
+        raise DamagedFile(f"{path.name} has no header ({problem})") from None
+
+
+# --- checkpoints
+
+# They take turns, so that one is whole whatever happens to the other.
+SLOTS = ("state-0.bin", "state-1.bin")
+# A save is due after so many seconds, or so many times those of the last save: whichever is later.
+SECONDS_BETWEEN, TIMES_THE_LAST = 10.0, 20.0
+# Tests save more often, in the processes that they start, too.
+EVERY = float(os.environ.get("ATTENTION_POSTERIOR_SAVE_SECONDS", SECONDS_BETWEEN))
+
+
+@dataclass
+class Checkpoints:
+    """Two sealed files that take turns, each with the state of a work and all it has gathered.
+
+    A header says how far the work is: `phase`, and `done` steps of `total`.
+
+    folder       where they are; None: nothing is saved
+    fingerprint  what a checkpoint must agree with to be used (`determining`)
+    every        seconds after which a save is due; with fewer than usual a long save counts less
+    work         what is saved: "run" or "training"
+    """
+
+    folder: Path | None = None
+    fingerprint: Mapping = field(default_factory=dict)
+    every: float = EVERY
+    work: str = "run"
+    _sequence: int = field(default=0, init=False)
+    _saved_at: float = field(default_factory=time.monotonic, init=False)
+    _wait: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._wait = self.every
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save."""
+        waited = time.monotonic() - self._saved_at
+        return self.folder is not None and waited >= self._wait
+
+    def newest(self, complete: Callable[[Sealed], Sealed] = lambda sealed: sealed) -> Sealed | None:
+        """The newest checkpoint that is intact; None where nothing was saved yet.
+
+        A damaged one is reported in the log, and the other is used. Raises InputError where there
+        was one and none can be used, which are never begun again in silence, and for a checkpoint
+        of another work.
+
+        complete  adds what is stored elsewhere; raises DamagedFile where it is not
+        """
+        if self.folder is None or not self.folder.is_dir():
+            return None
+        intact, damage = self.intact()
+        for path in intact:
+            sealed = read_sealed(path)
+            self._refuse_another(sealed)
+            try:
+                whole = complete(sealed)
+            except DamagedFile as problem:
+                LOG.warning("%s; the checkpoint that needs it is not used", problem)
+                damage.append(str(problem))
+                continue
+            reached = "{phase}, {done} of {total}".format(**whole.header)
+            if damage:
+                LOG.warning("going on from the checkpoint before it: %s", reached)
+            LOG.info("going on after %s", reached)
+            self._sequence = whole.header["sequence"] + 1
+            return whole
+        raise InputError(
+            "DIR",
+            self.folder.parent,
+            f"no checkpoint can be used ({'; '.join(damage) or 'its checkpoints are missing'}); "
+            f"remove {self.folder.name}/ there to begin the {self.work} again",
+        )
+
+    def intact(self) -> tuple[list[Path], list[str]]:
+        """The files that are intact, the newest first, and what is wrong with the other."""
+        sequences: dict[Path, int] = {}
+        damage = []
+        for path in (self.folder / name for name in SLOTS if self.folder):
+            if path.exists():
+                try:
+                    sequences[path] = checked_header(path)["sequence"]
+                except DamagedFile as problem:
+                    LOG.warning("%s; it is not used", problem)
+                    damage.append(str(problem))
+        return sorted(sequences, key=sequences.get, reverse=True), damage
+
+    def _refuse_another(self, sealed: Sealed) -> None:
+        if other := differences(sealed.header["fingerprint"], self.fingerprint):
+            raise InputError(
+                "DIR",
+                self.folder.parent,
+                f"its checkpoint is of a {self.work} with other {', '.join(other)}; restore them, "
+                "or use another directory",
+            )
+
+    def save(self, header: Mapping, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write a checkpoint in the place of the older one. Raises InputError where that fails."""
+        if self.folder is None:
+            return
+        began, name = time.monotonic(), SLOTS[self._sequence % 2]
+        full = {**header, "sequence": self._sequence, "fingerprint": self.fingerprint}
+        try:
+            self._write(name, full, arrays)
+        except OSError as problem:
+            raise InputError(name, self.folder, unwritable(problem)) from None
+        self._sequence += 1
+        self._saved_at = time.monotonic()
+        took = self._saved_at - began
+        self._wait = self.every * max(1.0, TIMES_THE_LAST * took / SECONDS_BETWEEN)
+
+    def _write(self, name: str, header: dict, arrays: Mapping[str, np.ndarray]) -> None:
+        if self.folder.is_dir():
+            write_sealed(self.folder / name, header, arrays)
+            return
+        # The folder comes with the first file: an empty one has lost what it held.
+        made = unfinished(self.folder)
+        made.mkdir()
+        try:
+            write_sealed(made / name, header, arrays)
+            made.rename(self.folder)
+            synchronise(self.folder.parent)
+        except BaseException:
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+
+    def settle(self, reduced: Callable[[Sealed], Sealed]) -> None:
+        """Keep one checkpoint of what came to its end: what `reduced` leaves of the newest."""
+        intact, _ = self.intact()
+        if not intact:
+            return
+        newest = read_sealed(intact[0])
+        self._sequence = newest.header["sequence"] + 1
+        kept = reduced(newest)
+        if kept is not newest:
+            self.save(kept.header, kept.arrays)
+        (self.folder / SLOTS[self._sequence % 2]).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the checkpoints, whose work is stored."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def has_checkpoint(directory: Path) -> bool:
+    """Whether chains or particles were saved in the directory of a run."""
+    return any((directory / CHECKPOINT_FOLDER / name).is_file() for name in SLOTS)
+
+
+def newest_header(directory: Path) -> dict | None:
+    """Header of the newest checkpoint in the directory of a run; None where there is none."""
+    for folder in (CHECKPOINT_FOLDER, ROWS_FOLDER):
+        headers = []
+        for name in SLOTS:
+            try:
+                headers.append(read_header(directory / folder / name))
+            except DamagedFile:
+                continue
+        if headers:
+            return max(headers, key=lambda header: header["sequence"])
+    return None

@@ -1,0 +1,241 @@
+"""The directory of a run: names of its files, its log, its lock, and who may go on with it."""
+
+import hashlib
+import logging
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from sampler.errors import InputError
+from sampler.settings.recipe import Recipe
+from sampler.settings.training import TrainingRecipe, load_any_recipe
+from sampler.storage.files import UNFINISHED, write_changed
+from sampler.storage.manifest import MANIFEST_FILE, begin_command
+
+RECIPE_FILE = "recipe.toml"
+THEORY_FILE, DRAWS_FILE = "theory.nc", "draws.nc"
+COMPARISON_FILE, COMPARISON_SUMMARY_FILE = "comparison.nc", "comparison.json"
+SWEEP_DATASET_FILE = "sweep.nc"
+TASK_FILE, TEACHER_FILE = "task.nc", "teacher.nc"
+LOG_FILE, LOCK_FILE = "run.log", "lock"
+# Folders of checkpoints: of a run or a training, and of the pass over too many examples.
+CHECKPOINT_FOLDER, ROWS_FOLDER = "checkpoint", "rows"
+FIGURE_FOLDER = "figures"
+RESULTS = Path("runs") / "results"
+# Of the 255 that a name may have; the output of a point has the name of its folder and an ending.
+NAME_BYTES = 240
+
+
+def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
+    """Return runs/results/<name>-<hash8>, relative to the current directory."""
+    return RESULTS / f"{recipe.name}-{recipe.hash8}"
+
+
+def find_directory(directory: Path) -> Path:
+    """The directory of an earlier run; InputError if it is none."""
+    with suppress(OSError):
+        if (directory / RECIPE_FILE).is_file():
+            return directory
+    remedy = f"holds no {RECIPE_FILE}; name the directory of an earlier run"
+    raise InputError("DIR", directory, remedy)
+
+
+def point_directory(directory: Path, label: str) -> Path:
+    """Return the folder of the results of a point of a sweep, whatever its label holds.
+
+    Of a label that is too long for a name its beginning is kept, and a checksum.
+    """
+    name = label.replace("/", "_")
+    if len(whole := name.encode()) > NAME_BYTES:
+        checksum = hashlib.sha256(whole).hexdigest()[:16]
+        name = f"{whole[: NAME_BYTES - 17].decode(errors='ignore')}-{checksum}"
+    return directory / name
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a killed process left half-written; only for whoever holds the directory."""
+    for name in ("", CHECKPOINT_FOLDER, ROWS_FOLDER, FIGURE_FOLDER):
+        for path in (directory / name).glob(f"{UNFINISHED}*"):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+# --- log
+
+LOG = logging.getLogger("attention_posterior")
+
+
+@contextmanager
+def log_to(directory: Path) -> Iterator[None]:
+    """Append what is logged to the log of this directory; warnings also go to stderr."""
+    try:
+        handler = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")
+    except OSError as problem:
+        raise InputError(
+            "DIR", directory, f"{LOG_FILE} cannot be written: {problem.strerror}"
+        ) from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    shown = logging.StreamHandler(sys.stderr)
+    shown.setLevel(logging.WARNING)
+    LOG.setLevel(logging.INFO)
+    LOG.propagate = False
+    for each in (handler, shown):
+        LOG.addHandler(each)
+    try:
+        yield
+    finally:
+        for each in (handler, shown):
+            LOG.removeHandler(each)
+        handler.close()
+
+
+# --- lock, which the operating system gives back however a process ends; its file stays
+
+# `is_held` holds a lock for an instant.
+SECONDS_TO_WAIT = 0.5
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the directory for this process; InputError if another process has it."""
+    lock = FileLock(directory / LOCK_FILE)
+    try:
+        lock.acquire(timeout=SECONDS_TO_WAIT)
+    except Timeout:
+        remedy = "is in use by another process; wait for it, or stop it"
+        raise InputError("DIR", directory, remedy) from None
+    except OSError as problem:
+        remedy = f"{problem.strerror}; a run needs to write there"
+        raise InputError("DIR", directory, remedy) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a process is at work in this directory."""
+    path = directory / LOCK_FILE
+    try:
+        if path.exists():
+            FileLock(path).acquire(timeout=0).lock.release()
+    except Timeout:
+        return True
+    except OSError:  # a file that may not be opened for writing
+        pass
+    return False
+
+
+# --- claim
+
+# What a run that was killed while it claimed its directory may have left there.
+BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
+
+
+def claim_directory(
+    directory: Path,
+    recipe: Recipe | TrainingRecipe,
+    command: str,
+    plan: Mapping[str, Any],
+    known: Mapping[str, Any] | None = None,
+    extended: bool = False,
+) -> None:
+    """Make the directory of this recipe; write down the command, then the resolved recipe.
+
+    A directory that holds results of the same recipe is used again; the sweep may have grown. Where
+    nothing is new, nothing is written.
+
+    plan      what determines the draws (`determining`)
+    known     further fields of the manifest
+    extended  draws are appended to a finished run
+
+    Raises InputError, leaving nothing behind, if the directory cannot be written, is in use, or
+    holds anything else.
+    """
+    made = missing_ancestors(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        refuse_foreign(directory, recipe, extended)
+        with locked(directory):  # or what a process at work there records might be undone
+            try:
+                begin_command(directory, recipe, command, plan, known or {}, extended)
+                write_changed(directory / RECIPE_FILE, recipe.to_toml())
+            except (OSError, InputError):
+                if made:  # of the directory's files only the manifest can be there
+                    for name in (MANIFEST_FILE, LOCK_FILE):
+                        (directory / name).unlink(missing_ok=True)
+                raise
+    except (OSError, InputError) as problem:
+        with suppress(OSError):
+            for folder in made:  # the deepest first; only what was made here and is empty
+                folder.rmdir()
+        if isinstance(problem, InputError):
+            raise
+        reason = problem.strerror or str(problem)
+        raise InputError(
+            "--out", directory, f"{reason}; choose a directory that can be written"
+        ) from None
+
+
+def missing_ancestors(directory: Path) -> list[Path]:
+    """The directory and those above it that do not exist, the deepest first."""
+    missing = []
+    with suppress(OSError):
+        for folder in (directory, *directory.parents):
+            if folder.exists():
+                break
+            missing.append(folder)
+    return missing
+
+
+def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: bool) -> None:
+    """Raise InputError unless the directory is empty or holds a run of this recipe."""
+    names = {path.name for path in directory.iterdir()}
+    if RECIPE_FILE not in names:
+        if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
+            raise InputError(
+                "--out", directory, "is neither empty nor a run directory; choose another"
+            )
+        return
+    stored = load_any_recipe(directory / RECIPE_FILE)
+    if without_sweep(stored) == without_sweep(recipe):
+        return
+    if not differ_in_draws(stored, recipe):
+        remedy = "holds a run of another recipe; choose another directory"
+        raise InputError("--out", directory, remedy)
+    if not extended:
+        raise InputError(
+            "--out",
+            directory,
+            f"holds this run with {draws_text(stored)}; use `resume DIR`, which appends draws with "
+            "--more, or choose another directory",
+        )
+
+
+def draws_text(recipe: Recipe) -> str:
+    """Return the number of draws a recipe asks for, in words."""
+    if recipe.sampler.until == "trusted":
+        return "as many draws as can be trusted"
+    return f"{recipe.sampler.draws_per_chain} draws"
+
+
+def differ_in_draws(stored: Recipe | TrainingRecipe, recipe: Recipe | TrainingRecipe) -> bool:
+    """Whether two recipes of runs are the same but for the number of draws."""
+    if not (isinstance(stored, Recipe) and isinstance(recipe, Recipe)):
+        return False
+    keys = ("until", "draws", "max_draws", "max_minutes", "repetitions")
+    update = {key: getattr(recipe.sampler, key) for key in keys}
+    sampler = stored.sampler.model_copy(update=update)
+    return without_sweep(stored.model_copy(update={"sampler": sampler})) == without_sweep(recipe)
+
+
+def without_sweep(recipe: Recipe | TrainingRecipe) -> Recipe | TrainingRecipe:
+    """The recipe alone; a key that is swept has its first value there."""
+    return recipe.model_copy(update={"sweep": {}}) if isinstance(recipe, Recipe) else recipe

@@ -1,0 +1,269 @@
+"""Checkpoints: the newest intact one is used, by the work that wrote it, and saves come in time."""
+
+import json
+import logging
+import os
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.storage import checkpoints as module
+from sampler.storage.checkpoints import (
+    SLOTS,
+    Checkpoints,
+    DamagedFile,
+    newest_header,
+    read_sealed,
+    write_sealed,
+)
+from sampler.storage.directory import CHECKPOINT_FOLDER, remove_unfinished
+from sampler.storage.manifest import differences
+from sampler.tasks.splits import Split
+from sampler.tasks.task import Task
+
+FINGERPRINT = {
+    "settings": {"network.widths": 10, "sampler.seed": 0},
+    "data": "0123",
+    "package major version": "0",
+    "schema_version": 2,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / CHECKPOINT_FOLDER
+
+
+def save(checkpoints: Checkpoints, done: int) -> None:
+    header = {"phase": "draws", "done": done, "total": 100}
+    checkpoints.save(header, {"step": np.array(done)})
+
+
+def saved(folder, *steps: int) -> Checkpoints:
+    """Checkpoints that were saved after these steps of a hundred."""
+    checkpoints = Checkpoints(folder, FINGERPRINT)
+    for done in steps:
+        save(checkpoints, done)
+    return checkpoints
+
+
+def reached(folder) -> int | None:
+    """The step from which another process goes on."""
+    stored = Checkpoints(folder, FINGERPRINT).newest()
+    return None if stored is None else int(stored.arrays["step"])
+
+
+def slot_of(folder, done: int):
+    """The file that was saved after this step."""
+    (path,) = [path for path in folder.iterdir() if read_sealed(path).header["done"] == done]
+    return path
+
+
+@contextmanager
+def logged(caplog):
+    """What the program logs inside is in `caplog`."""
+    logger = logging.getLogger("attention_posterior")
+    caplog.clear()
+    with caplog.at_level(logging.INFO, logger="attention_posterior"):
+        logger.addHandler(caplog.handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(caplog.handler)
+
+
+# --- which one is used
+
+
+def test_of_all_that_was_saved_the_last_is_used_and_two_are_kept(folder):
+    assert reached(folder) is None
+    assert newest_header(folder.parent) is None
+    checkpoints = saved(folder)
+    for done in range(1, 5):
+        save(checkpoints, done)
+        assert reached(folder) == newest_header(folder.parent)["done"] == done
+        kept = sorted(read_sealed(path).header["done"] for path in folder.iterdir())
+        assert kept == [*range(1, done + 1)][-2:]
+
+
+def test_another_process_leaves_the_newest_until_its_own_is_whole(folder):
+    saved(folder, 1, 2)
+    before = slot_of(folder, 2).read_bytes()
+    another = Checkpoints(folder, FINGERPRINT)
+    another.newest()
+    save(another, 3)
+    assert slot_of(folder, 2).read_bytes() == before
+    assert reached(folder) == 3
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated", "deleted"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_where_the_newest_is_damaged_the_other_is_used_and_the_log_says_so(
+    how, share, folder, caplog
+):
+    saved(folder, 1, 2)
+    path = slot_of(folder, 2)
+    content = bytearray(path.read_bytes())
+    place = int(share * len(content))
+    if how == "flipped":
+        content[place] ^= 4
+        path.write_bytes(content)
+    elif how == "truncated":
+        path.write_bytes(content[:place])
+    else:
+        path.unlink()
+    with logged(caplog):
+        another = Checkpoints(folder, FINGERPRINT)
+        assert another.newest().header["done"] == 1
+    assert (path.name in caplog.text) == (how != "deleted")
+    assert "draws, 1 of 100" in caplog.text
+    save(another, 5)  # in the place of the damaged one
+    assert reached(folder) == 5
+    assert sorted(read_sealed(path).header["done"] for path in folder.iterdir()) == [1, 5]
+
+
+@pytest.mark.parametrize("how", ["damaged", "deleted"])
+def test_where_none_can_be_used_nothing_begins_again_in_silence(how, folder):
+    saved(folder, 1, 2)
+    for name in SLOTS:
+        if how == "damaged":
+            (folder / name).write_bytes(b"damaged")
+        else:
+            (folder / name).unlink()
+    with pytest.raises(InputError) as refused:
+        reached(folder)
+    assert refused.value.field == "DIR"
+    folder.rename(folder.with_name("removed"))  # what the remedy says
+    assert reached(folder) is None
+
+
+def test_what_belongs_to_a_checkpoint_and_is_missing_makes_it_unusable(folder):
+    saved(folder, 1, 2)
+
+    def complete(sealed):
+        if sealed.header["done"] == 2:
+            raise DamagedFile("its draws are missing")
+        return sealed
+
+    assert Checkpoints(folder, FINGERPRINT).newest(complete).header["done"] == 1
+
+
+def test_a_checkpoint_is_used_by_the_same_work_and_no_other(folder):
+    saved(folder, 1)
+    for change in ({"settings": {**FINGERPRINT["settings"], "sampler.seed": 1}}, {"data": "x"}):
+        with pytest.raises(InputError):
+            Checkpoints(folder, FINGERPRINT | change).newest()
+    assert reached(folder) == 1
+
+
+@pytest.mark.parametrize(("change", "same"), [(1e-15, True), (1e-9, False)])
+def test_data_that_another_processor_rounds_differently_are_the_same(change, same, rng):
+    inputs, labels = rng.standard_normal((200, 5, 4)), np.ones((200, 1))
+    attention = (rng.random((200, 2, 5, 5)),)
+    split = Split(inputs, labels, attention)
+    moved = Split(inputs * (1 + change * rng.standard_normal(inputs.shape)), labels, attention)
+
+    def stored(split: Split) -> dict:
+        task = Task(split, split, (("a", "b"),), ("a", "b"))
+        return json.loads(json.dumps(FINGERPRINT | {"data": task.identity}))
+
+    assert stored(moved)["data"]["sha256"] != stored(split)["data"]["sha256"]
+    assert differences(stored(split), stored(moved)) == ([] if same else ["the data"])
+
+
+# --- when, and how
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now, self.of_a_save = 0.0, 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_save_is_due_after_ten_seconds_or_twenty_times_the_last(folder, monkeypatch):
+    clock, fill = Clock(), module.write_sealed
+    monkeypatch.setattr(module.time, "monotonic", clock)
+
+    def write(*content):
+        clock.now += clock.of_a_save
+        return fill(*content)
+
+    monkeypatch.setattr(module, "write_sealed", write)
+    checkpoints = Checkpoints(folder, FINGERPRINT, every=10.0)
+    for clock.of_a_save, wait in ((0.1, 10.0), (0.5, 10.0), (3.0, 60.0), (0.0, 10.0)):
+        save(checkpoints, 1)
+        for seconds, due in ((wait - 0.01, False), (0.02, True)):
+            clock.now += seconds
+            assert checkpoints.due == due
+    assert not Checkpoints(None, every=0.0).due
+
+
+def test_a_save_that_fails_leaves_the_two_before_it(folder, monkeypatch):
+    checkpoints = saved(folder, 1, 2)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        with pytest.raises(InputError, match="free space"):
+            save(checkpoints, 3)
+    assert sorted(read_sealed(path).header["done"] for path in folder.iterdir()) == [1, 2]
+    save(checkpoints, 3)
+    assert reached(folder) == 3
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_a_kill_in_the_first_save_leaves_nothing_that_is_in_the_way(folder, monkeypatch):
+    """Whatever was done of it: the folder comes with its first file."""
+
+    def kill(*_, **__):
+        raise Killed
+
+    for name in ("synchronise", "shutil.rmtree"):
+        monkeypatch.setattr(f"sampler.storage.checkpoints.{name}", kill)
+    monkeypatch.setattr("sampler.storage.files.os.replace", kill)
+    with pytest.raises(Killed):
+        saved(folder, 1)
+    monkeypatch.undo()
+    assert reached(folder) is None
+    assert list(folder.parent.iterdir())
+    remove_unfinished(folder.parent)
+    assert not list(folder.parent.iterdir())
+    saved(folder, 1)
+    assert reached(folder) == 1
+
+
+def test_of_what_came_to_its_end_one_checkpoint_is_kept(folder):
+    for leave in (lambda sealed: sealed, lambda sealed: module.Sealed(sealed.header, {}, "")):
+        checkpoints = saved(folder, 1, 2, 3)
+        checkpoints.settle(leave)
+        (path,) = folder.iterdir()
+        assert read_sealed(path).header["done"] == 3
+        checkpoints.settle(leave)
+        save(checkpoints, 4)
+        assert Checkpoints(folder, FINGERPRINT).newest().header["done"] == 4
+        checkpoints.remove()
+        assert reached(folder) is None
+
+
+def test_what_is_sealed_comes_back_and_every_changed_byte_is_noticed(tmp_path, rng):
+    path, values = tmp_path / "sealed.bin", rng.standard_normal((3, 2))
+    checksum = write_sealed(path, {"phase": "draws"}, {"statistics/lp": values})
+    sealed = read_sealed(path)
+    assert (sealed.header, sealed.checksum) == ({"phase": "draws"}, checksum)
+    np.testing.assert_array_equal(sealed.part("statistics")["lp"], values)
+    content = path.read_bytes()
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with pytest.raises(DamagedFile, match=r"sealed\.bin"):
+            read_sealed(path)
