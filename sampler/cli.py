@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.compiled import cache_programs
@@ -18,7 +19,11 @@ from sampler.errors import (
     one_line,
     refuse_another_theory,
 )
-from sampler.runtime import divide_processor, jax_settings, silence_compiler, use_one_blas_thread
+from sampler.runtime import jax_settings, silence_compiler, use_one_blas_thread
+
+if TYPE_CHECKING:
+    from sampler.jobs.interruption import Interruption
+    from sampler.jobs.plan import Plan
 
 # Modules that read data or compute are imported by the command that needs them: --help is
 # instant, and a bad recipe is reported before JAX is there.
@@ -32,8 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leave:
         return int(leave.code or 0)
     arguments.words = words
-    if samples_here(arguments):
-        divide_processor()
     if arguments.command in COMPILING:
         cache_programs()
     silence_compiler()
@@ -45,9 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return int(code)
     except KeyboardInterrupt:
-        return fail(arguments, f"interrupted; {how_to_go_on(arguments)}", ExitCode.INTERRUPTED)
+        return fail(arguments, f"interrupted; {hint_of(arguments)}", ExitCode.INTERRUPTED)
     except RequeueError as problem:
-        text = f"{one_line(str(problem))}; {how_to_go_on(arguments)}"
+        text = f"{one_line(str(problem))}; {hint_of(arguments)}"
         return fail(arguments, text, problem.exit_code)
     except (InputError, OutOfTimeError) as problem:
         return fail(arguments, one_line(str(problem)), problem.exit_code)
@@ -59,25 +62,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
 
 
-def samples_here(arguments: argparse.Namespace) -> bool:
-    """Whether this process samples by itself, not beside workers of the same sweep."""
-    if arguments.command == "sweep":
-        return arguments.workers is None and arguments.scheduler is None
-    return arguments.command in ("run", "sample", "resume", "reproduce")
-
-
 def announce(arguments: argparse.Namespace, what: str, directory: Path) -> None:
     """Say at once what is done and where its results go, and remember that directory."""
     arguments.directory = directory
     print(f"{what}\nresults go to {directory}", flush=True)
 
 
-def how_to_go_on(arguments: argparse.Namespace) -> str:
+def hint_of(arguments: argparse.Namespace) -> str:
     """Return the place of the results of an interrupted command, and the command that goes on."""
-    from sampler.jobs.plan import going_on
+    from sampler.jobs.plan import resume_hint
 
     directory = getattr(arguments, "directory", None)
-    return going_on(arguments.command, [PROGRAM, *arguments.words], directory)
+    return resume_hint(arguments.command, [PROGRAM, *arguments.words], directory)
 
 
 def settle_directories(arguments: argparse.Namespace) -> None:
@@ -136,7 +132,7 @@ def check(arguments: argparse.Namespace) -> ExitCode:
 def start(arguments: argparse.Namespace) -> ExitCode:
     """`run`, `solve` or `sample` of a recipe, of all its points where it has a grid."""
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import what_begins
+    from sampler.jobs.plan import first_line, make_plan
     from sampler.settings.recipe import load_recipe
     from sampler.storage.directory import default_directory
 
@@ -144,23 +140,32 @@ def start(arguments: argparse.Namespace) -> ExitCode:
         recipe = load_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
         figures = "figures" not in arguments or arguments.figures
-        announce(arguments, what_begins(arguments.command, recipe, figures), directory)
-        from sampler.jobs import plan, sweep
+        announce(arguments, first_line(arguments.command, recipe, figures), directory)
+        plan = make_plan(arguments.command, recipe, directory, figures)
+        return begin(plan, interruption)
 
-        asked = plan.Point(recipe, directory, figures=figures)
-        return sweep.start(arguments.command, asked, interruption)
+
+def begin(plan: "Plan", interruption: "Interruption", extended: bool = False) -> ExitCode:
+    """Do what is left of a plan: of one run, or of all points of a sweep in this process."""
+    from sampler.jobs.run import start_run
+    from sampler.jobs.sweep import start_sweep
+
+    if plan.points:
+        return start_sweep(plan, interruption)
+    return start_run(plan, interruption, extended)
 
 
 def sweep(arguments: argparse.Namespace) -> ExitCode:
     """Run a grid of points, or write what runs it."""
-    from sampler.jobs import engines
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import Point, what_begins
-    from sampler.jobs.sweep import run_one, run_sweep
+    from sampler.jobs.plan import first_line, make_plan
+    from sampler.jobs.slurm import write_slurm_array
+    from sampler.jobs.sweep import refuse_without_grid, run_one, start_sweep
     from sampler.settings.recipe import load_recipe
     from sampler.storage.directory import default_directory
 
     recipe = load_recipe(arguments.recipe, arguments.overrides, arguments.over)
+    refuse_without_grid(recipe)
     # Other processes, on other machines, have other working directories.
     directory = Path(arguments.out or default_directory(recipe)).resolve()
     if arguments.slurm_options and not arguments.slurm:
@@ -168,30 +173,29 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":
         remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
         raise InputError(Setting("sampler", "points"), "selected", remedy)
-    asked = Point(recipe, directory, figures=arguments.figures)
+    figures = arguments.figures
     if arguments.slurm:
-        engines.write_slurm_array(asked, arguments.slurm_options)
+        plan = make_plan("run", recipe, directory, figures)
+        write_slurm_array(plan, arguments.slurm_options)
         return ExitCode.OK
-    if arguments.point is not None:
-        with listening() as interruption:
-            return run_one(asked, arguments.point, interruption)
     with listening() as interruption:
-        if recipe.sweep:
-            announce(arguments, what_begins("run", recipe, arguments.figures), directory)
-        engine = engines.chosen_engine(interruption, arguments.workers, arguments.scheduler)
-        return run_sweep(asked, engine)
+        if arguments.point is not None:
+            return run_one(recipe, directory, arguments.point, figures, interruption)
+        announce(arguments, first_line("run", recipe, figures), directory)
+        plan = make_plan("run", recipe, directory, figures)
+        return start_sweep(plan, interruption, arguments.workers, arguments.scheduler)
 
 
 def train(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import what_begins
+    from sampler.jobs.plan import first_line
     from sampler.settings.training import load_training_recipe
     from sampler.storage.directory import default_directory
 
     with listening() as interruption:
         recipe = load_training_recipe(arguments.recipe, arguments.overrides)
         directory = arguments.out or default_directory(recipe)
-        announce(arguments, what_begins("train", recipe), directory)
+        announce(arguments, first_line("train", recipe), directory)
         from sampler.jobs.train import start_training
 
         return start_training(recipe, directory, interruption)
@@ -199,16 +203,15 @@ def train(arguments: argparse.Namespace) -> ExitCode:
 
 def resume(arguments: argparse.Namespace) -> ExitCode:
     """Go on with the command that began a directory, to its end."""
-    from sampler.jobs import sweep
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import Point, what_begins
+    from sampler.jobs.plan import first_line, make_plan
     from sampler.jobs.run import recipe_in, with_more_draws
     from sampler.settings.training import TrainingRecipe
 
     directory = arguments.directory
     with listening() as interruption:
         command, recipe = recipe_in(directory)
-        begun = what_begins(command, recipe, arguments.figures)
+        begun = first_line(command, recipe, arguments.figures)
         announce(arguments, f"going on: {begun}", directory)
         if isinstance(recipe, TrainingRecipe):
             if arguments.more:
@@ -218,18 +221,18 @@ def resume(arguments: argparse.Namespace) -> ExitCode:
             return start_training(recipe, directory, interruption)
         if arguments.more:
             recipe = with_more_draws(directory, recipe, arguments.more)
-        asked = Point(recipe, directory, figures=arguments.figures)
-        return sweep.start(command, asked, interruption, extended=bool(arguments.more))
+        plan = make_plan(command, recipe, directory, arguments.figures)
+        return begin(plan, interruption, extended=bool(arguments.more))
 
 
 def reproduce(arguments: argparse.Namespace) -> ExitCode:
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import what_begins
+    from sampler.jobs.plan import first_line
     from sampler.jobs.run import plan_in
 
     with listening() as interruption:
         plan = plan_in(arguments.directory)
-        begun = what_begins(plan.command, plan.recipe, figures=False)
+        begun = first_line(plan.command, plan.asked, figures=False)
         print(f"once more, to compare: {begun}", flush=True)
         from sampler.jobs.reproduce import reproduce_run
 
@@ -256,7 +259,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
     """Hold stored theory and draws against each other."""
     code = stage(arguments)
     if len(arguments.directories) > 1:
-        from sampler.jobs.run import compare_runs
+        from sampler.jobs.stored import compare_runs
         from sampler.storage.directory import find_directory
 
         compare_runs([find_directory(directory) for directory in arguments.directories])
@@ -265,7 +268,7 @@ def compare(arguments: argparse.Namespace) -> ExitCode:
 
 def stage(arguments: argparse.Namespace) -> ExitCode:
     """`compare`, `diagnose`, `figures` or `report`: one stage from stored results."""
-    from sampler.jobs import run
+    from sampler.jobs import stored
     from sampler.storage.directory import find_directory
 
     directories = [find_directory(directory) for directory in arguments.directories]
@@ -277,7 +280,7 @@ def stage(arguments: argparse.Namespace) -> ExitCode:
         for directory in directories:
             if len(directories) > 1:
                 print(f"\n{directory}", flush=True)
-            codes.append(run.STAGES[arguments.command](directory, **options))
+            codes.append(stored.STAGES[arguments.command](directory, **options))
     return max(codes)
 
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,11 @@ COMPLAINING_JAXLIB = ("0.9.",)
 # The random generator of all draws by JAX.
 GENERATOR = "threefry2x32"
 HOST_DEVICES = "xla_force_host_platform_device_count"
+# Devices that a processor is divided into, whatever it is, so that a recipe gives the same draws on
+# any; those who share it with others of the same job take one each.
+DEVICES, SHARED_DEVICES = 2, 1
+# Devices that chains advance on at most, inside `at_most_devices`.
+MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
 # The memory maps of this process, and how many it may have.
 MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
@@ -53,15 +59,14 @@ def silence_compiler() -> None:
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3" if untrue else "2"
 
 
-def divide_processor() -> None:
-    """Let chains advance on two devices of the processor, unless XLA_FLAGS says otherwise.
+def divide_processor(devices: int) -> None:
+    """Let chains advance on so many devices of the processor, unless XLA_FLAGS says otherwise.
 
-    Two whatever the machine, so that a recipe gives the same draws on any. JAX reads this when it
-    starts. Not for processes that share the machine with others of the same job.
+    JAX reads this when it first computes; what it has then stays for the process.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if HOST_DEVICES not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} --{HOST_DEVICES}=2".strip()
+        os.environ["XLA_FLAGS"] = f"{flags} --{HOST_DEVICES}={devices}".strip()
 
 
 def usable_cores() -> int:
@@ -177,9 +182,27 @@ def for_every_chain(of_one_chain, *by_chain):
     return jax.lax.map(lambda arguments: of_one_chain(*arguments), by_chain)
 
 
-def devices_for(chains: int) -> list:
-    """As many devices as divide the chains evenly; a processor is as many as XLA_FLAGS says."""
+@contextmanager
+def at_most_devices(count: int | None) -> Iterator[None]:
+    """Let chains advance on so many devices at most while inside; None: on all."""
+    token = MOST_DEVICES.set(count)
+    try:
+        yield
+    finally:
+        MOST_DEVICES.reset(token)
+
+
+def device_count() -> int:
+    """Count the devices that chains may advance on."""
     import jax
 
-    devices = jax.devices()
-    return devices[: max(n for n in range(1, len(devices) + 1) if chains % n == 0)]
+    count = jax.device_count()
+    return min(count, MOST_DEVICES.get() or count)
+
+
+def devices_for(chains: int) -> list:
+    """As many devices as divide the chains evenly."""
+    import jax
+
+    most = device_count()
+    return jax.devices()[: max(n for n in range(1, most + 1) if chains % n == 0)]

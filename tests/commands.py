@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,6 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from sampler.cli import main
-from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.tasks.make import build_task
@@ -148,8 +148,8 @@ class AfterChunks(Interruption):
     def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:
         self._left -= where.startswith(("warmup", "draws", "training"))
         if self._left == 0:
-            save()
-            raise RequeueError(where)
+            self.ask(signal.SIGTERM)
+        super().leave_if_asked(where, save)
 
 
 def environment(cache: Path | None) -> dict[str, str]:

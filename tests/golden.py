@@ -14,7 +14,7 @@ import arviz_stats
 import numpy as np
 import xarray as xr
 
-from sampler.jobs.plan import Point, make_plan
+from sampler.jobs.plan import make_plan
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
 from sampler.tasks.make import build_task
@@ -182,8 +182,9 @@ def axes(draws: np.ndarray) -> list[str]:
 def method_of(recipe_file: Path) -> Entries:
     """Space, algorithm and steps of warm-up that a recipe is given, as `check` names them."""
     recipe = load_recipe(recipe_file)
-    run = make_plan("run", Point(recipe, None)).runs[0]
-    settings = run.recipe.sampler
+    plan = make_plan("run", recipe)
+    plan = (plan.points or (plan,))[0]
+    settings = plan.recipe.sampler
     return {"space": settings.space, "algorithm": settings.algorithm,
             "warmup": settings.warmup_steps}  # fmt: skip
 

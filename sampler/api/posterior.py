@@ -13,7 +13,7 @@ from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.runs import AnyRecipe, Changes, Run, recipe_from
 from sampler.api.tasks import ChosenTask
 from sampler.errors import ABSENT, InputError
-from sampler.jobs.forecast import FLOAT, Part, refuse_too_large
+from sampler.jobs.memory import FLOAT, Part, refuse_too_large
 from sampler.posterior.spaces import SpaceName
 from sampler.runtime import use_one_blas_thread
 from sampler.settings.recipe import Recipe

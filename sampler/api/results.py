@@ -12,8 +12,8 @@ from sampler.analysis.user_theories import axes_of_draws, axes_of_table, checked
 from sampler.api.keywords import in_python, keywords_of, plain_setting, takes
 from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.errors import InputError
-from sampler.jobs.forecast import memory_parts, refuse_too_large, refuse_what_does_not_fit
-from sampler.jobs.plan import Point, plan_run
+from sampler.jobs.memory import refuse_too_large
+from sampler.jobs.plan import plan_with_data
 from sampler.runtime import jax_settings, use_one_blas_thread
 from sampler.settings.network import NetworkSection, PosteriorSection, TheorySection
 from sampler.settings.recipe import Recipe, make_paths_absolute, sections_of
@@ -122,16 +122,15 @@ def sample(
     """
     recipe, data = recipe_and_data(task, network, sampler=settings)
     refuse_too_large(recipe, data)
-    run = plan_run("sample", Point(recipe, None), data)
-    refuse_what_does_not_fit(memory_parts(run.recipe, data, run.sizes))
+    plan = plan_with_data("sample", recipe, None, data)
     use_one_blas_thread()
     with jax_settings():
-        from sampler.jobs.stages import draw_posterior
+        from sampler.jobs.draw import draw_posterior
 
-        problem, settings = problem_of(task, recipe, data), run.recipe.sampler
-        found = draw_posterior(problem, settings, show=progress)
-    found.attrs["schema_version"] = SCHEMA_VERSION
-    return found
+        problem = problem_of(task, recipe, data)
+        draws = draw_posterior(problem, plan.recipe.sampler, show=progress)
+    draws.attrs["schema_version"] = SCHEMA_VERSION
+    return draws
 
 
 @in_python

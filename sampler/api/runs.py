@@ -222,7 +222,7 @@ def run(
     InputError for what cannot be used.
     """
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import Point
+    from sampler.jobs.plan import make_plan
     from sampler.jobs.run import start_run
 
     chosen = recipe_from(recipe, settings)
@@ -232,7 +232,7 @@ def run(
         )
     directory = chosen_directory(out, chosen)
     with as_a_command(progress), listening() as interruption:
-        start_run("run", Point(chosen, directory, figures=figures), interruption)
+        start_run(make_plan("run", chosen, directory, figures), interruption)
     warn_of(read_manifest(directory).concerns)
     return Run(directory)
 
@@ -256,7 +256,7 @@ def sweep(
     over       values of settings, such as {"network.widths": [10, 100]}; None: the recipe's own
     settings   changes of single settings, such as {"posterior.temperature": 0.1}
     out        where results go; None: `runs/results/<name>-<hash>`
-    workers    so many processes of this machine (Dask): a script then has to begin its work under
+    workers    so many processes of this machine: a script then has to begin its work under
                `if __name__ == "__main__":`
     scheduler  address of a Dask cluster, as in "tcp://host:8786"
     figures    draw the figures of all points and of the sweep
@@ -265,10 +265,9 @@ def sweep(
     A point that fails stops no other one; called again, points that are finished are left as they
     are. Raises InputError for what cannot be used.
     """
-    from sampler.jobs.engines import chosen_engine
     from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import Point
-    from sampler.jobs.sweep import run_sweep
+    from sampler.jobs.plan import make_plan
+    from sampler.jobs.sweep import start_sweep
 
     swept = {f"sweep.{key}": list(values) for key, values in (over or {}).items()}
     chosen = recipe_from(recipe, {**(settings or {}), **swept})
@@ -277,8 +276,8 @@ def sweep(
         raise InputError("over", ABSENT, remedy)
     directory = chosen_directory(out, chosen).resolve()
     with as_a_command(progress), listening() as interruption:
-        engine = chosen_engine(interruption, workers, scheduler)
-        run_sweep(Point(chosen, directory, figures=figures), engine)
+        plan = make_plan("run", chosen, directory, figures)
+        start_sweep(plan, interruption, workers, scheduler)
     warn_of(read_manifest(directory).concerns)
     return Sweep(directory)
 

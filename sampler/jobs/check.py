@@ -7,14 +7,15 @@ from typing import Any
 from sampler.analysis.text import terminal_width, wrapped
 from sampler.attention.variants import AttentionVariant
 from sampler.images.sources import CharacterSplits
-from sampler.jobs.choice import Sizes
-from sampler.jobs.forecast import (
+from sampler.jobs.memory import (
+    available_bytes,
     byte_text,
     draw_bytes,
     draws_kept_whole,
     peak_bytes,
 )
-from sampler.jobs.plan import Plan, Point, RunPlan, make_plan
+from sampler.jobs.plan import Plan, make_plan
+from sampler.jobs.sizes import Sizes
 from sampler.jobs.train import TrainingSplits, read_splits
 from sampler.presentation.table import Table
 from sampler.settings.recipe import Recipe
@@ -36,11 +37,11 @@ def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
     """The text of `check`. Raises InputError for data or settings that cannot be used."""
     if isinstance(recipe, TrainingRecipe):
         return describe_training(recipe, read_splits(recipe))
-    return describe(make_plan("run", Point(recipe, None)))
+    return describe(make_plan("run", recipe))
 
 
 def describe(plan: Plan) -> str:
-    recipe, run = plan.recipe, plan.runs[0]
+    recipe, run = plan.asked, (plan.points or (plan,))[0]
     parts = [
         f"{recipe.name} ({recipe.hash8}): recipe and data are valid",
         *(wrapped(f"Warning: {text}", further="  ") for text in plan.task.concerns),
@@ -58,7 +59,7 @@ def section(title: str, rows: Sequence[Sequence[str]]) -> str:
     return f"{title}\n{Table('', ('', ''), rows).text(indent='  ')}"
 
 
-def settings_in_force(recipe: Recipe, run: RunPlan) -> str:
+def settings_in_force(recipe: Recipe, run: Plan) -> str:
     """The resolved recipe, and what holds for the settings that it leaves open."""
     left_open = []
     if run.method is not None and AUTO in (recipe.sampler.space, recipe.sampler.algorithm):
@@ -70,11 +71,11 @@ def settings_in_force(recipe: Recipe, run: RunPlan) -> str:
     if recipe.sampler.warmup is None and run.method is not None:
         steps = run.recipe.sampler.warmup_steps
         left_open.append(f"# sampler.warmup is not set: {steps} steps, enough for these chains")
-    said = [wrapped(line, terminal_width() - 2, further="#   ") for line in left_open]
-    return "\n".join([recipe.to_toml().strip(), *([""] if said else []), *said])
+    lines = [wrapped(line, terminal_width() - 2, further="#   ") for line in left_open]
+    return "\n".join([recipe.to_toml().strip(), *([""] if lines else []), *lines])
 
 
-def sizes_in_words(task: Task, run: RunPlan) -> Rows:
+def sizes_in_words(task: Task, run: Plan) -> Rows:
     one, examples = run.sizes.architecture, f"{task.train.examples}"
     if run.sizes.examples < task.train.examples:
         examples = f"{task.train.examples:,}, for which {run.sizes.examples:,} rows stand, exactly"
@@ -108,7 +109,7 @@ def sizes_in_words(task: Task, run: RunPlan) -> Rows:
     ]
 
 
-def values_in_words(task: Task, run: RunPlan) -> Rows:
+def values_in_words(task: Task, run: Plan) -> Rows:
     """Say that a network with nonlinear values has the theory of infinite width."""
     if not run.recipe.has_value_theories:
         return []
@@ -116,7 +117,7 @@ def values_in_words(task: Task, run: RunPlan) -> Rows:
     return [("theory", f"infinite width; (P T)² = {size:.1e} covariances a layer")]
 
 
-def next_order_in_words(run: RunPlan) -> Rows:
+def next_order_in_words(run: Plan) -> Rows:
     """Say why there is no theory to next order, where it is asked for and too large."""
     asked = run.recipe.has_theory and run.recipe.theory.next_order
     if not asked or run.recipe.network.is_infinite or run.sizes.architecture.has_next_order:
@@ -131,7 +132,7 @@ def next_order_in_words(run: RunPlan) -> Rows:
     return [("next order in 1/N", f"none: {reason}; keep fewer heads, or fewer channels")]
 
 
-def widths_in_words(run: RunPlan) -> str:
+def widths_in_words(run: Plan) -> str:
     if run.recipe.network.is_infinite:
         return "infinite"
     return ", ".join(map(str, run.sizes.architecture.widths))
@@ -145,7 +146,7 @@ def learned_in_words(task: Task, sizes: Sizes) -> Rows:
     return [("logit weights of learned heads", f"{sizes.logits:,} ({form})")]
 
 
-def weights_in_words(run: RunPlan) -> Rows:
+def weights_in_words(run: Plan) -> Rows:
     if run.recipe.network.is_infinite:
         return [("weights", "none: integrated out at infinite width")]
     weights = ("weights", f"{run.sizes.weight_count:,}")
@@ -154,16 +155,15 @@ def weights_in_words(run: RunPlan) -> Rows:
     return [("parameters of U_1 … U_L, U_a", f"{run.sizes.architecture.coordinate_count}"), weights]
 
 
-def memory(plan: Plan, run: RunPlan) -> Rows:
+def memory(plan: Plan, run: Plan) -> Rows:
     """Bytes of what grows with the data, the paths or the draws, and of the process at its peak."""
-    found = plan.forecast
     rows = [
         (part.name, byte_text(part.bytes) + (f" × {part.copies}" if part.copies > 1 else ""))
-        for part in found.parts
+        for part in plan.arrays
     ]
     most = draws_kept_whole(run.recipe, run.sizes)
     more, less = (draw_bytes(run.recipe, run.sizes, draws) for draws in (most + 1000, most))
-    peak = f"{byte_text(peak_bytes(found.parts))} of {byte_text(found.available)}"
+    peak = f"{byte_text(peak_bytes(plan.arrays))} of {byte_text(available_bytes())}"
     return [*rows, ("1,000 more draws a chain", byte_text(more - less)), ("all, at the peak", peak)]
 
 
@@ -172,22 +172,22 @@ def points_in_words(plan: Plan) -> Rows:
     rows = []
     # Points with data of their own are chosen for when those are made.
     own_data = any(key.startswith(OF_THE_DATA) for key in plan.recipe.sweep)
-    for run in plan.runs:
-        network, settings = run.point.recipe.network, run.point.recipe.sampler
+    for run in plan.points:
+        network, settings = run.asked.network, run.asked.sampler
         reason = "attention is sampled" if run.sizes.logits else "outside the theory"
-        what = "theory and sampling" if run.point.solved else f"sampling ({reason})"
-        alone = "theory only" if run.point.solved else "nothing"
-        if not settings.spaces_for(network, run.point.recipe.fits_theory):
+        what = "theory and sampling" if run.is_solved else f"sampling ({reason})"
+        alone = "theory only" if run.is_solved else "nothing"
+        if not settings.spaces_for(network, run.asked.fits_theory):
             limit = max(settings.largest_width[space] for space in settings.spaces)
             what = f"{alone} (wider than {limit})"
-        elif not run.point.sampled:
+        elif not run.is_sampled:
             what = f"{alone} (not in sampler.at_widths)"
         elif settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"
         left_open = AUTO in (settings.space, settings.algorithm)
         if left_open and run.method is not None and not own_data:
             what += f" ({run.method.space}, {run.method.algorithm})"
-        rows.append((run.point.label, f"{run.sizes.weight_count:,} weights; {what}"))
+        rows.append((run.label, f"{run.sizes.weight_count:,} weights; {what}"))
     return rows
 
 

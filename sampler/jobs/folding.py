@@ -20,7 +20,7 @@ from sampler.tasks.task import Task
 from theory import Triangle
 
 
-def kept_rows(
+def folded_training_set(
     recipe: Recipe, task: Task, directory: Path, shared: Path, interruption: Interruption
 ) -> Triangle | None:
     """The triangle of all training examples, from disk or by the pass; None where none is kept.

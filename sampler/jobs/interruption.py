@@ -12,7 +12,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from sampler.errors import ExitCode, RequeueError
 
@@ -23,14 +24,26 @@ SIGNALS = (signal.SIGTERM, *WARNINGS)
 
 
 class Interruption:
-    """A handler of signals: whether one has asked the program to stop."""
+    """Whether a signal has asked the program to stop: its handler, or a file that names it.
 
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
+    stop_file  that asks this process where it hears no signals itself, as a worker of a sweep
+    """
+
+    def __init__(self, stop_file: Path | None = None) -> None:
+        self.stop_file = stop_file
         self.moment_over = 0.0
+        self._heard: signal.Signals | None = None
+
+    @property
+    def received(self) -> signal.Signals | None:
+        """The signal that asked; None where there was none."""
+        if self._heard is None and self.stop_file is not None:
+            with suppress(OSError, KeyError):
+                self._heard = signal.Signals[self.stop_file.read_text(encoding="ascii")]
+        return self._heard
 
     def __call__(self, number: int, _frame) -> None:
-        if self.received is None:
+        if self._heard is None:
             self.ask(number)
         elif time.monotonic() > self.moment_over:
             os._exit(ExitCode.REQUEUE)
@@ -38,7 +51,7 @@ class Interruption:
     def ask(self, number: int) -> None:
         """Ask the program to stop."""
         self.moment_over = time.monotonic() + MOMENT
-        self.received = signal.Signals(number)
+        self._heard = signal.Signals(number)
 
     def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:
         """Raise RequeueError if there was a signal, after `save` has saved what `where` names."""

@@ -1,8 +1,6 @@
-"""Plan of a command: everything that its recipe determines, made once, before JAX is imported.
+"""Plan of a command: everything that its recipe and its data determine, before JAX is imported.
 
-A plan has two parts. What determines the draws (settings, data, space and algorithm) is stored in
-the manifest and compared when a run is gone on with. The forecast of memory holds for this machine:
-it is printed and stored, and never compared.
+Every refusal happens while a plan is made: nothing is computed by then, and no directory is there.
 """
 
 import math
@@ -15,8 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from sampler.errors import InputError, Setting
-from sampler.jobs.choice import SamplingMethod, Sizes, choose_method, leading_eigenvalue
-from sampler.jobs.forecast import Forecast, forecast, memory_parts, refuse_too_large
+from sampler.jobs.memory import (
+    Part,
+    available_bytes,
+    memory_parts,
+    peak_bytes,
+    refuse_too_large,
+    refuse_what_does_not_fit,
+)
+from sampler.jobs.method import SamplingMethod, choose_method
+from sampler.jobs.sizes import Sizes, leading_eigenvalue
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.settings.recipe import Recipe, settings_that_fix_draws
 from sampler.settings.refusals import (
@@ -35,117 +41,96 @@ from sampler.storage.directory import (
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, determining, read_manifest
 from sampler.tasks.make import check_network_fits
 from sampler.tasks.task import Task
-from sampler.teacher import fit_labelled_task
+from sampler.teacher import fit_labelled_task, make_labelled_task
 
-
-@dataclass(frozen=True)
-class Point:
-    """A recipe to be done, and the directory of its results (None: nothing is stored).
-
-    label     `key=value,…` of a point of a sweep
-    sampling  whether it is sampled at all; a sweep may leave that to the points it selects
-    figures   whether figures are drawn in the end; without them the page has no pictures
-    """
-
-    recipe: Recipe
-    directory: Path | None
-    label: str = ""
-    sampling: bool = True
-    figures: bool = True
-
-    @property
-    def solved(self) -> bool:
-        """Whether this point has a theory; a network that has none is only sampled."""
-        return self.recipe.is_solved
-
-    @property
-    def sampled(self) -> bool:
-        """Whether this point is sampled, or left to theory by its width or by its sweep."""
-        one = self.recipe
-        return self.sampling and one.sampler.samples(one.network, one.fits_theory)
-
-    def samples(self, command: str) -> bool:
-        """Whether a command samples here; "sample" does at any width."""
-        return command == "sample" or (command == "run" and self.sampled)
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """Plan of one run: a command, a point with its data, and what follows from them.
-
-    recipe  of the point, space and algorithm named where it is sampled
-    sizes   of the network with its data
-    method  space and algorithm; None where nothing is sampled
-    """
-
-    command: str
-    point: Point
-    task: Task
-    recipe: Recipe
-    sizes: Sizes
-    method: SamplingMethod | None = None
-
-    @cached_property
-    def determining(self) -> dict[str, Any]:
-        """Entries that determine the draws beside the recorded space and algorithm."""
-        return determining(settings_that_fix_draws(self.point.recipe), self.task.identity)
-
-    @property
-    def files(self) -> list[str]:
-        return files_made(self.command, self.point)
-
-    @property
-    def known(self) -> dict[str, Any]:
-        """Entries of the manifest: sizes, space and algorithm."""
-        found: dict[str, Any] = {
-            "sizes": self.sizes.as_dict(),
-            "concerns": list(self.task.concerns),
-        }
-        if self.point.sampling and self.method is not None:
-            found["choice"] = asdict(self.method)
-        return found
+# The files that a stage leaves behind.
+FILES = {
+    "solve": (THEORY_FILE,),
+    "sample": (DRAWS_FILE,),
+    "compare": (COMPARISON_FILE, COMPARISON_SUMMARY_FILE),
+}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a command: its recipe, its data, and the runs that it consists of.
+    """What a command does with a recipe: with one network, or with the points of a sweep.
 
-    runs  one for a recipe without a sweep, else one for each point of the grid
+    command    "run", "solve" or "sample"
+    asked      the recipe as it was given, which its directory keeps
+    recipe     the same with space, algorithm and warm-up filled in
+    directory  of the results; None: nothing is stored
+    task       the data
+    sizes      of the network with its data
+    method     space and algorithm; None where nothing is sampled
+    arrays     the largest arrays, of the largest point of a sweep
+    label      `key=value,…` of a point of a sweep
+    own_data   whether this point has other data than its sweep, which are made when it is its turn
+    sampling   whether it is sampled by now; a sweep may leave that to the points that it selects
+    figures    whether figures are drawn in the end; without them the page has no pictures
+    points     of a sweep; none of a single run
     """
 
     command: str
+    asked: Recipe
     recipe: Recipe
     directory: Path | None
     task: Task
-    runs: tuple[RunPlan, ...]
-    forecast: Forecast
+    sizes: Sizes
+    method: SamplingMethod | None
+    arrays: tuple[Part, ...]
+    label: str = ""
+    own_data: bool = False
+    sampling: bool = True
+    figures: bool = True
+    points: tuple["Plan", ...] = ()
 
     @property
-    def points(self) -> list[Point]:
-        """The points of the grid, or the one run."""
-        return [run.point for run in self.runs]
+    def is_solved(self) -> bool:
+        """Whether the theory is solved; a network that has none is only sampled."""
+        return self.command in ("run", "solve") and self.recipe.is_solved
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether it is sampled, or left to theory by its width or by its sweep."""
+        return self.sampling and self.method is not None
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages of a single run, each with files of its own (`FILES`)."""
+        return ("solve",) * self.is_solved + ("sample", "compare") * self.is_sampled
+
+    @property
+    def files(self) -> list[str]:
+        return [file for stage in self.stages for file in FILES[stage]]
 
     @cached_property
-    def determining(self) -> dict[str, Any]:
-        """Settings, data and versions that determine the draws of all runs."""
-        return determining(settings_that_fix_draws(self.recipe), self.task.identity)
+    def fingerprint(self) -> dict[str, Any]:
+        """Settings, data and versions that determine the draws."""
+        return determining(settings_that_fix_draws(self.asked), self.task.identity)
 
     @property
-    def known(self) -> dict[str, Any]:
-        """Entries of the manifest beside those that determine the draws."""
-        of_data = {"concerns": list(self.task.concerns)}
-        of_run = of_data if self.recipe.sweep else self.runs[0].known
-        return of_run | {"forecast": self.forecast.as_dict()}
+    def manifest_fields(self) -> dict[str, Any]:
+        """Entries of the manifest beside the fingerprint."""
+        fields: dict[str, Any] = {"concerns": list(self.task.concerns)}
+        if not self.label:
+            memory = {"peak": peak_bytes(self.arrays), "available": available_bytes()}
+            fields["memory_bytes"] = memory
+        if not self.points:
+            fields["sizes"] = self.sizes.as_dict()
+        if self.is_sampled:
+            fields["choice"] = asdict(self.method)
+        return fields
 
 
-def make_plan(command: str, asked: Point) -> Plan:
+def make_plan(
+    command: str, recipe: Recipe, directory: Path | None = None, figures: bool = True
+) -> Plan:
     """Make the data of a recipe and plan a command, "run", "solve" or "sample".
 
     A directory that holds such a run already says which space and algorithm are used. Raises
     InputError for what cannot be done.
     """
-    recipe, points = asked.recipe, points_of(asked)
-    refuse_without_points(command, recipe, points)
+    refuse_command(command, recipe)
     data = recipe.task.make(recipe.attention)
     fitted: dict[tuple, tuple[Task, float]] = {}
 
@@ -159,105 +144,72 @@ def make_plan(command: str, asked: Point) -> Plan:
             fitted[key] = task, leading_eigenvalue(task, network.readout)
         return fitted[key]
 
-    def planned(point: Point) -> RunPlan:
-        """Points with data of their own are planned by the sizes of these until theirs are made."""
-        if shares_data(point.recipe, recipe):
-            return plan_run(command, point, *fit(point.recipe))
-        check_network_fits(point.recipe.network, data)
-        return plan_run(command, point, *fit(recipe))
-
-    task, _ = fit(recipe)
-    runs = tuple(map(planned, points))
-    if command != "solve":
-        for run in runs:
-            refuse_too_many_coordinates(run, recipe)
-    found = forecast(
-        memory_parts(run.recipe, task, run.sizes, run.method is not None) for run in runs
-    )
-    return Plan(command, recipe, asked.directory, task, runs, found)
-
-
-def files_made(command: str, point: Point) -> list[str]:
-    solves = command == "solve" or (command == "run" and point.solved)
-    sampled = (
-        [DRAWS_FILE, COMPARISON_FILE, COMPARISON_SUMMARY_FILE] if point.samples(command) else []
-    )
-    return [*([THEORY_FILE] if solves else []), *sampled]
-
-
-def points_of(asked: Point) -> list[Point]:
-    """The points of a grid, each with a directory of its own; of a single run, itself.
-
-    Raises InputError if two points would share a directory.
-    """
-    recipe, directory = asked.recipe, asked.directory
+    task, eigenvalue = fit(recipe)
     if not recipe.sweep:
-        return [asked]
-    points = [
-        replace(
-            asked,
-            recipe=point,
-            directory=directory and point_directory(directory, label),
-            label=label,
-        )
-        for label, point in recipe.points()
-    ]
-    names = Counter(point_directory(Path(), point.label).name for point in points)
-    label, times = names.most_common(1)[0]
-    if times > 1:
-        raise InputError("sweep", label, "two points have this directory; give each value once")
-    return points
+        plan = plan_with_data(command, recipe, directory, task, eigenvalue)
+        return replace(plan, figures=figures)
+    points = []
+    for label, asked in recipe.points():
+        # Points with data of their own are planned by the sizes of these until theirs are made.
+        own_data = not shares_data(asked, recipe)
+        if own_data:
+            check_network_fits(asked.network, data)
+        folder = directory and point_directory(directory, label)
+        plan = plan_with_data(command, asked, folder, *fit(recipe if own_data else asked), own_data)
+        points.append(replace(plan, label=label, own_data=own_data, figures=figures))
+    refuse_equal_directories(points)
+    largest = max((point.arrays for point in points), key=peak_bytes)
+    sizes = Sizes.of(recipe, task, eigenvalue)
+    whole = Plan(command, recipe, recipe, directory, task, sizes, None, largest)
+    return replace(whole, figures=figures, points=tuple(points))
 
 
-def refuse_without_points(command: str, recipe: Recipe, points: Sequence[Point]) -> None:
-    """Raise InputError where a command leaves nothing to be done, or cannot choose what."""
-    if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
-        remedy = "use `run`: theory chooses what is sampled"
-        raise InputError(Setting("sampler", "points"), "selected", remedy)
-    for point in points if command == "solve" else ():
-        one = point.recipe
-        if not one.is_solved:
-            refuse_without_theory(one.outside_theory, one.learns_attention, "use `run` or `sample`")
-
-
-def plan_run(
+def plan_with_data(
     command: str,
-    point: Point,
+    recipe: Recipe,
+    directory: Path | None,
     task: Task,
     eigenvalue: float | None = None,
+    preliminary: bool = False,
     recorded: Manifest | None = None,
-) -> RunPlan:
+) -> Plan:
     """Plan one run with its data.
 
-    eigenvalue  `leading_eigenvalue` of the data, computed where it is not given
-    recorded    manifest that says what was chosen earlier, by default that of the directory
+    eigenvalue   `leading_eigenvalue` of the data, computed where it is not given
+    preliminary  the data are others than those of the run
+    recorded     manifest that says what was chosen earlier, by default that of the directory
     """
-    recipe = point.recipe
     if eigenvalue is None:
         eigenvalue = leading_eigenvalue(task, recipe.network.readout)
     sizes = Sizes.of(recipe, task, eigenvalue)
-    if not point.samples(command):
-        return RunPlan(command, point, task, recipe, sizes)
-    if recorded is None:
-        recorded = Manifest() if point.directory is None else read_manifest(point.directory)
-    method = choose_method(recipe, sizes)
-    if recorded.choice is not None:
-        method = SamplingMethod(**recorded.choice)
-    recipe = method.applied_to(recipe)
-    refuse_missing_draws(recipe.sampler, sizes.architecture.weight_count)
-    return RunPlan(command, point, task, recipe, sizes, method)
+    method, filled = None, recipe
+    if is_sampled(command, recipe):
+        if recorded is None:
+            recorded = Manifest() if directory is None else read_manifest(directory)
+        method = choose_method(recipe, sizes)
+        if recorded.choice is not None:
+            method = SamplingMethod(**recorded.choice)
+        filled = method.applied_to(recipe)
+        refuse_missing_draws(filled.sampler, sizes.architecture.weight_count)
+        if not preliminary:
+            refuse_too_many_coordinates(filled, sizes)
+    arrays = tuple(memory_parts(filled, task, sizes, method is not None))
+    refuse_what_does_not_fit(arrays)
+    return Plan(command, recipe, filled, directory, task, sizes, method, arrays)
 
 
-def refuse_too_many_coordinates(run: RunPlan, recipe: Recipe) -> None:
-    """Raise InputError where importance draws or the evidence would need too large a Hessian."""
-    settings = run.recipe.sampler
-    if run.method is None or not run.recipe.has_theory or not shares_data(run.recipe, recipe):
-        return
-    count = run.sizes.architecture.bartlett_coordinate_count
-    if ALGORITHMS[settings.algorithm].needs_hessian:
-        refuse_without_hessian(Setting("sampler", "algorithm"), settings.algorithm, count)
-    if settings.evidence:
-        refuse_without_hessian(Setting("sampler", "evidence"), settings.evidence, count)
+def with_own_data(plan: Plan) -> Plan:
+    """The plan of a point with the data that it does not share with its sweep."""
+    task = make_labelled_task(plan.asked)
+    made = plan_with_data(plan.command, plan.asked, plan.directory, task)
+    return replace(made, label=plan.label, sampling=plan.sampling, figures=plan.figures)
+
+
+def is_sampled(command: str, recipe: Recipe) -> bool:
+    """Whether a command samples; "sample" does at any width."""
+    if command == "run":
+        return recipe.sampler.samples(recipe.network, recipe.fits_theory)
+    return command == "sample"
 
 
 def shares_data(one: Recipe, other: Recipe) -> bool:
@@ -271,7 +223,40 @@ def shares_data(one: Recipe, other: Recipe) -> bool:
     return (one.task, one.attention) == (other.task, other.attention)
 
 
-# --- the first line of a command, and its last one where it is interrupted
+# --- refusals
+
+
+def refuse_command(command: str, recipe: Recipe) -> None:
+    """Raise InputError where a command leaves nothing to be done, or cannot choose what."""
+    if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
+        remedy = "use `run`: theory chooses what is sampled"
+        raise InputError(Setting("sampler", "points"), "selected", remedy)
+    for _, asked in recipe.points() if command == "solve" else ():
+        if not asked.is_solved:
+            remedy = "use `run` or `sample`"
+            refuse_without_theory(asked.outside_theory, asked.learns_attention, remedy)
+
+
+def refuse_equal_directories(points: Sequence[Plan]) -> None:
+    """Raise InputError if two points would share a directory."""
+    names = Counter(point_directory(Path(), point.label).name for point in points)
+    label, times = names.most_common(1)[0]
+    if times > 1:
+        raise InputError("sweep", label, "two points have this directory; give each value once")
+
+
+def refuse_too_many_coordinates(recipe: Recipe, sizes: Sizes) -> None:
+    """Raise InputError where importance draws or the evidence would need too large a Hessian."""
+    settings, count = recipe.sampler, sizes.architecture.bartlett_coordinate_count
+    if not recipe.has_theory:
+        return
+    if ALGORITHMS[settings.algorithm].needs_hessian:
+        refuse_without_hessian(Setting("sampler", "algorithm"), settings.algorithm, count)
+    if settings.evidence:
+        refuse_without_hessian(Setting("sampler", "evidence"), settings.evidence, count)
+
+
+# --- the first line of a command, and its last where it is interrupted
 
 
 MADE = {
@@ -280,13 +265,13 @@ MADE = {
     "sample": "sampling",
     "train": "training",
 }
-# Leaves out the figures of a command, and of what goes on with it.
+# Leaves out the figures of a command, and of what resumes it.
 NO_FIGURES = "--no-figures"
 # What `resume` goes on with; every other command is given once more.
 RESUMABLE = (*MADE, "resume")
 
 
-def what_begins(command: str, recipe: Recipe | TrainingRecipe, figures: bool = True) -> str:
+def first_line(command: str, recipe: Recipe | TrainingRecipe, figures: bool = True) -> str:
     """Return one line about what a command does with a recipe, with or without figures."""
     swept = isinstance(recipe, Recipe) and recipe.sweep
     points = f" at {math.prod(map(len, recipe.sweep.values()))} points" if swept else ""
@@ -294,7 +279,7 @@ def what_begins(command: str, recipe: Recipe | TrainingRecipe, figures: bool = T
     return f"{command} {recipe.name}{points}: {made}"
 
 
-def going_on(command: str, words: Sequence[str], directory: Path | None) -> str:
+def resume_hint(command: str, words: Sequence[str], directory: Path | None) -> str:
     """The directory of what was interrupted, and the command that goes on with it.
 
     words: the command as it was given.
@@ -305,6 +290,6 @@ def going_on(command: str, words: Sequence[str], directory: Path | None) -> str:
     if not (directory / MANIFEST_FILE).is_file():
         return f"nothing was begun; to do it again: {again}"
     if command in RESUMABLE:
-        undrawn = [word for word in words if word == NO_FIGURES]
-        again = shlex.join([words[0], "resume", str(directory), *undrawn])
+        without = [word for word in words if word == NO_FIGURES]
+        again = shlex.join([words[0], "resume", str(directory), *without])
     return f"what is done is in {directory}; to go on: {again}"

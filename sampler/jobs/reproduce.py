@@ -11,13 +11,14 @@ from sampler.analysis.draws_table import stored_draws, stored_selected
 from sampler.analysis.estimates import mean_of
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan, files_made, plan_run
-from sampler.jobs.run import Job, work
+from sampler.jobs.method import SamplingMethod
+from sampler.jobs.plan import Plan, plan_with_data
+from sampler.jobs.run import open_run_directory
+from sampler.jobs.stages import run_stages
 from sampler.presentation.terminal import print_line
-from sampler.runtime import jax_settings
-from sampler.storage.directory import DRAWS_FILE, THEORY_FILE, claim_directory, locked, log_to
+from sampler.runtime import DEVICES
+from sampler.storage.directory import DRAWS_FILE, THEORY_FILE
 from sampler.storage.files import to_json, write_json
 from sampler.storage.manifest import read_manifest
 
@@ -49,30 +50,28 @@ class Agreement:
 
 def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     """Redo the command in DIR/reproduction and compare; OK if every number agrees."""
-    directory, recipe, stored = plan.directory, plan.recipe, plan.runs[0].point
+    directory, recipe = plan.directory, plan.asked
     manifest = read_manifest(directory)
     if recipe.sampler.points == "selected" and "sample" not in manifest.seconds:
-        stored = replace(stored, sampling=False)  # theory chose, in a sweep, not to sample it
-    files = [file for file in files_made(plan.command, stored) if file in (THEORY_FILE, DRAWS_FILE)]
+        plan = replace(plan, sampling=False)  # theory chose, in a sweep, not to sample it
+    files = [file for file in plan.files if file in (THEORY_FILE, DRAWS_FILE)]
     if not files:
-        raise InputError("DIR", str(stored.directory), "has no results to compare with")
-    missing = [file for file in files if not (stored.directory / file).is_file()]
+        raise InputError("DIR", directory, "has no results to compare with")
+    missing = [file for file in files if not (directory / file).is_file()]
     if missing:
         remedy = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
-        raise InputError("DIR", str(stored.directory), remedy)
+        raise InputError("DIR", directory, remedy)
     if manifest.draws_per_chain is not None:
         sampler = recipe.sampler.with_draws(manifest.draws_per_chain)
         recipe = recipe.model_copy(update={"sampler": sampler})
     if manifest.choice is not None:
         recipe = SamplingMethod(**manifest.choice).applied_to(recipe)
-    redone = replace(
-        stored, recipe=recipe, directory=directory / REPRODUCTION_FOLDER, figures=False
-    )
-    run = plan_run(plan.command, redone, plan.task, recorded=manifest)
-    claim_directory(redone.directory, recipe, plan.command, run.determining, run.known)
-    with locked(redone.directory), jax_settings(), log_to(redone.directory):
-        work(Job(run, interruption))
-    found = agreements(directory, redone.directory)
+    folder = directory / REPRODUCTION_FOLDER
+    redone = plan_with_data(plan.command, recipe, folder, plan.task, recorded=manifest)
+    redone = replace(redone, sampling=plan.sampling, figures=False)
+    with open_run_directory(redone, devices=manifest.devices or DEVICES):
+        run_stages(redone, interruption)
+    found = agreements(directory, folder)
     write_json(directory / REPRODUCTION_FILE, to_json(found))
     print_line("\n" + agreement_text(found))
     agree = all(entry.agrees for entry in found.values())

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from sampler.errors import shortened
 
-# Left to the sizes of the problem: `sampler.jobs.choice`.
+# Left to the sizes of the problem: `sampler.jobs.method`.
 AUTO = "auto"
 # The value of widths at which order parameters are known.
 INFINITE = "infinite"

@@ -82,16 +82,19 @@ def log_to(directory: Path) -> Iterator[None]:
             "DIR", directory, f"{LOG_FILE} cannot be written: {problem.strerror}"
         ) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    shown = logging.StreamHandler(sys.stderr)
-    shown.setLevel(logging.WARNING)
+    handlers: list[logging.Handler] = [handler]
+    if not LOG.handlers:  # else this is a point of a sweep, which shows warnings already
+        shown = logging.StreamHandler(sys.stderr)
+        shown.setLevel(logging.WARNING)
+        handlers.append(shown)
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
-    for each in (handler, shown):
+    for each in handlers:
         LOG.addHandler(each)
     try:
         yield
     finally:
-        for each in (handler, shown):
+        for each in handlers:
             LOG.removeHandler(each)
         handler.close()
 

@@ -126,8 +126,10 @@ class Manifest(BaseModel):
     plan      what determines the draws, which a continuation must agree with
     sizes     of the network and its data
     concerns  what is doubtful about the data
+    devices   that chains began on
     choice    space and algorithm that are sampled, why, and the steps of warm-up
-    forecast  memory where the run was begun
+    memory_bytes
+              that its largest arrays need, and that there was where the run was begun
     """
 
     model_config = STRICT
@@ -139,10 +141,11 @@ class Manifest(BaseModel):
     finished: dict[str, int] = {}
     stages: dict[str, StageEntry] = {}
     draws_per_chain: int | None = None
+    devices: int | None = None
     sizes: dict[str, Any] | None = None
     concerns: list[str] = []
     choice: dict[str, str | int | float | None] | None = None
-    forecast: dict[str, Any] | None = None
+    memory_bytes: dict[str, float] | None = None
     recipe_hash: str | None = None
     recipe: str | None = None
     plan: dict[str, Any] | None = None
@@ -156,7 +159,7 @@ class Manifest(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """The manifest as JSON; keys known only after sampling where they are known."""
-        later = ("draws_per_chain", "sizes", "choice", "forecast")
+        later = ("draws_per_chain", "devices", "sizes", "choice", "memory_bytes")
         return self.model_dump(exclude={key for key in later if getattr(self, key) is None})
 
 
@@ -213,8 +216,8 @@ def begin_command(
     finished, stages = earlier.finished, earlier.stages
     if extended:
         finished, stages = {}, {stage: v for stage, v in stages.items() if stage != "sample"}
-    elif earlier.forecast is not None:
-        known = {**known, "forecast": earlier.forecast}
+    elif earlier.memory_bytes is not None:
+        known = {**known, "memory_bytes": earlier.memory_bytes}
     update = {
         "name": recipe.name,
         "command": command,

@@ -130,13 +130,12 @@ def watched(watch: Watch, main: Callable[[list[str]], int], words: list[str]) ->
     watch.wrap(builtins, "__import__", "import")
     import jax.monitoring
 
-    from sampler.jobs import plan, run, sweep
+    from sampler.jobs import plan
     from sampler.presentation.figures import draw
     from sampler.storage import files
 
     jax.monitoring.register_event_duration_secs_listener(watch.of_jax)
-    for owner in (plan, run, sweep):
-        watch.wrap(owner, "make_plan", "plan")
+    watch.wrap(plan, "make_plan", "plan")
     watch.wrap(files, "fill_whole", "write")
     watch.wrap(draw, "draw_figures", "draw")
     return main(words)

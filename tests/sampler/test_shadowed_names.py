@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.jobs.engines import write_slurm_array
-from sampler.jobs.plan import Point
+from sampler.jobs.plan import make_plan
+from sampler.jobs.slurm import write_slurm_array
 from sampler.settings.recipe import load_recipe
 from tests import ROOT
 from tests.commands import TINY
@@ -36,7 +36,7 @@ def folder(tmp_path):
 def test_the_script_of_a_sweep_runs_where_files_have_names_of_this_program(folder, capsys):
     """The first line of a task: no point has this index."""
     recipe = load_recipe(folder / "tiny.toml", ["sweep.sampler.seed=[0, 1]"])
-    write_slurm_array(Point(recipe, folder / "out"), [])
+    write_slurm_array(make_plan("run", recipe, folder / "out"), [])
     done = subprocess.run(
         ["bash", folder / "out" / "sweep.sbatch"], cwd=folder, capture_output=True, text=True,
         env=os.environ

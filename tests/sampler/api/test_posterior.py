@@ -102,7 +102,7 @@ def test_what_has_no_posterior_is_refused_by_its_setting(
         assert refused(*arguments) == setting
     assert refused(*chosen, settings={"network.widths": 2}) == "settings"
     assert sampler.log_density(recipe, settings={"network.widths": 2}) is not None
-    monkeypatch.setattr("sampler.jobs.forecast.available_bytes", lambda: 2.0**20)
+    monkeypatch.setattr("sampler.jobs.memory.available_bytes", lambda: 2.0**20)
     assert refused(*chosen) == "memory"
 
 

@@ -15,6 +15,7 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
 from sampler.jobs import stages
 from sampler.jobs.keeper import ChainKeeper
+from sampler.jobs.plan import make_plan
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import POINTWISE
 from sampler.settings.recipe import load_recipe, settings_that_fix_draws
@@ -56,7 +57,7 @@ def test_interrupted_chains_go_on_bit_for_bit(recipe_file, run_of_six_draws, tmp
     recipe = load_recipe(recipe_file, FEW_DRAWS)
     directory = tmp_path / "run"
     with pytest.raises(RequeueError):
-        jobs.start_run("run", jobs.Point(recipe, directory), AfterChunks(2))
+        jobs.start_run(make_plan("run", recipe, directory), AfterChunks(2))
     assert not (directory / "draws.nc").exists()
     monkeypatch.setattr(ChainKeeper, "go_on", later)
     code = command("resume", directory)
@@ -288,7 +289,7 @@ def test_directory_killed_while_it_was_claimed(copy):
 
 
 def test_what_differs_is_named(copy):
-    """Settings by their keys, then and now; the forecast of another machine is no difference."""
+    """Settings by their keys, then and now; the memory of another machine is no difference."""
     recipe = load_recipe(copy / "recipe.toml")
     now = determining(settings_that_fix_draws(recipe), "data")
     assert differences(now, now) == []
@@ -296,7 +297,7 @@ def test_what_differs_is_named(copy):
     assert differences(before, now) == ["network.widths (7 → 3)"]
     assert differences({**now, "data": "other"}, now) == ["the data"]
     manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["forecast"]["memory_bytes"]["available"] = 1.0
+    manifest["memory_bytes"]["available"] = 1.0
     (copy / "manifest.json").write_text(json.dumps(manifest))
     # six draws: what was stored as the outcome of the run
     assert command("resume", copy) == ExitCode.DIAGNOSTICS_FAILED

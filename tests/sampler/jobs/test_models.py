@@ -8,7 +8,7 @@ import pytest
 
 import sampler
 from sampler.errors import InputError
-from sampler.jobs.run import compare_runs
+from sampler.jobs.stored import compare_runs
 from tests import FIXTURES
 from tests.commands import in_process
 

@@ -9,8 +9,8 @@ import xarray as xr
 
 from sampler import compare, open_results
 from sampler.errors import ExitCode
-from sampler.jobs.choice import Sizes
-from sampler.jobs.stages import draw_posterior
+from sampler.jobs.draw import draw_posterior
+from sampler.jobs.sizes import Sizes
 from sampler.problem import build_problem
 from sampler.tasks.make import build_task
 from tests.assertions import assert_equal_in_float32

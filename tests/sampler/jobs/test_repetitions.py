@@ -12,6 +12,7 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import repetitions
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
+from sampler.jobs.plan import make_plan
 from sampler.jobs.repetitions import reason_to_end
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
@@ -88,11 +89,11 @@ def test_draws_are_particles_and_chains_repetitions(run_of_four):
 
 def test_interrupted_repetitions_go_on_bit_for_bit(recipe_file, run_of_four, tmp_path):
     recipe, directory = load_recipe(recipe_file, COUNTED), tmp_path / "run"
-    point = jobs.Point(recipe, directory)
+    plan = make_plan("run", recipe, directory)
     with pytest.raises(RequeueError):
-        jobs.start_run("run", point, AfterTemperatures(6))
+        jobs.start_run(plan, AfterTemperatures(6))
     assert newest_header(directory)["phase"] == "particles"
-    jobs.start_run("run", point, Interruption())
+    jobs.start_run(plan, Interruption())
     assert_same_bits(directory, run_of_four)
 
 
@@ -100,9 +101,9 @@ def test_repetitions_go_on_from_the_checkpoint_before_a_damaged_one(
     recipe_file, run_of_four, tmp_path
 ):
     recipe, directory = load_recipe(recipe_file, COUNTED), tmp_path / "run"
-    point = jobs.Point(recipe, directory)
+    plan = make_plan("run", recipe, directory)
     with pytest.raises(RequeueError):
-        jobs.start_run("run", point, AfterTemperatures(9))
+        jobs.start_run(plan, AfterTemperatures(9))
     newest = max(
         (directory / CHECKPOINT_FOLDER).iterdir(),
         key=lambda path: read_sealed(path).header["sequence"],
@@ -110,7 +111,7 @@ def test_repetitions_go_on_from_the_checkpoint_before_a_damaged_one(
     with newest.open("r+b") as file:
         file.seek(newest.stat().st_size // 2)
         file.write(b"damaged")
-    jobs.start_run("run", point, Interruption())
+    jobs.start_run(plan, Interruption())
     assert_same_bits(directory, run_of_four)
 
 

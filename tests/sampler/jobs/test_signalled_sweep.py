@@ -24,7 +24,6 @@ SHORT, LONG = 50, 3_000_000
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """A folder of compiled functions."""
-    pytest.importorskip("distributed")
     return tmp_path_factory.mktemp("cache")
 
 
@@ -54,6 +53,15 @@ class Sweep:
             and (header["phase"] == "draws" or header["done"] == header["total"])
         ]  # fmt: skip
 
+    def workers(self) -> list[int]:
+        """Processes of the command that do points."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [
+            int(child)
+            for child in children.split()
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ]
+
     def end(self) -> tuple[int, str]:
         """Exit code and stderr of the command; what would be left of it is killed."""
         try:
@@ -78,16 +86,29 @@ def test_a_sweep_that_is_stopped_goes_on_bit_for_bit(cache, tmp_path):
     sweep.process.send_signal(signal.SIGTERM)
     code, errors = sweep.end()
     assert code == ExitCode.REQUEUE, errors
-    assert errors.endswith(f"{' '.join(sweep.words)}\n")
     assert not sweep.locks()
     for point, sequence in before.items():
         assert newest_header(point)["sequence"] > sequence
     assert {path.parent for path in sweep.out.glob("*/manifest.json")} == set(before)
-    expected, errors = command(*sweep.words[:3], here, *sweep.words[4:6], cache=cache)
+    expected, errors = command(*sweep.words[:3], here, *sweep.words[4:], cache=cache)
     assert command(*sweep.words, cache=cache)[0] == expected
     assert (sweep.out / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
     for number in range(POINTS):
         assert_same_bits(sweep.out / f"sampler.seed={number}", here / f"sampler.seed={number}")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are not listed here")
+def test_a_killed_worker_costs_its_points_the_work_since_they_were_saved(cache, tmp_path):
+    here = tmp_path / "here"
+    sweep = Sweep(tmp_path, cache, SHORT)
+    before = {point: newest_header(point)["sequence"] for point in sweep.in_draws()}
+    os.kill(sweep.workers()[0], signal.SIGKILL)
+    code, errors = sweep.end()
+    expected, _ = command(*sweep.words[:3], here, *sweep.words[4:], cache=cache)
+    assert code == expected, errors
+    for point, sequence in before.items():
+        assert newest_header(point)["sequence"] >= sequence
+        assert_same_bits(point, here / point.name)
 
 
 @pytest.mark.usefixtures("interruptible")

@@ -1,117 +1,180 @@
-"""Minutes: a sweep on a real Slurm, whose tasks are disturbed in every way that Slurm knows."""
+"""The batch script of a sweep, under bash."""
 
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from sampler.cli import main
 from sampler.errors import ExitCode
-from sampler.storage.checkpoints import newest_header
-from tests.commands import TINY, assert_same_bits, command, environment
-from tests.sampler.jobs.slurm_cluster import Cluster, missing_programs, wait_for
+from sampler.jobs.interruption import WARNINGS
+from sampler.jobs.plan import make_plan
+from sampler.jobs.slurm import LOG_FOLDER, SCRIPT_FILE, batch_script, write_slurm_array
+from sampler.settings.recipe import load_recipe
+from tests import ROOT
+from tests.commands import TINY_SAMPLED
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.long,
-    pytest.mark.skipif(
-        bool(missing_programs()),
-        reason=f"a Slurm cluster needs {', '.join(missing_programs())}: install slurm-wlm, munge",
-    ),
-]
-
-RECIPE = f"{TINY}draws = 2000\n"
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep over seeds, done here in one process and there by Slurm.
-
-    thinning  trajectories from one draw to the next: with 50 chains run for some 10 seconds
-    """
-
-    folder: Path
-    cache: Path
-    points: int
-    thinning: int
-
-    def run(self, out: Path, *options: str) -> None:
-        """Run the command to its end, which must be a good one."""
-        recipe = self.folder / "tiny.toml"
-        recipe.write_text(f"{RECIPE}thinning = {self.thinning}\n")
-        seeds = ["--over", f"sampler.seed=0:{self.points}"]
-        code, errors = command("sweep", recipe, *seeds, "--out", out, *options, cache=self.cache)
-        assert code == ExitCode.OK, errors
-
-    def submit(self, cluster: Cluster, *options: str) -> str:
-        """Write the array and submit it: the id of the job."""
-        self.run(self.there, "--slurm")
-        return cluster.submit(*options, str(self.there / "sweep.sbatch"))
-
-    @property
-    def here(self) -> Path:
-        """Where the sweep in one process is."""
-        return self.folder / "here"
-
-    @property
-    def there(self) -> Path:
-        """Where that of the cluster is."""
-        return self.folder / "there"
-
-    def point(self, number: int) -> Path:
-        return self.there / f"sampler.seed={number}"
-
-    def log(self, number: int) -> str:
-        """What a task of the array printed."""
-        return (self.there / "slurm" / f"{number}.log").read_text()
-
-    def is_sampling(self, number: int) -> bool:
-        """Whether some draws of a point are stored."""
-        header = newest_header(self.point(number))
-        return header is not None and header["phase"] == "draws"
-
-    def times_resumed(self, number: int) -> int:
-        """How often a point went on after draws that an earlier process had saved."""
-        log = self.point(number) / "run.log"
-        return log.read_text(encoding="utf-8").count("going on after")
-
-    def gather(self) -> None:
-        """The command that gathers finds the arrays of the sweep in one process."""
-        self.run(self.here)
-        self.run(self.there)
-        assert (self.there / "sweep.csv").read_text() == (self.here / "sweep.csv").read_text()
-        for number in range(self.points):
-            assert_same_bits(self.point(number), self.here / f"sampler.seed={number}")
+# Stands for the command of a point. It says which signal reached it and leaves with a code.
+CHILD = """
+import signal, sys, time
+from pathlib import Path
+heard, code, wait = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+def stop(number, frame):
+    time.sleep(0.3)  # what is in work is finished first
+    heard.write_text(signal.Signals(number).name + " " + " ".join(sys.argv[4:]))
+    sys.exit(75)
+for each in (signal.SIGUSR1, signal.SIGTERM):
+    signal.signal(each, stop)
+Path(str(heard) + ".ready").touch()
+time.sleep(wait)
+sys.exit(code)
+"""
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A folder of compiled functions."""
-    return tmp_path_factory.mktemp("cache")
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY_SAMPLED)
+    return path
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory, cache):
-    with Cluster(tmp_path_factory.mktemp("slurm"), environment(cache)) as started:
-        yield started
+class Job:
+    """A batch script under bash, as Slurm starts it, with a `scontrol` that writes down its use."""
+
+    def __init__(
+        self, folder: Path, code: int, wait: float, requeue_fails: bool = False, text: str = CHILD
+    ):
+        self.heard, self.requeued = folder / "heard", folder / "requeued"
+        child, scontrol, script = folder / "child.py", folder / "bin" / "scontrol", folder / "s.sh"
+        child.write_text(text)
+        scontrol.parent.mkdir()
+        scontrol.write_text(f'#!/bin/bash\necho "$@" >> {self.requeued}\nexit {requeue_fails:d}\n')
+        scontrol.chmod(0o755)
+        command = [sys.executable, str(child), str(self.heard), str(code), str(wait)]
+        script.write_text(batch_script(folder, "name", 2, [], command))
+        self.process = subprocess.Popen(
+            ["bash", str(script)],
+            env=os.environ
+            | {
+                "PATH": f"{scontrol.parent}:{os.environ['PATH']}",
+                "SLURM_JOB_ID": "70",
+                "SLURM_ARRAY_JOB_ID": "70",
+                "SLURM_ARRAY_TASK_ID": "1",
+            },
+            stdout=subprocess.DEVNULL,
+        )
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the shell alone, once the child listens."""
+        wait_for(lambda: Path(f"{self.heard}.ready").exists())
+        self.process.send_signal(number)
+
+    def exit_code(self) -> int:
+        return self.process.wait(timeout=60)
 
 
-def test_an_array_with_everything_that_slurm_does_to_it(cluster, cache, tmp_path):
-    """A task requeued by hand, one pre-empted, a node's daemon killed: a chunk each is lost."""
-    sweep = Sweep(tmp_path, cache, points=4, thinning=50)
-    job = sweep.submit(cluster)
-    wait_for(lambda: sweep.is_sampling(0) and sweep.is_sampling(1))
-    cluster.run("scontrol", "requeue", f"{job}_0")
-    wait_for(lambda: cluster.state(f"{job}_2") == "RUNNING" and sweep.is_sampling(2))
-    where = f"--nodelist={cluster.shown(f'{job}_2')['NodeList']}"
-    other = cluster.submit("--partition=high", where, "--wrap=sleep 1", "-o", "/dev/null")
-    cluster.wait_until(other, "COMPLETED")
-    cluster.kill_node("one")
-    time.sleep(2.0)
-    cluster.start_node("one")
-    for number in range(sweep.points):
-        cluster.wait_until(f"{job}_{number}", "COMPLETED")
-    for number in (0, 2):
-        assert "SIGTERM received" in sweep.log(number)
-        assert sweep.times_resumed(number) == 1
-    sweep.gather()
+def wait_for(condition, seconds: float = 120.0) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_exit_codes_pass_through_the_batch_script(tmp_path, code):
+    job = Job(tmp_path, code, wait=0)
+    assert job.exit_code() == code
+    assert not job.requeued.exists()
+
+
+def test_saved_task_is_queued_again(tmp_path):
+    job = Job(tmp_path, code=75, wait=0)
+    assert job.exit_code() == 0
+    # the one task, not the array whose id SLURM_JOB_ID may be
+    assert job.requeued.read_text() == "requeue 70_1\n"
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_warning_before_the_command_could_hear_it_is_no_failure(tmp_path):
+    """A process without a handler is killed by it; nothing was begun that could be lost."""
+    deaf = CHILD.replace("signal.signal(each, stop)", "pass")
+    job = Job(tmp_path, code=0, wait=60, text=deaf)
+    job.send(signal.SIGUSR1)
+    assert job.exit_code() == 0
+    assert not job.heard.exists()
+    assert job.requeued.read_text() == "requeue 70_1\n"
+
+
+def test_requeue_that_fails_is_not_taken_for_success(tmp_path):
+    job = Job(tmp_path, code=75, wait=0, requeue_fails=True)
+    assert job.exit_code() == 75
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("warning", WARNINGS)
+def test_any_warning_reaches_the_command(warning, tmp_path):
+    """As SIGUSR1: bash starts its child with SIGQUIT ignored."""
+    job = Job(tmp_path, code=0, wait=60)
+    job.send(warning)
+    assert job.exit_code() == 0
+    assert job.heard.read_text() == "SIGUSR1 --point 1"
+    assert job.requeued.read_text() == "requeue 70_1\n"
+
+
+def test_cancelled_task_saves_and_stays_cancelled(tmp_path):
+    job = Job(tmp_path, code=0, wait=60)
+    job.send(signal.SIGTERM)
+    assert job.exit_code() == 75
+    assert job.heard.read_text().startswith("SIGTERM")
+    assert not job.requeued.exists()
+
+
+def test_slurm_array_stands_on_its_own(recipe, tmp_path):
+    out = tmp_path / "with space"
+    arguments = ["sweep", str(recipe), "--out", str(out), "--over", "network.widths=3,5,7"]
+    options = ["time=0:30:00", "partition=long", "array=0-2%2", "exclusive"]
+    assert main([*arguments, "--slurm", "--no-figures", "--slurm-option", *options[:3],
+                 "--slurm-option", options[3]]) == ExitCode.OK  # fmt: skip
+    assert load_recipe(out / "recipe.toml").sweep == {"network.widths": (3, 5, 7)}
+    script = out / "sweep.sbatch"
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    lines = script.read_text().splitlines()
+    assert lines[0] == "#!/bin/bash"
+    assert {line for line in lines if line.startswith("#SBATCH")} == {
+        "#SBATCH --job-name=tiny",
+        "#SBATCH --array=0-2%2",
+        f"#SBATCH --output='{out}/slurm/%a.log'",
+        "#SBATCH --open-mode=append",
+        "#SBATCH --time=0:30:00",
+        "#SBATCH --partition=long",
+        "#SBATCH --exclusive",
+        "#SBATCH --requeue",
+        "#SBATCH --signal=B:USR1@120",
+    }
+    assert (out / "slurm").is_dir()
+    started = next(line for line in lines if "--point" in line)
+    assert shlex.split(started)[:-1] == [
+        sys.executable, "-P", "-m", "sampler", "sweep", f"{out}/recipe.toml", "--out", str(out),
+        "--no-figures", "--point", "$SLURM_ARRAY_TASK_ID",
+    ]  # fmt: skip
+
+
+def test_any_name_that_can_be_printed_may_stand_in_a_script(tmp_path):
+    """As sbatch reads it, which takes %% for a per cent sign, and as the shell does."""
+    directory = tmp_path / """it's a#b 100 % o%j, say "so" $HOME `x` é"""
+    recipe = load_recipe(ROOT / "runs" / "quickstart.toml", ["sweep.sampler.seed=[0, 1]"])
+    write_slurm_array(make_plan("run", recipe, directory), [])
+    text = (directory / SCRIPT_FILE).read_text()
+    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0
+    (output,) = re.findall("#SBATCH --output=(.*)", text)
+    (pattern,) = shlex.split(output)
+    log = re.sub("%(.)", lambda found: {"a": "7", "%": "%"}[found[1]], pattern)
+    assert log == str(directory / LOG_FOLDER / "7.log")
+    (started,) = [line for line in text.splitlines() if "--point" in line]
+    assert str(directory) in shlex.split(started)

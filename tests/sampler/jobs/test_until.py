@@ -8,6 +8,7 @@ import pytest
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import run as jobs
+from sampler.jobs.plan import make_plan
 from sampler.settings.recipe import load_recipe
 from sampler.storage.files import read_json
 from sampler.storage.manifest import read_manifest
@@ -52,7 +53,7 @@ def test_interrupted_between_looks_they_end_at_the_same_draws(recipe_file, trust
     recipe = load_recipe(recipe_file, FAST)
     directory = tmp_path / "run"
     with pytest.raises(RequeueError):
-        jobs.start_run("sample", jobs.Point(recipe, directory), AfterChunks(11))
+        jobs.start_run(make_plan("sample", recipe, directory), AfterChunks(11))
     assert command("resume", directory) == ExitCode.OK
     assert_same_bits(directory, trusted)
 

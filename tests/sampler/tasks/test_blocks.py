@@ -9,7 +9,7 @@ import pytest
 
 from sampler.errors import InputError, RequeueError
 from sampler.jobs import folding
-from sampler.jobs.folding import kept_rows
+from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
 from sampler.problem import build_problem, fold_training
 from sampler.settings.recipe import load_recipe
@@ -187,12 +187,12 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
     monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)  # folded in after every block
     recipe = written(tmp_path, attended_arrays(rng))
     task = build_task(recipe)
-    expected = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+    expected = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
     assert expected.examples == EXAMPLES
     (whole,) = tmp_path.glob("rows-*.bin")
     whole.unlink()
     with pytest.raises(RequeueError, match="SIGTERM"):
-        kept_rows(recipe, task, tmp_path, tmp_path, Asked(2))
+        folded_training_set(recipe, task, tmp_path, tmp_path, Asked(2))
     done = newest_header(tmp_path)["done"]
     assert 0 < done < EXAMPLES
     read = []
@@ -203,12 +203,12 @@ def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, m
         return original(file, name, examples)
 
     monkeypatch.setattr(array_task, "read_split", counted)
-    received = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+    received = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
     assert read[0] == done
     np.testing.assert_array_equal(received.matrix, expected.matrix)
     assert newest_header(tmp_path) is None
     read.clear()
-    again = kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+    again = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
     assert read == []
     np.testing.assert_array_equal(again.matrix, expected.matrix)
 
@@ -229,7 +229,7 @@ def test_a_pass_that_is_killed_goes_on_from_what_was_saved_in_time(
     for every, saved in ((1e9, None), (0.0, folded[1].examples)):
         monkeypatch.setattr(folding, "Checkpoints", partial(Checkpoints, every=every))
         with pytest.raises(KeyboardInterrupt):
-            kept_rows(recipe, task, tmp_path, tmp_path, Interruption())
+            folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
         header = newest_header(tmp_path)
         assert (header and header["done"]) == saved
 
@@ -240,7 +240,7 @@ def test_rows_are_those_of_the_readout_and_the_pairs(rng, tmp_path, small_blocks
         update={"network": recipe.network.model_copy(update={"readout": "mean"})}
     )
     found = [
-        kept_rows(one, build_task(one), tmp_path, tmp_path, Interruption())
+        folded_training_set(one, build_task(one), tmp_path, tmp_path, Interruption())
         for one in (recipe, mean)
     ]
     for one, received in zip((recipe, mean), found, strict=True):
@@ -251,7 +251,7 @@ def test_rows_are_those_of_the_readout_and_the_pairs(rng, tmp_path, small_blocks
 
 def test_rows_of_other_data_are_not_used(rng, tmp_path, small_blocks):
     recipe = written(tmp_path, attended_arrays(rng))
-    first = kept_rows(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
+    first = folded_training_set(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
     recipe = written(tmp_path, attended_arrays(rng))
-    second = kept_rows(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
+    second = folded_training_set(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
     assert not np.array_equal(first.matrix, second.matrix)

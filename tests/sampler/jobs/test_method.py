@@ -6,15 +6,9 @@ import numpy as np
 import pytest
 
 from sampler.analysis.results import RunResults
-from sampler.jobs.choice import (
-    NAMED,
-    SamplingMethod,
-    Sizes,
-    leading_eigenvalue,
-    ranked,
-    warmup_of,
-)
-from sampler.jobs.plan import Point, plan_run
+from sampler.jobs.method import NAMED, SamplingMethod, ranked, warmup_of
+from sampler.jobs.plan import plan_with_data
+from sampler.jobs.sizes import Sizes, leading_eigenvalue
 from sampler.problem import build_problem
 from sampler.settings.sampler import DEFAULT_WARMUP
 from sampler.storage.manifest import read_manifest, record
@@ -34,7 +28,7 @@ def load(tmp_path_factory):
 
 def choose(recipe, task) -> SamplingMethod:
     """Space and algorithm of a recipe with its data."""
-    return plan_run("run", Point(recipe, None), task).method
+    return plan_with_data("run", recipe, None, task).method
 
 
 def test_what_the_recipe_names_is_taken(load):
@@ -69,7 +63,7 @@ def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
 @pytest.mark.parametrize("most", [400, 4])
 def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypatch):
     """Of a part of the examples as well as of all; steps in the space of weights follow from it."""
-    monkeypatch.setattr("sampler.jobs.choice.MOST_EXAMPLES", most)
+    monkeypatch.setattr("sampler.jobs.sizes.MOST_EXAMPLES", most)
     recipe, task = load("posterior.temperature=0.2", "network.variances=[0.5, 2.0, 3.0, 1.5]")
     problem = build_problem(recipe, task).learning
     chosen = np.linspace(0, 5, min(most, 6)).astype(int)
@@ -101,8 +95,8 @@ def test_warmup_is_as_long_as_space_and_algorithm_need(load):
     open_one = recipe.model_copy(
         update={"sampler": recipe.sampler.model_copy(update={"warmup": None})}
     )
-    run = plan_run("run", Point(open_one, None), task)
-    assert run.method.warmup == run.recipe.sampler.warmup_steps == expected
+    plan = plan_with_data("run", open_one, None, task)
+    assert plan.method.warmup == plan.recipe.sampler.warmup_steps == expected
     assert choose(recipe, task).warmup == 4, "the recipe's own"
     # A run that was begun keeps to what it began with.
     earlier = SamplingMethod(space, algorithm, "of an earlier version")

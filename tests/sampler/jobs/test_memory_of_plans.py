@@ -6,10 +6,10 @@ import sys
 import pytest
 
 from sampler.errors import InputError
-from sampler.jobs import forecast, plan
-from sampler.jobs.choice import Sizes
-from sampler.jobs.forecast import Part, draw_bytes, memory_parts
-from sampler.jobs.plan import Plan, Point, make_plan
+from sampler.jobs import memory, plan
+from sampler.jobs.memory import Part, draw_bytes, memory_parts
+from sampler.jobs.plan import Plan, make_plan
+from sampler.jobs.sizes import Sizes
 from sampler.mcmc.kept import PREDICTOR_BYTES, SELECTED
 from tests import ROOT
 from tests.commands import TINY, environment, in_process, loader
@@ -20,12 +20,12 @@ GIB = 2**30
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
     """The small recipe with some settings, and its data."""
-    return loader(tmp_path_factory.mktemp("forecast"), TINY)
+    return loader(tmp_path_factory.mktemp("memory"), TINY)
 
 
 def planned(recipe) -> Plan:
     """The plan of `run`."""
-    return make_plan("run", Point(recipe, None))
+    return make_plan("run", recipe)
 
 
 def test_draws_beyond_what_is_kept_take_less(load):
@@ -62,7 +62,7 @@ def test_memory_grows_with_what_is_asked_for(load):
 def test_what_does_not_fit_is_refused_with_sizes_and_remedy(load, monkeypatch):
     recipe, _ = load()
     planned(recipe)
-    monkeypatch.setattr(forecast, "available_bytes", lambda: 2.0 * GIB)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 2.0 * GIB)
     large = Part("kernel K", 3.0 * GIB, "use fewer examples", 2)
     monkeypatch.setattr(plan, "memory_parts", lambda *_: [large, Part("data", 5.0, "")])
     with pytest.raises(InputError) as refused:
@@ -84,10 +84,10 @@ def test_commands_refuse_before_anything_is_built(command, tmp_path, capsys):
 
 
 def test_less_memory_than_the_program_takes_is_no_fault_of_the_recipe(load, monkeypatch):
-    monkeypatch.setattr(forecast, "available_bytes", lambda: 400.0 * 2**20)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 400.0 * 2**20)
     with pytest.raises(InputError) as refused:
         planned(load()[0])
-    assert refused.value.remedy.endswith(forecast.PROGRAM.remedy)
+    assert refused.value.remedy.endswith(memory.PROGRAM.remedy)
 
 
 @pytest.mark.slow

@@ -1,0 +1,63 @@
+"""One stage of a run or a sweep, from the results that its directory holds."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sampler.analysis.model_comparison import compare_directories
+from sampler.analysis.results import RunResults
+from sampler.errors import ExitCode, InputError, one_line
+from sampler.jobs.pages import draw_stored_figures, write_page
+from sampler.jobs.stages import compare_stage, diagnose_stage, verdict_code
+from sampler.presentation.several_runs import draw_models, models_table
+from sampler.presentation.style import figure_style, save_figure
+from sampler.presentation.summary import (
+    arviz_summary,
+    comparison_text,
+    diagnostics_text,
+    verdicts_text,
+)
+from sampler.storage.directory import FIGURE_FOLDER
+from sampler.storage.results import read_draws
+
+
+def compare_stored(directory: Path) -> ExitCode:
+    """Compare the stored theory of a directory with its stored draws."""
+    results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
+    print(comparison_text(results))
+    print(f"\n{verdicts_text(results)}")
+    return verdict_code(results.diagnostics)
+
+
+def compare_runs(directories: Sequence[Path]) -> None:
+    """Print the table of the models of several runs and draw it, or say why they do not compare.
+
+    The figure goes into the figures of the first run.
+    """
+    try:
+        compared = compare_directories(directories)
+    except InputError as reason:
+        print(f"\nno table of models: {one_line(str(reason))}")
+        return
+    print(f"\n{models_table(compared).text()}")
+    with figure_style():
+        (path, *_) = save_figure(draw_models(compared), directories[0] / FIGURE_FOLDER, "models")
+    print(f"figure of the models: {path}")
+
+
+def diagnose_stored(directory: Path) -> ExitCode:
+
+    draws = read_draws(directory)
+    diagnostics = diagnose_stage(draws)
+    print(diagnostics_text(diagnostics))
+    summary = arviz_summary(draws)
+    if summary:
+        print(f"\n{summary}")
+    return verdict_code(diagnostics)
+
+
+STAGES: dict[str, Callable[..., ExitCode]] = {
+    "compare": compare_stored,
+    "diagnose": diagnose_stored,
+    "figures": draw_stored_figures,
+    "report": write_page,
+}

@@ -1,0 +1,65 @@
+"""Workers of a sweep: this process, others, a Dask cluster that is not there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs.executors import dask_client
+from sampler.jobs.plan import make_plan
+from sampler.jobs.sweep import start_sweep
+from sampler.settings.recipe import load_recipe
+from tests.commands import TINY_SAMPLED, AfterChunks, assert_same_bits
+from tests.commands import in_process as command
+
+OVER = ("--over", "network.widths=4,5")
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY_SAMPLED)
+    return path
+
+
+@pytest.mark.heavy
+def test_no_point_is_begun_after_a_request_to_stop(recipe, tmp_path):
+    out = tmp_path / "out"
+    plan = make_plan("run", load_recipe(recipe, [], [OVER[1]]), out, figures=False)
+    with pytest.raises(RequeueError):
+        start_sweep(plan, AfterChunks(2))
+    assert [path.name for path in out.iterdir() if path.is_dir()] == ["network.widths=4"]
+
+
+@pytest.mark.slow
+def test_workers_draw_the_bits_of_this_process(recipe, tmp_path, monkeypatch):
+    """On one device each, as in the processes of a machine that they share."""
+    monkeypatch.setattr("sampler.jobs.sweep.DEVICES", 1)
+    monkeypatch.setattr("sampler.jobs.executors.DEVICES", 1)
+    here, there = tmp_path / "here", tmp_path / "there"
+    arguments = ("sweep", recipe, *OVER, "--no-figures", "--out")
+    assert command(*arguments, here) == ExitCode.DIAGNOSTICS_FAILED
+    assert command(*arguments, there, "--workers", 2) == ExitCode.DIAGNOSTICS_FAILED
+    for point in ("network.widths=4", "network.widths=5"):
+        assert_same_bits(there / point, here / point)
+        assert (there / f"{point}.output.txt").read_text()
+    assert not [path for path in there.iterdir() if path.name.startswith(".part-")]
+
+
+def test_missing_dask_is_named_with_its_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError) as refused, dask_client("tcp://127.0.0.1:1"):
+        pass
+    assert refused.value.field == "--scheduler"
+
+
+# Dask warns of ports and loops that it closes late.
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_scheduler_that_does_not_answer_is_named(recipe, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("sampler.jobs.executors.CONNECT_SECONDS", 1)
+    arguments = (*OVER, "--scheduler", "tcp://127.0.0.1:1", "--out", tmp_path / "out")
+    assert command("sweep", recipe, *arguments) == ExitCode.BAD_INPUT
+    assert "--scheduler = " in capsys.readouterr().err
