@@ -177,11 +177,11 @@ class Space:
         """Log joint density ln p(x, y), normalised over x and y."""
         return self.log_prior(position) + self.log_likelihood(position)
 
-    def draw_prior(self, key: PRNGKeyArray, known: Position | None = None) -> dict[str, Array]:
-        """Draw a position without data, but for the sites that are known."""
-        known, keys = known or {}, jax.random.split(key, len(self.priors))
+    def draw_prior(self, key: PRNGKeyArray, drawn: Position | None = None) -> dict[str, Array]:
+        """Draw a position without data, but for the sites that are drawn already."""
+        drawn, keys = drawn or {}, jax.random.split(key, len(self.priors))
         pairs = zip(self.priors.items(), keys, strict=True)
-        return {n: known[n] if n in known else prior.sample(k) for (n, prior), k in pairs}
+        return {n: drawn[n] if n in drawn else prior.sample(k) for (n, prior), k in pairs}
 
     def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data of the sites whose generator JAX compiles slowly."""
@@ -203,13 +203,13 @@ class Space:
             observed["temperature"] = temperature
         return observed
 
-    def observe_prior(self, key: PRNGKeyArray, known: Position) -> dict[str, Array]:
+    def observe_prior(self, key: PRNGKeyArray, drawn: Position) -> dict[str, Array]:
         """What is stored of one draw without data: order parameters, and labels of the examples.
 
-        Some sites of the draw may be known.
+        Some sites may be drawn already.
         """
         site_key, label_key = jax.random.split(key)
-        position = self.draw_prior(site_key, known)
+        position = self.draw_prior(site_key, drawn)
         observed = dict(self.given(position, None).order_parameters)
         observed |= self.data.observe(position, observed)
         observed |= {name: position[name] for name in self.keep if name in position}
@@ -375,12 +375,12 @@ def chain_model(space: Space) -> None:
 def draw_prior(space: Space, count: int, seed: int) -> dict[str, np.ndarray]:
     """What is stored of draws [draw, …] without data, by name."""
     key = jax.random.fold_in(jax.random.key(seed), PRIOR_STREAM)
-    known = space.draw_by_numpy(count, stream(seed, PRIOR_STREAM))
-    observables = _observe_prior(key, known, space, count)
+    drawn = space.draw_by_numpy(count, stream(seed, PRIOR_STREAM))
+    observables = _observe_prior(key, drawn, space, count)
     return {name: np.asarray(values) for name, values in observables.items()}
 
 
 @partial(jax.jit, static_argnames="count")
-def _observe_prior(key, known: Position, space: Space, count: int):
-    draws, batch = (jax.random.split(key, count), known), side_by_side(DRAWN_TOGETHER)
+def _observe_prior(key, drawn: Position, space: Space, count: int):
+    draws, batch = (jax.random.split(key, count), drawn), side_by_side(DRAWN_TOGETHER)
     return jax.lax.map(lambda draw: space.observe_prior(*draw), draws, batch_size=batch)
