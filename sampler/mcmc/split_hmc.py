@@ -293,17 +293,16 @@ def rounding_of(single: Space) -> float:
 
     Along a trajectory of angle π/2 it changes the energy by at most about as much.
     """
-    keys = jax.random.split(jax.random.key(0), ROUNDING_POINTS)
-    errors = np.asarray(_rounding_at_starts(keys, single))
+    errors = np.asarray(_rounding_at_starts(single))
     return float(errors.max()) if np.isfinite(errors).all() else math.inf
 
 
 @jax.jit
-def _rounding_at_starts(keys, single: Space):
+def _rounding_at_starts(single: Space):
     reference, exact = single.reference, replace(single, single=None)
 
     def error(key):
         point = single.start(key)
         return jnp.linalg.norm(reference.pull_back(single.slope(point) - exact.slope(point)))
 
-    return jax.lax.map(error, keys)
+    return jax.lax.map(error, jax.random.split(jax.random.key(0), ROUNDING_POINTS))

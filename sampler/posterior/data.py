@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
@@ -87,10 +88,15 @@ class Data:
 
 
 def astype(tree: Any, dtype: Any) -> Any:
-    """A tree of arrays with all floating-point numbers in another type."""
+    """A tree of arrays with all floating-point numbers in another type.
+
+    By NumPy, which compiles nothing.
+    """
 
     def cast(leaf: Array):
-        return leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        if leaf.dtype == dtype or not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return leaf
+        return jnp.asarray(np.asarray(leaf, dtype))
 
     return jax.tree.map(cast, tree)
 

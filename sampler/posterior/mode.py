@@ -84,8 +84,12 @@ def find_mode(space: OrderParameters, learning: LearningProblem) -> Mode | None:
         scale = vectors / np.sqrt(np.maximum(np.abs(eigenvalues), SMALLEST_CURVATURE))
     else:
         scale = prior_scales(space)
-    gaussian = Gaussian(jnp.asarray(ended.point, dtype), jnp.asarray(scale, dtype))
-    return Mode(gaussian, *(jnp.asarray(x, dtype) for x in (ended.gradient_norm, tolerance)))
+    # Converted by NumPy, which compiles nothing.
+    centre, scale, norm, limit = (
+        jnp.asarray(np.asarray(x, dtype))
+        for x in (ended.point, scale, ended.gradient_norm, tolerance)
+    )
+    return Mode(Gaussian(centre, scale), norm, limit)
 
 
 def rows_of(space: OrderParameters) -> int:

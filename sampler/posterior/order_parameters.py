@@ -68,6 +68,13 @@ class OrderParameters(Space):
                 priors[f"lower_{layer}"] = dist.Normal(zeros, ones, validate_args=False).to_event(1)
         return priors
 
+    def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draws of the diagonals: compiling a generator of χ² takes JAX half a minute."""
+        return {
+            f"chi_{layer}": standardised_log_chi(np.asarray(degrees), count, generator)
+            for layer, degrees in enumerate(self.chain.degrees, start=1)
+        }
+
     @property
     def outputs(self) -> int:
         """Number of outputs O."""
@@ -151,6 +158,14 @@ def stored_sites(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         for name, values in draws.items()
         if name.startswith(BARTLETT)
     }
+
+
+def standardised_log_chi(
+    degrees: Float[np.ndarray, " rank"], count: int, generator: np.random.Generator
+) -> Float[np.ndarray, "{count} rank"]:
+    """Draws of `StandardisedLogChi` by NumPy."""
+    squares = generator.chisquare(degrees, (count, len(degrees)))
+    return (np.sqrt(degrees / 2.0) * np.log(squares / degrees)).astype(degrees.dtype)
 
 
 class StandardisedLogChi(dist.Distribution):

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -22,7 +23,7 @@ from numpyro import distributions as dist
 from sampler.posterior.data import Data, astype
 from sampler.posterior.given import Given
 from sampler.posterior.labels import LabelLaw, RowsOfExamples, flat_labels, split_labels
-from sampler.runtime import side_by_side
+from sampler.runtime import side_by_side, stream
 
 # Site name → value.
 Position = Mapping[str, Array]
@@ -92,7 +93,7 @@ class Mode:
     @property
     def converged(self) -> bool:
         """Whether the search met its tolerance."""
-        return bool(self.gradient_norm <= self.tolerance)
+        return float(self.gradient_norm) <= float(self.tolerance)
 
     def explain(self) -> str:
         """One line: value, limit, and what follows where the search failed."""
@@ -176,11 +177,15 @@ class Space:
         """Log joint density ln p(x, y), normalised over x and y."""
         return self.log_prior(position) + self.log_likelihood(position)
 
-    def draw_prior(self, key: PRNGKeyArray) -> dict[str, Array]:
-        """Draw a position without data."""
-        keys = jax.random.split(key, len(self.priors))
+    def draw_prior(self, key: PRNGKeyArray, drawn: Position | None = None) -> dict[str, Array]:
+        """Draw a position without data, but for the sites that are drawn already."""
+        drawn, keys = drawn or {}, jax.random.split(key, len(self.priors))
         pairs = zip(self.priors.items(), keys, strict=True)
-        return {name: prior.sample(site_key) for (name, prior), site_key in pairs}
+        return {n: drawn[n] if n in drawn else prior.sample(k) for (n, prior), k in pairs}
+
+    def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draws [draw, …] without data of the sites whose generator JAX compiles slowly."""
+        return {}
 
     def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
         """Draw the first point of a chain: around the mode where it is known, else a prior draw."""
@@ -198,10 +203,13 @@ class Space:
             observed["temperature"] = temperature
         return observed
 
-    def observe_prior(self, key: PRNGKeyArray) -> dict[str, Array]:
-        """What is stored of one draw without data: order parameters, and labels of the examples."""
+    def observe_prior(self, key: PRNGKeyArray, drawn: Position) -> dict[str, Array]:
+        """What is stored of one draw without data: order parameters, and labels of the examples.
+
+        Some sites may be drawn already.
+        """
         site_key, label_key = jax.random.split(key)
-        position = self.draw_prior(site_key)
+        position = self.draw_prior(site_key, drawn)
         observed = dict(self.given(position, None).order_parameters)
         observed |= self.data.observe(position, observed)
         observed |= {name: position[name] for name in self.keep if name in position}
@@ -248,7 +256,7 @@ class Space:
     def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x of −ln p(x, y), in the precision of gradients."""
         rough = self if self.single is None else self.single
-        return jax.grad(rough.potential)(point.astype(rough.dtype)).astype(point.dtype)
+        return _slope(rough, point.astype(rough.dtype)).astype(point.dtype)
 
     @property
     def prior_gaussian(self) -> Gaussian:
@@ -316,6 +324,12 @@ class Space:
         return replace(self, data=replace(self.data, labels=labels, residual=residual))
 
 
+# Traced once in each precision, wherever it is used.
+@partial(jax.jit, inline=True)
+def _slope(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
+    return jax.grad(space.potential)(point)
+
+
 class NewLabels(LabelLaw):
     """Law of the labels of new inputs, all together, given a position and the training labels."""
 
@@ -361,10 +375,12 @@ def chain_model(space: Space) -> None:
 def draw_prior(space: Space, count: int, seed: int) -> dict[str, np.ndarray]:
     """What is stored of draws [draw, …] without data, by name."""
     key = jax.random.fold_in(jax.random.key(seed), PRIOR_STREAM)
-    observables = _observe_prior(jax.random.split(key, count), space)
+    drawn = space.draw_by_numpy(count, stream(seed, PRIOR_STREAM))
+    observables = _observe_prior(key, drawn, space, count)
     return {name: np.asarray(values) for name, values in observables.items()}
 
 
-@jax.jit
-def _observe_prior(keys, space: Space):
-    return jax.lax.map(space.observe_prior, keys, batch_size=side_by_side(DRAWN_TOGETHER))
+@partial(jax.jit, static_argnames="count")
+def _observe_prior(key, drawn: Position, space: Space, count: int):
+    draws, batch = (jax.random.split(key, count), drawn), side_by_side(DRAWN_TOGETHER)
+    return jax.lax.map(lambda draw: space.observe_prior(*draw), draws, batch_size=batch)

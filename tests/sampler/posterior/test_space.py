@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.posterior.order_parameters import StandardisedLogChi
+from sampler.posterior.order_parameters import StandardisedLogChi, standardised_log_chi
 from sampler.posterior.space import TEMPERATURE, Gaussian
 from tests.problems import ARCHITECTURES, random_problem, space_of
 
@@ -85,9 +85,11 @@ def test_the_reference_is_the_mode_or_else_the_prior(rng):
 
 
 @pytest.mark.heavy
-def test_draws_of_the_prior_have_its_moments(problem, space):
-    points = jax.jit(jax.vmap(lambda key: space.flatten(space.draw_prior(key))))
-    draws = np.asarray(points(jax.random.split(jax.random.key(0), 4000)))
+@pytest.mark.parametrize("by_numpy", [False, True])
+def test_draws_of_the_prior_have_its_moments(space, by_numpy, rng):
+    known = space.draw_by_numpy(4000, rng) if by_numpy else {}
+    points = jax.jit(jax.vmap(lambda key, known: space.flatten(space.draw_prior(key, known))))
+    draws = np.asarray(points(jax.random.split(jax.random.key(0), 4000), known))
     standard = jax.vmap(space.prior_gaussian.standardise)(jnp.asarray(draws))
     # Of all coordinates: 4.5 errors of means, and of variances where laws are skewed, too.
     assert np.all(np.abs(standard.mean(axis=0)) < 4.5 / 4000**0.5)
@@ -119,9 +121,11 @@ def test_a_gaussian_maps_points_and_slopes(dense, rng):
 def test_a_standardised_log_chi_has_the_draws_and_moments_of_chi(degrees):
     """Moments by the trapezoidal rule, which converges faster than any power of the spacing."""
     site = StandardisedLogChi(degrees)
-    t = np.asarray(site.sample(jax.random.key(5), (4000,)))
-    squares = degrees * np.exp(np.sqrt(2.0 / degrees) * t)
-    assert scipy.stats.kstest(squares, scipy.stats.chi2(degrees).cdf).pvalue > 1e-4
+    by_jax = np.asarray(site.sample(jax.random.key(5), (4000,)))
+    by_numpy = standardised_log_chi(np.array([degrees]), 4000, np.random.default_rng(5))[:, 0]
+    for t in (by_jax, by_numpy):
+        squares = degrees * np.exp(np.sqrt(2.0 / degrees) * t)
+        assert scipy.stats.kstest(squares, scipy.stats.chi2(degrees).cdf).pvalue > 1e-4
     t = np.linspace(-60.0, 12.0, 20_001)
     density = np.exp(np.asarray(site.log_prob(t)))
     total, mean, square = (np.trapezoid(density * t**power, t) for power in range(3))
