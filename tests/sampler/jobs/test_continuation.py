@@ -12,8 +12,8 @@ import pytest
 
 from sampler.analysis.draws_table import stored_thinned
 from sampler.errors import ExitCode, RequeueError
+from sampler.jobs import draw
 from sampler.jobs import run as jobs
-from sampler.jobs import stages
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.plan import make_plan
 from sampler.mcmc.collected_draws import DrawCollector
@@ -104,7 +104,7 @@ def files_of_checkpoint(directory) -> set[str]:
 def test_more_draws_are_those_of_a_longer_run(recipe_file, tmp_path, monkeypatch):
     """Of predictors that are thinned."""
     limits = {"kept_bytes": 0, "predictor_bytes": 0, "predictor_draws": 0}
-    monkeypatch.setattr(stages, "DrawCollector", partial(DrawCollector, **limits))
+    monkeypatch.setattr(draw, "DrawCollector", partial(DrawCollector, **limits))
     extended, longer = tmp_path / "extended", tmp_path / "longer"
     command("sample", recipe_file, "--out", extended, *settings(*FEW_DRAWS))
     assert stored_thinned(read_draws(extended)) == set(POINTWISE)

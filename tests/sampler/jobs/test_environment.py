@@ -64,8 +64,8 @@ def test_a_figure_is_the_same_whatever_the_user_has_set(stored, tmp_path):
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 AFTER_THE_DRAWS = [
-    ("sampler.presentation.report.write_report", "the report", FULL),
-    ("sampler.presentation.summary.comparison_text", "the summary", RuntimeError("no LaTeX")),
+    ("sampler.jobs.pages.write_report", "the report", FULL),
+    ("sampler.jobs.stages.comparison_text", "the summary", RuntimeError("no LaTeX")),
 ]
 
 

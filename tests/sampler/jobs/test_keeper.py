@@ -88,7 +88,7 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
         state = {}, {"point": np.array([end])}
         chunk = Chunk("draws", end, values.shape[1], *part, 1.0, state=state)
         if end >= stop:
-            keeper.interruption.received = signal.SIGTERM
+            keeper.interruption.ask(signal.SIGTERM)
         collected(chunk)
         rule(chunk)
         try:
