@@ -17,6 +17,7 @@ from sampler.errors import (
     RequeueError,
     Setting,
     one_line,
+    reason_of,
     refuse_another_theory,
 )
 from sampler.runtime import jax_settings, silence_compiler, use_one_blas_thread
@@ -54,9 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(arguments, text, problem.exit_code)
     except (InputError, OutOfTimeError) as problem:
         return fail(arguments, one_line(str(problem)), problem.exit_code)
-    except OSError as problem:  # a full disk behind stdout, say: nothing of a run writes elsewhere
-        reason = f"{problem.strerror or problem} ({problem.filename or 'standard output'})"
-        return fail(arguments, f"cannot write: {one_line(reason)}", ExitCode.BAD_INPUT)
+    except OSError as problem:
+        return fail(arguments, one_line(reason_of(problem)), ExitCode.BAD_INPUT)
     except Exception as problem:
         text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
