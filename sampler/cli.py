@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.compiled import cache_programs
+from sampler.environment import draw_into_files
 from sampler.errors import (
     ExitCode,
     InputError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     use_one_blas_thread()
+    draw_into_files()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         arguments = make_parser().parse_args(separate_settings(words))
