@@ -12,10 +12,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sampler.errors import InputError
+from sampler.errors import InputError, RequeueError
 from sampler.settings.recipe import Recipe
 from sampler.settings.training import TrainingRecipe, load_any_recipe
-from sampler.storage.files import UNFINISHED, write_changed
+from sampler.storage.files import UNFINISHED, write_changed, write_whole
 from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
 
 RECIPE_FILE = "recipe.toml"
@@ -188,6 +188,26 @@ def claim_directory(
         raise InputError(
             "--out", directory, f"{reason}; choose a directory that can be written"
         ) from None
+
+
+@contextmanager
+def left_finished(directory: Path) -> Iterator[None]:
+    """Leave a finished run as finished as it was, where appending draws to it inside fails.
+
+    What was interrupted is resumed, and draws that are stored already stay.
+    """
+    names = (RECIPE_FILE, MANIFEST_FILE)
+    before = {name: (directory / name).read_text(encoding="utf-8") for name in names}
+    try:
+        yield
+    except RequeueError:
+        raise
+    except Exception:
+        with suppress(OSError, InputError), locked(directory):
+            if "sample" not in read_manifest(directory).stages:
+                for name, text in before.items():
+                    write_whole(directory / name, text)
+        raise
 
 
 def missing_ancestors(directory: Path) -> list[Path]:
