@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from os.path import isabs
 from pathlib import Path
@@ -260,7 +261,10 @@ def load_recipe(
     """
     path = Path(path)
     changes = [parse_override(override) for override in overrides]
-    swept = map(parse_over, over)
+    swept = [parse_over(values) for values in over]
+    for key, count in Counter(key for key, _ in swept).items():
+        if count > 1:
+            raise InputError("--over", key, "give its values once, with commas between them")
     changes += [(f"sweep.{key}", values) for key, values in swept]
     return recipe_of(read_toml(path), folder_of(path), changes)
 

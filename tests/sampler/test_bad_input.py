@@ -70,6 +70,15 @@ BAD_SETTINGS = [
     ("name=a/b", "name = 'a/b'"),
     ("network.widths", "--set = 'network.widths'"),
     ("network.widths=1\nname=2", "--set network.widths = "),
+    (
+        "attention.learned.rnak=2",
+        "attention.learned.rnak = 2: this key is unknown; did you mean attention.learned.rank?",
+    ),
+    (
+        'attention.form={kind="softmax", foo=1}',
+        "attention.form = {'kind': 'softmax', 'foo': 1}: form.foo: this key is unknown; known here",
+    ),
+    ('task={kind="arrays", path="a\\u0000b"}', "task.path = 'a\\x00b'"),
 ]
 
 
