@@ -9,10 +9,10 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode, RequeueError
-from sampler.jobs import choice, repetitions
+from sampler.jobs import method, repetitions
 from sampler.jobs import run as jobs
-from sampler.jobs.choice import SamplingMethod
 from sampler.jobs.interruption import Interruption
+from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import make_plan
 from sampler.jobs.repetitions import reason_to_end
 from sampler.jobs.stages import diagnose_stage
@@ -132,7 +132,7 @@ def test_repetitions_of_an_algorithm_left_open_are_appended_and_none_is_lost(
 ):
     """As with the algorithm named: neither recipe nor reproduction asks for draws of chains."""
     pair = SamplingMethod("order_parameters", "tempered", "chosen here")
-    monkeypatch.setattr(choice, "choose_pair", lambda *_: pair)
+    monkeypatch.setattr(method, "choose_pair", lambda *_: pair)
     open_ones = settings("sampler.particles=32", "sampler.until=draws", "sampler.repetitions=5")
     directory, longer = tmp_path / "run", tmp_path / "longer"
     in_process("run", recipe_file, "--out", directory, *open_ones)
