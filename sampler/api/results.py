@@ -16,8 +16,7 @@ from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import plan_with_data
 from sampler.runtime import jax_settings, use_one_blas_thread
 from sampler.settings.network import NetworkSection, PosteriorSection, TheorySection
-from sampler.settings.paths import make_paths_absolute
-from sampler.settings.recipe import Recipe, sections_of
+from sampler.settings.recipe import Recipe, make_paths_absolute, sections_of
 from sampler.settings.refusals import refuse_without_theory
 from sampler.settings.sampler import SamplerSection
 from sampler.storage.files import SCHEMA_VERSION
