@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
 from sampler.compiled import cache_programs
+from sampler.environment import draw_into_files
 from sampler.errors import (
     ExitCode,
     InputError,
@@ -17,6 +18,7 @@ from sampler.errors import (
     RequeueError,
     Setting,
     one_line,
+    reason_of,
     refuse_another_theory,
 )
 from sampler.runtime import jax_settings, silence_compiler, use_one_blas_thread
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     use_one_blas_thread()
+    draw_into_files()
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         arguments = make_parser().parse_args(separate_settings(words))
@@ -54,9 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(arguments, text, problem.exit_code)
     except (InputError, OutOfTimeError) as problem:
         return fail(arguments, one_line(str(problem)), problem.exit_code)
-    except OSError as problem:  # a full disk behind stdout, say: nothing of a run writes elsewhere
-        reason = f"{problem.strerror or problem} ({problem.filename or 'standard output'})"
-        return fail(arguments, f"cannot write: {one_line(reason)}", ExitCode.BAD_INPUT)
+    except OSError as problem:
+        return fail(arguments, one_line(reason_of(problem)), ExitCode.BAD_INPUT)
     except Exception as problem:
         text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)

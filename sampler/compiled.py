@@ -11,6 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 
+from sampler.environment import home_folder
 from sampler.runtime import usable_cores
 
 SETTING, OF_JAX = "ATTENTION_POSTERIOR_CACHE", "JAX_COMPILATION_CACHE_DIR"
@@ -28,16 +29,12 @@ def cache_programs() -> Path | None:
     asked = os.environ.get(SETTING)
     if OF_JAX in os.environ or asked == "":
         return None
-    from platformdirs import user_cache_path
-
-    root = (
-        Path(asked).expanduser() if asked else user_cache_path("attention-posterior") / "programs"
-    )
-    folder = root / processor_key()
     try:
+        folder = (Path(asked).expanduser() if asked else default_folder()) / processor_key()
         folder.mkdir(parents=True, exist_ok=True)
         remove_incomplete(folder)
-    except (OSError, TimeoutError, NotImplementedError):  # the last: no locks there
+    # The last two: no locks there, and nobody has a home.
+    except (OSError, TimeoutError, NotImplementedError, RuntimeError):
         return None
     # For this process, whether or not JAX was imported before, and for those it starts.
     settings = {"jax_compilation_cache_dir": str(folder), **CONFIGURATION}
@@ -47,6 +44,16 @@ def cache_programs() -> Path | None:
             sys.modules["jax"].config.update(name, value)
     # An entry that cannot be read or written costs a compilation, nothing else.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
+    return folder
+
+
+def default_folder() -> Path:
+    """Return where the user's programs are kept; RuntimeError where the user has no home."""
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("attention-posterior") / "programs"
+    if home_folder() is None and "XDG_CACHE_HOME" not in os.environ:
+        raise RuntimeError("there is no home")
     return folder
 
 

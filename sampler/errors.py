@@ -1,5 +1,6 @@
 """The failures a user can meet, and the exit code of each."""
 
+import errno
 from collections.abc import Callable
 from enum import IntEnum
 from importlib.util import find_spec
@@ -129,6 +130,19 @@ def refuse_another_theory() -> None:
     if origin.resolve().parent != Path(__file__).resolve().parent.parent / "theory":
         remedy = "hides a package of this program that has the same name; give it another one"
         raise InputError("import theory", origin, remedy)
+
+
+# What the system says of a stream that cannot be written to.
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EPIPE, errno.EIO, errno.EBADF)
+
+
+def reason_of(problem: OSError) -> str:
+    """Return what the system refused, and of which file; without one of the standard output."""
+    reason = problem.strerror or f"{type(problem).__name__}: {problem}"
+    if problem.filename is not None:
+        return f"{reason}: {problem.filename}"
+    unwritten = problem.errno in UNWRITTEN
+    return f"cannot write to the standard output: {reason}" if unwritten else reason
 
 
 def one_line(text: str) -> str:

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sampler.environment import HOST_DEVICES, refuse_compiler_flags
 from sampler.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 COMPLAINING_JAXLIB = ("0.9.",)
 # The random generator of all draws by JAX.
 GENERATOR = "threefry2x32"
-HOST_DEVICES = "xla_force_host_platform_device_count"
 # Devices that a processor is divided into, whatever it is, so that a recipe gives the same draws on
 # any; those who share it with others of the same job take one each.
 DEVICES, SHARED_DEVICES = 2, 1
 # Devices that chains advance on at most, inside `at_most_devices`.
 MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
+# With which the environment asks for kinds of devices: the name today, and an older one.
+PLATFORMS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
 # The memory maps of this process, and how many it may have.
 MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
@@ -117,8 +119,9 @@ def free_memory_maps() -> None:
 
 
 def refuse_absent_platforms() -> None:
-    """Raise InputError where the environment asks JAX for an accelerator that is not there."""
-    asked = os.environ.get("JAX_PLATFORMS")
+    """Raise InputError where the environment asks JAX or its compiler for what is not there."""
+    refuse_compiler_flags()
+    asked = {name: os.environ[name] for name in PLATFORMS if os.environ.get(name)}
     if not asked:
         return
     import jax
@@ -128,7 +131,8 @@ def refuse_absent_platforms() -> None:
     except (RuntimeError, AssertionError) as problem:
         reason = str(problem) or "JAX finds none of these"
         remedy = f"name what this machine has, or unset it ({reason})"
-        raise InputError("JAX_PLATFORMS", asked, remedy) from None
+        name, value = next(iter(asked.items()))
+        raise InputError(name, value, remedy) from None
 
 
 def refuse_masked(field: str, value: object) -> None:

@@ -14,10 +14,10 @@ from tests import ROOT
 FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplotlib", "dask"}
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
-    "errors", "registry", "runtime", "compiled", "attention", "network", "token_network",
-    "posterior", "mcmc", "settings", "storage", "images", "transformer", "tasks", "token_problem",
-    "learned_problem", "problem", "teacher", "analysis", "presentation", "heads", "jobs", "api",
-    "command_line", "cli", "__main__",
+    "errors", "registry", "environment", "runtime", "compiled", "attention", "network",
+    "token_network", "posterior", "mcmc", "settings", "storage", "images", "transformer", "tasks",
+    "token_problem", "learned_problem", "problem", "teacher", "analysis", "presentation", "heads",
+    "jobs", "api", "command_line", "cli", "__main__",
 )  # fmt: skip
 
 

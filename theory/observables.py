@@ -79,8 +79,9 @@ def head_scores(
     """Share of |U_1| carried by the paths through each head, relative to the largest share.
 
     s(l, h) = Σ |U_1^{ππ'}| over entries whose row path or column path uses head h of layer l,
-    divided by the largest over all heads of all layers; NaN where a layer has fewer heads. With
-    several outputs the blocks of one path pair are added up. Source: arXiv 2405.15926, head score.
+    divided by the largest over all heads of all layers, 0 for all where U_1 is 0; NaN where a layer
+    has fewer heads. With several outputs the blocks of one path pair are added up. Source: arXiv
+    2405.15926, head score.
     """
     outputs = len(overlap) // paths.count
     blocks = np.abs(np.asarray(overlap)).reshape(paths.count, outputs, paths.count, outputs)
@@ -90,7 +91,8 @@ def head_scores(
         for head in range(count):
             uses = paths.uses(layer, head)
             scores[layer, head] = size[uses[:, None] | uses[None, :]].sum()
-    return scores / np.nanmax(scores)
+    largest = np.nanmax(scores)
+    return scores / largest if largest > 0 else scores
 
 
 @jax.jit

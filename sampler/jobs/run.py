@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
+from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import Plan, make_plan
 from sampler.jobs.progress import busy
 from sampler.presentation.terminal import print_line
@@ -19,8 +20,15 @@ from sampler.runtime import (
 )
 from sampler.settings.recipe import Recipe
 from sampler.settings.training import TrainingRecipe, load_any_recipe
-from sampler.storage.checkpoints import has_checkpoint
-from sampler.storage.directory import LOG, RECIPE_FILE, claim_directory, locked, log_to
+from sampler.storage.checkpoints import Checkpoints, has_checkpoint
+from sampler.storage.directory import (
+    CHECKPOINT_FOLDER,
+    LOG,
+    RECIPE_FILE,
+    claim_directory,
+    locked,
+    log_to,
+)
 from sampler.storage.files import write_whole
 from sampler.storage.manifest import MANIFEST_FILE, read_manifest, refuse_differences
 
@@ -112,10 +120,12 @@ def plan_in(directory: Path) -> Plan:
 
 
 def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
-    """The recipe of a finished run with `more` draws per chain.
+    """The recipe of a finished run with `more` draws per chain, or so many more repetitions.
 
-    Raises InputError where draws cannot be appended.
+    Raises InputError where they cannot be appended, before anything is changed.
     """
+    from sampler.jobs.keeper import completed
+
     manifest, remedy = read_manifest(directory), None
     if recipe.sweep:
         remedy = "this is a sweep; name the directory of one of its points"
@@ -125,7 +135,18 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
         raise InputError("DIR", directory, remedy)
-    made = manifest.draws_per_chain or recipe.sampler.draws_per_chain
-    if recipe.sampler.repeated:
-        made = manifest.draws_per_chain or recipe.sampler.repetitions
-    return recipe.model_copy(update={"sampler": recipe.sampler.with_draws(made + more)})
+    folder = directory / CHECKPOINT_FOLDER
+    reached = Checkpoints(folder, manifest.plan or {}).newest(completed(folder)).header["done"]
+    # An algorithm that the recipe leaves open is the one that was chosen.
+    sampler = recipe.sampler
+    if manifest.choice is not None:
+        sampler = SamplingMethod(**manifest.choice).applied_to(recipe).sampler
+    made = manifest.draws_per_chain
+    if made is None:
+        made = sampler.repetitions if sampler.repeated else sampler.draws_per_chain
+    if made + more < reached:
+        remedy = f"{reached} are saved already; append at least {reached - made}"
+        raise InputError("--more", more, remedy)
+    key = "repetitions" if sampler.repeated else "draws"
+    further = recipe.sampler.model_copy(update={"until": "draws", key: made + more})
+    return recipe.model_copy(update={"sampler": further})

@@ -176,5 +176,6 @@ def _effective_draws(chains: np.ndarray) -> np.ndarray:
     size = chain_count * count
     # Where draws alternate, more effective draws than draws are believed in only so far.
     time = np.maximum(-1.0 + 2.0 * kept + last, 1.0 / np.log10(size))
-    constant = np.ptp(chains, axis=(0, 1)) < np.finfo(np.float64).resolution
+    largest = np.abs(chains).max(axis=(0, 1))
+    constant = np.ptp(chains, axis=(0, 1)) <= np.finfo(np.float64).resolution * largest
     return np.where(constant, size, size / time)

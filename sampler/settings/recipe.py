@@ -3,7 +3,9 @@
 import hashlib
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from os.path import isabs
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,6 +25,14 @@ from sampler.settings.network import (
     OutsideTheory,
     PosteriorSection,
     TheorySection,
+)
+from sampler.settings.paths import (
+    SEEN,
+    change_paths,
+    different_names,
+    make_paths_absolute,
+    make_paths_relative,
+    path_mark,
 )
 from sampler.settings.refusals import (
     Sections,
@@ -53,7 +63,7 @@ from sampler.settings.toml import (
     setting_text,
     toml_text,
 )
-from sampler.settings.types import Mark, Name, RelativePath, Section, marks_of
+from sampler.settings.types import Mark, Name, RelativePath, Section
 
 # What a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
@@ -67,32 +77,53 @@ class NamedRecipe(Section):
     name: Name
 
     @property
+    def sections(self) -> Sections:
+        """The class of every section."""
+        return {name: type(one) for name, one in self if isinstance(one, Section)}
+
+    @property
     def hash8(self) -> str:
         """Eight hexadecimal digits of all settings that differ from the defaults.
 
-        A new key with a default therefore changes no hash.
+        A new key with a default therefore changes no hash. Of a path only its last part counts: the
+        hash is the same wherever a project lies.
         """
         departures = self.model_dump(mode="json", exclude_defaults=True)
+        change_paths(departures, self.sections, RelativePath.name)
         text = json.dumps(departures, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
-    def to_toml(self) -> str:
-        """The resolved recipe, every default written out; it reads as an equal recipe."""
+    def to_toml(self, folder: Path | None = None) -> str:
+        """The resolved recipe, every default written out; it reads as an equal recipe.
+
+        folder  of its file, to which paths are then relative; where they lead now follows at the
+                end
+        """
         settings = self.model_dump()
+        if folder is not None:
+            settings[SEEN] = make_paths_relative(settings, folder, self.sections)
         return toml_text({key: value for key, value in settings.items() if value != {}})
+
+    def without_paths(self) -> dict[str, Any]:
+        """The settings by section; of a path only that there is one."""
+        settings = self.model_dump()
+        change_paths(settings, self.sections, lambda mark, value: mark.is_path(value) or value)
+        return settings
 
 
 def settings_that_fix_draws(recipe: NamedRecipe) -> dict[str, Any]:
     """Return the settings, by dotted key and as JSON has them, that a resumed run must keep.
 
-    Those that are declared with Mark.CHANGES_NO_DRAW are left out.
+    Those that are declared with Mark.CHANGES_NO_DRAW are left out, and paths: what lies there is
+    told by its checksum.
     """
 
     def fixing(section: Section, dumped: dict[str, Any]) -> dict[str, Any]:
         settings = {}
         for key, field in type(section).model_fields.items():
-            if Mark.CHANGES_NO_DRAW not in field.metadata:
-                value = getattr(section, key)
+            value, path = getattr(section, key), path_mark(field)
+            is_path = path is not None and path.is_path(value)
+            if Mark.CHANGES_NO_DRAW not in field.metadata and not is_path:
                 is_section = isinstance(value, Section)
                 settings[key] = fixing(value, dumped[key]) if is_section else dumped[key]
         return settings
@@ -196,13 +227,24 @@ class Recipe(NamedRecipe):
         if not self.sweep:
             return [("", self)]
         points = []
-        for values in itertools.product(*self.sweep.values()):
+        shown = itertools.product(*map(self.shown_values, self.sweep))
+        for values, texts in zip(itertools.product(*self.sweep.values()), shown, strict=True):
             settings = {**self.model_dump(), "sweep": {}}
             for key, value in zip(self.sweep, values, strict=True):
                 place(settings, key, value)
-            label = ",".join(map(setting_text, self.sweep, values))
+            label = ",".join(map(setting_text, self.sweep, texts))
             points.append((label, make_recipe(settings)))
         return points
+
+    def shown_values(self, key: str) -> Sequence[Any]:
+        """The values of a swept key in labels, which are the same wherever a project lies."""
+        section, _, name = key.partition(".")
+        fields = self.sections[section].model_fields if section in self.sections else {}
+        mark = path_mark(fields[name]) if name in fields else None
+        values = self.sweep[key]
+        if mark is None or not all(mark.is_path(value) and isabs(value) for value in values):
+            return values
+        return different_names(values)
 
 
 def load_recipe(
@@ -219,7 +261,10 @@ def load_recipe(
     """
     path = Path(path)
     changes = [parse_override(override) for override in overrides]
-    swept = map(parse_over, over)
+    swept = [parse_over(values) for values in over]
+    for key, count in Counter(key for key, _ in swept).items():
+        if count > 1:
+            raise InputError("--over", key, "give its values once, with commas between them")
     changes += [(f"sweep.{key}", values) for key, values in swept]
     return recipe_of(read_toml(path), folder_of(path), changes)
 
@@ -271,23 +316,6 @@ def fill_swept(settings: dict[str, Any]) -> None:
             table = table.setdefault(section, {}) if isinstance(table, dict) else None
         if isinstance(table, dict) and isinstance(values, list) and values:
             table.setdefault(name, values[0])
-
-
-def make_paths_absolute(settings: dict[str, Any], folder: Path, sections: Sections) -> None:
-    """Make the paths among settings, which are relative to the folder, absolute; in sweeps too."""
-    sweep = settings.get("sweep")
-    for name, section in sections.items():
-        for key, field in section.model_fields.items() if section else ():
-            marks = marks_of(field.annotation, field.metadata)
-            path = next((mark for mark in marks if isinstance(mark, RelativePath)), None)
-            if path is None:
-                continue
-            table = settings.get(name)
-            if isinstance(table, dict) and key in table:
-                table[key] = path.absolute(table[key], folder)
-            values = sweep.get(f"{name}.{key}") if isinstance(sweep, dict) else None
-            if isinstance(values, list):
-                sweep[f"{name}.{key}"] = [path.absolute(value, folder) for value in values]
 
 
 def sections_of(task: Any) -> Sections:

@@ -20,7 +20,7 @@ from sampler.settings.network import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
 from sampler.settings.toml import toml_value
-from sampler.settings.types import AUTO, Section
+from sampler.settings.types import AUTO, Section, section_in
 from theory.architecture import HESSIAN_COORDINATES
 
 SAMPLED = "attention that is sampled"
@@ -349,6 +349,10 @@ def unknown_key(setting: Setting, value: Any, sections: Sections) -> InputError:
 
 
 def settings_in(sections: Sections) -> Iterator[Setting]:
-    """Yield all settings of these sections."""
+    """Yield all settings of these sections, and those of tables within them."""
     for name, section in sections.items():
-        yield from (Setting(name, key) for key in (section.model_fields if section else ()))
+        for key, field in section.model_fields.items() if section else ():
+            yield Setting(name, key)
+            inner = section_in(field.annotation)
+            if inner is not None:
+                yield from (Setting(name, f"{key}.{one}") for one in inner.model_fields)

@@ -145,7 +145,12 @@ class SamplerSection(Section):
         named, until = settings.get("draws") is not None, settings.get("until")
         if until is None:
             until = "draws" if named or settings.get("chains") == 1 else "trusted"
-        unnamed = until == "draws" and not named and settings.get("algorithm") != "tempered"
+        fewest = cls.model_fields["repetitions"].default
+        repeated = settings.get("algorithm") == "tempered" or (
+            settings.get("algorithm", AUTO) == AUTO
+            and settings.get("repetitions", fewest) != fewest
+        )
+        unnamed = until == "draws" and not named and not repeated
         draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
         return {**settings, "until": until, **draws}
 

@@ -11,11 +11,11 @@ from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import ABSENT, InputError, Setting
 from sampler.registry import load_plugins
 from sampler.settings.network import by_attention_layer, by_layer
+from sampler.settings.paths import make_paths_absolute
 from sampler.settings.recipe import (
     Changes,
     NamedRecipe,
     Recipe,
-    make_paths_absolute,
     recipe_of,
     sections_of,
 )

@@ -5,6 +5,7 @@ Recipe key, Python keyword, help, completion, reference and hash follow from the
 there is to know of it is a mark in its `Annotated` type.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -52,16 +53,36 @@ class InPython:
 class RelativePath:
     """A mark of settings that name files or folders, relative to the recipe.
 
+    A path says where data were seen last; what they are is said by their checksum.
+
     suffixes  endings of file names; a text that ends otherwise is no path
     """
 
     suffixes: tuple[str, ...] = ("",)
 
+    def is_path(self, value: Any) -> bool:
+        """Return whether a value of such a setting names a file or a folder."""
+        is_text = isinstance(value, str) and bool(value) and "\0" not in value
+        return is_text and value.endswith(self.suffixes)
+
     def absolute(self, value: Any, folder: Path) -> Any:
-        """Return the value, absolute where it is a path."""
-        if not isinstance(value, str) or not value or not value.endswith(self.suffixes):
+        """Return the value, absolute where it is a path; ~ is a home."""
+        return str((folder / os.path.expanduser(value)).resolve()) if self.is_path(value) else value
+
+    def relative(self, value: Any, folder: Path) -> Any:
+        """Return the value, relative to a folder where it is a path.
+
+        One that has nothing in common with the folder stays as it is.
+        """
+        if not self.is_path(value):
             return value
-        return str((folder / value).resolve())
+        here = folder.resolve()
+        shared = Path(os.path.commonpath([value, here])) if os.path.isabs(value) else None
+        return value if shared in (None, Path(here.anchor)) else os.path.relpath(value, here)
+
+    def name(self, value: Any) -> Any:
+        """Return the value, the last part of it where it is a path."""
+        return Path(value).name if self.is_path(value) else value
 
 
 def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
@@ -75,6 +96,12 @@ def marks_of(annotation: Any, metadata: Iterable[Any] = ()) -> Iterator[Any]:
             yield from marks_of(member)
 
 
+def section_in(annotation: Any) -> type[Section] | None:
+    """Return the class of a table within a section, None for any other setting."""
+    members = (annotation, *get_args(annotation))
+    return next((m for m in members if isinstance(m, type) and issubclass(m, Section)), None)
+
+
 def meaning(section: type[BaseModel], key: str) -> str:
     """Return the docstring of a field on one line, where it has none that of the base's field."""
     bases = (base for base in section.__mro__ if issubclass(base, BaseModel))
@@ -83,6 +110,13 @@ def meaning(section: type[BaseModel], key: str) -> str:
 
 
 # --- limits that no type of pydantic has; the reference shows the first lines of their docstrings
+
+
+def without_null(text: str) -> str:
+    """Accept text without a null character, which no name of a file has."""
+    if "\0" in text:
+        raise ValueError("must not hold a null character")
+    return text
 
 
 def none_or_several(examples: int) -> int:
@@ -131,7 +165,7 @@ def positive_or_positives(value: object) -> object:
 # --- `strict` refuses true and false, and text, where a number is meant
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Text = Annotated[str, Field(strict=True, min_length=1)]
+Text = Annotated[str, Field(strict=True, min_length=1), AfterValidator(without_null)]
 Switch = Annotated[bool, Field(strict=True)]
 
 Count = Annotated[int, Field(strict=True, ge=1)]

@@ -2,20 +2,21 @@
 
 import hashlib
 import logging
+import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sampler.errors import InputError
+from sampler.errors import InputError, RequeueError
 from sampler.settings.recipe import Recipe
 from sampler.settings.training import TrainingRecipe, load_any_recipe
-from sampler.storage.files import UNFINISHED, write_changed
-from sampler.storage.manifest import MANIFEST_FILE, begin_command
+from sampler.storage.files import UNFINISHED, write_changed, write_whole
+from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
 
 RECIPE_FILE = "recipe.toml"
 THEORY_FILE, DRAWS_FILE = "theory.nc", "draws.nc"
@@ -37,7 +38,9 @@ def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
 
 
 def find_directory(directory: Path) -> Path:
-    """The directory of an earlier run; InputError if it is none."""
+    """The directory of an earlier run, ~ being a home; InputError if it is none."""
+    if not directory.is_dir():
+        directory = Path(os.path.expanduser(directory))
     with suppress(OSError):
         if (directory / RECIPE_FILE).is_file():
             return directory
@@ -169,7 +172,7 @@ def claim_directory(
         with locked(directory):  # or what a process at work there records might be undone
             try:
                 begin_command(directory, recipe, command, plan, known or {}, extended)
-                write_changed(directory / RECIPE_FILE, recipe.to_toml())
+                write_changed(directory / RECIPE_FILE, recipe.to_toml(directory))
             except (OSError, InputError):
                 if made:  # of the directory's files only the manifest can be there
                     for name in (MANIFEST_FILE, LOCK_FILE):
@@ -185,6 +188,26 @@ def claim_directory(
         raise InputError(
             "--out", directory, f"{reason}; choose a directory that can be written"
         ) from None
+
+
+@contextmanager
+def left_finished(directory: Path) -> Iterator[None]:
+    """Leave a finished run as finished as it was, where appending draws to it inside fails.
+
+    What was interrupted is resumed, and draws that are stored already stay.
+    """
+    names = (RECIPE_FILE, MANIFEST_FILE)
+    before = {name: (directory / name).read_text(encoding="utf-8") for name in names}
+    try:
+        yield
+    except RequeueError:
+        raise
+    except Exception:
+        with suppress(OSError, InputError), locked(directory):
+            if "sample" not in read_manifest(directory).stages:
+                for name, text in before.items():
+                    write_whole(directory / name, text)
+        raise
 
 
 def missing_ancestors(directory: Path) -> list[Path]:
@@ -208,9 +231,9 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: b
             )
         return
     stored = load_any_recipe(directory / RECIPE_FILE)
-    if without_sweep(stored) == without_sweep(recipe):
+    if ask_the_same(stored, recipe):
         return
-    if not differ_in_draws(stored, recipe):
+    if not (isinstance(stored, Recipe) and ask_the_same(stored, recipe, NUMBERS_OF_DRAWS)):
         remedy = "holds a run of another recipe; choose another directory"
         raise InputError("--out", directory, remedy)
     if not extended:
@@ -229,16 +252,25 @@ def draws_text(recipe: Recipe) -> str:
     return f"{recipe.sampler.draws_per_chain} draws"
 
 
-def differ_in_draws(stored: Recipe | TrainingRecipe, recipe: Recipe | TrainingRecipe) -> bool:
-    """Whether two recipes of runs are the same but for the number of draws."""
-    if not (isinstance(stored, Recipe) and isinstance(recipe, Recipe)):
-        return False
-    keys = ("until", "draws", "max_draws", "max_minutes", "repetitions")
-    update = {key: getattr(recipe.sampler, key) for key in keys}
-    sampler = stored.sampler.model_copy(update=update)
-    return without_sweep(stored.model_copy(update={"sampler": sampler})) == without_sweep(recipe)
+# Settings of the sampler that say how many draws there are.
+NUMBERS_OF_DRAWS = ("until", "draws", "max_draws", "max_minutes", "repetitions")
 
 
-def without_sweep(recipe: Recipe | TrainingRecipe) -> Recipe | TrainingRecipe:
-    """The recipe alone; a key that is swept has its first value there."""
-    return recipe.model_copy(update={"sweep": {}}) if isinstance(recipe, Recipe) else recipe
+def ask_the_same(
+    one: Recipe | TrainingRecipe, other: Recipe | TrainingRecipe, but_for: Sequence[str] = ()
+) -> bool:
+    """Whether two recipes are the same but for their sweeps, wherever their data lie.
+
+    A key that is swept has its first value there.
+
+    but_for  settings of the sampler that may differ
+    """
+
+    def compared(recipe: Recipe | TrainingRecipe) -> dict[str, Any]:
+        settings = recipe.without_paths()
+        settings.pop("sweep", None)
+        for key in but_for:
+            settings["sampler"].pop(key)
+        return settings
+
+    return type(one) is type(other) and compared(one) == compared(other)

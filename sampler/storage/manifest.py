@@ -225,7 +225,7 @@ def begin_command(
         "finished": finished,
         "stages": stages,
         "recipe_hash": recipe.hash8,
-        "recipe": recipe.to_toml(),
+        "recipe": recipe.to_toml(directory),
         "plan": plan,
         **known,
         "seeds": recipe.seeds,

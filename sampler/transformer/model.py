@@ -13,8 +13,14 @@ from sampler.attention.layers import paired
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError, Setting
 from sampler.runtime import stream
-from sampler.settings.training import TrainingRecipe, TrainingSection, make_training_recipe
+from sampler.settings.training import (
+    TrainingRecipe,
+    TrainingSection,
+    load_any_recipe,
+    make_training_recipe,
+)
 from sampler.storage.checkpoints import DamagedFile, read_sealed, write_sealed
+from sampler.storage.directory import RECIPE_FILE, ask_the_same
 from sampler.storage.files import check_schema
 from theory.architecture import Architecture
 
@@ -154,13 +160,21 @@ def read_model(directory: Path) -> TrainedModel:
     check_schema(header["schema_version"], str(path), MODEL_VERSION)
     embedding = arrays.pop(EMBEDDING_KEY, None)
     return TrainedModel(
-        make_training_recipe(header["recipe"]),
+        recipe_where_it_lies(make_training_recipe(header["recipe"]), directory),
         arrays,
         embedding,
         header["step"],
         header["images"],
         sealed.checksum,
     )
+
+
+def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRecipe:
+    """The recipe of a model with the paths that its data have now, as its directory has them."""
+    if not (directory / RECIPE_FILE).is_file():
+        return recipe
+    begun = load_any_recipe(directory / RECIPE_FILE)
+    return begun if ask_the_same(begun, recipe) else recipe
 
 
 # Examples at a time, where queries and keys of all heads are needed at once.

@@ -1,5 +1,6 @@
 """A mistake in recipe, data or command line: one line that names it, exit code 2, nothing left."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from sampler.cli import main
+from sampler.cli import HANDLERS, main
 from sampler.errors import ExitCode, InputError, RequeueError
 
 SHORTEST = """
@@ -69,6 +70,15 @@ BAD_SETTINGS = [
     ("name=a/b", "name = 'a/b'"),
     ("network.widths", "--set = 'network.widths'"),
     ("network.widths=1\nname=2", "--set network.widths = "),
+    (
+        "attention.learned.rnak=2",
+        "attention.learned.rnak = 2: this key is unknown; did you mean attention.learned.rank?",
+    ),
+    (
+        'attention.form={kind="softmax", foo=1}',
+        "attention.form = {'kind': 'softmax', 'foo': 1}: form.foo: this key is unknown; known here",
+    ),
+    ('task={kind="arrays", path="a\\u0000b"}', "task.path = 'a\\x00b'"),
 ]
 
 
@@ -168,6 +178,32 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         assert line.endswith(again) == (expected in (75, 130)), line
     assert main(["--debug", "check", str(recipe)]) == ExitCode.BAD_INPUT
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("problem", "writes"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "/data/a.npz"), False),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), False),
+        (OSError("no temporary directory"), False),
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+    ],
+    ids=["file", "connection", "without number", "stdout"],
+)
+def test_an_error_of_the_system_names_its_file_and_not_another(
+    problem, writes, monkeypatch, capsys
+):
+    """Whether it was read or written, nobody knows but of the standard output."""
+
+    def raise_it(*_):
+        raise problem
+
+    monkeypatch.setitem(HANDLERS, "list", raise_it)
+    assert main(["list"]) == ExitCode.BAD_INPUT
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ("write" in line) == writes
+    assert (problem.strerror or str(problem)) in line
+    assert problem.filename is None or problem.filename in line
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

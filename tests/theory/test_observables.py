@@ -110,6 +110,12 @@ def test_scores_are_the_sum_over_entries_that_use_the_head(heads, outputs, rng):
     assert np.nanmax(received) == 1.0
 
 
+def test_no_head_has_a_share_of_nothing(recwarn):
+    scores = head_scores(np.zeros((4, 4)), AttentionPaths((2, 2)))
+    np.testing.assert_array_equal(scores, np.zeros((2, 2)))
+    assert not recwarn.list
+
+
 def test_a_known_spectrum_is_read_off_in_descending_order(rng):
     vectors = scipy.stats.ortho_group(4, seed=2).rvs()
     kernel = (vectors * np.array([0.5, 4.0, 1.0, 9.0])) @ vectors.T

@@ -141,6 +141,27 @@ def test_a_reader_that_goes_away_costs_a_run_nothing(stored, monkeypatch):
     assert (stored / "report.html").is_file()
 
 
+CLOSED = ("", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("closed", CLOSED)
+def test_standard_streams_may_be_closed(closed, stored):
+    """And no file has their numbers, where libraries print to."""
+    program = (
+        "import sys; from sampler.__main__ import open_streams; open_streams();"
+        "file = open(sys.argv.pop(), 'rb'); assert file.fileno() > 2;"
+        "from sampler.__main__ import console; console()"
+    )
+    words = [sys.executable, "-c", program, "status", str(stored), str(stored / "draws.nc")]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *words],
+        env=environment(None), capture_output=True, cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.OK, done.stderr
+    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
 @pytest.mark.heavy
 def test_a_command_prints_in_any_encoding():
     done = subprocess.run(

@@ -9,9 +9,10 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode, RequeueError
-from sampler.jobs import repetitions
+from sampler.jobs import method, repetitions
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
+from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import make_plan
 from sampler.jobs.repetitions import reason_to_end
 from sampler.jobs.stages import diagnose_stage
@@ -124,6 +125,31 @@ def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four
     more = settings(*COUNTED, "sampler.repetitions=6")
     in_process("run", recipe_file, "--out", longer, *more)
     assert_same_bits(directory, longer)
+
+
+def test_repetitions_of_an_algorithm_left_open_are_appended_and_none_is_lost(
+    recipe_file, run_of_four, tmp_path, monkeypatch, capsys
+):
+    """As with the algorithm named: neither recipe nor reproduction asks for draws of chains."""
+    pair = SamplingMethod("order_parameters", "tempered", "chosen here")
+    monkeypatch.setattr(method, "choose_pair", lambda *_: pair)
+    open_ones = settings("sampler.particles=32", "sampler.until=draws", "sampler.repetitions=5")
+    directory, longer = tmp_path / "run", tmp_path / "longer"
+    in_process("run", recipe_file, "--out", directory, *open_ones)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    # What cannot be done is refused while nothing is changed.
+    (checkpoint,) = (directory / CHECKPOINT_FOLDER).iterdir()
+    checkpoint.write_bytes(before[checkpoint][:-1])
+    assert in_process("resume", directory, "--more", "2") == ExitCode.BAD_INPUT
+    checkpoint.write_bytes(before[checkpoint])
+    assert before == {path: path.read_bytes() for path in before}
+
+    in_process("resume", directory, "--more", "2")
+    more = settings(*COUNTED, "sampler.repetitions=7")
+    in_process("run", recipe_file, "--out", longer, *more)
+    assert_same_bits(directory, longer)
+    stored = load_recipe(directory / "recipe.toml").sampler
+    assert (stored.repetitions, stored.draws, stored.algorithm) == (7, None, "auto")
 
 
 def test_repetitions_are_made_until_their_draws_are_trusted(recipe_file, tmp_path, monkeypatch):

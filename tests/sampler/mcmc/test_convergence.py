@@ -97,3 +97,12 @@ def test_r_hat_of_whole_repetitions_is_that_of_arviz(rng):
         for place in range(3)
     ]
     np.testing.assert_allclose(received, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", sorted(OF_ARVIZ))
+@pytest.mark.parametrize("scale", [2.0**-80, 2.0**80])
+def test_nothing_depends_on_the_unit(name, scale, rng):
+    """Of ArviZ, draws are constant that differ by less than 1e-15, whatever they are."""
+    draws = varied(rng, (4, 100))
+    expected = RECEIVED[name](draws) * (scale if name == "mean_mcse" else 1.0)
+    np.testing.assert_array_equal(RECEIVED[name](scale * draws), expected)

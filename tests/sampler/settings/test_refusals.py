@@ -91,3 +91,10 @@ def test_equal_values_of_a_sweep_are_one_point(tmp_path):
     assert load_recipe(path).sweep["posterior.temperature"] == (1, 0.5)
     assert len(load_recipe(path).sweep["network.variances"]) == 1
     assert recipe.sweep["network.residual"] == (True, False)
+
+
+def test_a_key_is_swept_once(tmp_path):
+    path = tmp_path / "recipe.toml"
+    path.write_text(EQUAL)
+    with pytest.raises(InputError, match=r"posterior\.temperature"):
+        load_recipe(path, over=["posterior.temperature=1", "posterior.temperature=2"])

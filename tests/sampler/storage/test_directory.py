@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.settings.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
@@ -15,6 +15,7 @@ from sampler.storage.directory import (
     ROWS_FOLDER,
     claim_directory,
     find_directory,
+    left_finished,
     point_directory,
     remove_unfinished,
 )
@@ -72,6 +73,44 @@ def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
         assert manifest.begun == "first"
         assert manifest.seconds == ({"solve": 1.0} if extended else {"solve": 1.0, "sample": 2.0})
         assert manifest.finished == ({} if extended else {"run": 0})
+
+
+@pytest.mark.parametrize(
+    ("problem", "stored", "restored"),
+    [
+        (RuntimeError("out of memory"), False, True),
+        (InputError("state-0.bin", "run", "No space left on device"), False, True),
+        (RuntimeError("the report"), True, False),
+        (RequeueError("SIGTERM"), False, False),
+    ],
+)
+def test_draws_that_cannot_be_appended_leave_the_run_finished(
+    problem, stored, restored, recipe, tmp_path
+):
+    """Unless they are stored, or wait to be gone on with."""
+    directory = tmp_path / "run"
+    claim(directory, recipe)
+    record_stage(directory, "sample", 2.0)
+    finish_command(directory, "run", ExitCode.OK)
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    more = recipe.model_copy(update={"sampler": recipe.sampler.model_copy(update={"draws": 9})})
+
+    def append() -> None:
+        with left_finished(directory):
+            claim(directory, more, extended=True)
+            assert read_manifest(directory).finished == {}
+            if stored:
+                record_stage(directory, "sample", 3.0)
+            raise problem
+
+    with pytest.raises(type(problem)):
+        append()
+    after = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert (after == before) == restored
+    another = recipe.model_copy(update={"name": "another"})
+    with pytest.raises(InputError), left_finished(directory):
+        claim(directory, another, extended=True)
+    assert after == {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def test_a_stage_says_who_computed_it_and_no_other_stage_changes_that(

@@ -115,6 +115,14 @@ def write(path, stored):
     return path
 
 
+@pytest.mark.parametrize("how", [{}, {"locking": False}, {"mode": "r+"}], ids=str)
+def test_a_file_that_is_open_in_this_session_is_read(how, tmp_path):
+    path = write(tmp_path / "arrays.h5", with_lengths())
+    expected = read_arrays(path).identity
+    with h5py.File(path, **how):
+        assert read_arrays(path).identity == expected
+
+
 @pytest.mark.parametrize("suffix", ["npz", "h5"])
 def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
     path = write(tmp_path / f"arrays.{suffix}", with_lengths() | NAMES)

@@ -1,6 +1,7 @@
 """The one_shot task: episodes of a trained model, with its attention, in the theory's terms."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -29,6 +30,18 @@ def folder(tmp_path_factory) -> Path:
 
 def load(folder, *overrides):
     return load_recipe(folder / "analysis.toml", overrides)
+
+
+@pytest.mark.heavy
+def test_a_model_is_moved_with_its_pictures(folder, tmp_path):
+    """Those of the place where it was trained are gone."""
+    before = build_task(load(folder)).identity
+    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
+    pictures = (folder / "pictures.npz").rename(tmp_path / "gone.npz")
+    try:
+        assert build_task(load(moved)).identity == before
+    finally:
+        pictures.rename(folder / "pictures.npz")
 
 
 @pytest.mark.heavy
