@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from enum import IntEnum
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -122,6 +121,8 @@ def refuse_another_theory() -> None:
     Python looks first beside a script, or in the working directory: there people who validate a
     theory of their own have a file of that name.
     """
+    from importlib.util import find_spec
+
     found = find_spec("theory")
     if found is None or found.origin is None:
         return

@@ -49,8 +49,8 @@ from sampler.settings.toml import (
     parse_over,
     parse_override,
     place,
+    point_label,
     read_toml,
-    setting_text,
     toml_text,
 )
 from sampler.settings.types import Mark, Name, RelativePath, Section, marks_of
@@ -200,8 +200,7 @@ class Recipe(NamedRecipe):
             settings = {**self.model_dump(), "sweep": {}}
             for key, value in zip(self.sweep, values, strict=True):
                 place(settings, key, value)
-            label = ",".join(map(setting_text, self.sweep, values))
-            points.append((label, make_recipe(settings)))
+            points.append((point_label(self.sweep, values), make_recipe(settings)))
         return points
 
 

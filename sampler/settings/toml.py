@@ -4,10 +4,11 @@ Values on the command line are TOML, separated by commas; a single word or path 
 marks. A:B is the range of whole numbers A, A+1, …, B−1, and A:B:STEP every STEP-th of them.
 """
 
+import itertools
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,16 @@ def toml_value(value: Any) -> str:
 def setting_text(key: str, value: Any) -> str:
     """A setting in a label, as in network.widths=10."""
     return f"{key}={value if isinstance(value, str) else toml_value(value)}"
+
+
+def point_label(keys: Iterable[str], values: Iterable[Any]) -> str:
+    """Swept keys with their values at one point, `key=value,…`."""
+    return ",".join(map(setting_text, keys, values))
+
+
+def point_labels(sweep: Mapping[str, Sequence[Any]]) -> list[str]:
+    """The labels of all points of a sweep, the last key fastest."""
+    return [point_label(sweep, values) for values in itertools.product(*sweep.values())]
 
 
 def short_label(settings: Mapping[str, Any]) -> str:

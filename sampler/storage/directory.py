@@ -7,15 +7,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from sampler.errors import InputError
-from sampler.settings.recipe import Recipe
-from sampler.settings.training import TrainingRecipe, load_any_recipe
 from sampler.storage.files import UNFINISHED, write_changed
 from sampler.storage.manifest import MANIFEST_FILE, begin_command
+
+if TYPE_CHECKING:
+    from sampler.settings.recipe import Recipe
+    from sampler.settings.training import TrainingRecipe
+
+    AnyRecipe = Recipe | TrainingRecipe
 
 RECIPE_FILE = "recipe.toml"
 THEORY_FILE, DRAWS_FILE = "theory.nc", "draws.nc"
@@ -31,7 +33,7 @@ RESULTS = Path("runs") / "results"
 NAME_BYTES = 240
 
 
-def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
+def default_directory(recipe: "AnyRecipe") -> Path:
     """Return runs/results/<name>-<hash8>, relative to the current directory."""
     return RESULTS / f"{recipe.name}-{recipe.hash8}"
 
@@ -108,6 +110,8 @@ SECONDS_TO_WAIT = 0.5
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for this process; InputError if another process has it."""
+    from filelock import FileLock, Timeout
+
     lock = FileLock(directory / LOCK_FILE)
     try:
         lock.acquire(timeout=SECONDS_TO_WAIT)
@@ -125,6 +129,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 def is_held(directory: Path) -> bool:
     """Whether a process is at work in this directory."""
+    from filelock import FileLock, Timeout
+
     path = directory / LOCK_FILE
     try:
         if path.exists():
@@ -144,7 +150,7 @@ BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
 
 def claim_directory(
     directory: Path,
-    recipe: Recipe | TrainingRecipe,
+    recipe: "AnyRecipe",
     command: str,
     plan: Mapping[str, Any],
     known: Mapping[str, Any] | None = None,
@@ -198,7 +204,7 @@ def missing_ancestors(directory: Path) -> list[Path]:
     return missing
 
 
-def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: bool) -> None:
+def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None:
     """Raise InputError unless the directory is empty or holds a run of this recipe."""
     names = {path.name for path in directory.iterdir()}
     if RECIPE_FILE not in names:
@@ -207,6 +213,8 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: b
                 "--out", directory, "is neither empty nor a run directory; choose another"
             )
         return
+    from sampler.settings.training import load_any_recipe
+
     stored = load_any_recipe(directory / RECIPE_FILE)
     if without_sweep(stored) == without_sweep(recipe):
         return
@@ -222,15 +230,17 @@ def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: b
         )
 
 
-def draws_text(recipe: Recipe) -> str:
+def draws_text(recipe: "Recipe") -> str:
     """Return the number of draws a recipe asks for, in words."""
     if recipe.sampler.until == "trusted":
         return "as many draws as can be trusted"
     return f"{recipe.sampler.draws_per_chain} draws"
 
 
-def differ_in_draws(stored: Recipe | TrainingRecipe, recipe: Recipe | TrainingRecipe) -> bool:
+def differ_in_draws(stored: "AnyRecipe", recipe: "AnyRecipe") -> bool:
     """Whether two recipes of runs are the same but for the number of draws."""
+    from sampler.settings.recipe import Recipe
+
     if not (isinstance(stored, Recipe) and isinstance(recipe, Recipe)):
         return False
     keys = ("until", "draws", "max_draws", "max_minutes", "repetitions")
@@ -239,6 +249,8 @@ def differ_in_draws(stored: Recipe | TrainingRecipe, recipe: Recipe | TrainingRe
     return without_sweep(stored.model_copy(update={"sampler": sampler})) == without_sweep(recipe)
 
 
-def without_sweep(recipe: Recipe | TrainingRecipe) -> Recipe | TrainingRecipe:
+def without_sweep(recipe: "AnyRecipe") -> "AnyRecipe":
     """The recipe alone; a key that is swept has its first value there."""
+    from sampler.settings.recipe import Recipe
+
     return recipe.model_copy(update={"sweep": {}}) if isinstance(recipe, Recipe) else recipe
