@@ -37,14 +37,22 @@ class Words(NamedTuple):
     python: str
 
 
+class Option(NamedTuple):
+    """An option of a command, which is a keyword in Python."""
+
+    name: str
+
+
 # What a message is made of: text, or what each face writes in its own way.
-Part = str | Setting | Words
+Part = str | Setting | Words | Option
 
 
 def as_recipe(part: Part) -> str:
     """Write a part of a message for somebody who wrote a recipe."""
     if isinstance(part, Setting):
         return f"{part.section}.{part.key}" if part.key else part.section
+    if isinstance(part, Option):
+        return f"--{part.name}"
     return part.recipe if isinstance(part, Words) else str(part)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.errors import InputError
+from sampler.errors import InputError, Option
 from sampler.storage.files import UNFINISHED, write_changed
 from sampler.storage.manifest import MANIFEST_FILE, begin_command
 
@@ -189,7 +189,7 @@ def claim_directory(
             raise
         reason = problem.strerror or str(problem)
         raise InputError(
-            "--out", directory, f"{reason}; choose a directory that can be written"
+            Option("out"), directory, f"{reason}; choose a directory that can be written"
         ) from None
 
 
@@ -210,7 +210,7 @@ def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None
     if RECIPE_FILE not in names:
         if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
             raise InputError(
-                "--out", directory, "is neither empty nor a run directory; choose another"
+                Option("out"), directory, "is neither empty nor a run directory; choose another"
             )
         return
     from sampler.settings.training import load_any_recipe
@@ -220,10 +220,10 @@ def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None
         return
     if not differ_in_draws(stored, recipe):
         remedy = "holds a run of another recipe; choose another directory"
-        raise InputError("--out", directory, remedy)
+        raise InputError(Option("out"), directory, remedy)
     if not extended:
         raise InputError(
-            "--out",
+            Option("out"),
             directory,
             f"holds this run with {draws_text(stored)}; use `resume DIR`, which appends draws with "
             "--more, or choose another directory",
