@@ -26,7 +26,8 @@ from renew import estimate, record
 from scipy.stats import spearmanr
 
 import sampler
-from sampler.api.models import RunOfModel, SeenOfModel, heads_of_model, theory_of_heads
+from sampler.api.trained_model import TrainedModel as ModelWithGates
+from sampler.api.trained_model import solved_theory
 from sampler.heads.joint import JointRemoval, RemovableModel
 from sampler.heads.joint_shown import SCORES
 from sampler.heads.removal import RemovedHeads
@@ -82,13 +83,13 @@ def removed_together(one: TrainedModel, scores: Sequence[str]) -> JointRemoval:
 def random_sets(one: TrainedModel) -> dict[str, float]:
     """Spearman's ρ of what scores say of random sets of a half and a quarter of the heads."""
     settings = dict(one.settings)
-    seen = SeenOfModel(paths=settings.get("paths", "products"), layers=settings.get("layers"))
-    runs = RunOfModel(settings.get("forward"))
-    chosen = heads_of_model(one.model, one.splits, seen, runs)
-    solved = theory_of_heads(chosen, one.network, 2, None, False)
+    names = ("layers", "paths", "forward")
+    given = {name: settings[name] for name in names if name in settings}
+    chosen = ModelWithGates(one.model, one.splits, **given)
+    solved = solved_theory(chosen, one.network, starts=2, progress=False)
     heads = chosen.numbering
     with jax_settings():
-        theory = joint_theory(solved.problem(), solved.table, heads)
+        theory = joint_theory(solved.problem, solved.table, heads)
         model, seen_model = (
             RemovableModel(chosen.gated[of], heads.gates, chosen.labels[of], "likelihood", "zero")
             for of in ("test", "validation")

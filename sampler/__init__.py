@@ -7,19 +7,19 @@ api          the same from Python; its functions and classes are the names of th
 Rooms, in the order in which data pass through them; each knows those above it only:
 
 attention    attention matrices from inputs and weights, frozen or sampled
+network      the forward pass, summed over paths
+token_network  a network outside the theory, followed token by token
+posterior    the spaces that can be sampled
+mcmc         algorithms, chains, their draws and diagnostics
 settings     every setting, declared once; recipes, validated and frozen
 storage      run directories and files
 images       characters and episodes
-network      the forward pass, summed over paths
 transformer  a network trained by gradient descent, whose attention is then fixed
 tasks        inputs and labels, with the attention matrices they fix
-token_network  a network outside the theory, followed token by token
-token_problem  such a network with its data
+token_problem  a network outside the theory, with its data
 learned_problem  a network whose attention is sampled, with its data
-posterior    the densities that can be sampled
 problem      recipe and task joined, for the theory or outside it
 teacher      labels drawn from the network itself
-mcmc         chains, their draws and diagnostics
 analysis     labelled tables, and theory held against draws
 presentation    figures and report, from stored results alone
 heads        which heads of a trained model matter: gates, measures, removal
@@ -39,14 +39,12 @@ CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task copy_task "
     "raven_task trained_raven_task one_shot_task trained_series_task arrays_task make_task "
     "ChosenTask",
-    "api.results": "make_network ChosenNetwork solve sample compare head_importance make_problem "
+    "api.model": "make_network ChosenNetwork solve sample compare head_importance make_problem "
     "teacher_of",
-    "api.posterior": "numpyro_model log_density",
-    "api.attention": "attention_found",
+    "api.posterior": "numpyro_model log_density attention_found",
     "analysis.sampled_heads": "SampledHeads",
     "posterior.flat_density": "FlatDensity",
-    "api.heads": "ablate_heads",
-    "api.removable": "removable",
+    "api.heads": "ablate_heads removable",
     "api.runs": "run sweep check open_results compare_models Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
     "tasks.export": "export_attention",

@@ -5,21 +5,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import xarray as xr
+from numpy.random import Generator, RandomState
 
 from sampler.attention.variants import AttentionVariant
 from sampler.api.tasks import (
     arrays_task as arrays_task, make_task as make_task, ChosenTask as ChosenTask,
 )
-from sampler.api.results import (
+from sampler.api.model import (
     ChosenNetwork as ChosenNetwork, compare as compare, head_importance as head_importance,
     make_problem as make_problem, teacher_of as teacher_of,
 )
-from sampler.api.posterior import numpyro_model as numpyro_model, log_density as log_density
-from sampler.api.attention import attention_found as attention_found
+from sampler.api.posterior import (
+    numpyro_model as numpyro_model, log_density as log_density, attention_found as attention_found,
+)
 from sampler.analysis.sampled_heads import SampledHeads as SampledHeads
 from sampler.posterior.flat_density import FlatDensity as FlatDensity
-from sampler.api.heads import ablate_heads as ablate_heads
-from sampler.api.removable import removable as removable
+from sampler.api.heads import ablate_heads as ablate_heads, removable as removable
 from sampler.api.runs import (
     run as run, sweep as sweep, check as check, open_results as open_results,
     compare_models as compare_models, Run as Run, Sweep as Sweep,
@@ -43,7 +44,7 @@ def markov_chain_task(
     tokens: int = 30, features: int = 200, stay_positive: float = 0.7, stay_negative: float = 0.3,
     parallel_noise: float = 1.0, perpendicular_noise: float = 1.0,
 ) -> ChosenTask:
-    """Make hidden Markov chains: sequences of two classes that differ in how often they stay."""
+    """Hidden Markov chain classification: two classes that differ in how often the state stays."""
 
 
 def time_series_task(
@@ -56,7 +57,7 @@ def time_series_task(
     tokens: int = 40, channels: int = 16, lag: int = 5, period: int = 20, phase_noise: float = 0.1,
     noise: float = 0.8,
 ) -> ChosenTask:
-    """Make series of a hidden oscillation: half of the channels leads the other, or follows it."""
+    """Series of a hidden oscillation: one half of the channels leads the other, or follows it."""
 
 
 def series_archive_task(
@@ -69,7 +70,7 @@ def series_archive_task(
     stride: int | None = None, max_tokens: int = 50, classes: Sequence[str] | None = None,
     head_seed: int = 0,
 ) -> ChosenTask:
-    """Read labelled series of the UEA archive, or of one's own in one of its formats."""
+    """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
 
 
 def digits_task(
@@ -80,7 +81,7 @@ def digits_task(
     examples_test: int = 700, examples_validation: int = 0, seed: int = 0, head_seed: int = 0,
     classes: Sequence[int] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9), patch: Literal[1, 2, 4] = 2,
 ) -> ChosenTask:
-    """Cut handwritten digits of 8 × 8 pixels, which come with scikit-learn, into patches."""
+    """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class."""
 
 
 def copy_task(
@@ -91,7 +92,7 @@ def copy_task(
     examples_test: int = 1000, examples_validation: int = 0, seed: int = 0, head_seed: int = 0,
     tokens: int = 24, symbols: int = 6, copied_logit: float = 4.0,
 ) -> ChosenTask:
-    """Draw sequences of symbols, labelled by the one before the last, which heads are to find."""
+    """Sequences of symbols, labelled by the one before the last; one output per symbol."""
 
 
 def raven_task(
@@ -106,7 +107,7 @@ def raven_task(
     asks: Literal['all', 'one'] = 'all', held_out: float | int = 0.2, split_seed: int = 0,
     test_compositions: Literal['held_out', 'seen'] = 'held_out',
 ) -> ChosenTask:
-    """Draw symbolic Raven's matrices, some compositions of whose rules are kept for the test."""
+    """Symbolic Raven's matrices, three rows of three panels of features; the ninth is asked for."""
 
 
 def trained_raven_task(
@@ -114,7 +115,7 @@ def trained_raven_task(
     test_compositions: Literal['held_out', 'seen'] = 'held_out', examples_train: int = 600,
     examples_test: int = 1000, examples_validation: int = 1000, seed: int = 0,
 ) -> ChosenTask:
-    """Draw symbolic Raven's matrices, with the attention of a transformer trained on them."""
+    """Symbolic Raven's matrices with the attention of a transformer that `train` trained on them."""
 
 
 def one_shot_task(
@@ -123,7 +124,7 @@ def one_shot_task(
     test_characters: Sequence[str] = (), random_heads: int = 0, examples_train: int = 600,
     examples_test: int = 1000, examples_validation: int = 1000, seed: int = 0,
 ) -> ChosenTask:
-    """Make one-shot image classification with the attention of a transformer trained by `train`."""
+    """One-shot image classification with the attention of a transformer trained by `train`."""
 
 
 def trained_series_task(
@@ -131,7 +132,7 @@ def trained_series_task(
     folder: str | Path | None = None, examples_train: int | None = None,
     examples_test: int | None = None, examples_validation: int | None = None, seed: int = 0,
 ) -> ChosenTask:
-    """Read time series, with the attention of a transformer that `train` trained on them."""
+    """Time series with the attention of a transformer that `train` trained on them."""
 
 
 def make_network(
@@ -178,8 +179,8 @@ class AttentionClassifier(_AttentionClassifier):
         algorithm: str = 'auto', chains: int = 4, warmup: int | None = None,
         draws: int | Mapping[Literal['order_parameters', 'hidden_weights', 'weights', 'attention'], int] | None = None,
         max_minutes: float = 60.0, heads: Sequence[int] | None = None,
-        method: Literal['posterior', 'theory'] = 'posterior', random_state: int = 0,
-        progress: bool = False,
+        method: Literal['posterior', 'theory'] = 'posterior',
+        random_state: int | RandomState | Generator | None = 0, progress: bool = False,
     ) -> None: ...
 
 
@@ -194,8 +195,8 @@ class AttentionRegressor(_AttentionRegressor):
         algorithm: str = 'auto', chains: int = 4, warmup: int | None = None,
         draws: int | Mapping[Literal['order_parameters', 'hidden_weights', 'weights', 'attention'], int] | None = None,
         max_minutes: float = 60.0, heads: Sequence[int] | None = None,
-        method: Literal['posterior', 'theory'] = 'posterior', random_state: int = 0,
-        progress: bool = False,
+        method: Literal['posterior', 'theory'] = 'posterior',
+        random_state: int | RandomState | Generator | None = 0, progress: bool = False,
     ) -> None: ...
 
 
@@ -210,8 +211,8 @@ class AttentionEstimator(_AttentionEstimator):
         algorithm: str = 'auto', chains: int = 4, warmup: int | None = None,
         draws: int | Mapping[Literal['order_parameters', 'hidden_weights', 'weights', 'attention'], int] | None = None,
         max_minutes: float = 60.0, heads: Sequence[int] | None = None,
-        method: Literal['posterior', 'theory'] = 'posterior', random_state: int = 0,
-        progress: bool = False,
+        method: Literal['posterior', 'theory'] = 'posterior',
+        random_state: int | RandomState | Generator | None = 0, progress: bool = False,
     ) -> None: ...
 
 

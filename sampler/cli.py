@@ -1,15 +1,17 @@
-"""The command line, `attention-posterior` or `python -m sampler`."""
+"""The command line, `attention-posterior` or `python -m sampler`.
 
-import argparse
+A command parses, calls one function and prints. Modules that read data or compute are imported by
+the command that needs them: --help is instant, and a bad recipe is reported before JAX is there.
+"""
+
 import sys
-import traceback
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
-from sampler.compiled import cache_programs
 from sampler.environment import draw_into_files
 from sampler.errors import (
     ExitCode,
@@ -25,13 +27,12 @@ from sampler.runtime import jax_settings, silence_compiler, use_one_blas_thread
 
 if TYPE_CHECKING:
     from sampler.jobs.interruption import Interruption
-    from sampler.jobs.plan import Plan
-
-# Modules that read data or compute are imported by the command that needs them: --help is
-# instant, and a bad recipe is reported before JAX is there.
+    from sampler.settings.recipe import Recipe
+    from sampler.settings.training import TrainingRecipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Do a command, and return its exit code; an error is one line on stderr."""
     use_one_blas_thread()
     draw_into_files()
     words = list(sys.argv[1:] if argv is None else argv)
@@ -40,13 +41,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leave:
         return int(leave.code or 0)
     arguments.words = words
-    if arguments.command in COMPILING:
-        cache_programs()
-    silence_compiler()
     try:
+        if arguments.command in SAVING + COMPILING:
+            from sampler.compiled import cache_programs
+
+            cache_programs()
+        silence_compiler()
         refuse_another_theory()
-        settle_directories(arguments)
-        code = HANDLERS[arguments.command](arguments)
+        find_newest(arguments)
+        with signals_of(arguments.command) as arguments.interruption:
+            code = HANDLERS[arguments.command](arguments)
         if arguments.command in PRINTING:
             sys.stdout.flush()
         return int(code)
@@ -64,24 +68,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
 
 
-def announce(arguments: argparse.Namespace, what: str, directory: Path) -> None:
-    """Say at once what is done and where its results go, and remember that directory."""
+def signals_of(command: str) -> "AbstractContextManager[Interruption | None]":
+    """Listen to signals where a command can save what it has done; else they end it."""
+    if command not in SAVING:
+        return nullcontext()
+    from sampler.jobs.interruption import listening
+
+    return listening()
+
+
+def announce(arguments: Namespace, line: str, directory: Path) -> None:
+    """Say at once what is done and where results go, and remember that directory."""
     arguments.directory = directory
-    print(f"{what}\nresults go to {directory}", flush=True)
+    print(f"{line}\nresults go to {directory}", flush=True)
 
 
-def hint_of(arguments: argparse.Namespace) -> str:
-    """Return the place of the results of an interrupted command, and the command that goes on."""
-    from sampler.jobs.plan import resume_hint
-
-    directory = getattr(arguments, "directory", None)
-    return resume_hint(arguments.command, [PROGRAM, *arguments.words], directory)
-
-
-def settle_directories(arguments: argparse.Namespace) -> None:
+def find_newest(arguments: Namespace) -> None:
     """Put the directory of the newest run in the place of the word `latest`."""
 
-    def settled(directory: Path) -> Path:
+    def of_run(directory: Path) -> Path:
         if directory != Path(LATEST) or directory.exists():
             return directory
         from sampler.storage.status import newest_run
@@ -89,28 +94,41 @@ def settle_directories(arguments: argparse.Namespace) -> None:
         return newest_run()
 
     if "directory" in arguments:
-        arguments.directory = settled(arguments.directory)
+        arguments.directory = of_run(arguments.directory)
     if "directories" in arguments:
-        arguments.directories = [settled(directory) for directory in arguments.directories]
+        arguments.directories = list(map(of_run, arguments.directories))
 
 
-def fail(arguments: argparse.Namespace, text: str, code: ExitCode) -> int:
+def fail(arguments: Namespace, text: str, code: ExitCode) -> int:
+    """Print an error, and return its exit code."""
     with suppress(OSError):  # nobody may read it
         if arguments.debug:
+            import traceback
+
             traceback.print_exc()
         print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
     return int(code)
 
 
-def new(arguments: argparse.Namespace) -> ExitCode:
+def hint_of(arguments: Namespace) -> str:
+    """Return the place of the results of an interrupted command, and the command that goes on."""
+    from sampler.jobs.plan import resume_hint
+
+    directory = getattr(arguments, "directory", None)
+    return resume_hint(arguments.command, [PROGRAM, *arguments.words], directory)
+
+
+# --- commands that print
+
+
+def new(arguments: Namespace) -> ExitCode:
     """Write a recipe that ships, or say which there are."""
     from sampler.analysis.text import wrapped
     from sampler.settings import gallery
 
     if arguments.list:
-        for name in gallery.names_of_shipped():
-            one = gallery.shipped_recipe(name)
-            print(wrapped(f"{name}: {one.title} Needs {one.needs}.", further="    "))
+        for recipe in map(gallery.shipped_recipe, gallery.names_of_shipped()):
+            print(wrapped(f"{recipe.name}: {recipe.title} Needs {recipe.needs}.", further="    "))
         print(wrapped("\nTimes are those of two cores. `attention-posterior new NAME` writes one."))
         return ExitCode.OK
     recipe = gallery.shipped_recipe(arguments.name or gallery.FIRST)
@@ -122,44 +140,90 @@ def new(arguments: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def check(arguments: argparse.Namespace) -> ExitCode:
+def check(arguments: Namespace) -> ExitCode:
+    """Print the plan of a recipe."""
     from sampler.jobs.check import check_recipe
     from sampler.settings.training import load_any_recipe
 
-    recipe = load_any_recipe(arguments.recipe, arguments.overrides)
-    print(check_recipe(recipe))
+    print(check_recipe(load_any_recipe(arguments.recipe, arguments.overrides)))
     return ExitCode.OK
 
 
-def start(arguments: argparse.Namespace) -> ExitCode:
-    """`run`, `solve` or `sample` of a recipe, of all its points where it has a grid."""
-    from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import first_line, make_plan
+def status(arguments: Namespace) -> ExitCode:
+    """Print where runs stand."""
+    from sampler.presentation.status import status_text
+    from sampler.storage.directory import find_directory
+
+    print("\n".join(map(status_text, map(find_directory, arguments.directories))))
+    return ExitCode.OK
+
+
+def list_runs(arguments: Namespace) -> ExitCode:
+    """Print which runs there are."""
+    from sampler.presentation.status import listing_text
+
+    print(listing_text(arguments.directories))
+    return ExitCode.OK
+
+
+# --- commands that begin or go on with work
+
+
+def start(arguments: Namespace) -> ExitCode:
+    """Do `run`, `solve`, `sample` or `train` of a recipe."""
     from sampler.settings.recipe import load_recipe
+    from sampler.settings.training import TRAIN, load_training_recipe
     from sampler.storage.directory import default_directory
 
-    with listening() as interruption:
-        recipe = load_recipe(arguments.recipe, arguments.overrides)
-        directory = arguments.out or default_directory(recipe)
-        figures = "figures" not in arguments or arguments.figures
-        announce(arguments, first_line(arguments.command, recipe, figures), directory)
-        plan = make_plan(arguments.command, recipe, directory, figures)
-        return begin(plan, interruption)
+    load = load_training_recipe if arguments.command == TRAIN else load_recipe
+    recipe = load(arguments.recipe, arguments.overrides)
+    return work(arguments, arguments.command, recipe, arguments.out or default_directory(recipe))
 
 
-def begin(plan: "Plan", interruption: "Interruption", extended: bool = False) -> ExitCode:
-    """Do what is left of a plan: of one run, or of all points of a sweep in this process."""
-    from sampler.jobs.run import start_run
+def resume(arguments: Namespace) -> ExitCode:
+    """Go on with the command that began a directory, to its end."""
+    from sampler.jobs.run import recipe_in
+
+    command, recipe = recipe_in(arguments.directory)
+    return work(arguments, command, recipe, arguments.directory, begun=True)
+
+
+def work(
+    arguments: Namespace,
+    command: str,
+    recipe: "Recipe | TrainingRecipe",
+    directory: Path,
+    begun: bool = False,
+) -> ExitCode:
+    """Do a command with a recipe, at all points of its grid, or what is left of it.
+
+    begun  whether the directory has been begun earlier, so that draws can be appended
+    """
+    from sampler.jobs.plan import first_line, make_plan
+    from sampler.settings.training import TRAIN
+
+    figures, more = getattr(arguments, "figures", True), getattr(arguments, "more", None)
+    line = first_line(command, recipe, figures)
+    announce(arguments, f"going on: {line}" if begun else line, directory)
+    if command == TRAIN:
+        if more:
+            raise InputError("--more", more, "a training has no draws to append")
+        from sampler.jobs.train import start_training
+
+        return start_training(recipe, directory, arguments.interruption)
+    from sampler.jobs.run import start_run, with_more_draws
     from sampler.jobs.sweep import start_sweep
 
+    if more:
+        recipe = with_more_draws(directory, recipe, more)
+    plan = make_plan(command, recipe, directory, figures)
     if plan.points:
-        return start_sweep(plan, interruption)
-    return start_run(plan, interruption, extended)
+        return start_sweep(plan, arguments.interruption)
+    return start_run(plan, arguments.interruption, extended=bool(more))
 
 
-def sweep(arguments: argparse.Namespace) -> ExitCode:
+def sweep(arguments: Namespace) -> ExitCode:
     """Run a grid of points, or write what runs it."""
-    from sampler.jobs.interruption import listening
     from sampler.jobs.plan import first_line, make_plan
     from sampler.jobs.slurm import write_slurm_array
     from sampler.jobs.sweep import refuse_without_grid, run_one, start_sweep
@@ -175,131 +239,68 @@ def sweep(arguments: argparse.Namespace) -> ExitCode:
     if (arguments.slurm or arguments.point is not None) and recipe.sampler.points == "selected":
         remedy = "a job array runs every point once: sweep without --slurm and --point, or set all"
         raise InputError(Setting("sampler", "points"), "selected", remedy)
-    figures = arguments.figures
+    figures, interruption = arguments.figures, arguments.interruption
+    if arguments.point is not None:
+        return run_one(recipe, directory, arguments.point, figures, interruption)
     if arguments.slurm:
-        plan = make_plan("run", recipe, directory, figures)
-        write_slurm_array(plan, arguments.slurm_options)
+        write_slurm_array(make_plan("run", recipe, directory, figures), arguments.slurm_options)
         return ExitCode.OK
-    with listening() as interruption:
-        if arguments.point is not None:
-            return run_one(recipe, directory, arguments.point, figures, interruption)
-        announce(arguments, first_line("run", recipe, figures), directory)
-        plan = make_plan("run", recipe, directory, figures)
-        return start_sweep(plan, interruption, arguments.workers, arguments.scheduler)
+    announce(arguments, first_line("run", recipe, figures), directory)
+    plan = make_plan("run", recipe, directory, figures)
+    return start_sweep(plan, interruption, arguments.workers, arguments.scheduler)
 
 
-def train(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import first_line
-    from sampler.settings.training import load_training_recipe
-    from sampler.storage.directory import default_directory
-
-    with listening() as interruption:
-        recipe = load_training_recipe(arguments.recipe, arguments.overrides)
-        directory = arguments.out or default_directory(recipe)
-        announce(arguments, first_line("train", recipe), directory)
-        from sampler.jobs.train import start_training
-
-        return start_training(recipe, directory, interruption)
-
-
-def resume(arguments: argparse.Namespace) -> ExitCode:
-    """Go on with the command that began a directory, to its end."""
-    from sampler.jobs.interruption import listening
-    from sampler.jobs.plan import first_line, make_plan
-    from sampler.jobs.run import recipe_in, with_more_draws
-    from sampler.settings.training import TrainingRecipe
-
-    directory = arguments.directory
-    with listening() as interruption:
-        command, recipe = recipe_in(directory)
-        begun = first_line(command, recipe, arguments.figures)
-        announce(arguments, f"going on: {begun}", directory)
-        if isinstance(recipe, TrainingRecipe):
-            if arguments.more:
-                raise InputError("--more", arguments.more, "a training has no draws to append")
-            from sampler.jobs.train import start_training
-
-            return start_training(recipe, directory, interruption)
-        if arguments.more:
-            recipe = with_more_draws(directory, recipe, arguments.more)
-        plan = make_plan(command, recipe, directory, arguments.figures)
-        return begin(plan, interruption, extended=bool(arguments.more))
-
-
-def reproduce(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.jobs.interruption import listening
+def reproduce(arguments: Namespace) -> ExitCode:
+    """Redo a run, and compare."""
     from sampler.jobs.plan import first_line
     from sampler.jobs.run import plan_in
 
-    with listening() as interruption:
-        plan = plan_in(arguments.directory)
-        begun = first_line(plan.command, plan.asked, figures=False)
-        print(f"once more, to compare: {begun}", flush=True)
-        from sampler.jobs.reproduce import reproduce_run
+    plan = plan_in(arguments.directory)
+    line = first_line(plan.command, plan.asked, figures=False)
+    print(f"once more, to compare: {line}", flush=True)
+    from sampler.jobs.reproduce import reproduce_run
 
-        return reproduce_run(plan, interruption)
+    return reproduce_run(plan, arguments.interruption)
 
 
-def status(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.presentation.status import status_text
+# --- commands on stored results
+
+
+def stage(arguments: Namespace) -> ExitCode:
+    """Do `compare`, `diagnose`, `figures` or `report`: one stage from stored results."""
+    from sampler.jobs.stored import STAGES, compare_runs
     from sampler.storage.directory import find_directory
 
-    directories = [find_directory(directory) for directory in arguments.directories]
-    print("\n".join(map(status_text, directories)))
-    return ExitCode.OK
-
-
-def list_runs(arguments: argparse.Namespace) -> ExitCode:
-    from sampler.presentation.status import listing_text
-
-    print(listing_text(arguments.directories))
-    return ExitCode.OK
-
-
-def compare(arguments: argparse.Namespace) -> ExitCode:
-    """Hold stored theory and draws against each other."""
-    code = stage(arguments)
-    if len(arguments.directories) > 1:
-        from sampler.jobs.stored import compare_runs
-        from sampler.storage.directory import find_directory
-
-        compare_runs([find_directory(directory) for directory in arguments.directories])
-    return code
-
-
-def stage(arguments: argparse.Namespace) -> ExitCode:
-    """`compare`, `diagnose`, `figures` or `report`: one stage from stored results."""
-    from sampler.jobs import stored
-    from sampler.storage.directory import find_directory
-
-    directories = [find_directory(directory) for directory in arguments.directories]
+    directories = list(map(find_directory, arguments.directories))
     options = {}
-    if "svg" in arguments:
+    if arguments.command == "figures":
         options = {"svg": arguments.svg, "every": arguments.all}
     codes = []
     with jax_settings():
         for directory in directories:
             if len(directories) > 1:
                 print(f"\n{directory}", flush=True)
-            codes.append(stored.STAGES[arguments.command](directory, **options))
+            codes.append(STAGES[arguments.command](directory, **options))
+    if arguments.command == "compare" and len(directories) > 1:
+        compare_runs(directories)
     return max(codes)
 
 
-def prune(arguments: argparse.Namespace) -> ExitCode:
+def prune(arguments: Namespace) -> ExitCode:
+    """Remove heads of a trained network."""
     from sampler.jobs.run import plan_in
     from sampler.settings.refusals import refuse_without_theory
     from sampler.storage.directory import locked
 
     plan = plan_in(arguments.directory)
-    one, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
-    refuse_without_theory(one.outside_theory, one.learns_attention, remedy)
+    recipe, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
+    refuse_without_theory(recipe.outside_theory, recipe.learns_attention, remedy)
     with locked(arguments.directory), jax_settings():
         from sampler.heads import prune as heads
 
         return heads.prune(
             arguments.directory,
-            plan.recipe,
+            recipe,
             plan.task,
             arguments.orders,
             arguments.seed,
@@ -307,28 +308,21 @@ def prune(arguments: argparse.Namespace) -> ExitCode:
         )
 
 
-# The commands that compile programs.
-COMPILING = (
-    "run", "solve", "sample", "train", "sweep", "resume", "reproduce", "compare", "diagnose",
-    "figures", "report", "prune",
-)  # fmt: skip
+# The commands that save what they have done when a signal asks them to stop, and all others that
+# compile programs.
+SAVING = ("run", "solve", "sample", "train", "sweep", "resume", "reproduce")
+COMPILING = ("compare", "diagnose", "figures", "report", "prune")
 # Those whose whole result is what they print.
 PRINTING = ("new", "check", "status", "list", "compare", "diagnose")
-HANDLERS: dict[str, Callable[[argparse.Namespace], ExitCode]] = {
+HANDLERS: dict[str, Callable[[Namespace], ExitCode]] = {
     "new": new,
     "check": check,
-    "run": start,
-    "solve": start,
-    "sample": start,
-    "train": train,
+    "status": status,
+    "list": list_runs,
+    **dict.fromkeys(("run", "solve", "sample", "train"), start),
     "sweep": sweep,
     "resume": resume,
     "reproduce": reproduce,
-    "status": status,
-    "list": list_runs,
-    "compare": compare,
-    "diagnose": stage,
-    "figures": stage,
-    "report": stage,
+    **dict.fromkeys(("compare", "diagnose", "figures", "report"), stage),
     "prune": prune,
 }

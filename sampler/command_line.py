@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from sampler import __version__
 from sampler.errors import ExitCode
@@ -22,6 +22,129 @@ SETTING = re.compile(r"\w[\w-]*(\.[\w-]+)*=")
 # In examples.
 EARLIER = "runs/results/quickstart-1a2b3c4d"
 TAKE_SEVERAL = ("--set", "--over", "--slurm-option")
+
+
+def positive_count(text: str) -> int:
+    """Return a whole number above zero, for argparse."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def named_path(text: str) -> Path:
+    """Return a path, for argparse; an empty one, as of a variable that is not set, is none."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty; name a file or a directory")
+    return Path(text)
+
+
+class Argument(NamedTuple):
+    """An argument as `add_argument` takes it."""
+
+    name: str
+    settings: dict[str, Any]
+
+
+def argument(name: str, metavar: str | None, text: str, **settings: Any) -> Argument:
+    """Return an argument with its help."""
+    return Argument(name, {"metavar": metavar, "help": text, **settings})
+
+
+def switch(name: str, text: str, action: str = "store_true", **settings: Any) -> Argument:
+    """Return an option without a value."""
+    return Argument(name, {"help": text, "action": action, **settings})
+
+
+def several(name: str, metavar: str, text: str, **settings: Any) -> Argument:
+    """Return an option that takes several values, also where it is given once."""
+    text = f"{text}; several may follow"
+    return argument(name, metavar, text, action="append", default=[], **settings)
+
+
+# fmt: off
+RECIPE = argument("recipe", "RECIPE", "a recipe, a TOML file", type=named_path)
+SET = several("--set", "KEY=VALUE", dest="overrides",
+    text="change a setting: a dotted key of the recipe and a TOML value")
+FROM_RECIPE = (
+    RECIPE,
+    argument("--out", "DIR", type=named_path,
+        text="where to write; default: runs/results/<name>-<hash of the recipe>"),
+    SET,
+)
+A_RUN = f"directory of an earlier run; `{LATEST}`: of the newest in runs/results"
+DIRECTORY = argument("directory", "DIR", A_RUN, type=named_path)
+DIRECTORIES = argument("directories", "DIR", A_RUN, type=named_path, nargs="+")
+RUNS = argument("directories", "DIR", type=named_path, nargs="*",
+    text="runs, or directories that hold runs; default: runs/results")
+NO_FIGURES = switch("--no-figures", action="store_false", dest="figures",
+    text="leave out the figures; `figures DIR` draws them later, `report DIR` shows them as well")
+NEW = (
+    argument("name", "NAME", "a recipe that ships; default: quickstart", nargs="?"),
+    argument("--out", "FILE", type=named_path,
+        text="where to write; default: NAME.toml; no file is replaced"),
+    switch("--list", "write nothing; say what ships, what each asks, needs and takes"),
+)
+SWEEP = (
+    *FROM_RECIPE,
+    NO_FIGURES,
+    several("--over", "KEY=V1,V2",
+        "vary a setting: a dotted key and TOML values, or A:B for A, A+1, …, B−1, which "
+        "make a grid"),
+    several("--slurm-option", "KEY=VALUE", "an option of sbatch, as in time=2:00:00",
+        dest="slurm_options"),
+)
+# Options of `sweep` of which only one can be given.
+WHERE_TO_SWEEP = (
+    argument("--workers", "N", "run on N processes of this machine", type=int),
+    argument("--scheduler", "ADDRESS", "run on a Dask cluster, as in tcp://host:8786"),
+    switch("--slurm", "write DIR/sweep.sbatch, a Slurm job array"),
+    argument("--point", "INDEX", "run one point of the grid, the first being 0", type=int),
+)
+MORE = argument("--more", "DRAWS", type=positive_count,
+    text="append so many draws per chain to a finished run, without new warm-up")
+FIGURES = (
+    switch("--svg", "as SVG too, beside the PNG"),
+    switch("--all", "those too that a run leaves out"),
+)
+PRUNE = (
+    argument("--orders", "COUNT", type=positive_count, default=20,
+        text="random orders to compare with (default: 20, at least 2)"),
+    argument("--seed", "SEED", "of the random orders (default: 0)", type=int, default=0),
+    switch("--keep-order-parameter",
+        "use the order parameter of the whole network: to solve the theory again without each head "
+        "takes hours with many paths"),
+)
+# What each command does, what may follow its name, and its arguments.
+COMMANDS: dict[str, tuple[str, str, Sequence[Argument]]] = {
+    "new": ("write a recipe to begin with, one of those that ship",
+        "quickstart --out mine.toml", NEW),
+    "check": ("validate recipe and data; print sizes, settings and memory",
+        "quickstart.toml", (RECIPE, SET)),
+    "run": ("do everything: theory, sampling, diagnostics, comparison, figures",
+        "quickstart.toml --set network.widths=20", (*FROM_RECIPE, NO_FIGURES)),
+    "train": ("train a transformer, for `run` to take its attention",
+        "one_shot_train.toml --out runs/results/one_shot_train", FROM_RECIPE),
+    "sweep": ("run a grid of points, here, on Dask workers or as a Slurm job array",
+        "finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4", SWEEP),
+    "solve": ("theory only: saddle point, predictor, infinite width",
+        "markov_four_paths.toml --out theory_only", (*FROM_RECIPE, NO_FIGURES)),
+    "sample": ("sampling only", "quickstart.toml --set sampler.seed=1", FROM_RECIPE),
+    "resume": ("go on with an interrupted run; append draws to a finished one",
+        EARLIER, (DIRECTORY, NO_FIGURES, MORE)),
+    "status": ("say where runs or sweeps stand", EARLIER, (DIRECTORIES,)),
+    "list": ("list runs, the newest first, with state and verdict", "runs/results", (RUNS,)),
+    "reproduce": ("redo a run and compare it with the stored one", EARLIER, (DIRECTORY,)),
+    "compare": ("compare stored theory and stored draws", EARLIER, (DIRECTORIES,)),
+    "diagnose": ("diagnose stored draws", EARLIER, (DIRECTORIES,)),
+    "figures": ("draw the figures from stored results", EARLIER, (DIRECTORIES, *FIGURES)),
+    "report": ("write everything on one page, report.html", EARLIER, (DIRECTORIES,)),
+    "prune": ("remove heads of a trained network, by score and otherwise",
+        EARLIER, (DIRECTORY, *PRUNE)),
+}
+# fmt: on
+
+
+# --- the parser
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -58,173 +181,8 @@ class PrintCompletion(argparse.Action):
         parser.exit(0)
 
 
-def separate_settings(argv: Sequence[str]) -> list[str]:
-    """Put --set in front of every setting of `--set A=1 B=2`, so that a recipe may follow them.
-
-    The same for the other options that take several KEY=VALUE.
-    """
-    separated, option = [], ""
-    for argument in argv:
-        follows = bool(option) and SETTING.match(argument) is not None
-        if follows and separated[-1] != option:
-            separated.append(option)
-        separated.append(argument)
-        if argument in TAKE_SEVERAL:
-            option = argument
-        elif not follows:
-            option = ""
-    return separated
-
-
-def positive_count(text: str) -> int:
-    """Return a whole number above zero, for argparse."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def named_path(text: str) -> Path:
-    """Return a path, for argparse; an empty one, as of a variable that is not set, is none."""
-    if not text:
-        raise argparse.ArgumentTypeError("is empty; name a file or a directory")
-    return Path(text)
-
-
-# What each command does, and what may follow its name.
-COMMANDS = {
-    "new": ("write a recipe to begin with, one of those that ship", "quickstart --out mine.toml"),
-    "check": (
-        "validate recipe and data; print sizes, settings, memory and cost",
-        "quickstart.toml",
-    ),
-    "run": (
-        "do everything: theory, sampling, diagnostics, comparison, figures",
-        "quickstart.toml --set network.widths=20",
-    ),
-    "train": (
-        "train a transformer on one-shot episodes, for `run` to take its attention",
-        "one_shot_train.toml --out runs/results/one_shot_train",
-    ),
-    "sweep": (
-        "run a grid of points, here, on Dask workers or as a Slurm job array",
-        "finite_size.toml --over network.widths=10,30,100 sampler.seed=0:3 --workers 4",
-    ),
-    "solve": (
-        "theory only: saddle point, predictor, infinite width",
-        "markov_four_paths.toml --out theory_only",
-    ),
-    "sample": ("sampling only", "quickstart.toml --set sampler.seed=1"),
-    "resume": ("go on with an interrupted run; append draws to a finished one", EARLIER),
-    "status": ("say where runs or sweeps stand", EARLIER),
-    "list": ("list runs, the newest first, with state and verdict", "runs/results"),
-    "reproduce": ("redo a run and compare it with the stored one", EARLIER),
-    "compare": ("compare stored theory and stored draws", EARLIER),
-    "diagnose": ("diagnose stored draws", EARLIER),
-    "figures": ("draw the figures from stored results", EARLIER),
-    "report": ("write everything on one page, report.html", EARLIER),
-    "prune": ("remove heads of a trained network, by score and otherwise", EARLIER),
-}
-OF_RECIPES = ("check", "run", "train", "sweep", "solve", "sample")
-OF_ONE_RUN = ("resume", "reproduce", "prune")
-
-
-def option(flag: str, **settings: Any) -> tuple[str, dict[str, Any]]:
-    """Return an option as `add_argument` takes it."""
-    return flag, settings
-
-
-WITHOUT_FIGURES = option(
-    "--no-figures",
-    dest="figures",
-    action="store_false",
-    help="leave out the figures; `figures DIR` draws them later, `report DIR` shows them as well",
-)
-# Options of single commands.
-OPTIONS = {
-    "new": [
-        option(
-            "name",
-            metavar="NAME",
-            nargs="?",
-            help="a recipe that ships; default: quickstart",
-        ),
-        option(
-            "--out",
-            type=named_path,
-            metavar="FILE",
-            help="where to write; default: NAME.toml; no file is replaced",
-        ),
-        option(
-            "--list",
-            action="store_true",
-            help="write nothing; say what ships, what each asks, needs and takes",
-        ),
-    ],
-    "run": [WITHOUT_FIGURES],
-    "solve": [WITHOUT_FIGURES],
-    "figures": [
-        option("--svg", action="store_true", help="as SVG too, beside the PNG"),
-        option("--all", action="store_true", help="those too that a run leaves out"),
-    ],
-    "resume": [
-        WITHOUT_FIGURES,
-        option(
-            "--more",
-            type=positive_count,
-            metavar="DRAWS",
-            help="append so many draws per chain to a finished run, without new warm-up",
-        ),
-    ],
-    "prune": [
-        option(
-            "--orders",
-            type=positive_count,
-            default=20,
-            metavar="COUNT",
-            help="random orders to compare with (default: 20, at least 2)",
-        ),
-        option(
-            "--seed", type=int, default=0, metavar="SEED", help="of the random orders (default: 0)"
-        ),
-        option(
-            "--keep-order-parameter",
-            action="store_true",
-            help="use the order parameter of the whole network: to solve the theory again without "
-            "each head takes hours with many paths",
-        ),
-    ],
-    "sweep": [
-        WITHOUT_FIGURES,
-        option(
-            "--over",
-            metavar="KEY=V1,V2",
-            action="append",
-            default=[],
-            help="vary a setting: a dotted key and TOML values, or A:B for A, A+1, …, B−1; several "
-            "may follow and make a grid",
-        ),
-        option(
-            "--slurm-option",
-            dest="slurm_options",
-            metavar="KEY=VALUE",
-            action="append",
-            default=[],
-            help="an option of sbatch, as in time=2:00:00; several may follow",
-        ),
-    ],
-}
-# Options of `sweep` of which only one can be given.
-WHERE_TO_SWEEP = (
-    option("--workers", type=int, metavar="N", help="run on N processes of this machine (Dask)"),
-    option("--scheduler", metavar="ADDRESS", help="run on a Dask cluster, as in tcp://host:8786"),
-    option("--slurm", action="store_true", help="write DIR/sweep.sbatch, a Slurm job array"),
-    option(
-        "--point", type=int, metavar="INDEX", help="run one point of the grid, the first being 0"
-    ),
-)
-
-
 def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = OneLineParser(
         prog=PROGRAM,
         description="Theory and sampling of Bayesian deep multi-head attention networks.",
@@ -233,8 +191,8 @@ def make_parser() -> argparse.ArgumentParser:
         "75 stopped by a signal with everything saved, start it again; 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    flag, debug = option("--debug", action="store_true", help="show the traceback of an error")
-    parser.add_argument(flag, **debug)
+    debug = {"action": "store_true", "help": "show the traceback of an error"}
+    parser.add_argument("--debug", **debug)
     parser.add_argument(
         "--print-completion",
         action=PrintCompletion,
@@ -245,7 +203,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, dest="command"
     )
-    for name, (summary, example) in COMMANDS.items():
+    for name, (summary, example, arguments) in COMMANDS.items():
         command = commands.add_parser(
             name,
             help=summary,
@@ -254,45 +212,28 @@ def make_parser() -> argparse.ArgumentParser:
         )
         # Without a default of its own this does not undo --debug in front of the command.
         command.add_argument("--debug", **debug, default=argparse.SUPPRESS)
-        if name in OF_RECIPES:
-            add_recipe(command, writes=name != "check")
-        elif name != "new":
-            add_directories(command, name)
-        for flag, settings in OPTIONS.get(name, ()):
-            command.add_argument(flag, **settings)
+        for each in arguments:
+            command.add_argument(each.name, **each.settings)
         if name == "sweep":
             where = command.add_mutually_exclusive_group()
-            for flag, settings in WHERE_TO_SWEEP:
-                where.add_argument(flag, **settings)
+            for each in WHERE_TO_SWEEP:
+                where.add_argument(each.name, **each.settings)
     return parser
 
 
-def add_recipe(command: argparse.ArgumentParser, *, writes: bool) -> None:
-    command.add_argument("recipe", type=named_path, metavar="RECIPE", help="a recipe, a TOML file")
-    if writes:
-        command.add_argument(
-            "--out",
-            type=named_path,
-            metavar="DIR",
-            help="where to write; default: runs/results/<name>-<hash of the recipe>",
-        )
-    command.add_argument(
-        "--set",
-        dest="overrides",
-        metavar="KEY=VALUE",
-        action="append",
-        default=[],
-        help="change a setting: a dotted key of the recipe and a TOML value; several may follow",
-    )
+def separate_settings(argv: Sequence[str]) -> list[str]:
+    """Put --set in front of every setting of `--set A=1 B=2`, so that a recipe may follow them.
 
-
-def add_directories(command: argparse.ArgumentParser, name: str) -> None:
-    """Add the directory, or the directories, that a command starts from."""
-    where = f"directory of an earlier run; `{LATEST}`: of the newest in runs/results"
-    if name in OF_ONE_RUN:
-        command.add_argument("directory", type=named_path, metavar="DIR", help=where)
-        return
-    if name == "list":
-        where = "runs, or directories that hold runs; default: runs/results"
-    nargs = "*" if name == "list" else "+"
-    command.add_argument("directories", type=named_path, nargs=nargs, metavar="DIR", help=where)
+    The same for the other options that take several KEY=VALUE.
+    """
+    separated, option = [], ""
+    for word in argv:
+        follows = bool(option) and SETTING.match(word) is not None
+        if follows and separated[-1] != option:
+            separated.append(option)
+        separated.append(word)
+        if word in TAKE_SEVERAL:
+            option = word
+        elif not follows:
+            option = ""
+    return separated

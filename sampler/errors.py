@@ -3,7 +3,6 @@
 import errno
 from collections.abc import Callable
 from enum import IntEnum
-from importlib.util import find_spec
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -39,14 +38,22 @@ class Words(NamedTuple):
     python: str
 
 
+class Option(NamedTuple):
+    """An option of a command, which is a keyword in Python."""
+
+    name: str
+
+
 # What a message is made of: text, or what each face writes in its own way.
-Part = str | Setting | Words
+Part = str | Setting | Words | Option
 
 
 def as_recipe(part: Part) -> str:
     """Write a part of a message for somebody who wrote a recipe."""
     if isinstance(part, Setting):
         return f"{part.section}.{part.key}" if part.key else part.section
+    if isinstance(part, Option):
+        return f"--{part.name}"
     return part.recipe if isinstance(part, Words) else str(part)
 
 
@@ -123,6 +130,8 @@ def refuse_another_theory() -> None:
     Python looks first beside a script, or in the working directory: there people who validate a
     theory of their own have a file of that name.
     """
+    from importlib.util import find_spec
+
     found = find_spec("theory")
     if found is None or found.origin is None:
         return

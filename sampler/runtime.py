@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,8 +56,14 @@ def silence_compiler() -> None:
     # Not "1", which JAX itself sets when it is imported, for all processes started after.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         cached = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-        untrue = cached and version("jaxlib").startswith(COMPLAINING_JAXLIB)
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3" if untrue else "2"
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3" if cached and jaxlib_complains() else "2"
+
+
+def jaxlib_complains() -> bool:
+    """Whether the installed jaxlib reports an untrue error of functions read from a cache."""
+    from importlib.metadata import version
+
+    return version("jaxlib").startswith(COMPLAINING_JAXLIB)
 
 
 def divide_processor(devices: int) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import xarray as xr
+from numpy.random import Generator, RandomState
 
 from sampler.attention.variants import AttentionVariant
 """

@@ -115,6 +115,27 @@ import distributed
 """
 
 
+ALWAYS_LATE = {"jax", "xarray", "pandas", "scipy", "arviz_base", "matplotlib", "sklearn", "numpyro"}
+MODELS = {"numpy", "pydantic", "jaxtyping"}
+COMMANDS = [
+    ("--help", ALWAYS_LATE | MODELS | {"importlib.metadata"}),
+    ("status tests/fixtures/finished", ALWAYS_LATE | MODELS),
+    ("list tests/fixtures", ALWAYS_LATE | MODELS),
+    ("check runs/quickstart.toml --set task.examples_test=10", ALWAYS_LATE),
+]
+
+
+@pytest.mark.parametrize(("words", "late"), COMMANDS)
+def test_commands_that_say_something_start_without_what_computes(words, late):
+    program = "import sys; from sampler.cli import main; code = main(sys.argv[1:]); "
+    program += "print(*sys.modules, sep='\\n', file=sys.stderr); sys.exit(code)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words.split()],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not late & set(done.stderr.split())
+
+
 @pytest.mark.heavy
 def test_what_takes_long_to_import_is_imported_when_it_is_needed():
     """The theory is solved and stored without it; nothing is in the way of importing it later."""

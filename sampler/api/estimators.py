@@ -7,6 +7,7 @@ predictor is a Gaussian process, and every average has its Monte Carlo error.
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -18,15 +19,10 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from sampler.api.keywords import (
-    keywords_of,
-    takes,
-    warn_of,
-    with_meanings,
-)
-from sampler.api.results import make_network, problem_of, recipe_and_data, sample, solve
+from sampler.api.keywords import keywords_of, takes, warn_of, with_meanings
+from sampler.api.model import make_network, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import arrays_task
-from sampler.errors import InputError
+from sampler.errors import InputError, Verbatim
 from sampler.runtime import jax_settings, refuse_masked
 from sampler.settings.network import NetworkSection, PosteriorSection
 from sampler.settings.sampler import SamplerSection
@@ -39,24 +35,25 @@ if TYPE_CHECKING:
 # Chains are judged by their predictions at so many training examples, evenly spaced.
 MOST_JUDGED = 100
 # Predictions average over so many draws, evenly spaced; so many examples are in memory at a time.
-MOST_DRAWS, TOGETHER = 1000, 1000
+MOST_DRAWS, EXAMPLES_AT_ONCE = 1000, 1000
+SEEDS = 2**32
 # [example, path, channel], [example, channel], or a pair of tokens and attention matrices.
 Inputs = Any
 Fitted = TypeVar("Fitted", bound="AttentionEstimator")
+Attended = Float[np.ndarray, "example path channel"]
 Labels = Shaped[np.ndarray, " example"] | Shaped[np.ndarray, "example output"]
 Targets = Float[np.ndarray, " example"] | Float[np.ndarray, "example output"]
-
+OfDraws = Float[np.ndarray, "chain draw example output"]
 
 # Settings that estimators take, and defaults that are others here.
 DEFAULTS = {"widths": 100, "readout": NetworkSection.model_fields["readout"].default}
+OF_CHAINS = ("draws", "chains", "warmup", "max_minutes", "space", "algorithm")
 SETTINGS = [
     replace(keyword, default=DEFAULTS.get(keyword.name, keyword.default))
     for keyword in (
         *keywords_of(NetworkSection, "widths", "variances", "readout"),
         *keywords_of(PosteriorSection, "temperature"),
-        *keywords_of(
-            SamplerSection, "draws", "chains", "warmup", "max_minutes", "space", "algorithm"
-        ),
+        *keywords_of(SamplerSection, *OF_CHAINS),
     )
 ]
 
@@ -66,12 +63,13 @@ class AttentionEstimator(BaseEstimator):
 
     Inputs X are attended inputs [example, path, channel], paths in flat order, the head of layer 1
     slowest; or [example, channel], a single path; or a pair of tokens [example, token, channel] and
-    a list with the attention matrices [example, head, key, query] of each layer. Only the first two
-    can be cut into folds by scikit-learn.
+    a list with the attention matrices [example, head, key, query] of each layer, as a tuple. Only
+    the first two can be cut into folds by scikit-learn.
 
     heads         of each layer, whose product is the number of paths; None: one layer of them all
     method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
-    random_state  seed of the chains, or of the starting points of the theory
+    random_state  seed of the chains, or of the starting points of the theory; a RandomState or a
+                  Generator, from which one is drawn; None: 0
     progress      show how far the chains are
     """
 
@@ -81,7 +79,7 @@ class AttentionEstimator(BaseEstimator):
         *,
         heads: Sequence[int] | None = None,
         method: Literal["posterior", "theory"] = "posterior",
-        random_state: int = 0,
+        random_state: int | np.random.RandomState | np.random.Generator | None = 0,
         progress: bool = False,
         **settings: Any,
     ) -> None:
@@ -98,44 +96,58 @@ class AttentionEstimator(BaseEstimator):
         y  labels [example]
 
         Afterwards `draws_` or `theory_` is what `sample` or `solve` returns, and `reliability_` the
-        verdict on the draws: a warning says where they cannot be trusted. Raises ValueError or
-        InputError for what cannot be used.
+        verdict on the draws: a warning says where they cannot be trusted. A fit that fails leaves
+        the estimator as it was. Raises ValueError or InputError for what cannot be used.
         """
-        attended, heads, y = self._read(X, y, fitting=True)
+        before = dict(vars(self))
+        vars(self).clear()
+        vars(self).update({name: v for name, v in before.items() if not name.endswith("_")})
+        try:
+            self._fit(X, y)
+        except BaseException:
+            vars(self).clear()
+            vars(self).update(before)
+            raise
+        return self
+
+    def _fit(self, X: Inputs, y: Any) -> None:
+        self.readout_ = self.readout
+        attended, heads, y = self._read(X, y)
+        self.shape_in_ = attended.shape[1:]
+        heads = heads or self.heads or self.shape_in_[:1]
         spaced = np.linspace(0, len(attended) - 1, min(MOST_JUDGED, len(attended))).astype(int)
         arrays = {"attended_train": attended, "labels_train": self._labels(y)}
         try:
             self.task_ = arrays_task(**arrays, heads=heads, attended_test=attended[spaced])
         except InputError as problem:
-            named = problem.subject != "attended_train"
-            raise (problem if named else problem.about("X")) from None
+            is_inputs = problem.subject == "attended_train"
+            raise (problem.about("X") if is_inputs else problem) from None
         self.network_ = make_network(
             self.widths, variances=self.variances, temperature=self.temperature
         )
+        seed = seed_from(self.random_state)
         if self.method == "theory":
-            self.theory_ = solve(self.task_, self.network_, seed=self.random_state or 0)
+            self.theory_ = solve(self.task_, self.network_, seed=seed)
             if not self.theory_.attrs["converged"]:
                 raise InputError("method", "theory", self.theory_.attrs["explanation"])
         elif self.method == "posterior":
-            self._sample()
+            self._sample(seed)
         else:
             raise InputError("method", self.method, 'use "posterior" or "theory"')
-        return self
 
-    def _sample(self) -> None:
+    def _sample(self, seed: int) -> None:
         """Draw, and judge the draws."""
-        settings = ("draws", "chains", "warmup", "max_minutes", "space", "algorithm", "progress")
+        settings = {name: getattr(self, name) for name in OF_CHAINS}
         self.draws_ = sample(
-            self.task_, self.network_, seed=self.random_state or 0,
-            **{name: getattr(self, name) for name in settings},
-        )  # fmt: skip
+            self.task_, self.network_, seed=seed, progress=self.progress, **settings
+        )
         from sampler.analysis.verdict import trust_verdict
         from sampler.jobs.stages import diagnose_stage
 
         diagnostics = diagnose_stage(self.draws_)
         self.reliability_ = trust_verdict(diagnostics)
         if not diagnostics.passed:
-            warnings.warn(str(self.reliability_), ConvergenceWarning, stacklevel=4)
+            warnings.warn(str(self.reliability_), ConvergenceWarning, stacklevel=5)
 
     def predictive(self, X: Inputs) -> xr.Dataset:
         """Mean and variance of f(x), each with its Monte Carlo standard error `…_mcse`.
@@ -145,86 +157,89 @@ class AttentionEstimator(BaseEstimator):
         A new label varies by variance + temperature. Of classes also the probability of the second
         one. The theory has no error that it knows: its numbers stand alone.
         """
-        check_is_fitted(self, "task_")
-        attended, _, _ = self._read(X)
+        check_is_fitted(self, "network_")
+        attended, *_ = self._read(X)
+        if attended.shape[1:] != self.shape_in_:
+            raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
         recipe, data = recipe_and_data(self.task_, self.network_)
+        temperature = recipe.posterior.temperature
+        predict = self._of_theory if hasattr(self, "theory_") else self._of_draws
         with jax_settings():
             problem = problem_of(self.task_, recipe, data)
-            parts = [self._predictive(problem, part) for part in blocks(attended)]
+            parts = [predict(problem, part, temperature) for part in in_parts(attended)]
         return xr.concat(parts, "example")
 
-    def _predictive(
-        self, problem: "Problem", attended: Float[np.ndarray, "example path channel"]
-    ) -> xr.Dataset:
+    def _of_theory(self, problem: "Problem", attended: Attended, temperature: float) -> xr.Dataset:
+        """Predictions at the saddle point."""
         import jax.numpy as jnp
 
+        from sampler.analysis.predictors import predicted
+
+        of_part = replace(problem, attended_test=jnp.asarray(attended))
+        moments = of_part.predictions_at(predicted(self.theory_, "order_parameter"))
+        one_draw = (1, 1, len(attended), problem.architecture.outputs)
+        mean, variance = (
+            moments[f"predictor_{name}"].reshape(one_draw) for name in ("mean", "variance")
+        )
+        columns = {"mean": mean, "variance": variance}
+        columns |= self._quantities(mean, variance + temperature)
+        return xr.Dataset({name: (AXES, one[0, 0]) for name, one in columns.items()})
+
+    def _of_draws(self, problem: "Problem", attended: Attended, temperature: float) -> xr.Dataset:
+        """Averages over the draws, with their errors."""
         from sampler.analysis.draws_table import stored_draws, stored_weights
         from sampler.analysis.estimates import mean_of, squared_deviations
-        from sampler.analysis.predictors import predicted
         from sampler.analysis.validation import predictor_draws
 
-        if self.method == "theory":
-            of_part = replace(problem, attended_test=jnp.asarray(attended))
-            found = of_part.predictions_at(predicted(self.theory_, "order_parameter"))
-            one_draw = (1, 1, len(attended), problem.architecture.outputs)
-            mean, variance = (
-                found[f"predictor_{moment}"].reshape(one_draw) for moment in ("mean", "variance")
-            )
-        else:
-            drawn, weights = stored_draws(self.draws_), stored_weights(self.draws_)
-            _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
-        columns = {"mean": mean, **self._quantities(mean, variance)}
-        spread = (
-            variance if self.method == "theory" else variance + squared_deviations(mean, weights)
-        )
-        columns["variance"] = spread
-        axes = ("example", "output")
-        if self.method == "theory":
-            return xr.Dataset({name: (axes, one[0, 0]) for name, one in columns.items()})
-        estimates = {name: mean_of(one, weights) for name, one in columns.items()}
-        return xr.Dataset(
-            {name: (axes, one.value) for name, one in estimates.items()}
-            | {f"{name}_mcse": (axes, one.mcse) for name, one in estimates.items()}
-        )
+        drawn, weights = stored_draws(self.draws_), stored_weights(self.draws_)
+        _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
+        columns = {"mean": mean, "variance": variance + squared_deviations(mean, weights)}
+        columns |= self._quantities(mean, variance + temperature)
+        table = xr.Dataset()
+        for name, values in columns.items():
+            average = mean_of(values, weights)
+            table[name] = AXES, average.value
+            table[f"{name}_mcse"] = AXES, average.mcse
+        return table
 
-    def _quantities(
-        self,
-        mean: Float[np.ndarray, "chain draw example output"],
-        variance: Float[np.ndarray, "chain draw example output"],
-    ) -> dict[str, Float[np.ndarray, "chain draw example output"]]:
-        """Further quantities whose averages over draws are wanted."""
+    def _quantities(self, mean: OfDraws, variance: OfDraws) -> dict[str, OfDraws]:
+        """Further quantities whose averages over draws are wanted.
+
+        mean, variance  of a label in each draw
+        """
         return {}
 
     def _labels(self, y: Labels) -> Targets:
         raise NotImplementedError
 
-    def _read(
-        self, X: Inputs, y: Any = None, *, fitting: bool = False
-    ) -> tuple[Float[np.ndarray, "example path channel"], tuple[int, ...], Labels | None]:
-        """Attended inputs, heads and labels; the shape is remembered, or held against that."""
-        heads = self.heads
+    def _read(self, X: Inputs, y: Any = None) -> tuple[Attended, tuple[int, ...], Labels | None]:
+        """Attended inputs, the heads of attention matrices, and the labels to be fitted."""
+        heads: tuple[int, ...] = ()
         if isinstance(X, tuple):
-            X, heads = self._attend(*X)
+            X, heads = self._attend(X)
         refuse_masked("X", X)
         refuse_masked("y", y)
-        if fitting:
-            options = {"multi_output": True, "y_numeric": isinstance(self, RegressorMixin)}
-            X, y = validate_data(self, X, y, dtype=np.float64, allow_nd=True, **options)
-        else:
-            X = validate_data(self, X, reset=False, dtype=np.float64, allow_nd=True)
+        checks = {"dtype": np.float64, "allow_nd": True}
+        try:
+            if not hasattr(self, "shape_in_"):
+                checks |= {"multi_output": True, "y_numeric": isinstance(self, RegressorMixin)}
+                X, y = validate_data(self, X, y, **checks)
+            else:
+                X = validate_data(self, X, reset=False, **checks)
+        except ValueError:
+            refuse_lists(X)
+            raise
         if X.ndim > 3:
             raise ValueError(f"X has shape {X.shape}: give [example, path, channel]")
         attended = X if X.ndim == 3 else X[:, None]
-        if fitting:
-            self.shape_in_ = attended.shape[1:]
-        elif attended.shape[1:] != self.shape_in_:
-            raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
-        return attended, (attended.shape[1],) if heads is None else tuple(heads), y
+        return attended, heads, y
 
-    def _attend(
-        self, tokens: Any, attention: Sequence[Any]
-    ) -> tuple[Float[np.ndarray, "example path channel"], tuple[int, ...]]:
+    def _attend(self, pair: tuple) -> tuple[Attended, tuple[int, ...]]:
         """The inputs at the end of every attention path, and the heads of each layer."""
+        if len(pair) != 2:
+            remedy = "a tuple is a pair: tokens, and a list with the matrices of each layer"
+            raise InputError("X", Verbatim(f"({len(pair)} arrays)"), remedy)
+        tokens, attention = pair
         for one in (tokens, attention, *attention):
             refuse_masked("X", one)
         arrays = [np.asarray(one, dtype=np.float64) for one in (tokens, *attention)]
@@ -236,7 +251,7 @@ class AttentionEstimator(BaseEstimator):
             from sampler.problem import attend_split
 
             pairs = (False,) * len(attention)
-            return np.asarray(attend_split(split, self.readout, pairs)), split.heads
+            return np.asarray(attend_split(split, self.readout_, pairs)), split.heads
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -307,11 +322,7 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
             raise ValueError("y needs two classes; it has one class")
         return 2.0 * of_class - 1.0
 
-    def _quantities(
-        self,
-        mean: Float[np.ndarray, "chain draw example output"],
-        variance: Float[np.ndarray, "chain draw example output"],
-    ) -> dict[str, Float[np.ndarray, "chain draw example output"]]:
+    def _quantities(self, mean: OfDraws, variance: OfDraws) -> dict[str, OfDraws]:
         """Numbers whose average is p₊ = ⟨p(+1)⟩/⟨p(+1) + p(−1)⟩, and whose MCSE is that of it.
 
         To first order in the errors of both averages p₊ varies as the average of
@@ -320,13 +331,12 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
         from sampler.analysis.scores import log_normal_density
 
         labels = np.array([1.0, -1.0])
-        spread = (variance + self.temperature)[..., None]
-        logarithms = log_normal_density((labels - mean[..., None]) ** 2, spread)
+        logarithms = log_normal_density((labels - mean[..., None]) ** 2, variance[..., None])
         densities = np.exp(logarithms - logarithms.max(axis=(0, 1, -1), keepdims=True))
         both = densities.sum(axis=-1)
         whole = both.mean(axis=(0, 1))
-        found = densities[..., 0].mean(axis=(0, 1)) / whole
-        return {"probability": found + (densities[..., 0] - found * both) / whole}
+        ratio = densities[..., 0].mean(axis=(0, 1)) / whole
+        return {"probability": ratio + (densities[..., 0] - ratio * both) / whole}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -334,8 +344,34 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
         return tags
 
 
-def blocks(
-    attended: Float[np.ndarray, "example path channel"],
-) -> Iterator[Float[np.ndarray, "_part path channel"]]:
-    for start in range(0, len(attended), TOGETHER):
-        yield attended[start : start + TOGETHER]
+AXES = ("example", "output")
+
+
+def in_parts(attended: Attended) -> Iterator[Float[np.ndarray, "_part path channel"]]:
+    """Yield the inputs of as many examples as are in memory at a time."""
+    for start in range(0, len(attended), EXAMPLES_AT_ONCE):
+        yield attended[start : start + EXAMPLES_AT_ONCE]
+
+
+def seed_from(random_state: Any) -> int:
+    """Return a seed, or draw it from a generator of NumPy; InputError for anything else."""
+    if random_state is None:
+        return 0
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(SEEDS, dtype=np.uint32))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(SEEDS))
+    if isinstance(random_state, Integral) and 0 <= random_state < SEEDS:
+        return int(random_state)
+    remedy = "use a whole number from 0 to 2^32 − 1, a RandomState or a Generator of NumPy"
+    raise InputError("random_state", random_state, remedy)
+
+
+def refuse_lists(X: Any) -> None:
+    """Raise InputError for lists in a list that do not make an array."""
+    if isinstance(X, list):
+        try:
+            np.asarray(X)
+        except ValueError:
+            remedy = "lists of one length make an array; tokens and their attention are a tuple"
+            raise InputError("X", Verbatim("(a list)"), f"{remedy}: (tokens, [matrices])") from None

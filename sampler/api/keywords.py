@@ -20,12 +20,14 @@ from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_orig
 import numpy as np
 
 import sampler
-from sampler.errors import DataWarning, InputError, Part, Setting, Words
+from sampler.errors import DataWarning, InputError, Option, Part, Setting, Words, as_recipe
 from sampler.settings.task import AttentionSection, TaskSection
 from sampler.settings.types import InPython, Mark, RelativePath, Section, meaning
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+# Where the functions are that have settings as keywords.
+WITH_SETTINGS = ("api.tasks", "api.model")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,6 @@ class Keyword:
     """
 
     name: str
-    key: str
     type: Any
     default: Any
     meaning: str
@@ -49,6 +50,9 @@ class Keyword:
         return Parameter(self.name, kind, default=self.default, annotation=self.type)
 
 
+# --- from the fields of a section
+
+
 def keywords_of(section: type[Section], *keys: str) -> list[Keyword]:
     """Return the keywords of a section that Python functions take, or of some of its keys."""
     keywords = []
@@ -59,29 +63,31 @@ def keywords_of(section: type[Section], *keys: str) -> list[Keyword]:
         default = Parameter.empty if field.is_required() else field.default
         if Mark.OPEN_DEFAULT in field.metadata:
             accepted, default = accepted | None, None
-        name, text = name_in_python(section, key), meaning(section, key)
-        keywords.append(Keyword(name, key, accepted, default, text))
+        keywords.append(Keyword(name_of(section, key), accepted, default, meaning(section, key)))
     return keywords
-
-
-def name_in_python(section: type[Section], key: str) -> str:
-    """Return the keyword of a setting: its key, unless another name is declared."""
-    marks = section.model_fields[key].metadata if key in section.model_fields else ()
-    return next((mark.name for mark in marks if isinstance(mark, InPython) and mark.name), key)
 
 
 def keywords_of_task(section: type[TaskSection]) -> list[Keyword]:
     """Return the keywords of a task: of its heads, where the choice is open, and of its data."""
-    found = []
-    for keyword in keywords_of(AttentionSection) if section.head_kinds else ():
-        default = section.attention_defaults.get(keyword.key, keyword.default)
+    if not section.head_kinds:
+        return keywords_of(section)
+    kinds = ", ".join(f'"{kind}"' for kind in section.head_kinds)
+    of_heads = []
+    for key in AttentionSection.model_fields:
+        (keyword,) = keywords_of(AttentionSection, key)
+        default = section.attention_defaults.get(key, keyword.default)
         text = keyword.meaning
-        if keyword.key == "heads":
-            kinds = ", ".join(f'"{kind}"' for kind in section.head_kinds)
+        if key == "heads":
             text = f"{text.removesuffix('.')}: {kinds}."
-        if keyword.key != "lag" or "lag" in section.head_kinds:
-            found.append(replace(keyword, default=default, meaning=text))
-    return found + keywords_of(section)
+        if key != "lag" or "lag" in section.head_kinds:
+            of_heads.append(replace(keyword, default=default, meaning=text))
+    return of_heads + keywords_of(section)
+
+
+def name_of(section: type[Section], key: str) -> str:
+    """Return the keyword of a setting: its key, unless another name is declared."""
+    marks = section.model_fields[key].metadata if key in section.model_fields else ()
+    return next((mark.name for mark in marks if isinstance(mark, InPython) and mark.name), key)
 
 
 def python_type(annotation: Any, metadata: Iterable[Any] = ()) -> Any:
@@ -103,34 +109,75 @@ def python_type(annotation: Any, metadata: Iterable[Any] = ()) -> Any:
     return annotation
 
 
-def takes(*keywords: Keyword) -> Callable[[Callable], Callable]:
-    """Give a function that ends in `**settings` these keywords, with their help.
+# --- a function of Python
 
-    The function receives what was given, without None where that is the default. Its errors name
-    keywords in the place of the keys of a recipe.
+
+def as_python(part: Part) -> str:
+    """Write a part of a message for somebody who called a function."""
+    if isinstance(part, Setting):
+        renamed = part.section == "attention" and name_of(AttentionSection, part.key)
+        return renamed or part.key or part.section
+    if isinstance(part, Option):
+        return part.name
+    return part.python if isinstance(part, Words) else str(part)
+
+
+def with_keys(part: Part) -> str:
+    """Write a part of a message for somebody who called a function with a recipe."""
+    return part.name if isinstance(part, Option) else as_recipe(part)
+
+
+def takes(
+    *keywords: Keyword, write: Callable[[Part], str] = as_python
+) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
+    """Give a function these keywords, with their help, and errors in terms of a call.
+
+    write  how errors name settings
+
+    A function with keywords ends in `**settings`, and receives what was given, without None where
+    that is the default.
     """
 
-    def decorate(function: Callable) -> Callable:
-        of_function = signature(function)
-        own = [p for p in of_function.parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        by_place = [p for p in own if p.kind is Parameter.POSITIONAL_OR_KEYWORD]
-        by_name = [p for p in own if p.kind is Parameter.KEYWORD_ONLY]
-        made = [*by_place, *(keyword.parameter for keyword in keywords), *by_name]
-        made.sort(key=lambda parameter: parameter.kind)
-        of_call = Signature(made, return_annotation=of_function.return_annotation)
+    def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        accepted = signature_with(function, keywords)
+        optional = {keyword.name for keyword in keywords if keyword.default is None}
+        free = free_keywords(accepted)
 
         @wraps(function)
-        def call(*arguments: Any, **given: Any) -> Any:
-            bound = of_call.bind(*arguments, **given).arguments
-            open_ones = {p.name for p in made if p.default is None}
-            values = {n: v for n, v in bound.items() if v is not None or n not in open_ones}
-            return function(**values)
+        def call(*arguments: Arguments.args, **given: Arguments.kwargs) -> Result:
+            refuse_unknown(function.__qualname__, accepted, given)
+            values = dict(accepted.bind(*arguments, **given).arguments)
+            values |= values.pop(free, {})
+            values = {n: v for n, v in values.items() if v is not None or n not in optional}
+            try:
+                return function(**values)
+            except InputError as problem:
+                raise problem.written(write) from None
 
-        call.__signature__ = of_call
-        call.__doc__ = with_meanings(function.__doc__, keywords)
-        return in_python(call)
+        if keywords:
+            call.__signature__ = accepted
+            call.__doc__ = with_meanings(function.__doc__, keywords)
+        return call
 
     return decorate
+
+
+def signature_with(function: Callable, keywords: Iterable[Keyword]) -> Signature:
+    """Return the signature of a function with these keywords in the place of `**settings`."""
+    of_function = signature(function)
+    parameters = list(of_function.parameters.values())
+    if keywords:
+        parameters = [one for one in parameters if one.kind is not Parameter.VAR_KEYWORD]
+    last = [one for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
+    first = [one for one in parameters if one not in last]
+    ordered = [*first, *(keyword.parameter for keyword in keywords), *last]
+    return of_function.replace(parameters=sorted(ordered, key=lambda one: one.kind))
+
+
+def free_keywords(accepted: Signature) -> str:
+    """Return the name of the parameter that takes any keyword; empty where there is none."""
+    kinds = {one.kind: one.name for one in accepted.parameters.values()}
+    return kinds.get(Parameter.VAR_KEYWORD, "")
 
 
 def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
@@ -146,76 +193,31 @@ def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
     return "\n".join([cleandoc(text or ""), "", *rows])
 
 
-def warn_of(concerns: Iterable[str]) -> None:
-    """Warn of what is doubtful about data, at the line that called this package."""
-    caller, level, frame = 1, 1, sys._getframe()
-    while frame is not None:  # decorators of other packages may stand between frames of this one
-        level += 1
-        if frame.f_globals.get("__name__", "").startswith("sampler."):
-            caller = level
-        frame = frame.f_back
-    for text in concerns:
-        warnings.warn(text, DataWarning, stacklevel=caller)
+def refuse_unknown(function: str, accepted: Signature, given: Mapping[str, Any]) -> None:
+    """Raise InputError for a keyword that a function does not have, with the one that is meant."""
+    parameters = accepted.parameters
+    if free_keywords(accepted):
+        return
+    for name in [name for name in given if name not in parameters]:
+        remedy = f"{function.removesuffix('.__init__')} has no such keyword"
+        close = get_close_matches(name, parameters, n=1, cutoff=0.75)
+        others = [] if close else functions_with(name)
+        if close:
+            remedy += f"; did you mean {close[0]}?"
+        elif others:
+            remedy += f"; it is one of {others[0]}"
+        else:
+            remedy += f"; known here: {', '.join(parameters)}"
+        raise InputError(name, given[name], remedy)
 
 
-def in_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Give a function errors that name keywords in the place of the keys of a recipe."""
-
-    @wraps(function)
-    def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-        try:
-            return function(*arguments, **keywords)
-        except InputError as problem:
-            raise in_terms_of_python(problem, function.__name__) from None
-
-    return refusing_others(call)
+def functions_with(keyword: str) -> list[str]:
+    """Return the names of the functions of tasks and networks that have this keyword."""
+    names = " ".join(sampler.CONTENTS[module] for module in WITH_SETTINGS).split()
+    return [name for name in names if keyword in signature(getattr(sampler, name)).parameters]
 
 
-def refusing_others(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Make a function say of a keyword that it does not have which one is meant."""
-    parameters = signature(function).parameters
-    takes_any = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
-
-    @wraps(function)
-    def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
-        for name, value in keywords.items():
-            if name not in parameters and not takes_any:
-                of = function.__qualname__.removesuffix(".__init__")
-                remedy = unknown_keyword(name, of, list(parameters))
-                raise InputError(name, value, remedy)
-        return function(*arguments, **keywords)
-
-    return call
-
-
-def unknown_keyword(name: str, function: str, known: list[str]) -> str:
-    """Return the remedy for a keyword that a function does not have."""
-    text = f"{function} has no such keyword"
-    close = get_close_matches(name, known, n=1, cutoff=0.75)
-    if close:
-        return f"{text}; did you mean {close[0]}?"
-    modules = [module for module in sampler.CONTENTS if module.startswith("api.")]
-    names = " ".join(sampler.CONTENTS[module] for module in modules).split()
-    for other in (getattr(sampler, public) for public in names):
-        if hasattr(other, "__wrapped__") and name in signature(other).parameters:
-            return f"{text}; it is one of {other.__name__}"
-    return f"{text}; known here: {', '.join(known)}"
-
-
-def in_terms_of_python(problem: InputError, function: str) -> InputError:
-    """Return the same error with keywords of a function in the place of the keys of a recipe."""
-    subject = problem.subject
-    if isinstance(subject, Setting) and not subject.key and isinstance(problem.value, Mapping):
-        problem = problem.about(f"keywords of {function}")
-    return problem.written(as_python)
-
-
-def as_python(part: Part) -> str:
-    """Write a part of a message for somebody who called a function."""
-    if isinstance(part, Setting):
-        renamed = part.section == "attention" and name_in_python(AttentionSection, part.key)
-        return renamed or part.key or part.section
-    return part.python if isinstance(part, Words) else str(part)
+# --- values and warnings
 
 
 def plain_setting(value: Any) -> Any:
@@ -227,3 +229,15 @@ def plain_setting(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain_setting(item) for key, item in value.items()}
     return [plain_setting(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def warn_of(concerns: Iterable[str]) -> None:
+    """Warn of what is doubtful about data, at the line that called this package."""
+    caller, level, frame = 1, 1, sys._getframe()
+    while frame is not None:  # decorators of other packages may stand between frames of this one
+        level += 1
+        if frame.f_globals.get("__name__", "").startswith("sampler."):
+            caller = level
+        frame = frame.f_back
+    for text in concerns:
+        warnings.warn(text, DataWarning, stacklevel=caller)

@@ -1,6 +1,7 @@
-"""The posterior itself: as a NumPyro model, or as one function of a flat vector.
+"""The posterior itself: as a NumPyro model, as one function of a flat vector, or its attention.
 
-Both compute in float64, which has to be on: nothing is switched here, as the model is used later.
+The first two compute in float64, which has to be on: nothing is switched here, as the model is used
+later.
 """
 
 import math
@@ -8,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.keywords import in_python
-from sampler.api.results import ChosenNetwork, problem_of, recipe_and_data
+from sampler.api.keywords import takes
+from sampler.api.model import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.runs import AnyRecipe, Changes, Run, recipe_from
 from sampler.api.tasks import ChosenTask
 from sampler.errors import ABSENT, InputError
@@ -21,12 +22,15 @@ from sampler.storage.directory import RECIPE_FILE, find_directory
 from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
+    import xarray as xr
+
+    from sampler.analysis.sampled_heads import SampledHeads
     from sampler.posterior.flat_density import FlatDensity
 
 AnySource = ChosenTask | Run | AnyRecipe
 
 
-@in_python
+@takes()
 def numpyro_model(
     task: AnySource,
     network: ChosenNetwork | None = None,
@@ -56,7 +60,7 @@ def numpyro_model(
     from sampler.posterior.flat_density import require_settings
 
     require_settings()
-    chosen, recipe, data = posed(task, network, space, settings)
+    chosen, recipe, data = task_recipe_data(task, network, space, settings)
     more = []
     if recipe.has_theory:
         size = FLOAT * data.train.examples * math.prod(data.heads) * data.channels
@@ -70,7 +74,7 @@ def numpyro_model(
     return problem.numpyro_model(space, tuple(sites), whole_training_set(recipe, data))
 
 
-@in_python
+@takes()
 def log_density(
     task: AnySource,
     network: ChosenNetwork | None = None,
@@ -88,17 +92,35 @@ def log_density(
     from sampler.posterior.flat_density import require_settings
 
     require_settings()
-    chosen, recipe, data = posed(task, network, space, settings)
+    chosen, recipe, data = task_recipe_data(task, network, space, settings)
     refuse_too_large(recipe, data)
     use_one_blas_thread()
     return problem_of(chosen, recipe, data).flat_density(space)
 
 
-def posed(
-    source: AnySource,
-    network: ChosenNetwork | None,
-    space: str,
-    settings: Changes | None,
+@takes()
+def attention_found(draws: "xr.DataTree | Run | str | Path") -> "SampledHeads":
+    """Return what learned heads attend to: numbers with their errors, matrices, U₁, predictor.
+
+    draws  what `sample` returns, a run, or its directory
+
+    Heads are in matched order, so that a mean over draws means something where heads can be
+    exchanged. `to_dataframe()` has, of every head, entropy, distances and overlaps, each beside
+    what it is a priori. Raises InputError where no attention was sampled.
+    """
+    use_one_blas_thread()
+    from sampler.analysis.sampled_heads import SampledHeads
+
+    if isinstance(draws, str | Path):
+        draws = Run(find_directory(Path(draws)))
+    return SampledHeads.of(draws.draws if isinstance(draws, Run) else draws)
+
+
+# --- from a task with a network, a run or a recipe
+
+
+def task_recipe_data(
+    source: AnySource, network: ChosenNetwork | None, space: str, settings: Changes | None
 ) -> tuple[ChosenTask, Recipe, Task]:
     """The task, the recipe of one network in this space, and the data with the heads it keeps."""
     if not isinstance(source, ChosenTask):
@@ -118,8 +140,7 @@ def recipe_of_source(source: Run | AnyRecipe, settings: Changes | None) -> Recip
     if isinstance(source, Run):
         source = source.directory
     if not isinstance(source, str | Path | Mapping):
-        remedy = "give a task, a run, its directory, or a recipe"
-        raise InputError("task", source, remedy)
+        raise InputError("task", source, "give a task, a run, its directory, or a recipe")
     if not isinstance(source, Mapping) and Path(source).is_dir():
         source = find_directory(Path(source)) / RECIPE_FILE
     recipe = recipe_from(source, settings)
@@ -132,9 +153,6 @@ def recipe_of_source(source: Run | AnyRecipe, settings: Changes | None) -> Recip
 def task_and_network(recipe: Recipe) -> tuple[ChosenTask, ChosenNetwork]:
     """Task and network of a recipe; what it says of theory and sampling has no part in them."""
     sections = {name: section for name, section in recipe.model_dump().items() if section}
-    of_task, of_network = (
-        {name: sections[name] for name in names if name in sections}
-        for names in (("task", "attention"), ("network", "posterior"))
-    )
-    data = recipe.task.make(recipe.attention)
-    return ChosenTask(of_task, data), ChosenNetwork(of_network)
+    of_task = {name: sections[name] for name in ("task", "attention") if name in sections}
+    of_network = {name: sections[name] for name in ("network", "posterior")}
+    return ChosenTask(of_task, recipe.task.make(recipe.attention)), ChosenNetwork(of_network)

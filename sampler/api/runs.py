@@ -1,4 +1,7 @@
-"""Recipes from Python: runs and sweeps, stored in directories as on the command line."""
+"""Recipes from Python: runs and sweeps, stored in directories as on the command line.
+
+Errors name the keys of a recipe.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +12,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.keywords import in_python, plain_setting, refusing_others, warn_of
+from sampler.api.keywords import plain_setting, takes, warn_of, with_keys
 from sampler.errors import ABSENT, InputError, Verbatim
 from sampler.runtime import silence_compiler, use_one_blas_thread
-from sampler.settings.recipe import Recipe, load_recipe, recipe_of
+from sampler.settings.recipe import Recipe, recipe_of
 from sampler.settings.toml import folder_of, read_toml
 from sampler.storage.directory import RECIPE_FILE, default_directory, find_directory
 from sampler.storage.manifest import read_manifest
@@ -26,13 +29,16 @@ if TYPE_CHECKING:
     from sampler.analysis.sampled_heads import SampledHeads
     from sampler.analysis.sweep_results import SweepResults
     from sampler.analysis.verdict import Verdict
+    from sampler.jobs.interruption import Interruption
     from sampler.presentation.notebook import Comparison
     from sampler.presentation.several_runs import Models
-    from sampler.presentation.table import Table
 
 # A TOML file, or its tables as nested dicts.
 AnyRecipe = str | Path | Mapping[str, Any]
 Changes = Mapping[str, Any]
+
+
+# --- stored results
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,14 +47,6 @@ class Stored:
 
     directory: Path
 
-    @property
-    def verdict(self) -> "Verdict":
-        raise NotImplementedError
-
-    @property
-    def reliability(self) -> "Verdict":
-        raise NotImplementedError
-
     def report(self) -> Path:
         """Write `report.html`, everything on one page, and the figures; the path of the page."""
         from sampler.presentation.report import write_report
@@ -56,13 +54,15 @@ class Stored:
         return write_report(self.directory)[-1]
 
     def __repr__(self) -> str:
-        name = type(self).__name__
-        return (
-            f"{name}({str(self.directory)!r}): {self.verdict.headline} {self.reliability.headline}"
-        )
+        verdicts = f"{self.verdict.headline} {self.reliability.headline}"
+        return f"{type(self).__name__}({str(self.directory)!r}): {verdicts}"
 
-    def _html(self, *parts: str) -> str:
-        return "".join([*parts, f"<p>results: <code>{escape(str(self.directory))}</code></p>"])
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self._parts), f"results: {self.directory}"])
+
+    def _repr_html_(self) -> str:
+        parts = "".join(part._repr_html_() for part in self._parts)
+        return f"{parts}<p>results: <code>{escape(str(self.directory))}</code></p>"
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +73,7 @@ class Run(Stored):
     """
 
     @cached_property
-    def _shown(self) -> "RunResults":
+    def _results(self) -> "RunResults":
         from sampler.analysis.results import open_run
 
         return open_run(self.directory)
@@ -81,41 +81,41 @@ class Run(Stored):
     @property
     def theory(self) -> "xr.Dataset | None":
         """The theory, as `solve` returns it; None where there is none."""
-        return self._shown.theory
+        return self._results.theory
 
     @property
     def draws(self) -> "xr.DataTree | None":
         """The draws, as `sample` returns them; None where nothing was sampled."""
-        return self._shown.draws
+        return self._results.draws
 
     @property
     def attention(self) -> "SampledHeads | None":
         """Attention of learned heads, with errors; None where no attention was sampled."""
-        return self._shown.attention
+        return self._results.attention
 
     @property
     def comparison(self) -> "Comparison | None":
         """The comparison, as `compare` returns it; None without draws, or without a theory."""
         from sampler.presentation.notebook import Comparison
 
-        run = self._shown
-        compared = run.comparison is not None and run.theory is not None
-        return Comparison.of(run) if compared else None
+        results = self._results
+        is_compared = results.comparison is not None and results.theory is not None
+        return Comparison.of(results) if is_compared else None
 
     @property
     def verdict(self) -> "Verdict":
         """On the theory: what the samples allow to say of it."""
-        return self._shown.verdict
+        return self._results.verdict
 
     @property
     def reliability(self) -> "Verdict":
         """On the samples: whether they can be trusted, every number beside its limit."""
-        return self._shown.reliability
+        return self._results.reliability
 
     @property
     def trusted(self) -> bool | None:
         """Whether the samples passed their diagnostics; None where nothing was sampled."""
-        return self._shown.trusted
+        return self._results.trusted
 
     def plot(self, figure: str = "order_parameter", **options: Any) -> "Figure":
         """A figure by its name in the folder `figures`; InputError for one that there is not.
@@ -124,26 +124,20 @@ class Run(Stored):
         """
         from sampler.presentation.figures.draw import draw_figure
 
-        return draw_figure(self._shown, figure, **options)
+        return draw_figure(self._results, figure, **options)
 
     @property
-    def _parts(self) -> "list[Comparison | Verdict]":
-        found = self.comparison
-        return [self.verdict, self.reliability] if found is None else [found]
-
-    def __str__(self) -> str:
-        return "\n".join([*map(str, self._parts), f"results: {self.directory}"])
-
-    def _repr_html_(self) -> str:
-        return self._html(*(part._repr_html_() for part in self._parts))
+    def _parts(self) -> list[Any]:
+        comparison = self.comparison
+        return [self.verdict, self.reliability] if comparison is None else [comparison]
 
 
 @dataclass(frozen=True, repr=False)
 class Sweep(Stored):
-    """A sweep in its directory: its points, its table, and what is said of all of them."""
+    """A sweep in its directory: its points, its table, and the verdicts on all of them."""
 
     @cached_property
-    def _shown(self) -> "SweepResults":
+    def _results(self) -> "SweepResults":
         from sampler.analysis.sweep_dataset import stored_sweep
 
         return stored_sweep(self.directory)
@@ -151,56 +145,83 @@ class Sweep(Stored):
     @property
     def points(self) -> dict[str, Run | None]:
         """Label `key=value,…` → the run; None where nothing is stored yet."""
-        return {
-            point.label: Run(point.directory) if point.stored else None
-            for point in self._shown.rows
-        }
+        rows = self._results.rows
+        return {row.label: Run(row.directory) if row.stored else None for row in rows}
 
     @property
     def table(self) -> "pandas.DataFrame":
         """The content of `sweep.csv`, a row for each point, numbers as numbers."""
-        return self._shown.table.set_index("point")
+        return self._results.table.set_index("point")
 
     @property
     def dataset(self) -> "xr.Dataset":
         """The content of `sweep.nc`: table, differences and U₁ over the swept keys."""
-        return self._shown.dataset
+        return self._results.dataset
 
     @property
     def verdict(self) -> "Verdict":
         """On the theory: whether it and the exact posterior approach each other with the width."""
         from sampler.analysis.sweep_results import sweep_trend
 
-        return sweep_trend(self._shown.points, self._shown.finite_size)
+        return sweep_trend(self._results.points, self._results.finite_size)
 
     @property
     def reliability(self) -> "Verdict":
         """On the samples: at how many points they can be trusted."""
         from sampler.analysis.sweep_results import sweep_trust
 
-        return sweep_trust(self._shown.points)
+        return sweep_trust(self._results.points)
 
     def plot(self, figure: str = "accuracy_against_width") -> "Figure":
         """A figure by its name in the folder `figures`; InputError for one that there is not."""
         from sampler.presentation.figures.draw import draw_figure
 
-        return draw_figure(self._shown, figure)
+        return draw_figure(self._results, figure)
 
     @property
-    def _points_table(self) -> "Table":
+    def _parts(self) -> list[Any]:
         from sampler.presentation.several_runs import points_table
 
-        return points_table(self._shown.points)
-
-    def __str__(self) -> str:
-        return f"{self.verdict}\n{self.reliability}\n\n{self._points_table}"
-
-    def _repr_html_(self) -> str:
-        parts = (self.verdict, self.reliability, self._points_table)
-        return self._html(*(part._repr_html_() for part in parts))
+        return [self.verdict, self.reliability, points_table(self._results.points)]
 
 
-@refusing_others
+@takes(write=with_keys)
+def open_results(directory: str | Path) -> Run | Sweep:
+    """Open the results of an earlier run or sweep.
+
+    directory  where they are
+
+    Raises InputError if there are none.
+    """
+    folder = find_directory(Path(directory))
+    return Sweep(folder) if read_toml(folder / RECIPE_FILE).get("sweep") else Run(folder)
+
+
+@takes()
+def compare_models(runs: "Sequence[Run | str | Path] | Mapping[str, Run | str | Path]") -> "Models":
+    """Compare runs with the same training labels by leave-one-out cross-validation.
+
+    runs  runs or their directories; a mapping names them
+
+    Every run brings its samples, its theory and infinite width as models. `plot()` of the result
+    draws them, `to_dataframe()` gives numbers. Raises InputError where the training labels are not
+    the same, and for a run that has nothing to compare.
+    """
+    from sampler.analysis.model_comparison import compare_directories
+    from sampler.presentation.several_runs import Models
+
+    if not runs:
+        raise InputError("runs", runs, "name at least one run")
+    names = list(runs) if isinstance(runs, Mapping) else None
+    given = runs.values() if isinstance(runs, Mapping) else runs
+    directories = [one.directory if isinstance(one, Run) else Path(one) for one in given]
+    return Models(compare_directories(directories, names))
+
+
+# --- commands
+
+
+@takes(write=with_keys)
 def run(
     recipe: AnyRecipe,
     *,
@@ -221,23 +242,21 @@ def run(
     Called again, an interrupted run goes on where it was, and a finished one is opened. Raises
     InputError for what cannot be used.
     """
-    from sampler.jobs.interruption import listening
     from sampler.jobs.plan import make_plan
     from sampler.jobs.run import start_run
 
     chosen = recipe_from(recipe, settings)
     if chosen.sweep:
-        raise InputError(
-            "sweep", chosen.sweep, "this recipe has a grid of points: use sampler.sweep"
-        )
+        remedy = "this recipe has a grid of points: use sampler.sweep"
+        raise InputError("sweep", chosen.sweep, remedy)
     directory = chosen_directory(out, chosen)
-    with as_a_command(progress), listening() as interruption:
+    with as_a_command(progress) as interruption:
         start_run(make_plan("run", chosen, directory, figures), interruption)
     warn_of(read_manifest(directory).concerns)
     return Run(directory)
 
 
-@refusing_others
+@takes(write=with_keys)
 def sweep(
     recipe: AnyRecipe,
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -265,7 +284,6 @@ def sweep(
     A point that fails stops no other one; called again, points that are finished are left as they
     are. Raises InputError for what cannot be used.
     """
-    from sampler.jobs.interruption import listening
     from sampler.jobs.plan import make_plan
     from sampler.jobs.sweep import start_sweep
 
@@ -275,21 +293,14 @@ def sweep(
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
     directory = chosen_directory(out, chosen).resolve()
-    with as_a_command(progress), listening() as interruption:
+    with as_a_command(progress) as interruption:
         plan = make_plan("run", chosen, directory, figures)
         start_sweep(plan, interruption, workers, scheduler)
     warn_of(read_manifest(directory).concerns)
     return Sweep(directory)
 
 
-def chosen_directory(out: str | Path | None, recipe: Recipe) -> Path:
-    """Return where results go. Raises InputError for an empty name."""
-    if out == "":
-        raise InputError("out", out, "name a directory; None is runs/results/<name>-<hash>")
-    return default_directory(recipe) if out is None else Path(out)
-
-
-@refusing_others
+@takes(write=with_keys)
 def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
     """Validate a recipe and its data: sizes, settings in force and memory, as text.
 
@@ -301,27 +312,15 @@ def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
     from sampler.jobs.check import check_recipe
     from sampler.settings.training import any_recipe_of
 
-    return Verbatim(check_recipe(any_recipe_of(*asked_settings(recipe, settings))))
-
-
-@refusing_others
-def open_results(directory: str | Path) -> Run | Sweep:
-    """Open the results of an earlier run or sweep.
-
-    directory  where they are
-
-    Raises InputError if there are none.
-    """
-    found = find_directory(Path(directory))
-    return Sweep(found) if load_recipe(found / RECIPE_FILE).sweep else Run(found)
+    return Verbatim(check_recipe(any_recipe_of(*tables_and_changes(recipe, settings))))
 
 
 def recipe_from(recipe: AnyRecipe, settings: Changes | None) -> Recipe:
     """The validated recipe of a file or of nested dicts, with changes of dotted keys."""
-    return recipe_of(*asked_settings(recipe, settings))
+    return recipe_of(*tables_and_changes(recipe, settings))
 
 
-def asked_settings(
+def tables_and_changes(
     recipe: AnyRecipe, settings: Changes | None
 ) -> tuple[dict[str, Any], Path, list[tuple[str, Any]]]:
     """Return nested settings, the folder of their paths, and changes of dotted keys."""
@@ -332,9 +331,18 @@ def asked_settings(
     return read_toml(path), folder_of(path), changes
 
 
+def chosen_directory(out: str | Path | None, recipe: Recipe) -> Path:
+    """Return where results go. Raises InputError for an empty name."""
+    if out == "":
+        raise InputError("out", out, "name a directory; None is runs/results/<name>-<hash>")
+    return default_directory(recipe) if out is None else Path(out)
+
+
 @contextmanager
-def as_a_command(progress: bool) -> Iterator[None]:
-    """Set up the process as the program does; without progress nothing is printed."""
+def as_a_command(progress: bool) -> "Iterator[Interruption]":
+    """Set up the process as the program does, listening to signals; print nothing if not asked."""
+    from sampler.jobs.interruption import listening
+
     use_one_blas_thread()
     silence_compiler()
     with ExitStack() as stack:
@@ -342,28 +350,4 @@ def as_a_command(progress: bool) -> Iterator[None]:
             nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
             stack.enter_context(redirect_stdout(nowhere))
             stack.enter_context(redirect_stderr(nowhere))
-        yield
-
-
-AnyRun = Run | str | Path
-
-
-@in_python
-def compare_models(runs: Sequence[AnyRun] | Mapping[str, AnyRun]) -> "Models":
-    """Compare runs with the same training labels by leave-one-out cross-validation.
-
-    runs  runs or their directories; a mapping names them
-
-    Every run brings its samples, its theory and infinite width as models. `plot()` of the result
-    draws them, `to_dataframe()` gives numbers. Raises InputError where the training labels are not
-    the same, and for a run that has nothing to compare.
-    """
-    from sampler.analysis.model_comparison import compare_directories
-    from sampler.presentation.several_runs import Models
-
-    given = list(runs.values() if isinstance(runs, Mapping) else runs)
-    if not given:
-        raise InputError("runs", runs, "name at least one run")
-    directories = [one.directory if isinstance(one, Run) else Path(one) for one in given]
-    names = list(runs) if isinstance(runs, Mapping) else None
-    return Models(compare_directories(directories, names))
+        yield stack.enter_context(listening())

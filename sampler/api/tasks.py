@@ -1,18 +1,22 @@
-"""Tasks from Python: a function for each kind of data, all of which make a `ChosenTask`."""
+"""Tasks from Python: a function for each kind of data, all of which make a `ChosenTask`.
+
+Paths are relative to the current directory. What cannot be used is refused with an `InputError`
+that names the keyword.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Real
 
 from sampler.api.keywords import (
-    in_python,
-    keywords_of,
     keywords_of_task,
+    name_of,
     plain_setting,
     takes,
     warn_of,
@@ -20,7 +24,7 @@ from sampler.api.keywords import (
 from sampler.errors import InputError
 from sampler.runtime import refuse_masked
 from sampler.settings.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
-from sampler.settings.task import AttentionSection, section_of
+from sampler.settings.task import AttentionSection, TaskSection, section_of
 from sampler.tasks.arrays import is_array_name, task_of_arrays
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.copying import CopySection
@@ -37,13 +41,17 @@ if TYPE_CHECKING:
 Settings = Mapping[str, Any]
 # Axes that splits do not share.
 Tokens = Float[np.ndarray, "_example _token _channel"]
-Labels = Float[np.ndarray, " _example"] | Float[np.ndarray, "_example _output"]
+Labels = Real[np.ndarray, " _example"] | Real[np.ndarray, "_example _output"]
 Matrices = Float[np.ndarray, "_example _head _key _query"]
 Attended = Float[np.ndarray, "_example _path _channel"]
 Lengths = Int[np.ndarray, " _example"]
-# Keywords of the section `attention`, and its keys.
-KEYS_OF_ATTENTION = {keyword.name: keyword.key for keyword in keywords_of(AttentionSection)}
+# The keyword of every key of the section `attention`.
+OF_ATTENTION = {name_of(AttentionSection, key): key for key in AttentionSection.model_fields}
 IN_MEMORY = "(arrays in memory)"
+# Arrays of a file that arguments have as a list by layer.
+BY_LAYER = re.compile(r"^(attention_[a-z]+|head_names)_(\d+)")
+# Names of heads or paths that stand in one line.
+MOST_NAMED = 16
 
 
 @dataclass(frozen=True)
@@ -65,19 +73,17 @@ class ChosenTask:
 
     def __repr__(self) -> str:
         data = self.data
-        sizes = [f"{data.train.examples} training", f"{data.test.examples} test"]
-        if data.validation is not None:
-            sizes.append(f"{data.validation.examples} validation")
+        splits = {"training": data.train, "test": data.test, "validation": data.validation}
+        sizes = [f"{one.examples} {name}" for name, one in splits.items() if one is not None]
+        heads = " | ".join(map(first_names, data.head_names))
+        paths = f"{math.prod(data.heads):,}"
+        if 0 < len(data.path_names) <= MOST_NAMED:
+            paths = ", ".join(data.path_names)
+        kind = self.settings["task"]["kind"]
         return (
-            f"<task {self.settings['task']['kind']}: {', '.join(sizes)} examples, "
-            f"{data.channels} channels, outputs: {data.outputs}, heads: "
-            f"{' | '.join(map(first_names, data.head_names))}, "
-            f"{named_paths(data)}>"
+            f"<task {kind}: {', '.join(sizes)} examples, {data.channels} channels, "
+            f"outputs: {data.outputs}, heads: {heads}, paths: {paths}>"
         )
-
-
-# Paths that are named in one line.
-MOST_NAMED = 16
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -87,99 +93,45 @@ def first_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMED])}, … ({len(names)} in all)"
 
 
-def named_paths(data: Task) -> str:
-    """The paths by name, or how many they are."""
-    if 0 < len(data.path_names) <= MOST_NAMED:
-        return f"paths: {', '.join(data.path_names)}"
-    return f"paths: {math.prod(data.heads):,}"
+# --- a function for each kind, whose keywords and help are those of its section
 
 
-@takes(*keywords_of_task(MarkovChainSection))
-def markov_chain_task(**settings: Any) -> ChosenTask:
-    """Make hidden Markov chains: sequences of two classes that differ in how often they stay.
+def task_function(name: str, kind: str, section: type[TaskSection]) -> Callable[..., ChosenTask]:
+    """The function of this name that makes tasks of a kind."""
 
-    Raises InputError, naming the keyword, for what cannot be used.
+    def make(**settings: Any) -> ChosenTask:
+        return chosen_task(kind, settings)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = section.__doc__
+    return takes(*keywords_of_task(section))(make)
+
+
+markov_chain_task = task_function("markov_chain_task", "markov_chain", MarkovChainSection)
+time_series_task = task_function("time_series_task", "time_series", TimeSeriesSection)
+series_archive_task = task_function("series_archive_task", "time_series", SeriesArchiveSection)
+digits_task = task_function("digits_task", "digits", DigitsSection)
+copy_task = task_function("copy_task", "copy", CopySection)
+raven_task = task_function("raven_task", "raven", RavenSection)
+trained_raven_task = task_function("trained_raven_task", "raven", TrainedRavenSection)
+one_shot_task = task_function("one_shot_task", "one_shot", OneShotSection)
+trained_series_task = task_function("trained_series_task", "trained_series", TrainedSeriesSection)
+
+
+@takes()
+def make_task(kind: str, **settings: Any) -> ChosenTask:
+    """The task of a kind by its name in recipes, for a kind that another package has registered.
+
+    kind      as `task.kind` in a recipe; those of this package have a function each, which shows
+              their keywords
+    settings  the keys of `task` and, where the task leaves the heads open, of `attention`: `heads`,
+              `inverse_temperature`, `form`, and `attention={"lag": …}` where both have such a key.
+              "arrays" takes the arrays under their names in a file in the place of `path`
     """
-    return chosen_task("markov_chain", settings)
+    return chosen_task(kind, settings)
 
 
-@takes(*keywords_of_task(TimeSeriesSection))
-def time_series_task(**settings: Any) -> ChosenTask:
-    """Make series of a hidden oscillation: half of the channels leads the other, or follows it.
-
-    Raises InputError, naming the keyword, for what cannot be used.
-    """
-    return chosen_task("time_series", settings)
-
-
-@takes(*keywords_of_task(SeriesArchiveSection))
-def series_archive_task(**settings: Any) -> ChosenTask:
-    """Read labelled series of the UEA archive, or of one's own in one of its formats.
-
-    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
-    cannot be used.
-    """
-    return chosen_task("time_series", settings)
-
-
-@takes(*keywords_of_task(DigitsSection))
-def digits_task(**settings: Any) -> ChosenTask:
-    """Cut handwritten digits of 8 × 8 pixels, which come with scikit-learn, into patches.
-
-    There is one output per class. Raises InputError, naming the keyword, for what cannot be used.
-    """
-    return chosen_task("digits", settings)
-
-
-@takes(*keywords_of_task(CopySection))
-def copy_task(**settings: Any) -> ChosenTask:
-    """Draw sequences of symbols, labelled by the one before the last, which heads are to find.
-
-    There is one output per symbol. Raises InputError, naming the keyword, for what cannot be used.
-    """
-    return chosen_task("copy", settings)
-
-
-@takes(*keywords_of_task(RavenSection))
-def raven_task(**settings: Any) -> ChosenTask:
-    """Draw symbolic Raven's matrices, some compositions of whose rules are kept for the test.
-
-    Raises InputError, naming the keyword, for what cannot be used.
-    """
-    return chosen_task("raven", settings)
-
-
-@takes(*keywords_of_task(TrainedRavenSection))
-def trained_raven_task(**settings: Any) -> ChosenTask:
-    """Draw symbolic Raven's matrices, with the attention of a transformer trained on them.
-
-    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
-    cannot be used.
-    """
-    return chosen_task("raven", settings)
-
-
-@takes(*keywords_of_task(OneShotSection))
-def one_shot_task(**settings: Any) -> ChosenTask:
-    """Make one-shot image classification with the attention of a transformer trained by `train`.
-
-    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
-    cannot be used.
-    """
-    return chosen_task("one_shot", settings)
-
-
-@takes(*keywords_of_task(TrainedSeriesSection))
-def trained_series_task(**settings: Any) -> ChosenTask:
-    """Read time series, with the attention of a transformer that `train` trained on them.
-
-    Paths are relative to the current directory. Raises InputError, naming the keyword, for what
-    cannot be used.
-    """
-    return chosen_task("trained_series", settings)
-
-
-@in_python
+@takes()
 def arrays_task(
     path: str | Path | None = None,
     *,
@@ -206,8 +158,8 @@ def arrays_task(
 ) -> ChosenTask:
     """Data of one's own: a file, or the arrays themselves in one of two layouts.
 
-    path              an .npz or HDF5 file, relative to the current directory, whose arrays have
-                      the names below; the matrices of layer l are `attention_train_l` there
+    path              an .npz or HDF5 file, whose arrays have the names below; the matrices of
+                      layer l are `attention_train_l` there
     inputs_train      tokens x₀ [example, token, channel]
     labels_train      ±1 or real numbers, [example] or [example, output]
     attention_train   Ω of each layer, [example, head, key, query]
@@ -229,67 +181,52 @@ def arrays_task(
     attention         heads in the place of these, as the section of a recipe: a dict of `heads`,
                       which has "learned", "uniform" or a name or number for each head of each
                       layer, and `learned`, `form`
-
-    Raises InputError, naming the array, for what cannot be used.
     """
-    arrays = {name: value for name, value in locals().items() if value is not None}
+    given = {name: value for name, value in locals().items() if value is not None}
     if path is not None:
-        return chosen_task("arrays", arrays)
-    of_file: dict[str, Any] = {}  # under the names that they have in a file
-    places = {}
-    for name, value in arrays.items():
-        of_layers = name.startswith("attention_") or name == "head_names"
-        for layer, of_layer in enumerate(value) if of_layers else ():
-            of_file[f"{name}_{layer + 1}"] = list(of_layer) if name == "head_names" else of_layer
-            places[f"{name}_{layer + 1}"] = f"{name}[{layer}]"
-        if not of_layers:
-            of_file[name] = value
+        return chosen_task("arrays", given)
+    arrays: dict[str, Any] = {}  # under the names that they have in a file
+    for name, value in given.items():
+        if name.startswith("attention_"):
+            arrays |= {f"{name}_{layer}": one for layer, one in enumerate(value, start=1)}
+        elif name == "head_names":
+            arrays |= {f"{name}_{layer}": list(one) for layer, one in enumerate(value, start=1)}
+        else:
+            arrays[name] = value
     try:
-        return chosen_task("arrays", of_file)
+        return chosen_task("arrays", arrays)
     except InputError as problem:
-        # An error may name an element of an array, too.
-        name, bracket, element = str(problem.subject).partition("[")
-        if name not in places:
+        subject = problem.subject
+        if not isinstance(subject, str):
             raise
-        raise problem.about(f"{places[name]}{bracket}{element}") from None
+        by_layer = BY_LAYER.sub(lambda name: f"{name[1]}[{int(name[2]) - 1}]", subject)
+        raise problem.about(by_layer) from None
 
 
-@in_python
-def make_task(kind: str, **settings: Any) -> ChosenTask:
-    """The task of a kind by its name in recipes, for a kind that another package has registered.
-
-    kind      as `task.kind` in a recipe; those of this package have a function each, which shows
-              their keywords
-    settings  the keys of `task` and, where the task leaves the heads open, of `attention`: `heads`,
-              `inverse_temperature`, `form`, and `attention={"lag": …}` where both have such a key.
-              "arrays" takes the arrays under their names in a file in the place of `path`
-
-    Raises InputError, naming keyword or array, for what cannot be used.
-    """
-    return chosen_task(kind, settings)
+# --- from settings to a task
 
 
 def chosen_task(kind: str, settings: Settings) -> ChosenTask:
     """The task of this kind, from the keys of its section, of `attention`, or from arrays."""
     if kind == "arrays" and any(map(is_array_name, settings)):
-        return in_memory(settings)
+        return task_in_memory(settings)
     sections = {"task": {"kind": kind, **plain_setting(settings)}}
     attention = sections["task"].pop("attention", {})
     if not isinstance(attention, Mapping):
         raise InputError("attention", attention, "give a dict of its keys")
     section = section_of(sections["task"])
     if section is not None and section.head_kinds:
-        chosen = [key for key in KEYS_OF_ATTENTION if key in sections["task"]]
-        own = {KEYS_OF_ATTENTION[key]: sections["task"].pop(key) for key in chosen}
+        chosen = [name for name in OF_ATTENTION if name in sections["task"]]
+        own = {OF_ATTENTION[name]: sections["task"].pop(name) for name in chosen}
         attention = {**attention, **own}
     if attention:
         sections["attention"] = attention
-    make_paths_absolute(sections, Path.cwd(), sections_of(sections.get("task")))
+    make_paths_absolute(sections, Path.cwd(), sections_of(sections["task"]))
     recipe = validated(sections)
     return ChosenTask(sections, recipe.task.make(recipe.attention))
 
 
-def in_memory(settings: Settings) -> ChosenTask:
+def task_in_memory(settings: Settings) -> ChosenTask:
     """The task of arrays under the names that they have in a file."""
     arrays = {key: as_array(key, value) for key, value in settings.items() if is_array_name(key)}
     others = {key: value for key, value in settings.items() if key not in arrays}
@@ -313,8 +250,8 @@ def as_array(key: str, value: Any) -> np.ndarray:
         raise InputError(key, value, "give an array: lists in a list have one length") from None
 
 
-def validated(sections: Settings) -> Recipe:
-    """A validated recipe; what is not given yet is a placeholder that refuses nothing."""
+def validated(sections: dict[str, Any]) -> Recipe:
+    """The recipe of these sections; what is not given yet is a placeholder that refuses nothing."""
     placeholders = {
         "name": "python",
         "task": {"kind": "markov_chain"},

@@ -172,8 +172,18 @@ def bilinear_attention(
     A variant sees keys k_s = x_s and queries q_t = √D W^h x_t, so that k_s·q_t/√D is the logit.
     """
     if not variants:
-        columns = np.swapaxes(inputs, 1, 2)
-        return np.stack([softmax((inputs @ weights) @ columns) for weights in logit_weights], 1)
+        return np.stack([softmax_of_one(inputs, weights) for weights in logit_weights], 1)
     queries = np.einsum("hij,xtj->xhti", logit_weights, inputs) * np.sqrt(inputs.shape[-1])
     keys = np.broadcast_to(inputs[:, None], queries.shape)
     return np.ascontiguousarray(layer_matrices(variants, queries, keys))
+
+
+def softmax_of_one(
+    inputs: Float[np.ndarray, "example token channel"],
+    weights: Float[np.ndarray, "channel channel"],
+) -> Float[np.ndarray, "example key query"]:
+    """Matrices of one softmax head; one whose weights are zero attends to all tokens alike."""
+    tokens = inputs.shape[1]
+    if not weights.any():
+        return np.full((len(inputs), tokens, tokens), 1.0 / tokens)
+    return softmax((inputs @ weights) @ np.swapaxes(inputs, 1, 2))

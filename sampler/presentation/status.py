@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sampler.errors import InputError
-from sampler.settings.recipe import Recipe
 from sampler.storage.directory import COMPARISON_SUMMARY_FILE, RECIPE_FILE, RESULTS, find_directory
 from sampler.storage.files import read_json
 from sampler.storage.status import (
@@ -70,10 +69,11 @@ def status_text(directory: Path) -> str:
 
 def saved_text(state: RunState) -> str:
     """What the newest checkpoint holds."""
-    if not isinstance(state.recipe, Recipe):
+    if state.is_training:
         return "network"
     others = {"particles": "particles", "examples": "rows of examples"}
-    return others.get(state.checkpoint["phase"], f"chains: {state.recipe.sampler.chain_count}")
+    chains = state.settings["sampler"]["chains"]
+    return others.get(state.checkpoint["phase"], f"chains: {chains}")
 
 
 def sweep_state(state: RunState) -> str:
@@ -105,7 +105,7 @@ def entry_text(directory: Path) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_worked_at(directory)))
     try:
         state = state_of(directory)
-        texts = [f"{state.recipe.name}, {when}, {state_text(state)}"]
+        texts = [f"{state.settings['name']}, {when}, {state_text(state)}"]
         if state.points is not None:
             words = [point.word for point in state.points.values()]
             texts.append(f"{words.count(FINISHED)} of {len(words)} points finished")

@@ -5,8 +5,7 @@ paths are relative to it, so that it can be moved with its data, and a table of 
 says where each led when it was written, for where it is moved alone.
 """
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +72,3 @@ def path_mark(field: FieldInfo) -> RelativePath | None:
     """Return the mark of a setting that names files or folders; None for any other."""
     marks = marks_of(field.annotation, field.metadata)
     return next((mark for mark in marks if isinstance(mark, RelativePath)), None)
-
-
-def different_names(paths: Sequence[str]) -> list[str]:
-    """Return short names of different paths: their last parts, or all below the folder of all."""
-    names = [Path(path).name for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
-    return [os.path.relpath(path, shared) for path in paths]

@@ -29,7 +29,6 @@ from sampler.settings.network import (
 from sampler.settings.paths import (
     SEEN,
     change_paths,
-    different_names,
     make_paths_absolute,
     make_paths_relative,
     path_mark,
@@ -53,14 +52,15 @@ from sampler.settings.task import (
     section_of,
 )
 from sampler.settings.toml import (
+    different_names,
     different_values,
     flattened,
     folder_of,
     parse_over,
     parse_override,
     place,
+    point_label,
     read_toml,
-    setting_text,
     toml_text,
 )
 from sampler.settings.types import Mark, Name, RelativePath, Section
@@ -232,8 +232,7 @@ class Recipe(NamedRecipe):
             settings = {**self.model_dump(), "sweep": {}}
             for key, value in zip(self.sweep, values, strict=True):
                 place(settings, key, value)
-            label = ",".join(map(setting_text, self.sweep, texts))
-            points.append((label, make_recipe(settings)))
+            points.append((point_label(self.sweep, texts), make_recipe(settings)))
         return points
 
     def shown_values(self, key: str) -> Sequence[Any]:

@@ -4,10 +4,12 @@ Values on the command line are TOML, separated by commas; a single word or path 
 marks. A:B is the range of whole numbers A, A+1, …, B−1, and A:B:STEP every STEP-th of them.
 """
 
+import itertools
 import json
+import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,35 @@ def toml_value(value: Any) -> str:
 def setting_text(key: str, value: Any) -> str:
     """A setting in a label, as in network.widths=10."""
     return f"{key}={value if isinstance(value, str) else toml_value(value)}"
+
+
+def point_label(keys: Iterable[str], values: Iterable[Any]) -> str:
+    """Swept keys with their values at one point, `key=value,…`."""
+    return ",".join(map(setting_text, keys, values))
+
+
+def point_labels(
+    sweep: Mapping[str, Sequence[Any]], paths: Mapping[str, Any] | None = None
+) -> list[str]:
+    """The labels of all points of a sweep, the last key fastest.
+
+    paths  what among the values names files or folders
+    """
+    paths = paths or {}
+    shown = {
+        key: different_names(values) if all(str(value) in paths for value in values) else values
+        for key, values in sweep.items()
+    }
+    return [point_label(shown, values) for values in itertools.product(*shown.values())]
+
+
+def different_names(paths: Sequence[str]) -> list[str]:
+    """Return short names of different paths: their last parts, or all below the folder of all."""
+    names = [Path(path).name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return [os.path.relpath(path, shared) for path in paths]
 
 
 def short_label(settings: Mapping[str, Any]) -> str:

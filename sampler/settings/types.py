@@ -5,10 +5,15 @@ Recipe key, Python keyword, help, completion, reference and hash follow from the
 there is to know of it is a mark in its `Annotated` type.
 """
 
+import ast
 import os
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from inspect import getsource
+from itertools import pairwise
 from pathlib import Path
 from sys import float_info
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -26,10 +31,13 @@ IMAGE_FILES = (".npz", "-ubyte", "-ubyte.gz")
 
 
 class Section(BaseModel):
-    """A frozen group of settings, in which an unknown key is an error."""
+    """A frozen group of settings, in which an unknown key is an error.
+
+    What checks it is made at its first use: a recipe needs few of all sections.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
     )
 
 
@@ -104,9 +112,31 @@ def section_in(annotation: Any) -> type[Section] | None:
 
 def meaning(section: type[BaseModel], key: str) -> str:
     """Return the docstring of a field on one line, where it has none that of the base's field."""
-    bases = (base for base in section.__mro__ if issubclass(base, BaseModel))
-    fields = (base.model_fields[key] for base in bases if key in base.model_fields)
-    return " ".join(next((f.description for f in fields if f.description), "").split())
+    bases = (base for base in section.__mro__ if key in getattr(base, "model_fields", ()))
+    texts = (docstrings_of(base.__module__).get(base.__qualname__, {}).get(key) for base in bases)
+    return " ".join(next(filter(None, texts), "").split())
+
+
+@cache
+def docstrings_of(module: str) -> dict[str, dict[str, str]]:
+    """Return, by class, the docstrings of the fields of a module; empty where it has no source.
+
+    They are read when somebody asks: to start a command nobody does.
+    """
+    try:
+        tree = ast.parse(getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):
+        return {}
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return {one.name: dict(field_docstrings(one.body)) for one in classes}
+
+
+def field_docstrings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the docstring of every field that has one, in the body of a class."""
+    for field, below in pairwise(body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                yield name, text
 
 
 # --- limits that no type of pydantic has; the reference shows the first lines of their docstrings

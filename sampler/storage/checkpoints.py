@@ -14,15 +14,18 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from zipfile import BadZipFile
-
-import numpy as np
 
 from sampler.errors import InputError
 from sampler.storage.directory import CHECKPOINT_FOLDER, LOG, ROWS_FOLDER
 from sampler.storage.files import fill_whole, synchronise, unfinished, unwritable
 from sampler.storage.manifest import differences
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Arrays = Mapping[str, np.ndarray]
 
 # --- sealed files
 
@@ -36,22 +39,24 @@ class Sealed:
     """The content of a sealed file, and the checksum it carries."""
 
     header: dict
-    arrays: Mapping[str, np.ndarray]
+    arrays: "Arrays"
     checksum: str
 
-    def part(self, kind: str) -> dict[str, np.ndarray]:
+    def part(self, kind: str) -> "dict[str, np.ndarray]":
         """Name → array, of the arrays under keys `kind/name`."""
         start, arrays = f"{kind}/", self.arrays.items()
         return {key.removeprefix(start): v for key, v in arrays if key.startswith(start)}
 
 
-def joined(**kinds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def joined(**kinds: "Arrays") -> "dict[str, np.ndarray]":
     """The arrays of several kinds under keys `kind/name`."""
     return {f"{kind}/{name}": v for kind, arrays in kinds.items() for name, v in arrays.items()}
 
 
-def write_sealed(path: Path, header: dict, arrays: Mapping[str, np.ndarray]) -> str:
+def write_sealed(path: Path, header: dict, arrays: "Arrays") -> str:
     """Write a file completely or not at all, and return its checksum. Raises OSError."""
+    import numpy as np  # only here: where runs stand is said without it
+
     # Keys of arrays may hold any characters, member names of the archive may not.
     names = list(arrays)
     text = json.dumps({**header, "arrays": names}, allow_nan=False).encode()
@@ -93,6 +98,8 @@ class _Behind(io.RawIOBase):
 
 def read_sealed(path: Path) -> Sealed:
     """Read a file and check every bit of it. Raises DamagedFile, also where it is missing."""
+    import numpy as np
+
     with _checked(path) as (file, checksum):
         header = json.loads(file.readline())
         with np.load(file, allow_pickle=False) as archive:
@@ -228,7 +235,7 @@ class Checkpoints:
                 "or use another directory",
             )
 
-    def save(self, header: Mapping, arrays: Mapping[str, np.ndarray]) -> None:
+    def save(self, header: Mapping, arrays: "Arrays") -> None:
         """Write a checkpoint in the place of the older one. Raises InputError where that fails."""
         if self.folder is None:
             return
@@ -243,7 +250,7 @@ class Checkpoints:
         took = self._saved_at - began
         self._wait = self.every * max(1.0, TIMES_THE_LAST * took / SECONDS_BETWEEN)
 
-    def _write(self, name: str, header: dict, arrays: Mapping[str, np.ndarray]) -> None:
+    def _write(self, name: str, header: dict, arrays: "Arrays") -> None:
         if self.folder.is_dir():
             write_sealed(self.folder / name, header, arrays)
             return

@@ -8,15 +8,17 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
-from sampler.errors import InputError, RequeueError
-from sampler.settings.recipe import Recipe
-from sampler.settings.training import TrainingRecipe, load_any_recipe
+from sampler.errors import InputError, Option, RequeueError
 from sampler.storage.files import UNFINISHED, write_changed, write_whole
 from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
+
+if TYPE_CHECKING:
+    from sampler.settings.recipe import Recipe
+    from sampler.settings.training import TrainingRecipe
+
+    AnyRecipe = Recipe | TrainingRecipe
 
 RECIPE_FILE = "recipe.toml"
 THEORY_FILE, DRAWS_FILE = "theory.nc", "draws.nc"
@@ -32,7 +34,7 @@ RESULTS = Path("runs") / "results"
 NAME_BYTES = 240
 
 
-def default_directory(recipe: Recipe | TrainingRecipe) -> Path:
+def default_directory(recipe: "AnyRecipe") -> Path:
     """Return runs/results/<name>-<hash8>, relative to the current directory."""
     return RESULTS / f"{recipe.name}-{recipe.hash8}"
 
@@ -111,6 +113,8 @@ SECONDS_TO_WAIT = 0.5
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the directory for this process; InputError if another process has it."""
+    from filelock import FileLock, Timeout
+
     lock = FileLock(directory / LOCK_FILE)
     try:
         lock.acquire(timeout=SECONDS_TO_WAIT)
@@ -128,6 +132,8 @@ def locked(directory: Path) -> Iterator[None]:
 
 def is_held(directory: Path) -> bool:
     """Whether a process is at work in this directory."""
+    from filelock import FileLock, Timeout
+
     path = directory / LOCK_FILE
     try:
         if path.exists():
@@ -147,7 +153,7 @@ BEGINNINGS = {MANIFEST_FILE, LOCK_FILE, LOG_FILE}
 
 def claim_directory(
     directory: Path,
-    recipe: Recipe | TrainingRecipe,
+    recipe: "AnyRecipe",
     command: str,
     plan: Mapping[str, Any],
     known: Mapping[str, Any] | None = None,
@@ -186,7 +192,7 @@ def claim_directory(
             raise
         reason = problem.strerror or str(problem)
         raise InputError(
-            "--out", directory, f"{reason}; choose a directory that can be written"
+            Option("out"), directory, f"{reason}; choose a directory that can be written"
         ) from None
 
 
@@ -221,31 +227,34 @@ def missing_ancestors(directory: Path) -> list[Path]:
     return missing
 
 
-def refuse_foreign(directory: Path, recipe: Recipe | TrainingRecipe, extended: bool) -> None:
+def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None:
     """Raise InputError unless the directory is empty or holds a run of this recipe."""
     names = {path.name for path in directory.iterdir()}
     if RECIPE_FILE not in names:
         if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
             raise InputError(
-                "--out", directory, "is neither empty nor a run directory; choose another"
+                Option("out"), directory, "is neither empty nor a run directory; choose another"
             )
         return
+    from sampler.settings.recipe import Recipe
+    from sampler.settings.training import load_any_recipe
+
     stored = load_any_recipe(directory / RECIPE_FILE)
     if ask_the_same(stored, recipe):
         return
     if not (isinstance(stored, Recipe) and ask_the_same(stored, recipe, NUMBERS_OF_DRAWS)):
         remedy = "holds a run of another recipe; choose another directory"
-        raise InputError("--out", directory, remedy)
+        raise InputError(Option("out"), directory, remedy)
     if not extended:
         raise InputError(
-            "--out",
+            Option("out"),
             directory,
             f"holds this run with {draws_text(stored)}; use `resume DIR`, which appends draws with "
             "--more, or choose another directory",
         )
 
 
-def draws_text(recipe: Recipe) -> str:
+def draws_text(recipe: "Recipe") -> str:
     """Return the number of draws a recipe asks for, in words."""
     if recipe.sampler.until == "trusted":
         return "as many draws as can be trusted"
@@ -256,9 +265,7 @@ def draws_text(recipe: Recipe) -> str:
 NUMBERS_OF_DRAWS = ("until", "draws", "max_draws", "max_minutes", "repetitions")
 
 
-def ask_the_same(
-    one: Recipe | TrainingRecipe, other: Recipe | TrainingRecipe, but_for: Sequence[str] = ()
-) -> bool:
+def ask_the_same(one: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()) -> bool:
     """Whether two recipes are the same but for their sweeps, wherever their data lie.
 
     A key that is swept has its first value there.
@@ -266,7 +273,7 @@ def ask_the_same(
     but_for  settings of the sampler that may differ
     """
 
-    def compared(recipe: Recipe | TrainingRecipe) -> dict[str, Any]:
+    def compared(recipe: "AnyRecipe") -> dict[str, Any]:
         settings = recipe.without_paths()
         settings.pop("sweep", None)
         for key in but_for:

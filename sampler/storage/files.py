@@ -12,12 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
-
-import numpy as np
-from numpy.lib.npyio import NpzFile
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from sampler.errors import InputError, Part, Verbatim, Words
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.lib.npyio import NpzFile
 
 SCHEMA_VERSION = 6
 EARLIER = "made by a version before the first release; run it again from its recipe"
@@ -151,12 +152,10 @@ def plain(value: Any) -> Any:
     """Arrays, NumPy numbers, tuples and NaN as what JSON has for them."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
@@ -215,7 +214,9 @@ def from_json(kind: Any, content: Any) -> Any:
         return tuple(from_json(arguments[0], item) for item in content)
     if origin in (Mapping, dict) and arguments:
         return {key: from_json(arguments[1], item) for key, item in content.items()}
-    if kind is np.ndarray:
+    if getattr(kind, "__name__", "") == "ndarray":
+        import numpy as np  # only here: where runs stand is said without it
+
         return np.asarray(content, dtype=np.float64)
     return float(content) if kind is float else content
 
@@ -233,8 +234,10 @@ REQUIRED_ARRAY = Words("this array is required; add it to the .npz file", "this 
 
 
 @contextmanager
-def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> Iterator[NpzFile]:
+def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> "Iterator[NpzFile]":
     """Open an .npz file that the recipe names under `field`; InputError if it is none."""
+    import numpy as np
+
     try:
         # Opened here: NumPy leaves a file open when it turns out not to be an archive.
         with path.open("rb") as file:
@@ -255,12 +258,12 @@ def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> Iter
         ) from None
 
 
-def read_array(stored: NpzFile, key: str, remedy: str) -> np.ndarray:
+def read_array(stored: "NpzFile", key: str, remedy: str) -> "np.ndarray":
     """One array of the file; InputError with this remedy if it cannot be read."""
     try:
         array = stored[key]
         # A member that does not begin as an array does comes as bytes.
-        reason = None if isinstance(array, np.ndarray) else "is no array"
+        reason = None if hasattr(array, "dtype") else "is no array"
     except ValueError:
         reason = "is damaged, or holds Python objects"
     except (EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:

@@ -13,25 +13,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel, ConfigDict, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from sampler import __version__
 from sampler.errors import ExitCode, InputError
-from sampler.settings.recipe import Recipe
-from sampler.settings.training import TrainingRecipe
 from sampler.storage.files import (
     SCHEMA_VERSION,
     check_schema,
     damaged,
+    from_json,
     json_text,
     read_json,
     write_changed,
 )
+
+if TYPE_CHECKING:
+    from sampler.settings.recipe import Recipe
+    from sampler.settings.training import TrainingRecipe
 
 MANIFEST_FILE = "manifest.json"
 PACKAGES = (
@@ -42,7 +43,6 @@ FLAGS = (
     "XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
     "CUDA_VISIBLE_DEVICES",
 )  # fmt: skip
-STRICT = ConfigDict(frozen=True, extra="forbid")
 
 # --- what determines the draws
 
@@ -95,14 +95,13 @@ def agree(one: Any, other: Any) -> bool:
 # --- the file
 
 
-class StageEntry(BaseModel):
+@dataclass(frozen=True)
+class StageEntry:
     """Who computed a stage, when it was finished, and what it took.
 
     seconds            computing time of the process that finished the stage
     peak_memory_bytes  the most memory that this process had until then
     """
-
-    model_config = STRICT
 
     seconds: float
     peak_memory_bytes: int
@@ -116,7 +115,8 @@ class StageEntry(BaseModel):
     flags: dict[str, str]
 
 
-class Manifest(BaseModel):
+@dataclass(frozen=True)
+class Manifest:
     """The content of `manifest.json`; a field that is not stored has its default.
 
     finished  exit code of each command that came to its end
@@ -132,24 +132,22 @@ class Manifest(BaseModel):
               that its largest arrays need, and that there was where the run was begun
     """
 
-    model_config = STRICT
-
     schema_version: int = SCHEMA_VERSION
     name: str = ""
     command: str | None = None
     begun: str | None = None
-    finished: dict[str, int] = {}
-    stages: dict[str, StageEntry] = {}
+    finished: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, StageEntry] = field(default_factory=dict)
     draws_per_chain: int | None = None
     devices: int | None = None
     sizes: dict[str, Any] | None = None
-    concerns: list[str] = []
+    concerns: list[str] = field(default_factory=list)
     choice: dict[str, str | int | float | None] | None = None
     memory_bytes: dict[str, float] | None = None
     recipe_hash: str | None = None
     recipe: str | None = None
     plan: dict[str, Any] | None = None
-    seeds: dict[str, Any] = {}
+    seeds: dict[str, Any] = field(default_factory=dict)
     precision: Any = None
 
     @property
@@ -160,7 +158,8 @@ class Manifest(BaseModel):
     def as_json(self) -> dict[str, Any]:
         """The manifest as JSON; keys known only after sampling where they are known."""
         later = ("draws_per_chain", "devices", "sizes", "choice", "memory_bytes")
-        return self.model_dump(exclude={key for key in later if getattr(self, key) is None})
+        unknown = {key for key in later if getattr(self, key) is None}
+        return {key: value for key, value in asdict(self).items() if key not in unknown}
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -174,11 +173,9 @@ def read_manifest(directory: Path) -> Manifest:
     content = read_json(path)
     check_schema(content.get("schema_version"), str(path))
     try:
-        return Manifest(**content)
-    except ValidationError as problem:
-        first = problem.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise damaged(path, f"{where}: {first['msg']}", "run") from None
+        return from_json(Manifest, content)
+    except (ValueError, TypeError, AttributeError) as problem:
+        raise damaged(path, problem, "run") from None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
@@ -198,7 +195,7 @@ def refuse_differences(directory: Path, stored: Manifest, plan: Mapping[str, Any
 
 def begin_command(
     directory: Path,
-    recipe: Recipe | TrainingRecipe,
+    recipe: "Recipe | TrainingRecipe",
     command: str,
     plan: Mapping[str, Any],
     known: Mapping[str, Any],
@@ -231,7 +228,7 @@ def begin_command(
         "seeds": recipe.seeds,
         "precision": recipe.precision,
     }
-    write_manifest(directory, earlier.model_copy(update=update))
+    write_manifest(directory, replace(earlier, **update))
 
 
 def record_stage(directory: Path, stage: str, seconds: float) -> None:
@@ -255,7 +252,7 @@ def record_stage(directory: Path, stage: str, seconds: float) -> None:
 
 def record(directory: Path, **known: Any) -> None:
     """Record what is known now, such as how many draws each chain made."""
-    write_manifest(directory, read_manifest(directory).model_copy(update=known))
+    write_manifest(directory, replace(read_manifest(directory), **known))
 
 
 def finish_command(directory: Path, command: str, code: ExitCode) -> None:
@@ -309,6 +306,8 @@ def git_commit() -> str | None:
 
 def installed(package: str) -> str | None:
     """Version of an installed package, None where it is not installed as one."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from sampler.errors import InputError
-from sampler.settings.recipe import Recipe
-from sampler.settings.training import TrainingRecipe, load_any_recipe
+from sampler.settings.toml import point_labels, read_toml
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import RECIPE_FILE, RESULTS, is_held, point_directory
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -44,16 +44,22 @@ class RunState:
         return (self.checkpoint or {}).get("repetitions", {})
 
     @cached_property
-    def recipe(self) -> Recipe | TrainingRecipe:
-        """The resolved recipe. Raises InputError."""
-        return load_any_recipe(self.directory / RECIPE_FILE)
+    def settings(self) -> Mapping[str, Any]:
+        """The tables of the resolved recipe, as they are written. Raises InputError."""
+        return read_toml(self.directory / RECIPE_FILE)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a network is trained here."""
+        return "training" in self.settings
 
     @cached_property
     def points(self) -> dict[str, "RunState"] | None:
         """The states of the points of a sweep by their labels; None for a single run."""
-        if not (isinstance(self.recipe, Recipe) and self.recipe.sweep):
+        sweep = self.settings.get("sweep")
+        if not sweep:
             return None
-        labels = (label for label, _ in self.recipe.points())
+        labels = point_labels(sweep, self.settings.get("seen"))
         return {label: state_of(point_directory(self.directory, label)) for label in labels}
 
 

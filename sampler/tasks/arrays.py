@@ -270,10 +270,7 @@ def check_header(key: str, array: Any) -> None:
     if kind in ("heads", "lengths", "layer"):
         if array.dtype.kind not in "iu":
             raise InputError(key, str(array.dtype), REMEDIES[kind])
-    elif kind not in ("head", "origin") and array.dtype.newbyteorder("=") not in (
-        np.float32,
-        np.float64,
-    ):
+    elif kind not in ("head", "origin") and not is_number(kind, array.dtype):
         raise InputError(key, str(array.dtype), "store this array as float32 or float64")
     axes = [form.count(",") + 1 for form in AXES[kind].split(" or ")]
     if kind == "heads":  # an empty list of them is refused with the paths
@@ -282,6 +279,12 @@ def check_header(key: str, array: Any) -> None:
     elif len(array.shape) not in axes or 0 in array.shape:
         remedy = f"the shape must be {AXES[kind]}, with no axis of length 0"
         raise InputError(key, tuple(array.shape), remedy)
+
+
+def is_number(kind: str, of: np.dtype) -> bool:
+    """Whether an array has numbers of this type: labels may be whole ones."""
+    whole = kind == "labels" and of.kind in "iu"
+    return whole or of.newbyteorder("=") in (np.float32, np.float64)
 
 
 @contextmanager

@@ -231,11 +231,15 @@ def draw_features(
     half = settings.features // 2
     upper = np.concatenate([np.ones(half), np.zeros(half)])
     lower = 1.0 - upper
-    signal = np.sqrt(2.0) * np.where(states[..., None] > 0, upper, lower)
-    noise = generator.standard_normal(signal.shape)
+    features = np.where(states[..., None] > 0, np.sqrt(2.0) * upper, np.sqrt(2.0) * lower)
+    noise = generator.standard_normal(features.shape)
     # v₊ and v₋ are orthogonal: their directions span the same plane as v₊ − v₋ and v₊ + v₋.
     plane = np.stack([upper, lower]) / np.sqrt(half)
     within = (noise @ plane.T) @ plane
-    return (
-        signal + settings.parallel_noise * within + settings.perpendicular_noise * (noise - within)
-    )
+    # In place: these are the largest arrays of the task.
+    noise -= within
+    noise *= settings.perpendicular_noise
+    within *= settings.parallel_noise
+    features += within
+    features += noise
+    return features

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -36,7 +36,9 @@ from sampler.tasks.splits import (
     check_split,
     made_in_parts,
 )
-from sampler.transformer.model import FrozenNetwork
+
+if TYPE_CHECKING:
+    from sampler.transformer.model import FrozenNetwork
 
 
 def with_positions(features: np.ndarray) -> np.ndarray:
@@ -92,7 +94,7 @@ class Task:
     head_names: tuple[tuple[str, ...], ...]
     path_names: tuple[str, ...]
     validation: AnySplit | None = None
-    trained: FrozenNetwork | None = None
+    trained: "FrozenNetwork | None" = None
     nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
     teacher: Teacher | None = None

@@ -164,7 +164,9 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
 
         return make_plan
 
+    unread = OSError(errno.EIO, "Input/output error", "some/file")
     for problem, expected in (
+        (unread, 2),
         (RequeueError("SIGTERM received: draws 3 of 9 is saved"), 75),
         (KeyboardInterrupt(), 130),
         (RuntimeError("two\nlines"), 1),
@@ -176,6 +178,7 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         assert line
         again = f"to do it again: attention-posterior check {recipe}"
         assert line.endswith(again) == (expected in (75, 130)), line
+        assert line.startswith("attention-posterior: some/file") == (problem is unread)
     assert main(["--debug", "check", str(recipe)]) == ExitCode.BAD_INPUT
     assert "Traceback" in capsys.readouterr().err
 

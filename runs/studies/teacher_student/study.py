@@ -28,7 +28,7 @@ from runs.studies.teacher_student.mathematics import (
     leading_order,
     over_draws,
 )
-from sampler.api.results import recipe_and_data
+from sampler.api.model import recipe_and_data
 from sampler.attention.learned import queries_and_keys
 from sampler.attention.measures import attention_distances, attention_overlaps, matched
 from sampler.mcmc.tempered import log_mean, repetition_weights

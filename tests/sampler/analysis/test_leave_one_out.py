@@ -22,7 +22,7 @@ from sampler.analysis.leave_one_out import (
 )
 from sampler.analysis.model_comparison import Model, best_first, compare_models_of
 from sampler.analysis.results import RunResults
-from sampler.api.results import problem_of, recipe_and_data
+from sampler.api.model import problem_of, recipe_and_data
 from sampler.errors import InputError
 from sampler.network import network_outputs
 from sampler.problem import square_roots

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.api.results import recipe_and_data
+from sampler.api.model import recipe_and_data
 from sampler.errors import ExitCode, InputError
 from tests.commands import FEW_DRAWS, SMALLEST, in_process, printed_without_jax, settings
 

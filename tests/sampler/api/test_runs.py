@@ -1,5 +1,7 @@
 """Runs, sweeps and checks of recipes from Python, and what their results show."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -8,7 +10,16 @@ import numpy as np
 import pytest
 
 import sampler
-from tests.commands import TINY_SAMPLED, printed_without_jax, without_drawing
+from sampler.errors import ExitCode
+from tests import ROOT
+from tests.commands import (
+    TINY_SAMPLED,
+    assert_same_bits,
+    command,
+    environment,
+    printed_without_jax,
+    without_drawing,
+)
 
 pytestmark = pytest.mark.heavy
 
@@ -32,6 +43,8 @@ def test_an_empty_name_is_no_directory(tmp_path, monkeypatch):
         with pytest.raises(sampler.InputError, match=r"^out = "):
             call(TABLES, out="")
     assert not list(tmp_path.iterdir())
+    with pytest.raises(sampler.InputError, match=r"^out = "):
+        sampler.run(TABLES, out=__file__, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +65,25 @@ def test_a_run_opens_as_what_solve_sample_and_compare_return(done):
     assert done.trusted is False
     assert done.reliability.tone == "bad"
     assert sampler.open_results(done.directory) == done
+
+
+FROM_PYTHON = """
+import sys, sampler
+sampler.run(sys.argv[1], out=sys.argv[2], figures=False, progress=False)
+"""
+
+
+def test_draws_are_those_of_the_command_line(tmp_path):
+    """Bit for bit, each in a process of its own."""
+    recipe, one, other = tmp_path / "tiny.toml", tmp_path / "one", tmp_path / "other"
+    recipe.write_text(TINY_SAMPLED)
+    code, errors = command("run", recipe, "--out", one, "--no-figures")
+    assert code == ExitCode.DIAGNOSTICS_FAILED, errors  # six draws
+    subprocess.run(
+        [sys.executable, "-c", FROM_PYTHON, recipe, other],
+        cwd=ROOT, env=environment(None), check=True,
+    )  # fmt: skip
+    assert_same_bits(other, one)
 
 
 def test_figures_are_left_out_on_request_and_drawn_by_the_report(done, tmp_path, capsys, undrawn):

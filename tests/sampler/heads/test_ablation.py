@@ -5,7 +5,7 @@ import pytest
 
 import sampler
 from sampler.analysis.predictors import along_predictors
-from sampler.api.results import problem_of, recipe_and_data
+from sampler.api.model import problem_of, recipe_and_data
 from sampler.errors import InputError
 from sampler.heads.measures import TheoryWithoutHeads
 from sampler.jobs.ablation import (
@@ -48,7 +48,7 @@ def solved_once(monkeypatch):
             SOLVED[key] = sampler.solve(task, network, starts=1)
         return SOLVED[key]
 
-    monkeypatch.setattr("sampler.api.models.solve", solve)
+    monkeypatch.setattr("sampler.api.trained_model.solve", solve)
 
 
 SOLVED = {}

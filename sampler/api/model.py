@@ -1,22 +1,21 @@
-"""Network, theory, samples and their comparison from Python.
+"""A network and its task from Python: theory, draws, and their comparison.
 
-JAX is imported when something is computed, and float64 is on while it is computed only.
+JAX is imported when something is computed, and float64 is on while it is computed only. What cannot
+be used is refused with an `InputError` that names the keyword.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.analysis.user_theories import axes_of_draws, axes_of_table, checked
-from sampler.api.keywords import in_python, keywords_of, plain_setting, takes
+from sampler.api.keywords import keywords_of, plain_setting, takes
 from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.errors import InputError
 from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import plan_with_data
 from sampler.runtime import jax_settings, use_one_blas_thread
 from sampler.settings.network import NetworkSection, PosteriorSection, TheorySection
-from sampler.settings.recipe import Recipe, make_paths_absolute, sections_of
+from sampler.settings.recipe import Recipe
 from sampler.settings.refusals import refuse_without_theory
 from sampler.settings.sampler import SamplerSection
 from sampler.storage.files import SCHEMA_VERSION
@@ -47,46 +46,12 @@ class ChosenNetwork:
 
 @takes(*keywords_of(NetworkSection), *keywords_of(PosteriorSection))
 def make_network(**settings: Any) -> ChosenNetwork:
-    """Choose a network and its temperature; lists meet the layers of a task when it is used.
-
-    Raises InputError, naming the keyword, for what cannot be used.
-    """
+    """Choose a network and its temperature; lists meet the layers of a task when it is used."""
     settings = plain_setting(settings)
     posterior = {k: settings.pop(k) for k in PosteriorSection.model_fields if k in settings}
     sections = {"network": settings, "posterior": posterior}
     validated(sections)
     return ChosenNetwork(sections)
-
-
-def recipe_and_data(
-    task: ChosenTask, network: ChosenNetwork, **sections: dict[str, Any]
-) -> tuple[Recipe, Task]:
-    """The recipe of task, network and further sections, and the data with the heads it keeps."""
-    for name, value, kind, remedy in (
-        ("task", task, ChosenTask, "make it with markov_chain_task(…) or another …_task"),
-        ("network", network, ChosenNetwork, "make it with make_network(widths=…)"),
-    ):
-        if not isinstance(value, kind):
-            raise InputError(name, value, remedy)
-    sections = plain_setting(sections)
-    make_paths_absolute(sections, Path.cwd(), sections_of(sections.get("task")))
-    recipe = validated({**task.settings, **network.settings, **sections})
-    return recipe, fit_labelled_task(task.data, recipe)
-
-
-def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
-    """Return the problem of theory and samplers; examples are folded once for all networks."""
-    from sampler.problem import build_problem, fold_training, is_folded
-
-    if not is_folded(recipe, data):
-        return build_problem(recipe, data)
-    network = recipe.network
-    key = repr((network.readout, network.heads, network.hypernetwork))
-    if recipe.task.labels == "teacher":  # which is the network itself
-        key = repr((network, recipe.posterior))
-    if key not in task.folded:
-        *_, task.folded[key] = fold_training(recipe, data)
-    return build_problem(recipe, data, task.folded[key])
 
 
 @takes(*keywords_of(TheorySection))
@@ -96,7 +61,6 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     The variables are those of `theory.nc`, along an axis `predictor` of both orders in 1/N and
     infinite width; of a network with nonlinear values there is infinite width alone. A saddle point
     that did not converge has `converged` = 0 among its attributes and predictions that are NaN.
-    Raises InputError for a keyword that cannot be used, and where task and network do not fit.
     """
     recipe, data = recipe_and_data(task, network, theory=settings)
     if not recipe.is_solved:
@@ -117,8 +81,7 @@ def sample(
     """Draw from the exact posterior, in the layout that ArviZ reads.
 
     The groups are those of `draws.nc`. Nothing is stored before the end; `run` keeps what it has.
-    With `progress`, stderr or one line of a notebook shows how far it is. Raises InputError for a
-    keyword that cannot be used, and where task and network do not fit.
+    With `progress`, stderr or one line of a notebook shows how far it is.
     """
     recipe, data = recipe_and_data(task, network, sampler=settings)
     refuse_too_large(recipe, data)
@@ -133,7 +96,7 @@ def sample(
     return draws
 
 
-@in_python
+@takes()
 def compare(
     theory: "xr.Dataset | None",
     draws: "xr.DataTree",
@@ -147,32 +110,48 @@ def compare(
             and of the shapes that they have in `theory`, without its axis of predictors: any of
             `order_parameter`, `predictor_mean`, `predictor_variance` …; each joins the axis, with
             a verdict of its own
-
-    Raises InputError if theory and draws belong to different paths, test sets or temperatures, and
-    for predictions of other names or shapes.
     """
     use_one_blas_thread()
     from sampler.analysis.results import RunResults
+    from sampler.analysis.user_theories import axes_of_draws, axes_of_table, checked
     from sampler.jobs.stages import compare_tables
     from sampler.presentation.notebook import Comparison, refuse_unrelated
 
     refuse_unrelated(theory, draws)
     axes = axes_of_draws(draws) | (axes_of_table(theory) if theory is not None else {})
-    arrays = {name: checked(name, arrays, axes) for name, arrays in (own or {}).items()}
+    arrays = {name: checked(name, one, axes) for name, one in (own or {}).items()}
     comparison = compare_tables(theory, draws, arrays)
-    run = RunResults.held(None, theory=theory, draws=draws, comparison=comparison)
-    return Comparison.of(run)
+    results = RunResults.held(None, theory=theory, draws=draws, comparison=comparison)
+    return Comparison.of(results)
 
 
-@in_python
+@takes()
+def head_importance(theory: "xr.Dataset", draws: "xr.DataTree | None" = None) -> "pandas.DataFrame":
+    """Scores of the heads: the share of |U₁| on paths through each, relative to the largest.
+
+    theory  what `solve` returns
+    draws   what `sample` returns: the scores of the exact posterior as well, with their Monte Carlo
+            standard error `mcse`
+
+    A row for each layer, from 1, and head, from 0. To next order where the theory has it, and
+    those of the trained network where there is one.
+    """
+    use_one_blas_thread()
+    from sampler.presentation.notebook import head_table, refuse_unrelated
+
+    if draws is not None:
+        refuse_unrelated(theory, draws)
+    return head_table(theory, draws)
+
+
+@takes()
 def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
     """Return the start of a theory of your own: kernels, labels, widths, temperature, test set.
 
     task, network  what the theory is about
 
     `learning` is the training set with the network, `attended_test` [test_example, path, channel]
-    the test set; `predictions_at(U_1)` says what follows from an order parameter. Raises InputError
-    where task and network do not fit.
+    the test set; `predictions_at(U_1)` says what follows from an order parameter.
     """
     recipe, data = recipe_and_data(task, network)
     use_one_blas_thread()
@@ -180,15 +159,14 @@ def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
         return problem_of(task, recipe, data)
 
 
-@in_python
+@takes()
 def teacher_of(task: ChosenTask, network: ChosenNetwork) -> "xr.Dataset":
     """Return the network that labels were drawn from, where the task has `labels="teacher"`.
 
     task, network  as they are learned
 
     Its order parameters, and f(x) without noise as `predictor_train`, `predictor_test` and, where
-    there is such a split, `predictor_validation`. Raises InputError for a task with other labels,
-    and where task and network do not fit.
+    there is such a split, `predictor_validation`.
     """
     recipe, data = recipe_and_data(task, network)
     if data.teacher is None:
@@ -201,21 +179,31 @@ def teacher_of(task: ChosenTask, network: ChosenNetwork) -> "xr.Dataset":
     return table.assign_attrs(schema_version=SCHEMA_VERSION)
 
 
-@in_python
-def head_importance(theory: "xr.Dataset", draws: "xr.DataTree | None" = None) -> "pandas.DataFrame":
-    """Scores of the heads: the share of |U₁| on paths through each, relative to the largest.
+# --- a task and a network together
 
-    theory  what `solve` returns
-    draws   what `sample` returns: the scores of the exact posterior as well, with their Monte Carlo
-            standard error `mcse`
 
-    A row for each layer, from 1, and head, from 0. To next order where the theory has it, and
-    those of the trained network where there is one. Raises InputError if the two do not belong
-    together.
-    """
-    use_one_blas_thread()
-    from sampler.presentation.notebook import head_table, refuse_unrelated
+def recipe_and_data(
+    task: ChosenTask, network: ChosenNetwork, **sections: Settings
+) -> tuple[Recipe, Task]:
+    """The recipe of task, network and further sections, and the data with the heads it keeps."""
+    if not isinstance(task, ChosenTask):
+        raise InputError("task", task, "make it with markov_chain_task(…) or another …_task")
+    if not isinstance(network, ChosenNetwork):
+        raise InputError("network", network, "make it with make_network(widths=…)")
+    recipe = validated({**task.settings, **network.settings, **plain_setting(sections)})
+    return recipe, fit_labelled_task(task.data, recipe)
 
-    if draws is not None:
-        refuse_unrelated(theory, draws)
-    return head_table(theory, draws)
+
+def problem_of(task: ChosenTask, recipe: Recipe, data: Task) -> "AnyProblem":
+    """Return the problem of theory and samplers; examples are folded once for all networks."""
+    from sampler.problem import build_problem, fold_training, is_folded
+
+    if not is_folded(recipe, data):
+        return build_problem(recipe, data)
+    network = recipe.network
+    key = repr((network.readout, network.heads, network.hypernetwork))
+    if recipe.task.labels == "teacher":  # which is the network itself
+        key = repr((network, recipe.posterior))
+    if key not in task.folded:
+        *_, task.folded[key] = fold_training(recipe, data)
+    return build_problem(recipe, data, task.folded[key])
