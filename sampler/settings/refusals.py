@@ -6,7 +6,7 @@ numbers are there, of the theory when a command needs one.
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -296,9 +296,12 @@ def recipe_error(
 ) -> InputError:
     """Return the InputError of the first problem that pydantic reports of these settings.
 
+    An unknown key comes before all others: it may be what a missing one was meant to be.
+
     sections  the class of each section of the recipe, None for an unknown kind of task
     """
-    error = problem.errors()[0]
+    errors = problem.errors()
+    error = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     kind, context = error["type"], error.get("ctx", {})
     setting, value = locate(error["loc"], settings, kind)
     if kind == "extra_forbidden":
@@ -335,7 +338,8 @@ def unknown_key(setting: Setting, value: Any, sections: Sections) -> InputError:
     every = [Setting("name"), *map(Setting, sections), *settings_in(sections)]
     by_text, text = {as_recipe(item): item for item in every}, as_recipe(setting)
     same_depth = [key for key in by_text if key.count(".") == text.count(".")]
-    beside = [key for key in same_depth if not setting.key or by_text[key][0] == setting.section]
+    table = text.rpartition(".")[0]
+    beside = [key for key in same_depth if key.rpartition(".")[0] == table]
     same_name = [key for key in by_text if key.rpartition(".")[2] == text.rpartition(".")[2]]
     close = get_close_matches(text, beside, n=1, cutoff=0.75) or same_name
     close = close or get_close_matches(text, same_depth, n=1, cutoff=0.75)
@@ -349,6 +353,15 @@ def unknown_key(setting: Setting, value: Any, sections: Sections) -> InputError:
 
 
 def settings_in(sections: Sections) -> Iterator[Setting]:
-    """Yield all settings of these sections."""
+    """Yield all settings of these sections, and those of the tables among them."""
     for name, section in sections.items():
-        yield from (Setting(name, key) for key in (section.model_fields if section else ()))
+        yield from (Setting(name, key) for key in (keys_in(section) if section else ()))
+
+
+def keys_in(section: type[BaseModel]) -> Iterator[str]:
+    """Yield the keys of a section, and those of a table in it with its name before them."""
+    for key, field in section.model_fields.items():
+        yield key
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, Section):
+                yield from (f"{key}.{inner}" for inner in keys_in(kind))

@@ -16,7 +16,11 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
     import h5py  # only here: it takes a moment
 
     try:
+        path.stat()  # of what is not there HDF5 writes a paragraph
         file = h5py.File(path, "r", locking="best-effort")
+    except FileNotFoundError as problem:
+        remedy = f"{problem.strerror}; name an .npz or .h5 file"
+        raise InputError(Setting("task", "path"), path, remedy) from None
     except OSError as problem:
         remedy = f"is not a readable HDF5 file ({problem}); name an .npz or .h5 file"
         raise InputError(Setting("task", "path"), path, remedy) from None
