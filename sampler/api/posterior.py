@@ -18,6 +18,7 @@ from sampler.posterior.spaces import SpaceName
 from sampler.runtime import use_one_blas_thread
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE, find_directory
+from sampler.tasks.make import make_data
 from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -136,5 +137,5 @@ def task_and_network(recipe: Recipe) -> tuple[ChosenTask, ChosenNetwork]:
         {name: sections[name] for name in names if name in sections}
         for names in (("task", "attention"), ("network", "posterior"))
     )
-    data = recipe.task.make(recipe.attention)
+    data = make_data(recipe)
     return ChosenTask(of_task, data), ChosenNetwork(of_network)
