@@ -27,6 +27,8 @@ UNFINISHED = ".part-"
 # What a file system says of a request that it does not know.
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What to do when a file can be written again, whichever command could not.
+AGAIN = "then give the same command again, or `resume`"
 
 
 def check_schema(version: object, file: str, current: int = SCHEMA_VERSION) -> None:
@@ -106,10 +108,10 @@ def unwritable(problem: OSError) -> str:
     """Return why a file could not be written, and what helps against it."""
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
-        return f"{reason}; free space, then use `resume`"
+        return f"{reason}; free space, {AGAIN}"
     if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
-        return f"{reason}; make the directory writable, then use `resume`"
-    return f"{reason}; use `resume` when that is mended"
+        return f"{reason}; make the directory writable, {AGAIN}"
+    return f"{reason}; mend that, {AGAIN}"
 
 
 @contextmanager
