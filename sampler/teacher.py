@@ -22,6 +22,7 @@ from jaxtyping import Float
 from sampler.runtime import jax_settings, stream
 from sampler.settings.network import PosteriorSection
 from sampler.settings.recipe import Recipe
+from sampler.settings.task import SPLITS
 from sampler.tasks.known_heads import measured_examples
 from sampler.tasks.make import build_task, fit_task
 from sampler.tasks.splits import (
@@ -38,7 +39,6 @@ from theory.architecture import Architecture
 
 # First entries of the spawn keys.
 WEIGHT_STREAM, NOISE_STREAM, HYPER_STREAM = 0, 1, 2
-SPLITS = ("train", "test", "validation")
 # f(x) [example, output] of a block of examples.
 Outputs = Callable[[Split | AttendedSplit], np.ndarray]
 

@@ -19,6 +19,7 @@ from sampler.posterior.spaces import SpaceName
 from sampler.runtime import use_one_blas_thread
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE, find_directory
+from sampler.tasks.make import make_data
 from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -155,4 +156,4 @@ def task_and_network(recipe: Recipe) -> tuple[ChosenTask, ChosenNetwork]:
     sections = {name: section for name, section in recipe.model_dump().items() if section}
     of_task = {name: sections[name] for name in ("task", "attention") if name in sections}
     of_network = {name: sections[name] for name in ("network", "posterior")}
-    return ChosenTask(of_task, recipe.task.make(recipe.attention)), ChosenNetwork(of_network)
+    return ChosenTask(of_task, make_data(recipe)), ChosenNetwork(of_network)

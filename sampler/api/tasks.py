@@ -29,6 +29,7 @@ from sampler.tasks.arrays import is_array_name, task_of_arrays
 from sampler.tasks.chosen_heads import with_chosen_heads
 from sampler.tasks.copying import CopySection
 from sampler.tasks.digits import DigitsSection
+from sampler.tasks.make import make_data
 from sampler.tasks.markov_chain import MarkovChainSection
 from sampler.tasks.raven import RavenSection, TrainedRavenSection
 from sampler.tasks.task import Task
@@ -223,7 +224,7 @@ def chosen_task(kind: str, settings: Settings) -> ChosenTask:
         sections["attention"] = attention
     make_paths_absolute(sections, Path.cwd(), sections_of(sections["task"]))
     recipe = validated(sections)
-    return ChosenTask(sections, recipe.task.make(recipe.attention))
+    return ChosenTask(sections, make_data(recipe))
 
 
 def task_in_memory(settings: Settings) -> ChosenTask:

@@ -37,8 +37,8 @@ def _read(value: Any, place: str, depth: int) -> Any:
             inner = ".".join(map(str, error["loc"]))
             text = error["msg"].removeprefix("Value error, ")
             if error["type"] == "extra_forbidden":
-                known = ", ".join(sorted(VARIANTS[kind].model_fields))
-                text = f"this key is unknown; known here: {known}"
+                keys = ", ".join(sorted(VARIANTS[kind].model_fields))
+                text = f"this key is unknown; known here: {keys}"
             raise ValueError(f"{place or 'form'}{'.' * bool(inner)}{inner}: {text}") from None
     if isinstance(value, Sequence) and not isinstance(value, str) and value and depth < 2:
         return tuple(_read(one, f"{place}[{i}]", depth + 1) for i, one in enumerate(value))

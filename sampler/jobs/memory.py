@@ -26,6 +26,7 @@ from sampler.mcmc.kept import (
 )
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS
 from sampler.settings.recipe import Recipe
+from sampler.settings.task import TaskSection
 from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
 from sampler.tasks.task import Task
 from theory.architecture import stored_bytes, storing_pays
@@ -201,6 +202,12 @@ def refuse_too_large(
     """
     parts = memory_parts(recipe, task, Sizes.of(recipe, task), sampled)
     refuse_what_does_not_fit([*parts, *more])
+
+
+def refuse_too_large_data(task: TaskSection) -> None:
+    """Raise InputError where data exceed the memory, whatever is made of them; nothing is made."""
+    part = Part("data", FLOAT * task.least_numbers, "use fewer examples, tokens or features")
+    refuse_what_does_not_fit([part])
 
 
 def byte_text(size: float) -> str:

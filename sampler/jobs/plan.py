@@ -19,6 +19,7 @@ from sampler.jobs.memory import (
     memory_parts,
     peak_bytes,
     refuse_too_large,
+    refuse_too_large_data,
     refuse_what_does_not_fit,
 )
 from sampler.jobs.method import SamplingMethod, choose_method
@@ -39,7 +40,7 @@ from sampler.storage.directory import (
     point_directory,
 )
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, determining, read_manifest
-from sampler.tasks.make import check_network_fits
+from sampler.tasks.make import check_network_fits, make_data
 from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task, make_labelled_task
 
@@ -131,7 +132,10 @@ def make_plan(
     InputError for what cannot be done.
     """
     refuse_command(command, recipe)
-    data = recipe.task.make(recipe.attention)
+    grid = recipe.points()
+    for _, asked in grid:
+        refuse_too_large_data(asked.task)
+    data = make_data(recipe)
     fitted: dict[tuple, tuple[Task, float]] = {}
 
     def fit(one: Recipe) -> tuple[Task, float]:
@@ -149,7 +153,7 @@ def make_plan(
         plan = plan_with_data(command, recipe, directory, task, eigenvalue)
         return replace(plan, figures=figures)
     points = []
-    for label, asked in recipe.points():
+    for label, asked in grid:
         # Points with data of their own are planned by the sizes of these until theirs are made.
         own_data = not shares_data(asked, recipe)
         if own_data:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from os.path import isabs
@@ -18,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from sampler.errors import InputError, Setting
+from sampler.errors import InputError, Setting, Verbatim
 from sampler.registry import load_plugins
 from sampler.settings.network import (
     NetworkSection,
@@ -67,6 +68,7 @@ from sampler.settings.types import Mark, Name, RelativePath, Section
 
 # What a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
+MOST_POINTS = 100_000
 # Dotted keys and values that change the settings of a recipe.
 Changes = Iterable[tuple[str, Any]]
 
@@ -333,13 +335,19 @@ def sections_of(task: Any) -> Sections:
 def make_recipe(settings: dict[str, Any]) -> Recipe:
     """Validate settings; raises InputError with the setting, the value and the remedy."""
     load_plugins()
+    sections = sections_of(settings.get("task"))
     for key in settings["sweep"] if isinstance(settings.get("sweep"), dict) else ():
-        if {key, key.split(".")[0]} & {*NOT_SWEPT}:
-            raise InputError(Setting("sweep"), key, "this key cannot be swept")
+        if key in sections or key.split(".")[0] in NOT_SWEPT:
+            remedy = "this key cannot be swept; name a setting, as network.widths"
+            raise InputError(Setting("sweep"), key, remedy)
     try:
         recipe = Recipe.model_validate(settings)
     except ValidationError as problem:
-        raise recipe_error(problem, settings, sections_of(settings.get("task"))) from None
+        raise recipe_error(problem, settings, sections) from None
+    points = math.prod(map(len, recipe.sweep.values()))
+    if points > MOST_POINTS:
+        remedy = f"a sweep has at most {MOST_POINTS:,} points; give fewer values"
+        raise InputError(Setting("sweep"), Verbatim(f"{points:,} points"), remedy)
     refuse_conflicts(recipe)
     return recipe
 

@@ -296,9 +296,12 @@ def recipe_error(
 ) -> InputError:
     """Return the InputError of the first problem that pydantic reports of these settings.
 
+    An unknown key comes before all others: it may be what a missing one was meant to be.
+
     sections  the class of each section of the recipe, None for an unknown kind of task
     """
-    error = problem.errors()[0]
+    errors = problem.errors()
+    error = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     kind, context = error["type"], error.get("ctx", {})
     setting, value = locate(error["loc"], settings, kind)
     if kind == "extra_forbidden":
@@ -335,7 +338,8 @@ def unknown_key(setting: Setting, value: Any, sections: Sections) -> InputError:
     every = [Setting("name"), *map(Setting, sections), *settings_in(sections)]
     by_text, text = {as_recipe(item): item for item in every}, as_recipe(setting)
     same_depth = [key for key in by_text if key.count(".") == text.count(".")]
-    beside = [key for key in same_depth if not setting.key or by_text[key][0] == setting.section]
+    table = text.rpartition(".")[0]
+    beside = [key for key in same_depth if key.rpartition(".")[0] == table]
     same_name = [key for key in by_text if key.rpartition(".")[2] == text.rpartition(".")[2]]
     close = get_close_matches(text, beside, n=1, cutoff=0.75) or same_name
     close = close or get_close_matches(text, same_depth, n=1, cutoff=0.75)

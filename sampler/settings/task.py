@@ -29,6 +29,8 @@ from sampler.settings.types import (
 Form = AttentionVariant | Mapping[str, Any] | Sequence[Any] | None
 # The kind of heads whose attention is sampled.
 LEARNED, UNIFORM = "learned", "uniform"
+# The sets of examples.
+SPLITS = ("train", "test", "validation")
 # What the logits of learned heads are made from.
 INPUTS, STREAM = "inputs", "stream"
 
@@ -120,6 +122,12 @@ class TaskSection(DataSection):
         Raises InputError where the data cannot be used.
         """
         raise NotImplementedError
+
+    @property
+    def least_numbers(self) -> int:
+        """Numbers that these data hold at least, even where examples are made in blocks: labels."""
+        counts = (getattr(self, f"examples_{name}", None) for name in SPLITS)
+        return sum(count or 0 for count in counts)
 
     def generating_heads(self, examples: int, tokens: int) -> Mapping[str, Any]:
         """Name → attention [example, key, query] that labels are made by, where there is such."""

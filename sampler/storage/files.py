@@ -1,6 +1,7 @@
 """Files that are there whole or not at all, strict JSON, and .npz files that are brought."""
 
 import errno
+import io
 import json
 import math
 import os
@@ -27,9 +28,8 @@ UNFINISHED = ".part-"
 # What a file system says of a request that it does not know.
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# For HDF5, which locks every file that it writes. Files of a run are whole under their names and
-# the directory has a lock of its own, which also works where a file system has no locks.
-UNLOCKED = {"locking": False}
+# What to do when a file can be written again, whichever command could not.
+AGAIN = "then give the same command again, or `resume`"
 
 
 def check_schema(version: object, file: str, current: int = SCHEMA_VERSION) -> None:
@@ -109,10 +109,72 @@ def unwritable(problem: OSError) -> str:
     """Return why a file could not be written, and what helps against it."""
     reason = problem.strerror or str(problem)
     if problem.errno in FULL:
-        return f"{reason}; free space, then use `resume`"
+        return f"{reason}; free space, {AGAIN}"
     if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
-        return f"{reason}; make the directory writable, then use `resume`"
-    return f"{reason}; use `resume` when that is mended"
+        return f"{reason}; make the directory writable, {AGAIN}"
+    return f"{reason}; mend that, {AGAIN}"
+
+
+@contextmanager
+def written_by_hdf5(path: Path) -> Iterator["ForHdf5"]:
+    """A file that HDF5 writes, closed inside. Raises OSError where it could not be written.
+
+    HDF5 never closes a file that it cannot write: it ends the process. It also locks a file that it
+    opens itself, but files of a run are whole under their names, and their directory has a lock.
+    """
+    with path.open("w+b", buffering=0) as file:
+        written = ForHdf5(file)
+        try:
+            yield written
+        finally:
+            if written.problem is not None:
+                raise written.problem
+
+
+class ForHdf5(io.RawIOBase):
+    """A file to which every write of HDF5 seems to succeed.
+
+    problem  the first that did not; what came after it was not written
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
+        self.problem: OSError | None = None
+
+    def write(self, data) -> int:
+        left = memoryview(data).cast("B")
+        size = len(left)
+        try:
+            while self.problem is None and left:
+                left = left[self._file.write(left) :]
+        except OSError as problem:
+            self.problem = problem
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return self._file.truncate(size)
+        except OSError as problem:
+            self.problem = self.problem or problem
+            return size or 0
+
+    def readinto(self, buffer) -> int:
+        return self._file.readinto(buffer)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
 
 
 # --- read back

@@ -30,11 +30,11 @@ from sampler.storage.directory import (
 )
 from sampler.storage.files import (
     SCHEMA_VERSION,
-    UNLOCKED,
     check_schema,
     read_stored,
     write_atomically,
     write_json,
+    written_by_hdf5,
 )
 
 # Tables: the command that makes each, and the variables that all readers take to be there.
@@ -50,10 +50,10 @@ ENGINE = "h5netcdf"
 
 
 def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
-    """Write a NetCDF file."""
+    """Write a NetCDF file. Raises OSError where that fails."""
     tree = content if isinstance(content, xr.DataTree) else xr.DataTree(content)
     # Not `to_netcdf`: it locks, and where Dask is installed imports it, for nothing.
-    with h5netcdf.File(path, "w", **UNLOCKED) as file:
+    with written_by_hdf5(path) as stored, h5netcdf.File(stored, "w") as file:
         for table in tree.subtree:
             encoding = {
                 name: COMPRESSION

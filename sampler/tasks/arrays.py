@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from sampler.errors import ABSENT, InputError, Setting, Verbatim
-from sampler.settings.task import AttentionSection, TaskSection
+from sampler.settings.task import SPLITS, AttentionSection, TaskSection
 from sampler.settings.types import FilePath
 from sampler.storage.files import REQUIRED_ARRAY, open_npz, read_array
 from sampler.tasks import splits
@@ -36,7 +36,6 @@ from sampler.tasks.task import Task, number_heads
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HEAD_NAMES_KEY = re.compile(r"head_names_([1-9][0-9]*)")
-SPLITS = ("train", "test", "validation")
 # Required and optional arrays of both layouts, beside attention matrices and names of heads.
 WITH_TOKENS = (
     ("inputs_train", "labels_train", "inputs_test"),

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from sampler.attention.padding import padded_together
-from sampler.storage.files import UNLOCKED
+from sampler.storage.files import written_by_hdf5
 from sampler.tasks.hdf5 import HDF5_SUFFIXES
 from sampler.tasks.splits import AttendedSplit, Split
 
@@ -77,7 +77,7 @@ def write_npz(path: Path, found: Pieces, origin: OriginOf) -> None:
 
 def write_hdf5(path: Path, found: Pieces, origin: OriginOf) -> None:
     """Write piece by piece, each behind those before it; shorter sequences have 0 behind them."""
-    with h5py.File(path, "w", **UNLOCKED) as file:
+    with written_by_hdf5(path) as stored, h5py.File(stored, "w") as file:
         for name, split in found:
             for key, array in arrays_by_key(name, split).items():
                 if key not in file:

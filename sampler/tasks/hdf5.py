@@ -22,7 +22,11 @@ def opened_hdf5(path: Path) -> Iterator[Any]:
 
     with ExitStack() as stack:
         try:
+            path.stat()  # of what is not there HDF5 writes a paragraph
             file = h5py.File(path, "r", locking="best-effort")
+        except FileNotFoundError as problem:
+            remedy = f"{problem.strerror}; name an .npz or .h5 file"
+            raise InputError(Setting("task", "path"), path, remedy) from None
         except OSError as problem:
             if OPENED_OTHERWISE not in str(problem):
                 remedy = f"is not a readable HDF5 file ({problem}); name an .npz or .h5 file"

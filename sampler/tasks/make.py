@@ -21,7 +21,16 @@ def build_task(recipe: Recipe) -> Task:
     Raises InputError where the data cannot be used, or where the recipe names heads or layers
     that the task does not have.
     """
-    return fit_task(recipe.task.make(recipe.attention), recipe)
+    return fit_task(make_data(recipe), recipe)
+
+
+def make_data(recipe: Recipe) -> Task:
+    """The data of a recipe. Raises InputError where they cannot be used, or exceed the memory."""
+    try:
+        return recipe.task.make(recipe.attention)
+    except MemoryError as problem:
+        remedy = "use fewer examples, tokens or features"
+        raise InputError("memory", Verbatim(f"({problem})"), remedy) from None
 
 
 def fit_task(task: Task, recipe: Recipe) -> Task:

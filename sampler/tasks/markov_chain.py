@@ -61,6 +61,11 @@ class MarkovChainSection(DrawnSection):
     perpendicular_noise: NotNegative = 1.0
     """Noise across the two state vectors."""
 
+    @property
+    def least_numbers(self) -> int:
+        """Labels, hidden states, and the logit weights of one head."""
+        return super().least_numbers * (1 + self.tokens) + (self.features + self.tokens + 1) ** 2
+
     def make(self, attention: AttentionSection) -> Task:
         """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""
         positions = self.tokens + 1
