@@ -57,8 +57,7 @@ AT_THE_LIMIT = ("weights", "hmc")
 @pytest.fixture(autouse=True)
 def without_pages(monkeypatch):
     """No test looks at the page of a run."""
-    for module in ("run", "sweep"):
-        monkeypatch.setattr(f"sampler.jobs.{module}.report", lambda *_: ExitCode.OK)
+    monkeypatch.setattr("sampler.jobs.pages.write_page", lambda *_: ExitCode.OK)
 
 
 def needs_omniglot(text: str) -> None:

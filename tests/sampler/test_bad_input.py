@@ -57,7 +57,7 @@ BAD_SETTINGS = [
     ("posterior.temperature=0", "posterior.temperature = 0"),
     ("posterior.temperature=[0.1,", "--set posterior.temperature = '[0.1,'"),
     ("posterior=1", "posterior = 1"),
-    ("task.kind=arrays", "task.path = (absent)"),
+    ("task.kind=arrays", "task.examples_train = "),
     ("task.features=5", "task.features = 5"),
     ("task.seed=4294967296", "task.seed = 4294967296"),
     ('attention.heads=[["god"]]', "attention.heads[0][0] = 'god'"),
@@ -178,7 +178,7 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
         assert line
         again = f"to do it again: attention-posterior check {recipe}"
         assert line.endswith(again) == (expected in (75, 130)), line
-        assert line.startswith("attention-posterior: some/file") == (problem is unread)
+        assert ("some/file" in line) == (problem is unread)
     assert main(["--debug", "check", str(recipe)]) == ExitCode.BAD_INPUT
     assert "Traceback" in capsys.readouterr().err
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from sampler import runtime
-from tests.commands import TINY_SAMPLED, command, in_process
+from sampler.errors import ExitCode
+from sampler.storage.manifest import read_manifest
+from tests.commands import TINY_SAMPLED, assert_same_bits, command
 
 # Eight independent batches of triangular solves, each of them ready at the same time.
 MANY_SOLVES = """
@@ -71,20 +73,34 @@ def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "set_before", "expected"),
+    ("set_before", "expected"),
     [
-        (["run", "RECIPE"], None, f"--{runtime.HOST_DEVICES}=2"),
-        (["sweep", "RECIPE", "--workers", "2"], None, None),
-        (["sample", "RECIPE"], "--xla_dump_to=x", f"--xla_dump_to=x --{runtime.HOST_DEVICES}=2"),
-        (["run", "RECIPE"], f"--{runtime.HOST_DEVICES}=3", f"--{runtime.HOST_DEVICES}=3"),
+        (None, f"--{runtime.HOST_DEVICES}=2"),
+        ("--xla_dump_to=x", f"--xla_dump_to=x --{runtime.HOST_DEVICES}=2"),
+        (f"--{runtime.HOST_DEVICES}=3", f"--{runtime.HOST_DEVICES}=3"),
     ],
 )
-def test_a_process_that_has_the_machine_divides_the_processor(
-    words, set_before, expected, monkeypatch, tmp_path
-):
+def test_a_processor_is_divided_unless_its_user_has_done_so(set_before, expected, monkeypatch):
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     if set_before:
         monkeypatch.setenv("XLA_FLAGS", set_before)
-    missing = str(tmp_path / "missing.toml")
-    assert in_process(*(missing if word == "RECIPE" else word for word in words)) != 0
-    assert os.environ.get("XLA_FLAGS") == expected
+    runtime.divide_processor(2)
+    assert os.environ["XLA_FLAGS"] == expected
+
+
+@pytest.mark.heavy
+def test_a_run_is_resumed_on_the_devices_that_it_began_on(tmp_path):
+    """Begun on one, by its user's flags; resumed without them, it has the bits of one device."""
+    recipe, interrupted, whole = tmp_path / "recipe.toml", tmp_path / "a", tmp_path / "b"
+    recipe.write_text(TINY_SAMPLED)
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --{runtime.HOST_DEVICES}=1"
+    one = f"import os; os.environ['XLA_FLAGS'] = {flags!r}"
+    cache = tmp_path / "cache"
+    command("sample", recipe, "--out", whole, cache=cache, before=one)
+    stop = "; from tests.commands import AfterChunks; import sampler.jobs.interruption as i; "
+    stop += "i.Interruption = lambda: AfterChunks(2)"
+    code, _ = command("sample", recipe, "--out", interrupted, cache=cache, before=one + stop)
+    assert code == ExitCode.REQUEUE
+    assert read_manifest(interrupted).devices == 1
+    command("resume", interrupted, cache=cache)
+    assert_same_bits(interrupted, whole)
