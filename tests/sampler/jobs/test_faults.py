@@ -1,6 +1,5 @@
 """Slow: kills, full disks, damage and signals; afterwards the same bits as without them."""
 
-import json
 import shutil
 import signal
 import time
@@ -10,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.storage.checkpoints import newest_header, read_header, read_sealed
+from sampler.storage.checkpoints import newest_header, read_header
 from sampler.storage.directory import CHECKPOINT_FOLDER
 from sampler.storage.files import UNFINISHED
-from sampler.storage.results import read_draws, read_table
 from tests.commands import TINY, UNDRAWN, assert_same_bits, command, finish, in_process, start
+from tests.kills import check_files
 
 pytestmark = pytest.mark.slow
 
@@ -33,21 +32,6 @@ def workshop(tmp_path_factory):
     code, errors = undrawn_command("run", recipe, "--out", whole, cache=cache)
     assert code == ExitCode.OK, errors
     return recipe, whole, cache
-
-
-def check_files(directory: Path) -> None:
-    """Every file under a final name loads; parts have names of their own."""
-    for path in directory.rglob("*"):
-        if path.is_dir() or path.name.startswith(UNFINISHED):
-            continue
-        if path.suffix == ".bin":
-            read_sealed(path)
-        elif path.suffix == ".json":
-            json.loads(path.read_text())
-    if (directory / "theory.nc").is_file():
-        read_table(directory, "theory.nc")
-    if (directory / "draws.nc").is_file():
-        read_draws(directory)
 
 
 @pytest.fixture(scope="module")
