@@ -97,7 +97,8 @@ def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
             directory,
             f"holds no {MANIFEST_FILE} that says which command began it; use `run` with its recipe",
         )
-    if not (directory / RECIPE_FILE).is_file():  # killed between the two
+    extending = manifest.draws_per_chain is not None and "sample" not in manifest.stages
+    if extending or not (directory / RECIPE_FILE).is_file():  # killed between the two, maybe
         write_whole(directory / RECIPE_FILE, manifest.recipe or "")
     return manifest.command, load_any_recipe(directory / RECIPE_FILE)
 

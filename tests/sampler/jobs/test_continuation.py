@@ -72,6 +72,17 @@ def status(directory, capsys) -> str:
     return capsys.readouterr().out
 
 
+def test_an_extension_that_was_killed_before_its_recipe_was_written_goes_on(copy):
+    """The manifest asks for more draws already, the recipe beside it for as many as there were."""
+    earlier = (copy / "recipe.toml").read_text()
+    recipe = jobs.with_more_draws(copy, load_recipe(copy / "recipe.toml"), 4)
+    with pytest.raises(RequeueError):
+        jobs.start_run(make_plan("run", recipe, copy), AfterChunks(1), extended=True)
+    (copy / "recipe.toml").write_text(earlier)
+    command("resume", copy)
+    assert read_draws(copy)["posterior"].sizes["draw"] == 10
+
+
 def test_finished_run_is_left_alone(copy, recipe_file):
     before = {path: path.stat().st_mtime_ns for path in copy.glob("*.nc")}
     code = json.loads((copy / "manifest.json").read_text())["finished"]["run"]

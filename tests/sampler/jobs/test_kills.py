@@ -74,13 +74,13 @@ def chains(folder) -> Work:
     return work.undisturbed(work.whole)
 
 
-@few_or_all(4, 20)
+@few_or_all(3, 20)
 def test_a_killed_run(count, works, chains, tmp_path):
     hits = chains.killed(tmp_path, chains.moments(count, seed=1), works)
     assert len(hits) >= count / 4
 
 
-@few_or_all(2, 5)
+@few_or_all(1, 5)
 def test_a_killed_extension(count, works, chains, folder, tmp_path):
     """And equals the run that was asked for as many draws from the start."""
     words = "resume", "--more", DRAWS - FEWER
@@ -90,13 +90,13 @@ def test_a_killed_extension(count, works, chains, folder, tmp_path):
     extension.killed(tmp_path, extension.moments(count, seed=2), works)
 
 
-@few_or_all(3, 10)
+@few_or_all(2, 10)
 def test_killed_particles(count, works, folder, tmp_path):
     work = compiled(work_of(folder, "tempered", TEMPERED, "run", "--no-figures", steps=4))
     work.killed(tmp_path, work.moments(count, seed=3), works)
 
 
-@few_or_all(3, 10)
+@few_or_all(2, 10)
 def test_a_killed_training(count, works, folder, tmp_path):
     write_training(folder, np.random.default_rng(5))
     text = TRAINING.replace("steps = 130", f"steps = {STEPS}")
@@ -104,7 +104,7 @@ def test_a_killed_training(count, works, folder, tmp_path):
     work.killed(tmp_path, work.moments(count, seed=4), works)
 
 
-@few_or_all(2, 5)
+@few_or_all(1, 5)
 def test_a_killed_pass_over_the_examples(count, works, folder, tmp_path):
     if not (folder / "mine.h5").is_file():
         write_examples(folder / "mine.h5", np.random.default_rng(6))
