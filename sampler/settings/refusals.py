@@ -296,12 +296,19 @@ def recipe_error(
 ) -> InputError:
     """Return the InputError of the first problem that pydantic reports of these settings.
 
-    An unknown key comes before all others: it may be what a missing one was meant to be.
+    Of a missing key and one that is misspelt in its place it is the latter.
 
     sections  the class of each section of the recipe, None for an unknown kind of task
     """
     errors = problem.errors()
-    error = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
+    *table, missing = errors[0]["loc"]
+    unknown = {
+        each["loc"][-1]: each
+        for each in errors
+        if each["type"] == "extra_forbidden" and [*each["loc"][:-1]] == table
+    }
+    misspelt = get_close_matches(str(missing), unknown, n=1, cutoff=0.75)
+    error = unknown[misspelt[0]] if misspelt else errors[0]
     kind, context = error["type"], error.get("ctx", {})
     setting, value = locate(error["loc"], settings, kind)
     if kind == "extra_forbidden":

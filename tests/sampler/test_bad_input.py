@@ -57,7 +57,7 @@ BAD_SETTINGS = [
     ("posterior.temperature=0", "posterior.temperature = 0"),
     ("posterior.temperature=[0.1,", "--set posterior.temperature = '[0.1,'"),
     ("posterior=1", "posterior = 1"),
-    ("task.kind=arrays", "task.examples_train = "),
+    ("task.kind=arrays", "task.path = (absent)"),
     ("task.features=5", "task.features = 5"),
     ("task.seed=4294967296", "task.seed = 4294967296"),
     ('attention.heads=[["god"]]', "attention.heads[0][0] = 'god'"),
