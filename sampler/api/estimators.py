@@ -114,7 +114,8 @@ class AttentionEstimator(BaseEstimator):
         self.readout_ = self.readout
         attended, heads, y = self._read(X, y)
         self.shape_in_ = attended.shape[1:]
-        heads = heads or self.heads or self.shape_in_[:1]
+        if not heads:
+            heads = self.shape_in_[:1] if self.heads is None else tuple(map(int, self.heads))
         spaced = np.linspace(0, len(attended) - 1, min(MOST_JUDGED, len(attended))).astype(int)
         arrays = {"attended_train": attended, "labels_train": self._labels(y)}
         try:

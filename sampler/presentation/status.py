@@ -105,7 +105,7 @@ def entry_text(directory: Path) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last_worked_at(directory)))
     try:
         state = state_of(directory)
-        texts = [f"{state.settings['name']}, {when}, {state_text(state)}"]
+        texts = [f"{state.settings.get('name', directory.name)}, {when}, {state_text(state)}"]
         if state.points is not None:
             words = [point.word for point in state.points.values()]
             texts.append(f"{words.count(FINISHED)} of {len(words)} points finished")

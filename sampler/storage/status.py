@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sampler.errors import InputError
-from sampler.settings.toml import point_labels, read_toml
+from sampler.settings.toml import flattened, point_labels, read_toml
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import RECIPE_FILE, RESULTS, is_held, point_directory
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -57,9 +57,10 @@ class RunState:
     def points(self) -> dict[str, "RunState"] | None:
         """The states of the points of a sweep by their labels; None for a single run."""
         sweep = self.settings.get("sweep")
-        if not sweep:
+        swept = flattened(sweep) if isinstance(sweep, dict) else {}
+        if not swept or not all(isinstance(values, list) for values in swept.values()):
             return None
-        labels = point_labels(sweep, self.settings.get("seen"))
+        labels = point_labels(swept, self.settings.get("seen"))
         return {label: state_of(point_directory(self.directory, label)) for label in labels}
 
 

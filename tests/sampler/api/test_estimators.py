@@ -209,8 +209,8 @@ def test_whole_numbers_serve_as_labels(data, without_annotation_checks):
         ]
         assert len({task.data.checksum for task in tasks}) == 1
     one, other = (
-        sampler.AttentionRegressor(heads=(2, 2), **THEORY).fit(X, kind).predict(X)
-        for kind in (whole, whole.astype(float))
+        sampler.AttentionRegressor(heads=heads, **THEORY).fit(X, kind).predict(X)
+        for heads, kind in ((np.array([2, 2]), whole), ((2, 2), whole.astype(float)))
     )
     np.testing.assert_array_equal(one, other)
 

@@ -1,6 +1,7 @@
 """Runs are found, the newest first; `latest` is the newest of them."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,12 @@ def results(tmp_path, monkeypatch) -> Path:
 def test_runs_are_listed_the_newest_first(results, capsys):
     (results / "no run").mkdir()
     assert [path.name for path in runs_in([results])] == ["new", "old", "older"]
+    (results / "by hand").mkdir()
+    for text in ("", "sweep = 3", "[sweep.network]\nwidths = 3", "[sweep]\n'a.b' = [1, 2]"):
+        (results / "by hand" / "recipe.toml").write_text(text)
+        assert in_process("list", results / "by hand") == ExitCode.OK
+        assert str(results / "by hand") in capsys.readouterr().out
+    shutil.rmtree(results / "by hand")
     assert in_process("list") == ExitCode.OK
     text = capsys.readouterr().out
     assert [text.index(f"{results / name}\n") for name in ("new", "old", "older")] == sorted(
