@@ -4,14 +4,9 @@ Matplotlib needs a folder of its own though only files are drawn, and XLA ends t
 does not understand its flags.
 """
 
-import atexit
-import mmap
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -32,6 +27,10 @@ def draw_into_files() -> None:
     os.environ["MPLBACKEND"] = "agg"
     if os.environ.get(OF_MATPLOTLIB) or keeps_files_at_home():
         return
+    import atexit  # here and below only where they are needed: --help is instant
+    import shutil
+    import tempfile
+
     with suppress(OSError):
         folder = os.environ[OF_MATPLOTLIB] = tempfile.mkdtemp(prefix="matplotlib-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -87,6 +86,8 @@ def reason_against(flags: str) -> str | None:
     Names that its library holds, with a plain value, are known; of all else a process of its own is
     asked.
     """
+    import subprocess
+
     plain = [PLAIN_FLAG.fullmatch(word) for word in flags.split()]
     if all(plain) and in_library({one[1] for one in plain} - {HOST_DEVICES}):
         return None
@@ -108,6 +109,8 @@ def reason_against(flags: str) -> str | None:
 
 def in_library(names: set[str]) -> bool:
     """Whether the library of compiled code that is installed holds all of these names."""
+    import mmap
+
     if not names:
         return True
     package = find_spec("jaxlib")

@@ -41,13 +41,13 @@ print(folder)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("home", [None, "", "relative", "/proc/nowhere", "of the system"])
+@pytest.mark.parametrize("home", [None, "", "relative", "/dev/null", "/dev/null/home"])
 def test_a_figure_is_drawn_and_nothing_is_kept_where_nobody_has_a_home(home, variables, tmp_path):
     """In a process whose user has no entry in the list of users."""
     variables |= {"MPLBACKEND": "nonsense", "PYTHONPATH": str(ROOT)}
     variables.pop("HOME", None)
     if home is not None:
-        variables["HOME"] = "/proc" if home == "of the system" else home
+        variables["HOME"] = home
     done = subprocess.run(
         [sys.executable, "-c", NOBODY + DRAWN],
         env=variables, cwd=tmp_path, capture_output=True, text=True, timeout=120,
@@ -72,7 +72,7 @@ def test_without_any_folder_matplotlib_is_left_to_decide(variables, monkeypatch)
         raise FileNotFoundError("no usable temporary directory")
 
     variables["HOME"] = ""
-    monkeypatch.setattr(environment.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
     draw_into_files()
     assert environment.OF_MATPLOTLIB not in variables
 
