@@ -23,7 +23,8 @@ from sampler.api.keywords import (
 )
 from sampler.errors import InputError
 from sampler.runtime import refuse_masked
-from sampler.settings.recipe import Recipe, make_paths_absolute, make_recipe, sections_of
+from sampler.settings.paths import make_paths_absolute
+from sampler.settings.recipe import Recipe, make_recipe, sections_of
 from sampler.settings.task import AttentionSection, TaskSection, section_of
 from sampler.tasks.arrays import is_array_name, task_of_arrays
 from sampler.tasks.chosen_heads import with_chosen_heads

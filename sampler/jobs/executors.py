@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 
 from sampler.compiled import cache_programs
+from sampler.environment import draw_into_files
 from sampler.errors import ExitCode, InputError, one_line
 from sampler.jobs.interruption import SIGNALS, Interruption
 from sampler.jobs.plan import Plan, with_own_data
@@ -218,6 +219,7 @@ def attempt_point(point: Plan, interruption: Interruption, devices: int) -> Poin
 def run_point(point: Plan, interruption: Interruption, devices: int) -> ExitCode:
     """Run a point of a sweep. Raises RequeueError when the interruption asks to stop."""
     use_one_blas_thread()
+    draw_into_files()
     cache_programs()
     silence_compiler()
     plan = with_own_data(point) if point.own_data else point

@@ -61,11 +61,11 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     if missing:
         remedy = f"holds no {' and no '.join(missing)} to compare with; first use `resume`"
         raise InputError("DIR", directory, remedy)
+    if manifest.choice is not None:
+        recipe = SamplingMethod(**manifest.choice).applied_to(recipe)
     if manifest.draws_per_chain is not None:
         sampler = recipe.sampler.with_draws(manifest.draws_per_chain)
         recipe = recipe.model_copy(update={"sampler": sampler})
-    if manifest.choice is not None:
-        recipe = SamplingMethod(**manifest.choice).applied_to(recipe)
     folder = directory / REPRODUCTION_FOLDER
     redone = plan_with_data(plan.command, recipe, folder, plan.task, recorded=manifest)
     redone = replace(redone, sampling=plan.sampling, figures=False)

@@ -26,6 +26,7 @@ from sampler.storage.directory import (
     LOG,
     RECIPE_FILE,
     claim_directory,
+    left_finished,
     locked,
     log_to,
 )
@@ -64,23 +65,24 @@ def open_run_directory(
     recorded = read_manifest(plan.directory).devices
     divide_processor(recorded or devices)
     refuse_absent_platforms()
-    claim_directory(
-        plan.directory,
-        plan.asked,
-        plan.command,
-        plan.fingerprint,
-        plan.manifest_fields,
-        extended,
-    )
-    with (
-        locked(plan.directory),
-        jax_settings(),
-        at_most_devices(recorded),
-        log_to(plan.directory),
-    ):
-        for text in plan.task.concerns:
-            LOG.warning("warning: %s", text)
-        yield
+    with left_finished(plan.directory) if extended else nullcontext():
+        claim_directory(
+            plan.directory,
+            plan.asked,
+            plan.command,
+            plan.fingerprint,
+            plan.manifest_fields,
+            extended,
+        )
+        with (
+            locked(plan.directory),
+            jax_settings(),
+            at_most_devices(recorded),
+            log_to(plan.directory),
+        ):
+            for text in plan.task.concerns:
+                LOG.warning("warning: %s", text)
+            yield
 
 
 # --- directories of earlier runs
