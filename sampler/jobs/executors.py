@@ -20,7 +20,7 @@ from pathlib import Path
 
 from sampler.compiled import cache_programs
 from sampler.environment import draw_into_files
-from sampler.errors import ExitCode, InputError, one_line
+from sampler.errors import ExitCode, InputError, Option, one_line
 from sampler.jobs.interruption import SIGNALS, Interruption
 from sampler.jobs.plan import Plan, with_own_data
 from sampler.jobs.run import start_run
@@ -145,12 +145,12 @@ def dask_client(scheduler: str) -> Iterator:
         distributed = import_module("distributed")
     except ImportError:
         remedy = "needs Dask: pip install 'attention-posterior[dask]', or use --workers"
-        raise InputError("--scheduler", scheduler, remedy) from None
+        raise InputError(Option("scheduler"), scheduler, remedy) from None
     try:
         client = distributed.Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as problem:
         remedy = f"no Dask scheduler answers ({problem}); start one with `dask scheduler`"
-        raise InputError("--scheduler", scheduler, remedy) from None
+        raise InputError(Option("scheduler"), scheduler, remedy) from None
     with client:
         count = len(client.nthreads())
         print_line(f"Dask at {scheduler}: {count} workers" + ("" if count else ", waiting"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
-from sampler.errors import ABSENT, ExitCode, InputError
+from sampler.errors import ABSENT, ExitCode, InputError, Option
 from sampler.jobs.executors import NOT_BEGUN, PointOutcome, Workers, chosen_workers, run_point
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, make_plan
@@ -56,7 +56,7 @@ def start_sweep(
     nothing is gathered.
     """
     if workers is not None and workers < 1:
-        raise InputError("--workers", workers, "must be at least 1")
+        raise InputError(Option("workers"), workers, "must be at least 1")
     # Workers share the processor, and have the flags of this process.
     alone = workers is None and scheduler is None
     with open_run_directory(plan, devices=DEVICES if alone else SHARED_DEVICES):
@@ -176,7 +176,9 @@ def run_one(
 
 def refuse_without_grid(recipe: Recipe) -> None:
     if not recipe.sweep:
-        raise InputError("--over", ABSENT, "name what to vary, as in --over network.widths=10,100")
+        raise InputError(
+            Option("over"), ABSENT, "name what to vary, as in --over network.widths=10,100"
+        )
 
 
 # --- what a sweep writes beside its points
