@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 
@@ -74,7 +74,6 @@ class Workers:
         try:
             return self.submit_to(self.executor, point)
         except BrokenExecutor:
-            self.executor.shutdown()
             self.executor = self.make()
             return self.submit_to(self.executor, point)
 
@@ -96,34 +95,44 @@ def chosen_workers(
         yield Workers(InThisProcess, submit, size=1)
         return
     stop_file = plan.directory / STOP_FILE
-    with stored_plans(plan) as file:
+    stop_file.unlink(missing_ok=True)
 
-        def submit(executor: Executor, point: Plan) -> Future:
-            return executor.submit(do_point, file, point.label, point.sampling)
+    def ask(number: signal.Signals) -> None:
+        write_whole(stop_file, number.name)
 
-        def ask(number: signal.Signals) -> None:
-            write_whole(stop_file, number.name)
+    is_local = scheduler is None
+    executors = worker_processes(workers) if is_local else dask_executors(scheduler)
+    try:
+        with stored_plans(plan) as file, executors as make:
 
+            def submit(executor: Executor, point: Plan) -> Future:
+                return executor.submit(do_point, file, point.label, point.sampling)
+
+            yield Workers(make, submit, workers if is_local else len(plan.points), ask)
+    finally:
         stop_file.unlink(missing_ok=True)
-        if scheduler is not None:
-            with dask_client(scheduler) as client:
-                # Not pure: the result is in the files, so no earlier one may stand in for it.
-                make = lambda: client.get_executor(pure=False)  # noqa: E731
-                yield Workers(make, submit, len(plan.points), ask)
-            return
-        context = multiprocessing.get_context("spawn")
-        pool = Workers(
-            lambda: ProcessPoolExecutor(workers, context, begin_worker), submit, workers, ask
-        )
-        try:
-            yield pool
-        except BaseException:  # Ctrl-C waits for no chunk
-            for process in multiprocessing.active_children():
-                process.kill()
-            raise
-        finally:
-            pool.executor.shutdown(cancel_futures=True)
-            stop_file.unlink(missing_ok=True)
+
+
+@contextmanager
+def worker_processes(count: int) -> Iterator[Callable[[], Executor]]:
+    """A function that makes an executor of so many processes, again where one was killed."""
+    context, made = multiprocessing.get_context("spawn"), []
+
+    def make() -> Executor:
+        for earlier in made:
+            earlier.shutdown()
+        made.append(ProcessPoolExecutor(count, context, begin_worker))
+        return made[-1]
+
+    try:
+        yield make
+    except BaseException:  # Ctrl-C waits for no chunk
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
+    finally:
+        for executor in made:
+            executor.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -139,8 +148,11 @@ def stored_plans(plan: Plan) -> Iterator[Path]:
 
 
 @contextmanager
-def dask_client(scheduler: str) -> Iterator:
-    """A client of the cluster at this address. Raises InputError where there is none."""
+def dask_executors(scheduler: str) -> Iterator[Callable[[], Executor]]:
+    """A function that makes an executor of the cluster at this address.
+
+    Raises InputError where there is none.
+    """
     try:
         distributed = import_module("distributed")
     except ImportError:
@@ -154,7 +166,8 @@ def dask_client(scheduler: str) -> Iterator:
     with client:
         count = len(client.nthreads())
         print_line(f"Dask at {scheduler}: {count} workers" + ("" if count else ", waiting"))
-        yield client
+        # Not pure: the result is in the files, so no earlier one may stand in for it.
+        yield partial(client.get_executor, pure=False)
 
 
 # --- in a worker
@@ -180,13 +193,18 @@ def end_with_parent() -> None:
 def do_point(file: Path, label: str, sampling: bool) -> PointOutcome:
     """Do a point in a worker; everything it prints goes beside the point's directory."""
     point = replace(plans_in(file)[label], sampling=sampling)
+    interruption = Interruption(file.with_name(STOP_FILE))
+    # A pool that has lost a worker terminates the others: they save before they leave. Under Dask
+    # this is not the main thread, which alone handles signals.
+    with suppress(ValueError):
+        signal.signal(signal.SIGTERM, interruption)
     output_path = point.directory.with_name(f"{point.directory.name}{OUTPUT_ENDING}")
     with (
         output_path.open("a", encoding="utf-8") as output,
         redirect_stdout(output),
         redirect_stderr(output),
     ):
-        return attempt_point(point, Interruption(file.with_name(STOP_FILE)), SHARED_DEVICES)
+        return attempt_point(point, interruption, SHARED_DEVICES)
 
 
 @cache

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sampler.errors import ExitCode, InputError, RequeueError
-from sampler.jobs.executors import dask_client
+from sampler.jobs.executors import dask_executors
 from sampler.jobs.plan import make_plan
 from sampler.jobs.sweep import start_sweep
 from sampler.settings.recipe import load_recipe
@@ -49,7 +49,7 @@ def test_workers_draw_the_bits_of_this_process(recipe, tmp_path, monkeypatch):
 
 def test_missing_dask_is_named_with_its_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InputError) as refused, dask_client("tcp://127.0.0.1:1"):
+    with pytest.raises(InputError) as refused, dask_executors("tcp://127.0.0.1:1"):
         pass
     assert refused.value.field == "--scheduler"
 
