@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 COMPLAINING_JAXLIB = ("0.9.",)
 # The random generator of all draws by JAX.
 GENERATOR = "threefry2x32"
-# Devices that a processor is divided into, whatever it is, so that a recipe gives the same draws on
-# any; those who share it with others of the same job take one each.
-DEVICES, SHARED_DEVICES = 2, 1
+# Devices that a processor is divided into, whatever it is and whoever else uses it, so that a recipe
+# gives the same draws everywhere.
+DEVICES = 2
 # Devices that chains advance on at most, inside `at_most_devices`.
 MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
 # With which the environment asks for kinds of devices: the name today, and an older one.

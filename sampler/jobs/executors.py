@@ -25,7 +25,7 @@ from sampler.jobs.interruption import SIGNALS, Interruption
 from sampler.jobs.plan import Plan, with_own_data
 from sampler.jobs.run import start_run
 from sampler.presentation.terminal import print_line
-from sampler.runtime import DEVICES, SHARED_DEVICES, silence_compiler, use_one_blas_thread
+from sampler.runtime import silence_compiler, use_one_blas_thread
 from sampler.storage.directory import LOG, LOG_FILE, RECIPE_FILE, log_to
 from sampler.storage.files import UNFINISHED, unfinished, write_whole
 
@@ -90,7 +90,7 @@ def chosen_workers(
 
         def submit(executor: Executor, point: Plan) -> Future:
             print_line(f"\n{plan.recipe.name}, {point.label}")
-            return executor.submit(attempt_point, point, interruption, DEVICES)
+            return executor.submit(attempt_point, point, interruption)
 
         yield Workers(InThisProcess, submit, size=1)
         return
@@ -204,7 +204,7 @@ def do_point(file: Path, label: str, sampling: bool) -> PointOutcome:
         redirect_stdout(output),
         redirect_stderr(output),
     ):
-        return attempt_point(point, interruption, SHARED_DEVICES)
+        return attempt_point(point, interruption)
 
 
 @cache
@@ -213,7 +213,7 @@ def plans_in(file: Path) -> dict[str, Plan]:
     return pickle.loads(file.read_bytes())
 
 
-def attempt_point(point: Plan, interruption: Interruption, devices: int) -> PointOutcome:
+def attempt_point(point: Plan, interruption: Interruption) -> PointOutcome:
     """Bring a point to its end, from wherever its directory says it stands.
 
     An error becomes an outcome, so that it does not stop the other points.
@@ -221,7 +221,7 @@ def attempt_point(point: Plan, interruption: Interruption, devices: int) -> Poin
     if interruption.received is not None:
         return PointOutcome(ExitCode.REQUEUE, NOT_BEGUN)
     try:
-        return PointOutcome(run_point(point, interruption, devices))
+        return PointOutcome(run_point(point, interruption))
     except Exception as problem:
         code = getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
         if code != ExitCode.INTERNAL_ERROR:
@@ -234,11 +234,10 @@ def attempt_point(point: Plan, interruption: Interruption, devices: int) -> Poin
         return PointOutcome(code, text)
 
 
-def run_point(point: Plan, interruption: Interruption, devices: int) -> ExitCode:
+def run_point(point: Plan, interruption: Interruption) -> ExitCode:
     """Run a point of a sweep. Raises RequeueError when the interruption asks to stop."""
     use_one_blas_thread()
     draw_into_files()
     cache_programs()
     silence_compiler()
-    plan = with_own_data(point) if point.own_data else point
-    return start_run(plan, interruption, devices=devices)
+    return start_run(with_own_data(point) if point.own_data else point, interruption)

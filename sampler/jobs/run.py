@@ -34,17 +34,14 @@ from sampler.storage.files import write_whole
 from sampler.storage.manifest import MANIFEST_FILE, read_manifest, refuse_differences
 
 
-def start_run(
-    plan: Plan, interruption: Interruption, extended: bool = False, devices: int = DEVICES
-) -> ExitCode:
+def start_run(plan: Plan, interruption: Interruption, extended: bool = False) -> ExitCode:
     """Do what is left of a planned run.
 
     extended  draws are appended to a finished run
-    devices   that the processor is divided into where the run begins
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    with open_run_directory(plan, extended, devices):
+    with open_run_directory(plan, extended):
         loaded = "sampler.jobs.stages" in sys.modules
         with nullcontext() if loaded else busy("loading the numerical libraries"):
             from sampler.jobs.stages import run_stages
@@ -59,7 +56,7 @@ def open_run_directory(
 ) -> Iterator[None]:
     """Claim the directory of a plan and lock it; its log is kept and float64 is on inside.
 
-    Chains use as many devices as where they began. Raises InputError for a directory that holds
+    Chains use as many devices as where they began, else so many of a processor. Raises InputError for a directory that holds
     anything else, or is in use.
     """
     recorded = read_manifest(plan.directory).devices

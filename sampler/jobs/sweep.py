@@ -15,7 +15,6 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, make_plan
 from sampler.jobs.run import open_run_directory
 from sampler.presentation.terminal import log_errors, print_line
-from sampler.runtime import DEVICES, SHARED_DEVICES
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import (
     LOG,
@@ -57,9 +56,7 @@ def start_sweep(
     """
     if workers is not None and workers < 1:
         raise InputError(Option("workers"), workers, "must be at least 1")
-    # Workers share the processor, and have the flags of this process.
-    alone = workers is None and scheduler is None
-    with open_run_directory(plan, devices=DEVICES if alone else SHARED_DEVICES):
+    with open_run_directory(plan):
         remove_unfinished(plan.directory)
         outcomes: dict[str, PointOutcome] = {}
         with chosen_workers(plan, interruption, workers, scheduler) as pool:
@@ -171,7 +168,7 @@ def run_one(
             pass
     label, asked = points[index]
     plan = make_plan("run", asked, point_directory(directory, label), figures)
-    return run_point(replace(plan, label=label), interruption, DEVICES)
+    return run_point(replace(plan, label=label), interruption)
 
 
 def refuse_without_grid(recipe: Recipe) -> None:

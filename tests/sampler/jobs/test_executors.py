@@ -10,8 +10,7 @@ from sampler.jobs.executors import dask_executors
 from sampler.jobs.plan import make_plan
 from sampler.jobs.sweep import start_sweep
 from sampler.settings.recipe import load_recipe
-from tests.commands import TINY_SAMPLED, AfterChunks, assert_same_bits
-from tests.commands import in_process as command
+from tests.commands import TINY_SAMPLED, AfterChunks, assert_same_bits, command, in_process
 
 OVER = ("--over", "network.widths=4,5")
 
@@ -33,16 +32,15 @@ def test_no_point_is_begun_after_a_request_to_stop(recipe, tmp_path):
 
 
 @pytest.mark.slow
-def test_workers_draw_the_bits_of_this_process(recipe, tmp_path, monkeypatch):
-    """On one device each, as in the processes of a machine that they share."""
-    monkeypatch.setattr("sampler.jobs.sweep.DEVICES", 1)
-    monkeypatch.setattr("sampler.jobs.executors.DEVICES", 1)
-    here, there = tmp_path / "here", tmp_path / "there"
-    arguments = ("sweep", recipe, *OVER, "--no-figures", "--out")
-    assert command(*arguments, here) == ExitCode.DIAGNOSTICS_FAILED
-    assert command(*arguments, there, "--workers", 2) == ExitCode.DIAGNOSTICS_FAILED
-    for point in ("network.widths=4", "network.widths=5"):
-        assert_same_bits(there / point, here / point)
+def test_workers_draw_the_bits_of_a_run(recipe, tmp_path):
+    there = tmp_path / "there"
+    sweep = ("sweep", recipe, *OVER, "--no-figures", "--workers", 2, "--out", there)
+    assert command(*sweep)[0] == ExitCode.DIAGNOSTICS_FAILED
+    for width in (4, 5):
+        alone = tmp_path / f"{width}"
+        command("run", recipe, "--set", f"network.widths={width}", "--no-figures", "--out", alone)
+        point = f"network.widths={width}"
+        assert_same_bits(there / point, alone)
         assert (there / f"{point}.output.txt").read_text()
     assert not [path for path in there.iterdir() if path.name.startswith(".part-")]
 
@@ -61,5 +59,5 @@ def test_scheduler_that_does_not_answer_is_named(recipe, tmp_path, monkeypatch, 
     pytest.importorskip("distributed")
     monkeypatch.setattr("sampler.jobs.executors.CONNECT_SECONDS", 1)
     arguments = (*OVER, "--scheduler", "tcp://127.0.0.1:1", "--out", tmp_path / "out")
-    assert command("sweep", recipe, *arguments) == ExitCode.BAD_INPUT
+    assert in_process("sweep", recipe, *arguments) == ExitCode.BAD_INPUT
     assert "--scheduler = " in capsys.readouterr().err
