@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COMPLAINING_JAXLIB = ("0.9.",)
 # The random generator of all draws by JAX.
 GENERATOR = "threefry2x32"
-# Devices that a processor is divided into, whatever it is and whoever else uses it, so that a recipe
+# Devices that a processor is divided into, whatever it is and whoever else uses it: so a recipe
 # gives the same draws everywhere.
 DEVICES = 2
 # Devices that chains advance on at most, inside `at_most_devices`.

@@ -56,8 +56,8 @@ def open_run_directory(
 ) -> Iterator[None]:
     """Claim the directory of a plan and lock it; its log is kept and float64 is on inside.
 
-    Chains use as many devices as where they began, else so many of a processor. Raises InputError for a directory that holds
-    anything else, or is in use.
+    Chains use as many devices as where they began; where nothing is recorded, `devices` of a
+    processor. Raises InputError for a directory that holds anything else, or is in use.
     """
     recorded = read_manifest(plan.directory).devices
     divide_processor(recorded or devices)
