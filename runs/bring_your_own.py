@@ -22,7 +22,7 @@ from sampler import open_results
 from sampler.analysis.predictors import number, predicted
 from sampler.cli import main
 from sampler.presentation.style import BLACK, GREY, THEORY, figure_style, new_figure, save_figure
-from sampler.tasks.export import export_attention
+from sampler.torch_models.export import export_attention
 
 try:
     import torch

@@ -13,16 +13,14 @@
 # %%
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from matplotlib.figure import Figure
 from renew import record
 
 import sampler
-from sampler.heads.measures import PREDICTIONS
+from sampler.heads.importance import PREDICTIONS
 from sampler.presentation import style
-from sampler.tasks.export import export_attention
 
 try:
     import torch
@@ -122,22 +120,6 @@ def write_idle_heads(attention: nn.MultiheadAttention, generator: torch.Generato
 # %% [markdown]
 # ## What removal costs, and which numbers tell so
 # %%
-def single_path_scores(model: HandWritten, splits: dict) -> np.ndarray:
-    """Head scores of the theory whose paths are the single heads of all layers, [head]."""
-    with TemporaryDirectory() as temporary:
-        path = export_attention(
-            Path(temporary) / "single.npz", model, **splits, paths="single", share=1.0
-        )
-        task = sampler.arrays_task(path)
-        names = task.data.head_names[0]
-        theory = sampler.solve(task, sampler.make_network(widths=20, temperature=0.1), starts=1)
-    scores = dict(zip(names, theory["head_score"].sel(predictor="leading").values[0], strict=True))
-    places = [(layer, head) for layer in range(1, LAYERS + 1) for head in range(HEADS)]
-    return np.array([scores[f"{layer}.{head}"] for layer, head in places])
-
-
-SINGLE = "single"
-WORDS = {**PREDICTIONS, SINGLE: "head score, each head a path by itself"}
 useful = np.array([head == USEFUL for _ in range(LAYERS) for head in range(HEADS)])
 of_heads: dict[str, list[np.ndarray]] = {}  # by number, those of every seed
 above: dict[str, list[np.ndarray]] = {}
@@ -163,7 +145,6 @@ for seed in SEEDS:
     without = accuracies[-1] - lost["mean_accuracy"][-1][useful][1]
     assert abs(without - 0.5) < 4.0 * 0.5 / UNSEEN**0.5, without
     numbers_of = {key: np.array(one.values) for key, one in found.predicted.items()}
-    numbers_of[SINGLE] = single_path_scores(model, splits)
     for key, values in numbers_of.items():
         of_heads.setdefault(key, []).append(values)
         above.setdefault(key, []).append(values[useful] > values[~useful].max())
@@ -181,7 +162,7 @@ for key, found_above in above.items():
     both = int(np.sum(np.all(found_above, axis=1)))
     of = {"previous": int(counts[0]), "induction": int(counts[1]), "both": both}
     numbers["above"][key] = of
-    print(f"  {WORDS[key]:44} {of['previous']:8} {of['induction']:10} {both:5}")
+    print(f"  {PREDICTIONS[key]:44} {of['previous']:8} {of['induction']:10} {both:5}")
 numbers["lost"] = {
     name: {
         "previous": float(values[useful][0]),
@@ -194,7 +175,7 @@ folder.mkdir(parents=True, exist_ok=True)
 record(folder, "hand_written", numbers, made_by="python runs/hand_written.py", seeds=list(SEEDS))
 
 # %%
-SHOWN = (SINGLE, "score", "zeroed", "removed", "taylor", "magnitude")
+SHOWN = ("score", "zeroed", "removed", "taylor", "magnitude")
 KINDS = {
     "previous token": ([0], style.THEORY, "o"),
     "induction": ([HEADS], style.ORANGE, "s"),
@@ -216,7 +197,7 @@ def draw_hand_written() -> Figure:
             shown = values[:, places].ravel()
             label = name if row == 0 else None
             axes.plot(shown, np.full(shown.size, row + shift), mark, color=colour, label=label)
-    axes.set_yticks(range(len(SHOWN)), [WORDS[key] for key in SHOWN])
+    axes.set_yticks(range(len(SHOWN)), [PREDICTIONS[key] for key in SHOWN])
     axes.invert_yaxis()
     axes.axvline(0.0, color=style.GREY, linewidth=0.8)
     axes.set_xlabel("relative to the largest of a model")

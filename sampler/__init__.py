@@ -16,13 +16,14 @@ storage      run directories and files
 images       characters and episodes
 transformer  a network trained by gradient descent, whose attention is then fixed
 tasks        inputs and labels, with the attention matrices they fix
+torch_models PyTorch models of others: their attention as arrays
 token_problem  a network outside the theory, with its data
 learned_problem  a network whose attention is sampled, with its data
 problem      recipe and task joined, for the theory or outside it
 teacher      labels drawn from the network itself
 analysis     labelled tables, and theory held against draws
 presentation    figures and report, from stored results alone
-heads        which heads of a trained model matter: gates, measures, removal
+heads        which heads of a trained model matter, and which can go
 jobs         the commands, stage by stage
 
 Beside them: errors (what can go wrong, and its exit code), environment (what it asks of libraries
@@ -47,7 +48,7 @@ CONTENTS = {
     "api.heads": "ablate_heads removable",
     "api.runs": "run sweep check open_results compare_models Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",
-    "tasks.export": "export_attention",
+    "torch_models.export": "export_attention",
     "presentation.notebook": "Comparison",
     "presentation.several_runs": "Models",
     "errors": "InputError DataWarning",

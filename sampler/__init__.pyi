@@ -29,7 +29,7 @@ from sampler.api.estimators import (
     AttentionClassifier as _AttentionClassifier, AttentionRegressor as _AttentionRegressor,
     AttentionEstimator as _AttentionEstimator,
 )
-from sampler.tasks.export import export_attention as export_attention
+from sampler.torch_models.export import export_attention as export_attention
 from sampler.presentation.notebook import Comparison as Comparison
 from sampler.presentation.several_runs import Models as Models
 from sampler.errors import InputError as InputError, DataWarning as DataWarning

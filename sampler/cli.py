@@ -296,9 +296,9 @@ def prune(arguments: Namespace) -> ExitCode:
     recipe, remedy = plan.recipe, "prune the run of a linear network with fixed attention"
     refuse_without_theory(recipe.outside_theory, recipe.learns_attention, remedy)
     with locked(arguments.directory), jax_settings():
-        from sampler.heads import prune as heads
+        from sampler.jobs.prune import prune as prune_heads
 
-        return heads.prune(
+        return prune_heads(
             arguments.directory,
             recipe,
             plan.task,

@@ -36,7 +36,7 @@ CONTENTS = {
     "attended": "attended_inputs pair_matrices token_readout",
     "energy": "energy_of_kernel energy_of_columns NoisyKernel TemperatureTooSmall regress",
     "path_kernels": "Features StoredKernels make_path_kernels path_features",
-    "learning_problem": "LearningProblem LabelEnergy Triangle compress sub_network heads_closed",
+    "learning_problem": "LearningProblem LabelEnergy Triangle compress sub_network",
     "order_parameters": "OrderParameters",
     "action_functional": "action entropy_terms",
     "saddle_point": "solve_saddle_point SaddlePoint SaddlePointStatus",

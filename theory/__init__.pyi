@@ -15,7 +15,7 @@ from theory.path_kernels import (
 )
 from theory.learning_problem import (
     LearningProblem as LearningProblem, LabelEnergy as LabelEnergy, Triangle as Triangle,
-    compress as compress, sub_network as sub_network, heads_closed as heads_closed,
+    compress as compress, sub_network as sub_network,
 )
 from theory.order_parameters import OrderParameters as OrderParameters
 from theory.action_functional import action as action, entropy_terms as entropy_terms

@@ -10,7 +10,7 @@ rounded away; other than the Gram matrix, R has the condition number of X.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -389,30 +389,3 @@ def sub_network(
         temperature_spread=0.0,
     )
     return compress(part), jnp.asarray(np.asarray(attended)[:, paths])
-
-
-def heads_closed(
-    problem: LearningProblem,
-    removed: Collection[tuple[int, int]],
-    attended: Float[Array, "test path channel"],
-) -> tuple[LearningProblem, Float[Array, "test path channel"]]:
-    """Return the data as a network sees them whose heads (layer, head) send nothing.
-
-    ξ^π → ξ^π Π_l g_l with g_l = 0 for a head removed and √(H_l/k_l) for the k_l heads that remain:
-    the network of `sub_network`, its predictor, evidence and order parameters of the paths that
-    remain, in the shape of the whole one. What was compiled for that one serves again. Raises
-    ValueError where a layer has no head left.
-    """
-    open_gates = [
-        np.array([(layer, head) not in removed for head in range(count)], float)
-        for layer, count in enumerate(problem.architecture.heads)
-    ]
-    remaining = [int(gates.sum()) for gates in open_gates]
-    if not all(remaining):
-        raise ValueError(f"heads left by layer: {remaining}: a layer without any sends nothing on")
-    gate_of_path = np.ones(1)
-    for gates, count in zip(open_gates, remaining, strict=True):
-        gate_of_path = np.outer(gate_of_path, gates * math.sqrt(len(gates) / count)).reshape(-1)
-    factor = jnp.asarray(gate_of_path)[None, :, None]
-    part = replace(problem, attended=problem.attended * factor, temperature_spread=0.0)
-    return part, jnp.asarray(attended) * factor

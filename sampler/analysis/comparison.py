@@ -390,7 +390,8 @@ class Comparison:
             shown = np.triu(np.ones(shown.shape, dtype=bool))
         heads = table["head_name"].values if "head_name" in table.coords else None
         places = [tuple(place) for place in np.argwhere(shown).tolist()]
-        return {element_name(quantity, at, self.path_names, heads): at for at in places}
+        layers = table["layer"].values.tolist() if "layer" in table.coords else ()
+        return {element_name(quantity, at, self.path_names, heads, layers): at for at in places}
 
     def to_json(self) -> dict[str, Any]:
         """The content of `comparison.json`: summary, headline, diagnostics and cost."""

@@ -177,16 +177,38 @@ def head_label(layer: int, head: int, name: str | None = None) -> str:
     return place if name in (None, "", str(head)) else f"{place} ({name})"
 
 
+def numbers_in_model(names: Sequence[str]) -> list[int | str]:
+    """Heads of a layer as their model numbers them: 3 for the name "5.3", head 3 of layer 5.
+
+    Beside such heads one without a number is called by its name; without them all have their place.
+    """
+    numbers = [re.fullmatch(r"\d+\.(\d+)", name) for name in names]
+    if not any(numbers):
+        return list(range(len(names)))
+    return [int(one[1]) if one else name for one, name in zip(numbers, names, strict=True)]
+
+
 def element_name(
     key: str,
     at: Sequence[int],
     path_names: Sequence[str] = (),
     heads: np.ndarray | None = None,
+    layers: Sequence[int] = (),
 ) -> str:
-    """An element of U_1 or of head scores in words, by the names of paths and heads."""
+    """An element of U_1 or of head scores in words, by the names of paths and heads.
+
+    layers  numbers of the layers in their model; 1, 2 … without them
+    """
     if key == "order_parameter" and path_names:
         return pair_name(path_names, *at)
     if key.startswith("head_score"):
-        return head_label(at[0] + 1, at[1], None if heads is None else str(heads[at]))
+        layer = layers[at[0]] if len(layers) else at[0] + 1
+        if heads is None:
+            return head_label(layer, at[1])
+        names = list(map(str, heads[at[0]]))
+        number, name = numbers_in_model(names)[at[1]], names[at[1]]
+        if isinstance(number, str):
+            return f"layer {layer}, {number}"
+        return head_label(layer, number, None if name == f"{layer}.{number}" else name)
     numbers = ", ".join(map(str, at))
     return f"[{numbers}]" if numbers else ""

@@ -1,8 +1,6 @@
-"""Heads of a trained model: what removing each costs, what predicts it, and which can go together.
+"""Heads of a trained model: what removing each costs, what predicts it, and which can go."""
 
-What cannot be used is refused with an `InputError` that names the keyword.
-"""
-
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-    from sampler.heads.joint import JointlyRemoved, JointRemoval
-    from sampler.heads.removal import RemovedHeads
+    from sampler.heads.removal import LargestSet, RemovedHeads
+    from sampler.heads.torch_heads import HeadProjection
 
 # Starting points of the theory, as `solve` has them.
 STARTS: int = TheorySection.model_fields["starts"].default
@@ -33,7 +31,7 @@ Measure = Literal["loss", "accuracy"]
 @takes()
 def ablate_heads(
     model: Any,
-    network: ChosenNetwork,
+    network: ChosenNetwork | None = None,
     *,
     train: LabelledExamples | None = None,
     validation: LabelledExamples | None = None,
@@ -41,66 +39,96 @@ def ablate_heads(
     loss: Literal["auto", "squared", "likelihood"] = "auto",
     layers: tuple[int, int] | None = None,
     heads: Mapping[int, Sequence[int]] | None = None,
-    paths: Literal["products", "single"] = "products",
-    mlps: bool = False,
-    residual: bool | None = None,
+    residual: bool = True,
     forward: Any = None,
-    projection: str | None = None,
+    projection: str | Mapping[str, int] | None = None,
+    attention: Any = None,
     batch_size: int = 64,
     starts: int = STARTS,
     solve_again: bool = True,
+    orders: int = 0,
+    seed: int = 0,
     progress: bool = True,
 ) -> "AblatedHeads":
     """Remove every head of a trained model on unseen examples, and say what predicts the cost.
 
-    model    a PyTorch module that `export_attention` takes; or what `one_shot_task` or
-             `trained_series_task` returns, with the network that `train` made
-    network  of the theory: widths, temperature, and the token that is read out. Without a
-             temperature it is the one of five from 0.01 to 1, times the mean square label, at which
-             the theory has the least squared loss on the validation examples
+    model    a PyTorch module; or what `one_shot_task` or `trained_series_task` returns, with the
+             network that `train` made
+    network  of the theory: widths, temperature, and the token that is read out; None: no theory.
+             Without a temperature it is the one of five from 0.01 to 1, times the mean square
+             label, at which the theory has the least squared loss on the validation examples
     train, validation, test
-             of a PyTorch module: pairs of inputs and labels, as for `export_attention`, or with the
-             number of the token that is read for each example behind them. The theory learns from
-             the first split, predictions are made on the second, removal is measured on the third
+             of a PyTorch module: pairs of inputs and labels, as for `export_attention`, or class
+             numbers where the model has an output for each class. The theory learns from the first
+             split (needed with a network only), numbers of heads are measured on the second,
+             removal on the third
     loss     of the model: "squared", or "likelihood" of its outputs as logits; "auto": the latter
              for a PyTorch module whose labels are classes
-    layers, heads, paths, mlps
-             of a PyTorch module: what the theory sees of it, as for `export_attention`; heads that
-             it does not see are not removed
-    residual a head in each layer stands for the residual connection of a PyTorch module; by default
-             so, but for single paths
+    layers, heads
+             of a PyTorch module: heads that are removed, and seen by the theory, as for
+             `export_attention`
+    residual a head in each layer of the theory stands for the residual connection of a PyTorch
+             module
     forward  runs a PyTorch module on a batch, `forward(model, batch)`, and returns its outputs
              [example] or [example, output]
     projection
              end of the names of the modules that are given all heads of a layer side by side, as in
-             "attention.dense"; by default they are found, and where there are none, the products of
-             attention with values
+             "attention.dense", where they have none of the common names; {"c_proj": 4} says the
+             number of heads as well
+    attention
+             for the theory of a module that shows no attention, as for `export_attention`
     batch_size
              examples in a PyTorch module at a time
     starts   starting points of the theory, as for `solve`
     solve_again
              solve the theory once more without each head, too: with many paths the longest part
+    orders   remove heads one after the other, too, in ascending order of head score and of Taylor
+             importance, and in so many random orders; 0: not at all
+    seed     of the random orders
     progress on stderr, or in one line of a notebook: how far it is, and the time left
 
     A head is replaced by its mean over examples, padding left out, and by 0. Predicted is that by
-    the head score, by the loss of the theory with the head removed, with its rows of U₁ zeroed and
-    solved again, by Taylor importance (the mean of |∂loss/∂gate|) and by magnitude. Layers are
-    numbered over the whole model, from 1, one that runs several times as several, and heads from 0.
-    Ctrl-C, once heads are being removed, ends with what is done.
+    Taylor importance (the mean of |∂loss/∂gate|), by magnitude, and with a network by the head
+    score, and by the loss of the theory with the head removed, with its rows of U₁ zeroed and
+    solved again. Layers are numbered over the whole model, from 1, one that runs several times as
+    several, and heads from 0. Ctrl-C, once heads are being removed, ends with what is done.
     """
-    from sampler.jobs.ablation import Asked, ablated
+    from sampler.heads.removal import remove_heads
+    from sampler.jobs.prune import shown_steps
 
-    splits = {"train": train, "validation": validation, "test": test}
-    seen = layers, heads or {}, paths, mlps, residual
-    trained = TrainedModel(model, splits, *seen, forward, projection, batch_size)
-    asked = Asked(trained.loss(loss), solve_again)
-    theory = solved_theory(trained, network, starts, progress)
-    with jax_settings():
-        removed = ablated(
-            theory.problem, trained.gated, trained.numbering, asked, theory.table, progress,
-            theory.notes,
-        )  # fmt: skip
+    trained = TrainedModel(
+        model, splits_of(train, validation, test, network), layers, heads, residual, forward,
+        projection, attention, batch_size,
+    )  # fmt: skip
+    if type(orders) is not int or orders < 0:
+        raise InputError("orders", orders, "must be a whole number from 0")
+    kind = trained.loss(loss)
+    theory = None if network is None else solved_theory(trained, network, starts, progress)
+    with jax_settings(), shown_steps(progress) as steps:
+        removed = remove_heads(
+            {"test": trained.models["test"], "numbers": trained.models["validation"]},
+            {"test": trained.labels["test"], "numbers": trained.labels["validation"]},
+            trained.chosen,
+            kind,
+            None if theory is None else {"numbers": theory.of_heads()},
+            random=orders,
+            seed=seed,
+            solve_again=solve_again,
+            steps=steps,
+            notes=() if theory is None else theory.notes,
+        )
     return AblatedHeads(removed)
+
+
+def splits_of(
+    train: LabelledExamples | None,
+    validation: LabelledExamples | None,
+    test: LabelledExamples | None,
+    network: ChosenNetwork | None,
+) -> dict[str, LabelledExamples | None]:
+    """The splits that are needed, of which training examples are for the theory alone."""
+    splits = {"validation": validation, "test": test}
+    return splits if network is None else {"train": train, **splits}
 
 
 @dataclass(frozen=True)
@@ -120,50 +148,61 @@ class AblatedHeads:
         """
         import pandas
 
-        from sampler.heads.shown import numbers_of, order_shown, removal_table
+        from sampler.heads.report import numbers_of
 
-        frame = removal_table(self.result).to_dataframe()
-        places = [self.result.heads[at] for at in order_shown(self.result)]
-        frame.index = pandas.MultiIndex.from_tuples(places, names=["layer", "head"])
-        # What is known exactly has errors of 0 here, and none in a table.
-        errors = {f"{key}_error": one.errors for key, one in numbers_of(self.result).items()}
-        return frame.sort_index().assign(**errors)
+        index = pandas.MultiIndex.from_tuples(self.result.heads, names=["layer", "head"])
+        columns = {}
+        for key, numbers in numbers_of(self.result).items():
+            columns |= {key: numbers.values, f"{key}_error": numbers.errors}
+        return pandas.DataFrame(columns, index).sort_index()
 
     def correlations(self) -> "pandas.DataFrame":
-        """Spearman's ρ of each prediction with each measure, and both 95 % intervals."""
+        """Spearman's ρ of each prediction with each measure, both 95 % intervals, and of how many
+        heads it is."""
         import pandas
 
         rows = []
         for key, numbers in self.result.predicted.items():
             for measure, rho in numbers.spearman.items():
                 ends = *rho.interval_over_heads, *rho.interval_over_examples
-                rows.append((key, measure, rho.value, *ends))
-        intervals = ["heads_low", "heads_high", "examples_low", "examples_high"]
-        frame = pandas.DataFrame(rows, columns=["prediction", "measured", "spearman", *intervals])
-        return frame.set_index(["prediction", "measured"])
+                rows.append((key, measure, rho.value, *ends, rho.heads))
+        ends = ["heads_low", "heads_high", "examples_low", "examples_high"]
+        names = ["prediction", "measured", "spearman", *ends, "heads"]
+        return pandas.DataFrame(rows, columns=names).set_index(["prediction", "measured"])
 
-    def plot(self, figure: Literal["costs", "scores"] = "costs") -> "Figure":
-        """Draw costs against predictions, or scores beside costs."""
-        from sampler.heads.shown import draw_costs, draw_head_scores
+    def plot(self, figure: Literal["costs", "map", "scores", "orders"] = "costs") -> "Figure":
+        """Draw costs against predictions, or on a map of layers and heads; head scores beside
+        costs; or accuracy while heads are removed."""
+        from sampler.heads import figures
         from sampler.presentation.style import figure_style
 
-        drawings = {"costs": draw_costs, "scores": draw_head_scores}
+        drawings = {
+            "costs": figures.draw_costs, "map": figures.draw_map,
+            "scores": figures.draw_head_scores, "orders": figures.draw_orders,
+        }  # fmt: skip
         if figure not in drawings:
-            raise InputError("figure", figure, 'must be "costs" or "scores"')
+            raise InputError("figure", figure, f"must be one of {', '.join(drawings)}")
         with figure_style():
-            return drawings[figure](self.result)
+            drawn = drawings[figure](self.result)
+        if drawn is None:
+            remedy = {
+                "scores": "belongs to a theory: give a `network`",
+                "orders": "ask for `orders`, of labels that are classes",
+            }
+            raise InputError("figure", figure, remedy[figure])
+        return drawn
 
     def __repr__(self) -> str:
-        from sampler.heads.shown import removal_text
+        from sampler.heads.report import removal_text
 
         return removal_text(self.result)
 
     def _repr_html_(self) -> str:
-        from sampler.heads.shown import tables_of, whole_text
+        from sampler.heads.report import tables_of, whole_text
 
-        first, *others = (table._repr_html_() for table in tables_of(self.result).values())
         notes = [f"<p>{escape(note)}</p>" for note in self.result.notes]
-        return "".join([f"<p>{escape(whole_text(self.result))}</p>", first, *notes, *others])
+        tables = [table._repr_html_() for table in tables_of(self.result).values()]
+        return "".join([f"<p>{escape(whole_text(self.result))}</p>", *notes, *tables])
 
 
 # --- heads together
@@ -172,149 +211,143 @@ class AblatedHeads:
 @takes()
 def removable(
     model: Any,
-    network: ChosenNetwork | None = None,
     *,
     loss: float | None = None,
     accuracy: float | None = None,
-    train: LabelledExamples | None = None,
     validation: LabelledExamples | None = None,
     test: LabelledExamples | None = None,
-    score: str = "taylor",
-    compared: Sequence[str] = (),
     replacement: Literal["zero", "mean"] = "zero",
     layers: tuple[int, int] | None = None,
     heads: Mapping[int, Sequence[int]] | None = None,
-    paths: Literal["products", "single"] = "products",
-    mlps: bool = False,
-    residual: bool | None = None,
     forward: Any = None,
-    projection: str | None = None,
+    projection: str | Mapping[str, int] | None = None,
     batch_size: int = 64,
-    starts: int = STARTS,
-    sets: int = 24,
-    random: int = 0,
-    seed: int = 0,
     progress: bool = True,
 ) -> "RemovableHeads":
     """Choose the heads of a trained model that can go together at a limit of loss or accuracy.
 
-    model    a PyTorch module, or what `one_shot_task` or `trained_series_task` returns, as for
-             `ablate_heads`
-    network  of the theory, as for `ablate_heads`; None: scores of the model alone
+    model    a PyTorch module, or what `one_shot_task` or `trained_series_task` returns
     loss, accuracy
              the limit, one of them: what may be lost on validation examples in units of the
              model's loss (nats where labels are classes), or as a share of right answers
-    train, validation, test
-             pairs of inputs and labels: the theory learns from the first split (needed with a
-             network only), heads are chosen on the second, the cost is measured on the third
-    score    by which heads go, always the one with the least value, computed anew of what is left
-    compared further scores whose orders are found, too; "all" stands for every score there is
+    validation, test
+             pairs of inputs and labels: heads are chosen on the first split, their cost is measured
+             on the second
     replacement
              what a head sends that is removed: nothing, or its mean over examples
-    layers, heads, paths, mlps, residual, forward, projection, batch_size, starts
-             as for `ablate_heads`; heads that the theory does not see are not removed
-    sets     of each order that are measured at most, evenly spread from no head to all
-    random   orders by chance, to compare with
-    seed     of these
+    layers, heads, forward, projection, batch_size
+             as for `ablate_heads`: heads that may go
     progress on stderr, or in one line of a notebook
 
-    A layer of a PyTorch module may lose all of its heads, one of a network of `train` keeps one.
+    Heads go in ascending order of Taylor importance, the mean of |∂loss/∂gate| over validation
+    examples, as far as the limit allows. A layer of a PyTorch module may lose all of its heads, one
+    of a network of `train` keeps one. Raises InputError for what cannot be used.
     """
-    from sampler.jobs.joint import jointly_removed
+    from sampler.heads.removal import largest_set
+    from sampler.jobs.prune import shown_steps
 
-    measure, limit = limit_of(loss, accuracy)
-    for name, value, least in (("sets", sets, 1), ("random", random, 0)):
-        if type(value) is not int or value < least:
-            raise InputError(name, value, f"must be a whole number from {least}")
+    measure, limit = chosen_limit(loss, accuracy)
     if replacement not in ("zero", "mean"):
         raise InputError("replacement", replacement, 'must be "zero" or "mean"')
-    splits = {"train": train, "validation": validation, "test": test}
-    if network is None:
-        splits.pop("train")
-    seen = layers, heads or {}, paths, mlps, residual
-    trained = TrainedModel(model, splits, *seen, forward, projection, batch_size)
+    trained = TrainedModel(
+        model, splits_of(None, validation, test, None), layers, heads, True, forward, projection,
+        None, batch_size,
+    )  # fmt: skip
     kind = trained.loss("auto")
     if measure == "accuracy" and not trained.has_classes:
         raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
-    theory = None if network is None else solved_theory(trained, network, starts, progress)
-    with jax_settings():
-        removed = jointly_removed(
-            trained.gated, trained.labels, trained.numbering, kind, replacement,
-            None if theory is None else (theory.problem, theory.table),
-            (score, *compared),
-            emptied=not trained.is_task, sets=sets, random=random, seed=seed, progress=progress,
+    with jax_settings(), shown_steps(progress) as steps:
+        found = largest_set(
+            trained.models, trained.labels, trained.chosen.model, kind, measure, limit,
+            replacement=replacement, emptied=not trained.is_task, steps=steps,
         )  # fmt: skip
-    return RemovableHeads(removed, score, measure, limit)
+    projections = () if trained.is_task else trained.models["test"].projections
+    return RemovableHeads(found, projections)
 
 
 @dataclass(frozen=True)
 class RemovableHeads:
-    """A set of heads that can go at a limit of loss or accuracy; prints as text and a table.
+    """A set of heads that can go at a limit of loss or accuracy; prints as text.
 
-    result   all orders of removal, and what each set costs
-    score    by which heads were chosen
-    measure  "loss" or "accuracy"
-    limit    what may be lost of that
+    result  the order of removal, and what the first heads of it cost
     """
 
-    result: "JointRemoval"
-    score: str
-    measure: Measure
-    limit: float
+    result: "LargestSet"
+    projections: "tuple[HeadProjection, ...]" = ()
 
     @property
-    def order(self) -> "JointlyRemoved":
-        """Sets of more and more heads by the chosen score, and what they cost."""
-        return self.result.orders[self.score][0]
-
-    @property
-    def place(self) -> int:
-        """The place of the set that validation examples choose."""
-        return self.order.validation.within(self.limit, self.measure)
-
-    @property
-    def heads(self) -> tuple[tuple[int, int], ...]:
-        """The heads that can go, by layer from 1 and number from 0."""
-        return self.order.test.removed[self.place]
+    def heads(self) -> dict[int, list[int]]:
+        """The heads that can go, by layer; layers and heads count from 0, as in `prune_heads`."""
+        heads: dict[int, list[int]] = {}
+        for layer, head in sorted(self.result.order[: self.result.count]):
+            heads.setdefault(layer - 1, []).append(head)
+        return heads
 
     @property
     def loss(self) -> tuple[float, float]:
         """The loss gained without them on test examples, which chose nothing, and its error."""
-        return self.order.test.at(self.place, "loss")
+        return self.result.at("test", "loss")
 
     @property
     def accuracy(self) -> tuple[float, float] | None:
         """The accuracy lost, likewise; None where labels are no classes."""
-        is_known = self.order.test.accuracy is not None
-        return self.order.test.at(self.place, "accuracy") if is_known else None
+        return self.result.at("test", "accuracy") if "accuracy" in self.result.test else None
+
+    def apply(self, model: Any) -> None:
+        """Zero these heads in the projections of a PyTorch model, in place, for it to be saved.
+
+        model  the one that was asked about, or a copy of it
+
+        Raises InputError for heads of a task, and for heads that were replaced by their mean.
+        """
+        from sampler.heads.torch_heads import zero_heads
+
+        if not self.projections:
+            remedy = "is no PyTorch module; keep the other heads of a task by `network.heads`"
+            raise InputError("model", model, remedy)
+        if self.result.replacement != "zero":
+            remedy = 'a mean cannot be put into a projection: choose heads with "zero"'
+            raise InputError("replacement", self.result.replacement, remedy)
+        zero_heads(model, self.projections, self.heads)
+
+    def to_json(self) -> str:
+        """The heads by layer, both from 0, with limit, loss and accuracy, as JSON."""
+        result = self.result
+        return json.dumps(
+            {
+                "heads": {str(layer): heads for layer, heads in self.heads.items()},
+                "limit": {result.measure: result.limit},
+                "loss": list(self.loss),
+                "accuracy": None if self.accuracy is None else list(self.accuracy),
+            },
+            indent=1,
+        )
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """A row for each score and number of heads removed; `<name>_error` beside a number."""
+        """A row for each number of heads removed; `<name>_error` beside a number."""
         import pandas
 
-        from sampler.heads.joint_shown import order_rows
+        from sampler.heads.report import removable_rows
 
-        frame = pandas.DataFrame(order_rows(self.result))
-        return frame.set_index(["score", "order", "removed"]).sort_index()
+        return pandas.DataFrame(removable_rows(self.result)).set_index("removed")
 
     def plot(self, measure: Measure | None = None) -> "Figure":
-        """Draw the cost of removal against the number of heads removed, for every score."""
-        from sampler.heads.joint_shown import draw_together
+        """Draw the cost of removal against the number of heads removed."""
+        from sampler.heads.figures import draw_removable
         from sampler.presentation.style import figure_style
 
         with figure_style():
-            return draw_together(self.result, measure or self.measure, self.limit)
+            return draw_removable(self.result, measure or self.result.measure)
 
     def __repr__(self) -> str:
-        from sampler.heads.joint_shown import removable_text
+        from sampler.heads.report import removable_text
 
-        return removable_text(self.result, self.score, self.measure, self.limit)
+        return removable_text(self.result)
 
 
-def limit_of(loss: float | None, accuracy: float | None) -> tuple[Measure, float]:
+def chosen_limit(loss: float | None, accuracy: float | None) -> tuple[Measure, float]:
     """The measure that is limited, and its limit; raises InputError unless there is one."""
-    given = {"loss": loss, "accuracy": accuracy}
-    given = {measure: limit for measure, limit in given.items() if limit is not None}
+    given = {key: one for key, one in (("loss", loss), ("accuracy", accuracy)) if one is not None}
     if len(given) != 1:
         remedy = "give one limit: loss=… in units of the model's loss, or accuracy=… as a share"
         raise InputError("loss and accuracy", list(given.values()), remedy)

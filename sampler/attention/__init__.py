@@ -6,6 +6,5 @@ layers    the layers of weights that layers of attention serve, and the MLPs bet
 learned   heads whose logit weights are sampled, and the prior of these
 sampled   attended inputs as a function of sampled logit weights
 measures  distance, overlap and entropy of matrices, and heads in matched order
-masks     padding told from tokens, by what masks hide and named inputs say
 padding   sequences of unequal length in arrays of one size
 """

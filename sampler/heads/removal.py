@@ -1,214 +1,477 @@
-"""Heads removed from a trained model, each alone and one after the other: the results as values.
+"""Heads removed from a trained model: sets of them, and what each set costs on the same examples.
 
-Which heads matter is measured on test examples, and numbers that may tell so are held against it.
-`prune` stores these values as `pruning.json`, `ablate_heads` returns them.
+Sets are single heads, or heads in the order of a number, more and more of them. `prune` and
+`ablate_heads` measure both, `removable` the order of Taylor importance alone, of which it takes the
+largest set within a limit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from sampler.analysis.estimates import Estimate
-from sampler.heads.gates import Head, Numbering
-from sampler.heads.measures import (
+from sampler.heads.importance import (
     PREDICTIONS,
+    SCORE,
+    SOLVED_AGAIN,
+    TAYLOR,
+    ZEROED,
+    JudgedNumbers,
     Loss,
-    Lost,
+    ModelWithHeads,
     Numbers,
-    Outputs,
-    Without,
-    mean_performance,
+    judged_numbers,
+    losses,
+    numbers_of_model,
+    numbers_of_theory,
     over_examples,
-    performance,
 )
-from sampler.heads.rank_correlation import RankCorrelation, rank_correlation
-from sampler.heads.steps import WorkSteps
-from theory.observables import binomial_error, correct
+from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads, all_heads
+from theory.observables import binomial_error, correct, labels_are_classes
 
-# Who loses heads: the trained model; the theory, with zeros in its U₁; the theory solved again.
-MODEL, ZEROED, SOLVED_AGAIN = "model", "zeroed", "solved_again"
-# Predictions in whose ascending order heads are removed.
-ORDERED_BY = ("score", "taylor", "magnitude")
+# Outputs of all examples without some heads; None where there are none
+Without = Callable[[Sequence[Head]], Outputs | None]
+Measure = Literal["loss", "accuracy"]
+Place = tuple[int, int]  # layer from 1, head from 0
+# Who loses heads: the trained model, or the theory.
+MODEL = "model"
+# Numbers in whose ascending order heads are removed.
+ORDERED_BY = (SCORE, TAYLOR)
+RANDOM = "random"
+# Of a mean over examples, which may exceed its limit by that much and be equal to it.
+ROUNDING = 1e-12
+ENDED = "ended by Ctrl-C: numbers and columns that were not reached are missing"
 
 
-@dataclass(frozen=True)
-class JudgedNumbers(Numbers):
-    """A number for each head with its error, and its rank correlation with each measure."""
+@dataclass
+class Steps:
+    """Long work that Ctrl-C ends, with what is done kept.
 
-    spearman: Mapping[str, RankCorrelation]
-
-
-@dataclass(frozen=True)
-class Removals:
-    """Accuracies of the whole network and after each removal of an order, binomial errors.
-
-    removed   heads (layer from 1, head from 0)
-    accuracy  by who loses them: "model", "zeroed" and "solved_again"
+    shown  (phase, steps that are done, steps in all), called before each and at the end
+    ended  whether it was ended
     """
 
-    removed: tuple[tuple[int, int], ...]
+    shown: Callable[[str, int, int], None] | None = None
+    ended: bool = False
+
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Show how far a phase is."""
+        if self.shown is not None:
+            self.shown(phase, done, total)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Losses, and right answers, of a model without sets of heads [set, example].
+
+    NaN where a set was not reached, or has no outputs.
+    """
+
+    loss: Float[np.ndarray, "set example"]
+    right: Float[np.ndarray, "set example"] | None
+
+    def lost(self, measure: Measure) -> Float[np.ndarray, "set example"]:
+        """What is lost against the first set, which is empty."""
+        if measure == "loss":
+            return self.loss - self.loss[0]
+        return self.right[0] - self.right
+
+    def measures(self) -> tuple[Measure, ...]:
+        """Loss, and accuracy where labels are classes."""
+        return ("loss",) if self.right is None else ("loss", "accuracy")
+
+    def whole(self) -> dict[str, tuple[float, float]]:
+        """Loss and accuracy with all heads, each with its error over examples."""
+        values = {"loss": self.loss} | ({} if self.right is None else {"accuracy": self.right})
+        means = {key: over_examples(of[:1]) for key, of in values.items()}
+        return {key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()}
+
+
+def costs_of(
+    without: Without,
+    sets: Sequence[Sequence[Head]],
+    labels: Outputs,
+    loss: Loss,
+    steps: Steps | None = None,
+    phase: str = "",
+) -> Costs:
+    """Measure a model without each of these sets of heads; Ctrl-C leaves out the rest."""
+    steps = steps or Steps()
+    gone, right = np.full((2, len(sets), len(labels)), np.nan)
+    for place, removed in enumerate(sets):
+        if steps.ended:
+            break
+        steps.show(phase, place, len(sets))
+        try:
+            outputs = without(removed)
+        except KeyboardInterrupt:
+            steps.ended = True
+            break
+        if outputs is not None:
+            gone[place] = losses(loss, outputs, labels)
+            right[place] = correct(outputs, labels)
+    if not steps.ended:
+        steps.show(phase, len(sets), len(sets))
+    return Costs(gone, right if labels_are_classes(labels) else None)
+
+
+def one_by_one(heads: Sequence[Head]) -> list[list[Head]]:
+    """No head, then each alone."""
+    return [[], *([head] for head in heads)]
+
+
+def in_order(
+    values: Sequence[float] | Num[np.ndarray, " head"],
+    heads: Sequence[Head],
+    counts: Sequence[int],
+) -> list[Head]:
+    """Heads by ascending number, without those that are the last of their layer at their turn."""
+    left, order = list(counts), []
+    for place in np.argsort(values, kind="stable"):
+        layer, head = heads[place]
+        if left[layer] > 1:
+            left[layer] -= 1
+            order.append((layer, head))
+    return order
+
+
+def nested(order: Sequence[Head]) -> list[Sequence[Head]]:
+    """No head, then more and more of them, until all are removed."""
+    return [order[:count] for count in range(len(order) + 1)]
+
+
+def shown(heads: Sequence[Head]) -> tuple[Place, ...]:
+    """Heads by layer from 1 and number from 0, as tables show them."""
+    return tuple((layer + 1, head) for layer, head in heads)
+
+
+# --- every head alone, and in orders
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Heads removed one after the other.
+
+    removed   in their order, none before the first number
+    accuracy  of the whole network and after each removal, binomial errors, by who loses heads:
+              "model", "zeroed" and "solved_again"
+    loss      of the model, gained, paired over examples
+    """
+
+    removed: tuple[Place, ...]
     accuracy: Mapping[str, Numbers]
+    loss: Numbers
 
 
 @dataclass(frozen=True)
 class RemovedHeads:
-    """Costs of removing heads on test examples, and predictions of them.
+    """Costs of removing heads on test examples, and numbers that may predict them.
 
     heads      (layer from 1, head from 0)
     loss       in which the costs are
+    examples_numbers  examples that numbers were measured on; None: the test examples
     unpruned   loss and accuracy of the whole model, each with its error over examples
     measured   "zero_loss", "mean_accuracy" … → what is lost without each head that sends nothing,
                or its mean; "theory_loss" … of the theory, U_1 zeroed. Paired over examples, ±1σ
-    predicted  key of `PREDICTIONS` → predictions; errors over examples, of the exact posterior
-               MCSE, and 0 where there is none
-    orders     key of `PREDICTIONS` → heads removed in its ascending order; "random" in several
-    examples_validation  on which predictions were made; None: on the test examples
-    notes      what is to be known when the numbers are read, a sentence each
-    widths, temperature  of the theory
-    seed       of random orders; None: there are none
+    predicted  key of `PREDICTIONS` → numbers; errors over examples, 0 where there is none
+    curves     key of `PREDICTIONS` → heads removed in its ascending order; "random" has several
+    widths, temperature  of the theory; None without any
     """
 
-    heads: tuple[tuple[int, int], ...]
+    heads: tuple[Place, ...]
     loss: Loss
     examples_test: int
+    examples_numbers: int | None
     unpruned: Mapping[str, tuple[float, float]]
     measured: Mapping[str, Numbers]
     predicted: Mapping[str, JudgedNumbers]
-    widths: tuple[int, ...]
-    temperature: float
-    seed: int | None = None
-    orders: Mapping[str, tuple[Removals, ...]] = field(default_factory=dict)
-    examples_validation: int | None = None
+    curves: Mapping[str, tuple[Curve, ...]] = field(default_factory=dict)
+    widths: tuple[int, ...] | None = None
+    temperature: float | None = None
+    seed: int = 0
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class MeasuredHeads:
-    """Losses of a model without each of its heads, on test examples [head, example].
+class HeadsToRemove:
+    """Heads that may go: as the model numbers them, and as the theory does, from 0."""
 
-    heads     that are removed
-    unpruned  its loss and accuracy with all of them [1, example]
-    lost      "mean_loss" … → what is lost; NaN for heads whose turn did not come
-    """
-
-    heads: Numbering
-    loss: Loss
-    unpruned: Mapping[str, Float[np.ndarray, "1 example"]]
-    lost: Mapping[str, Float[np.ndarray, "head example"]]
+    model: tuple[Head, ...]
+    theory: tuple[Head, ...]
 
     @classmethod
-    def of(
-        cls,
-        heads: Numbering,
-        ways: Mapping[str, Without],
-        labels: Outputs,
-        loss: Loss,
-        steps: WorkSteps | None = None,
-    ) -> "MeasuredHeads":
-        """Remove each head alone.
-
-        ways    "mean", "zero" or "theory" → f of the test examples without some heads
-        """
-        steps = steps or WorkSteps()
-        whole = ways["zero"]([])
-        unpruned = {key: one[None] for key, one in performance(loss, whole, labels).items()}
-        measured = {}
-        for way, without in ways.items():
-            phase = f"heads removed, {way}"
-            found = Lost.without(without, heads.gates, labels, loss, steps, phase)
-            measured[f"{way}_loss"] = found.loss
-            if found.accuracy is not None:
-                measured[f"{way}_accuracy"] = found.accuracy
-        measured = {key: lost for key, lost in measured.items() if np.isfinite(lost).any()}
-        return cls(heads, loss, unpruned, measured)
-
-    def judging(self, predicted: Mapping[str, Estimate], **settings: Any) -> RemovedHeads:
-        """Hold predictions against this; `settings` are the further fields of the result."""
-        return RemovedHeads(
-            heads=self.heads.shown,
-            loss=self.loss,
-            examples_test=self.unpruned["loss"].shape[1],
-            unpruned=mean_performance({key: one[0] for key, one in self.unpruned.items()}),
-            measured={key: Numbers.of(over_examples(lost)) for key, lost in self.lost.items()},
-            predicted={
-                key: judged_numbers(predicted[key], self.lost)
-                for key in PREDICTIONS
-                if key in predicted
-            },
-            **settings,
-        )
+    def of(cls, chosen: Mapping[int, Sequence[int]]) -> "HeadsToRemove":
+        """From numbers of heads by their layer from 1, the layers and heads of the theory."""
+        model, theory = [], []
+        for layer, (number, heads) in enumerate(chosen.items()):
+            model += [(number - 1, head) for head in heads]
+            theory += [(layer, place) for place in range(len(heads))]
+        return cls(tuple(model), tuple(theory))
 
 
-def judged_numbers(
-    found: Estimate, measured: Mapping[str, Float[np.ndarray, "head example"]]
-) -> JudgedNumbers:
-    """Predictions with their rank correlations, of heads with a prediction that were removed."""
-    numbers = Numbers.of(found)
-    values = np.asarray(numbers.values)
-    spearman = {}
-    for key, lost in measured.items():
-        known = np.isfinite(values) & np.isfinite(lost[:, 0])
-        spearman[key] = rank_correlation(values[known], lost[known])
-    return JudgedNumbers(numbers.values, numbers.errors, spearman)
+def remove_heads(
+    models: Mapping[str, ModelWithHeads],
+    labels: Mapping[str, Outputs],
+    heads: HeadsToRemove,
+    loss: Loss,
+    theories: Mapping[str, TheoryOfHeads] | None = None,
+    *,
+    replacements: Sequence[Replacement] = ("mean", "zero"),
+    random: int = 0,
+    seed: int = 0,
+    solve_again: bool = False,
+    steps: Steps | None = None,
+    notes: Sequence[str] = (),
+) -> RemovedHeads:
+    """Remove every head alone, and in ascending order of numbers, and judge the numbers by that.
+
+    models, labels  of "test" examples, on which removal is measured, and of "numbers"
+    theories        likewise; the theory loses heads beside the model where it has test examples
+    random          how many random orders there are; None of any other without them
+
+    Of work that was ended by Ctrl-C the rest is missing.
+    """
+    steps = steps or Steps()
+    test, counts = labels["test"], models["test"].heads
+    places = [all_heads(counts).index(head) for head in heads.model]
+    predictions = numbers_of_model(models["numbers"], places, labels["numbers"], loss)
+    theory = None if theories is None else theories["numbers"]
+    if theory is not None:
+        predictions |= numbers_of_theory(theory, heads.theory, labels["numbers"])
+    measured: dict[str, np.ndarray] = {}
+    whole: Costs | None = None
+    for kind in replacements:
+        costs = costs_of(
+            lambda removed, kind=kind: models["test"].without(removed, kind),
+            one_by_one(heads.model), test, loss, steps, f"heads removed, {kind}",
+        )  # fmt: skip
+        whole = whole or costs
+        measured |= {f"{kind}_{one}": costs.lost(one)[1:] for one in costs.measures()}
+    losing: dict[str, Without] = {MODEL: models["test"].without}
+    if theories is not None and "test" in theories:
+        by_model = dict(zip(heads.model, heads.theory, strict=True))
+        losing |= losing_theory(theories["test"], by_model, solve_again)
+        costs = costs_of(losing[ZEROED], one_by_one(heads.model), test, "squared", steps, "theory")
+        measured |= {f"theory_{one}": costs.lost(one)[1:] for one in costs.measures()}
+    measured = {key: lost for key, lost in measured.items() if np.isfinite(lost).any()}
+    if theory is not None and solve_again and not steps.ended:
+        sets = one_by_one(heads.theory)
+        again = costs_of(
+            theory.solved_again, sets, labels["numbers"], "squared", steps,
+            "theory solved without a head",
+        )  # fmt: skip
+        predictions[SOLVED_AGAIN] = over_examples(again.lost("loss")[1:])
+    curves = {}
+    if random:
+        orders = orders_of(predictions, heads.model, counts, random, seed)
+        curves = curves_of(losing, orders, test, loss, steps)
+    learning = None if theory is None else theory.learning
+    return RemovedHeads(
+        shown(heads.model),
+        loss,
+        len(test),
+        None if models["numbers"] is models["test"] else len(labels["numbers"]),
+        whole.whole(),
+        {key: Numbers.of(over_examples(lost)) for key, lost in measured.items()},
+        {
+            key: judged_numbers(predictions[key], measured)
+            for key in PREDICTIONS
+            if key in predictions
+        },
+        curves,
+        None if learning is None else learning.architecture.widths,
+        None if learning is None else float(learning.temperature),
+        seed,
+        (*notes, *([ENDED] if steps.ended else [])),
+    )
 
 
-# --- in an order
+def losing_theory(
+    theory: TheoryOfHeads, by_model: Mapping[Head, Head], solve_again: bool
+) -> dict[str, Without]:
+    """The theory without heads that the model numbers."""
+    ways = {ZEROED: theory.zeroed} | ({SOLVED_AGAIN: theory.solved_again} if solve_again else {})
+    return {
+        name: lambda removed, without=without: without([by_model[head] for head in removed])
+        for name, without in ways.items()
+    }
 
 
-def one_left_in_each_layer(order: Sequence[Head], counts: Sequence[int]) -> list[Head]:
-    """The order without those heads whose turn comes when they are the last of their layer."""
-    left = list(counts)
-    removed = []
-    for layer, head in order:
-        if left[layer] > 1:
-            left[layer] -= 1
-            removed.append((layer, head))
-    return removed
-
-
-def removed_in_orders(
-    who: Mapping[str, Without],
-    by: Mapping[str, Float[np.ndarray, " head"]],
+def orders_of(
+    predictions: Mapping[str, Estimate],
+    heads: Sequence[Head],
+    counts: Sequence[int],
     random: int,
     seed: int,
-    heads: Numbering,
-    counts: Sequence[int],
-    labels: Outputs,
-    steps: WorkSteps | None = None,
-) -> dict[str, tuple[Removals, ...]]:
-    """Heads removed in ascending order of each of these numbers, and in random orders.
-
-    counts  all heads of each layer of the model
-
-    No layer loses all of its heads. Who is solved again loses them in ascending score only. An
-    order in which the work was ended is left out, with those behind it.
-    """
-    steps = steps or WorkSteps()
-    shown = dict(zip(heads.gates, heads.shown, strict=True))
+) -> dict[str, list[list[Head]]]:
+    """Heads in ascending order of numbers, and in random orders; no layer loses all of them."""
     generator = np.random.default_rng(seed)
-    orders = [(key, np.argsort(values, kind="stable")) for key, values in by.items()]
-    orders += [("random", generator.permutation(len(heads.gates))) for _ in range(random)]
-    found: dict[str, list[Removals]] = {key: [] for key in (*by, "random")}
-    for _, (key, places) in steps.over("orders of removal", orders):
-        with steps.kept():
-            order = one_left_in_each_layer([heads.gates[place] for place in places], counts)
-            accuracy = {
-                name: accuracies(without, order, labels)
-                for name, without in who.items()
-                if name != SOLVED_AGAIN or key == "score"
+    orders = {
+        key: [in_order(predictions[key].value, heads, counts)]
+        for key in ORDERED_BY
+        if key in predictions
+    }
+    orders[RANDOM] = [
+        in_order(generator.permutation(len(heads)), heads, counts) for _ in range(random)
+    ]
+    return orders
+
+
+def curves_of(
+    losing: Mapping[str, Without],
+    orders: Mapping[str, Sequence[Sequence[Head]]],
+    labels: Outputs,
+    loss: Loss,
+    steps: Steps,
+) -> dict[str, tuple[Curve, ...]]:
+    """Remove heads in these orders. What is solved again loses them by head score only."""
+    curves: dict[str, list[Curve]] = {}
+    for key, some in orders.items():
+        for order in some:
+            costs = {
+                name: costs_of(without, nested(order), labels, loss, steps, f"in order, {key}")
+                for name, without in losing.items()
+                if name != SOLVED_AGAIN or key == SCORE
             }
-            found[key].append(Removals(tuple(shown[head] for head in order), accuracy))
-    return {key: tuple(some) for key, some in found.items()}
+            if steps.ended:
+                return {name: tuple(of) for name, of in curves.items()}
+            accuracy = {
+                name: accuracies(one) for name, one in costs.items() if one.right is not None
+            }
+            gained = Numbers.of(over_examples(costs[MODEL].lost("loss")))
+            curves.setdefault(key, []).append(Curve(shown(order), accuracy, gained))
+    return {name: tuple(of) for name, of in curves.items()}
 
 
-def accuracies(without: Without, order: Sequence[Head], labels: Outputs) -> Numbers:
-    """Accuracy with all heads, and after each removal of an order."""
-    found = []
-    for count in range(len(order) + 1):
-        outputs = without(order[:count])
-        share = np.nan if outputs is None else float(correct(outputs, labels).mean())
-        found.append((share, np.nan if outputs is None else binomial_error(share, len(labels))))
-    return Numbers(*zip(*found, strict=True))
+def accuracies(costs: Costs) -> Numbers:
+    """Shares of right answers without each set, with binomial errors."""
+    shares = costs.right.mean(axis=1)
+    examples = costs.right.shape[1]
+    errors = [np.nan if np.isnan(one) else binomial_error(one, examples) for one in shares]
+    return Numbers(tuple(map(float, shares)), tuple(map(float, errors)))
+
+
+# --- the largest set within a limit
+
+
+@dataclass(frozen=True)
+class LargestSet:
+    """The heads that go, in the order of Taylor importance, as far as a limit allows.
+
+    order       all heads that may go, the least important first
+    validation  cost of the first 0, 1, 2 … heads on the examples that chose, by measure
+    test        the same on examples that chose nothing
+    count       how many go
+    counts      95 % of counts if validation examples are drawn anew, the order kept
+    unpruned    loss and accuracy of the whole model on test examples
+    """
+
+    order: tuple[Place, ...]
+    loss: Loss
+    measure: Measure
+    limit: float
+    replacement: Replacement
+    examples_validation: int
+    examples_test: int
+    validation: Mapping[str, Numbers]
+    test: Mapping[str, Numbers]
+    count: int
+    counts: tuple[int, int]
+    unpruned: Mapping[str, tuple[float, float]]
+    notes: tuple[str, ...] = ()
+
+    def at(self, split: Literal["validation", "test"], measure: Measure) -> tuple[float, float]:
+        """The cost of the set that goes, with its error."""
+        numbers = getattr(self, split)[measure]
+        return numbers.values[self.count], numbers.errors[self.count]
+
+
+def largest_set(
+    models: Mapping[str, ModelWithHeads],
+    labels: Mapping[str, Outputs],
+    heads: Sequence[Head],
+    loss: Loss,
+    measure: Measure,
+    limit: float,
+    *,
+    replacement: Replacement = "zero",
+    emptied: bool = True,
+    steps: Steps | None = None,
+) -> LargestSet:
+    """The largest set within a limit on validation examples, and its cost on test examples.
+
+    emptied  whether a layer may lose all of its heads
+    """
+    steps = steps or Steps()
+    counts = models["test"].heads
+    places = [all_heads(counts).index(head) for head in heads]
+    numbers = numbers_of_model(models["validation"], places, labels["validation"], loss)
+    key = TAYLOR if TAYLOR in numbers else "magnitude"
+    notes = [] if key == TAYLOR else ["no gradients came back: heads are in order of magnitude"]
+    # A layer with one head more than it has never comes to its last.
+    order = in_order(numbers[key].value, heads, [count + emptied for count in counts])
+    costs = {
+        split: costs_of(
+            lambda removed, split=split: models[split].without(removed, replacement),
+            nested(order), labels[split], loss, steps, f"heads removed, {split}",
+        )
+        for split in ("validation", "test")
+    }  # fmt: skip
+    if steps.ended:
+        raise KeyboardInterrupt
+    lost = costs["validation"].lost(measure)
+    curves = {
+        split: {one: Numbers.of(over_examples(of.lost(one))) for one in of.measures()}
+        for split, of in costs.items()
+    }
+    return LargestSet(
+        shown(order),
+        loss,
+        measure,
+        limit,
+        replacement,
+        len(labels["validation"]),
+        len(labels["test"]),
+        curves["validation"],
+        curves["test"],
+        within(lost.mean(axis=1), limit),
+        counts_drawn_anew(lost, limit),
+        costs["test"].whole(),
+        (*notes, *notes_of_whole(costs["test"], labels["test"])),
+    )
+
+
+def within(costs: Float[np.ndarray, " set"], limit: float) -> int:
+    """The place of the last set before the first that costs more than this."""
+    above = np.flatnonzero(~(costs[1:] <= limit + ROUNDING))
+    return int(above[0]) if len(above) else len(costs) - 1
+
+
+def counts_drawn_anew(
+    lost: Float[np.ndarray, "set example"], limit: float, replicates: int = 1000
+) -> tuple[int, int]:
+    """95 % of the sizes that other validation examples would choose: they are drawn with return."""
+    examples = lost.shape[1]
+    generator = np.random.default_rng(0)
+    drawn = generator.multinomial(examples, np.full(examples, 1 / examples), replicates)
+    sizes = [within(lost @ (counts / examples), limit) for counts in drawn]
+    low, high = np.quantile(sizes, [0.025, 0.975], method="nearest")
+    return int(low), int(high)
+
+
+def notes_of_whole(costs: Costs, labels: Outputs) -> tuple[str, ...]:
+    """A sentence where a model tells classes no better than by naming the most frequent one."""
+    if costs.right is None:
+        return ()
+    positive = (labels > 0.5).mean(axis=0)
+    frequent = max(positive.max(), 1.0 - positive.sum() if labels.shape[1] == 1 else 0.0)
+    share = float(costs.right[0].mean())
+    if share > frequent + 2.0 * binomial_error(share, len(labels)):
+        return ()
+    return (
+        f"the model is right in {100 * share:.1f} %, and always naming the most frequent class is "
+        f"in {100 * frequent:.1f} %: what costs nothing here says nothing of its heads",
+    )

@@ -19,8 +19,7 @@ executors     workers: this process, others, a Dask cluster
 slurm         a job array for the points of a sweep
 selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
-ablation      the heads of a trained model removed one by one
-joint         the heads of a trained model removed together
+prune         the heads of a trained network removed
 interruption  signals that ask to stop
 progress      what running jobs show
 """

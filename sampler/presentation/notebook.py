@@ -8,6 +8,7 @@ import xarray as xr
 
 from sampler.analysis import comparison
 from sampler.analysis.draws_table import PREDICTIONS
+from sampler.analysis.names import numbers_in_model
 from sampler.analysis.predictors import LEADING, NEXT, predicted
 from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.results import RunResults
@@ -66,7 +67,10 @@ class Comparison(comparison.Comparison):
 
 
 def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.DataFrame":
-    """Head scores by layer, from 1, and head, from 0; those of the draws with their MCSE."""
+    """Head scores by layer, from 1, and head, from 0; those of the draws with their MCSE.
+
+    Of a window of a model layers and heads have their numbers in the model.
+    """
     import pandas
 
     if "head_score" not in theory:
@@ -80,8 +84,12 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
         sampled = QUANTITIES["head_score"].sampled(TheoryAndDraws(theory, draws))
         if sampled is not None:
             columns |= {"sampled": sampled.value, "mcse": sampled.mcse}
-    layers, heads = (theory[axis].values for axis in ("layer", "head"))
-    index = pandas.MultiIndex.from_product([layers, heads], names=["layer", "head"])
+    places = [
+        (layer, number)
+        for layer, names in zip(theory["layer"].values, theory["head_name"].values, strict=True)
+        for number in numbers_in_model(list(map(str, names)))
+    ]
+    index = pandas.MultiIndex.from_tuples(places, names=["layer", "head"])
     table = pandas.DataFrame({name: values.ravel() for name, values in columns.items()}, index)
     return table.dropna(how="all")  # a layer with fewer heads than another
 

@@ -16,8 +16,5 @@ copying         copying a token that heads find by its position
 raven           symbolic Raven's matrices, with heads of a recipe or of a trained transformer
 arrays          arrays brought by the user, in files that may be larger than memory
 hdf5            HDF5 files of arrays
-reduction       fewer channels for attended inputs
-export          the attention of a PyTorch model, written to a file that the arrays task reads
-export_files    exported splits in files
 trained         one-shot images and time series with the attention of a trained transformer
 """

@@ -44,6 +44,5 @@ def refuse_too_many_paths(heads: Sequence[int], field: Part = HEADS) -> None:
             layers = f"{len(heads)} layers of {heads[0]} heads"
         received = f"{layers}, {math.prod(heads):,} paths"
         remedy = f"order parameters of {MOST_PATHS:,} paths at most can be held; keep fewer heads "
-        remedy += 'of each layer, or export the attention with paths = "single", where each head '
-        remedy += "is a path of one layer"
+        remedy += "of each layer, or export a window of layers, as in layers = (3, 4)"
         raise InputError(field, Verbatim(received), remedy)

@@ -4,122 +4,241 @@ import numpy as np
 import pytest
 
 import sampler
+from sampler.analysis.predictors import along_predictors
+from sampler.api.trained_model import ON_VALIDATION, TEMPERATURES, chosen_temperature
 from sampler.errors import InputError
-from sampler.heads.measures import PREDICTIONS, loss_slopes, losses
-
-torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install -e '.[torch]'")
+from sampler.heads.importance import PREDICTIONS
+from tests.sampler.torch_models.families import torch
 
 COUNT, TOKENS, CHANNELS = 24, 3, 4
 
 
-class OneLayer(torch.nn.Module):
-    """Attention, and the first channel of the last token."""
+class Layers(torch.nn.Module):
+    """Layers of attention with residual connections, and channels of the last token."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers=2, outputs=1) -> None:
         super().__init__()
-        self.attention = torch.nn.MultiheadAttention(CHANNELS, 2, batch_first=True)
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.MultiheadAttention(CHANNELS, 2, batch_first=True) for _ in range(layers)
+        )
+        self.outputs = outputs
 
     def forward(self, tokens):
-        return (tokens + self.attention(tokens, tokens, tokens)[0])[:, -1, 0]
+        for layer in self.layers:
+            tokens = tokens + layer(tokens, tokens, tokens)[0]
+        read = tokens[:, -1, : self.outputs]
+        return read[:, 0] if self.outputs == 1 else read
 
 
-def drawn():
-    tokens = torch.randn(COUNT, TOKENS, CHANNELS)
+def drawn(seed: int):
+    tokens = torch.randn(COUNT, TOKENS, CHANNELS, generator=torch.Generator().manual_seed(seed))
     return tokens, torch.where(tokens[:, :, 0].sum(dim=1) > 0, 1.0, -1.0)
 
 
-@pytest.fixture(scope="module")
-def given():
-    torch.manual_seed(0)
-    splits = {name: drawn() for name in ("train", "validation", "test")}
-    return OneLayer(), sampler.make_network(widths=8, temperature=0.2), splits
+SPLITS = {name: drawn(seed) for seed, name in enumerate(("train", "validation", "test"))}
+UNSEEN = {name: SPLITS[name] for name in ("validation", "test")}
+NETWORK = sampler.make_network(widths=8, temperature=0.2)
+QUIET = {"progress": False}
 
 
-@pytest.fixture(scope="module")
-def found(given):
-    model, network, splits = given
-    return sampler.ablate_heads(model, network, **splits)
-
-
-def test_every_head_has_its_measures_and_predictions(found):
-    table = found.to_dataframe()
-    assert list(table.index) == [(1, 0), (1, 1)]
-    for key in ("zero_loss", "mean_accuracy", *PREDICTIONS):
-        assert np.isfinite(table[key]).all()
-        assert (table[f"{key}_error"] >= 0).all()
-    assert len(found.correlations().loc["removed"]) == 4
-    assert len(found.plot().axes) >= 4
-
-
-def test_the_ablation_is_that_of_zeroed_columns(given, found):
-    model, _, splits = given
-    tokens, labels = splits["test"]
-    weight = model.attention.out_proj.weight
+def with_zeros(model, heads, tokens) -> np.ndarray:
+    """Outputs with columns of zeros in the projections of these heads, by layer from 0."""
+    kept = [layer.out_proj.weight.clone() for layer in model.layers]
     with torch.no_grad():
-        kept, before = weight.clone(), model(tokens).numpy()
-        weight[:, :2] = 0.0
-        after = model(tokens).numpy()
-        weight.copy_(kept)
+        for layer, head in heads:
+            model.layers[layer].out_proj.weight[:, 2 * head : 2 * head + 2] = 0.0
+        found = model(tokens).numpy()
+        for layer, weight in zip(model.layers, kept, strict=True):
+            layer.out_proj.weight.copy_(weight)
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """Without any theory."""
+    return sampler.ablate_heads(Layers(), **UNSEEN, orders=2, **QUIET)
+
+
+def test_heads_are_removed_without_any_theory(alone, monkeypatch):
+    """Training examples are not needed, and no attention is recorded."""
+    model, (tokens, labels) = Layers(), SPLITS["test"]
     labels = labels.numpy()
-    gained = np.logaddexp(0.0, -labels * after) - np.logaddexp(0.0, -labels * before)
-    assert found.to_dataframe()["zero_loss"].iloc[0] == pytest.approx(gained.mean(), abs=1e-6)
+    table = alone.to_dataframe()
+    assert list(table.index) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    before = np.logaddexp(0.0, -labels * with_zeros(model, [], tokens))
+    for layer, head in table.index:
+        after = np.logaddexp(0.0, -labels * with_zeros(model, [(layer - 1, head)], tokens))
+        gained = after - before
+        received = table.loc[(layer, head), ["zero_loss", "zero_loss_error"]]
+        expected = gained.mean(), gained.std(ddof=1) / COUNT**0.5
+        np.testing.assert_allclose(received, expected, atol=1e-6)
+    assert alone.result.predicted.keys() == {"taylor", "magnitude"}
+    assert alone.result.curves.keys() == {"taylor", "random"}
+    assert len(alone.plot("orders").axes) == 1
+    with pytest.raises(InputError, match=r"figure = .*give a `network`"):
+        alone.plot("scores")
 
 
-def values_of(numbers):
-    return {key: one.values for key, one in numbers.items()}
+def test_correlations_say_of_how_many_heads_they_are(alone):
+    assert (alone.correlations()["heads"] == 4).all()
 
 
 @pytest.mark.heavy
-def test_predictions_are_of_validation_and_measures_of_test_examples(given, found):
+def test_numbers_are_of_validation_and_measures_of_test_examples():
     """Other examples of one split change its numbers and leave those of the other as they are."""
-    result, (model, network, splits) = found.result, given
 
     def removed(**others):
-        return sampler.ablate_heads(model, network, **(splits | others), solve_again=False).result
+        splits = SPLITS | others
+        return sampler.ablate_heads(Layers(), NETWORK, **splits, solve_again=False, **QUIET).result
 
-    first = removed()
-    torch.manual_seed(1)
-    other = removed(validation=drawn())
-    assert other.measured == result.measured
+    def values(numbers):
+        return {key: one.values for key, one in numbers.items()}
+
+    first, other = removed(), removed(validation=drawn(7))
+    assert other.measured == first.measured
     # The theory is of the training examples alone.
     changed = {
         key
-        for key, values in values_of(other.predicted).items()
-        if values != first.predicted[key].values
+        for key in first.predicted
+        if values(other.predicted)[key] != values(first.predicted)[key]
     }
     assert changed == other.predicted.keys() - {"score", "magnitude"}
-    other = removed(test=drawn())
-    assert values_of(other.predicted) == values_of(first.predicted)
-    assert other.measured["zero_loss"].values != result.measured["zero_loss"].values
+    other = removed(test=drawn(8))
+    assert values(other.predicted) == values(first.predicted)
+    assert other.measured["zero_loss"].values != first.measured["zero_loss"].values
 
 
-@pytest.mark.parametrize(("loss", "outputs"), [("squared", 1), ("likelihood", 3)])
-def test_slopes_of_the_losses(loss, outputs):
-    random = np.random.default_rng(0)
-    values = random.standard_normal((5, outputs))
-    classes = random.integers(outputs, size=5)
-    labels = np.eye(outputs)[classes] if outputs > 1 else np.sign(values + 0.1)
-    slopes = loss_slopes(loss, values, labels)
-    for place in range(outputs):
-        step = 1e-6 * np.eye(outputs)[place]
-        up, down = (losses(loss, values + sign * step, labels) for sign in (1, -1))
-        np.testing.assert_allclose(slopes[:, place], (up - down) / 2e-6, rtol=1e-6, atol=1e-8)
+@pytest.mark.heavy
+def test_with_a_network_every_head_has_six_numbers_taylor_first():
+    found = sampler.ablate_heads(Layers(1), NETWORK, **SPLITS, starts=1, **QUIET)
+    assert list(found.result.predicted) == list(PREDICTIONS)
+    assert next(iter(PREDICTIONS)) == "taylor"
+    table = found.to_dataframe()
+    for key in PREDICTIONS:
+        assert np.isfinite(table[key]).all()
+        assert (table[f"{key}_error"] >= 0).all()
 
 
-def test_refused_input_names_the_keyword(given):
-    model, network, splits = given
-    with pytest.raises(InputError, match=r"validation = .*give a pair"):
-        sampler.ablate_heads(model, network, train=splits["train"], test=splits["test"])
-    tokens, labels = splits["train"]
-    columns = torch.stack([labels > 0, labels < 0], dim=1).float()
-    others = dict.fromkeys(splits, (tokens, columns))
-    with pytest.raises(InputError, match="outputs of the model"):
-        sampler.ablate_heads(model, network, **others)
-    with pytest.raises(InputError, match="likelihood"):
+@pytest.mark.heavy
+def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(alone):
+    settings = {"layers": (2, 2), "heads": {2: [1]}, "starts": 1, "solve_again": False}
+    found = sampler.ablate_heads(Layers(), NETWORK, **SPLITS, **settings, **QUIET).result
+    assert found.heads == ((2, 1),)
+    for key in ("mean_loss", "zero_loss"):
+        assert found.measured[key].values[0] == alone.result.measured[key].values[3]
+    assert found.predicted["taylor"].values[0] == alone.result.predicted["taylor"].values[3]
+
+
+def test_class_numbers_are_labels_of_a_model_with_many_outputs():
+    """They are a column of 0 and 1 for each class, in the theory, too."""
+    numbers = {
+        name: (tokens, tokens[:, -1, :3].argmax(dim=1)) for name, (tokens, _) in SPLITS.items()
+    }
+    columns = {
+        name: (tokens, torch.nn.functional.one_hot(classes, 3).float())
+        for name, (tokens, classes) in numbers.items()
+    }
+    received, expected = (
+        sampler.ablate_heads(Layers(outputs=3), **{one: splits[one] for one in UNSEEN}, **QUIET)
+        for splits in (numbers, columns)
+    )
+    assert received.result == expected.result
+    assert received.result.loss == "likelihood"
+    tokens, classes = numbers["test"]
+    outputs = Layers(outputs=3)(tokens).detach().double()
+    loss = torch.nn.functional.cross_entropy(outputs, classes).item()
+    assert received.result.unpruned["loss"][0] == pytest.approx(loss, abs=1e-6)
+    with pytest.raises(InputError, match=r"labels_test = .*from 0 to 2"):
         sampler.ablate_heads(
-            model, network, loss="likelihood",
-            **dict.fromkeys(splits, (tokens, torch.randn(COUNT))),
-        )  # fmt: skip
-    other = sampler.make_network(widths=8, heads=[[0, 2]])  # 2 is the residual connection
+            Layers(outputs=3), **(UNSEEN | {"test": (tokens, classes + 1)}), **QUIET
+        )
+
+
+class Constant(torch.nn.Module):
+    """Two heads of which the second sends the same to all; the answer needs both."""
+
+    num_heads = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.join = torch.nn.Linear(2, 2, bias=False)
+        with torch.no_grad():
+            self.join.weight.copy_(torch.tensor([[1.0, 1.0], [-1.0, -1.0]]))
+
+    def forward(self, tokens):
+        mean = tokens[..., :1].mean(dim=1, keepdim=True).expand(-1, TOKENS, -1)
+        return 3.0 * self.join(torch.cat([mean, torch.full_like(mean, 3.0)], dim=-1))[:, -1]
+
+
+def test_a_head_that_sends_a_constant_costs_nothing_by_its_mean():
+    def made(seed):
+        tokens, _ = drawn(seed)
+        return tokens, (tokens[..., 0].mean(dim=1) <= -3.0).long()
+
+    splits = {name: made(seed) for seed, name in enumerate(UNSEEN)}
+    found = sampler.ablate_heads(Constant(), **splits, projection="join", **QUIET).result
+    mean, zero = (found.measured[f"{kind}_loss"].values[1] for kind in ("mean", "zero"))
+    assert mean == pytest.approx(0.0, abs=1e-6)
+    assert zero > 1e-4
+
+
+TOKENS_OF_TEST, CLASSES = SPLITS["test"]
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"validation": None}, r"validation = .*give a pair"),
+        ({"test": (TOKENS_OF_TEST, CLASSES[:-1])}, "labels_test"),
+        ({"test": (TOKENS_OF_TEST, None)}, "labels_test = None"),
+        ({"test": (TOKENS_OF_TEST, torch.eye(COUNT)[:, :2])}, "columns of labels"),
+        ({"heads": {1: [2]}}, r"heads\[1\]"),
+        ({"layers": (2, 3)}, "layers"),
+        ({"orders": -1}, "orders = -1"),
+        ({"loss": "likelihood", "test": (TOKENS_OF_TEST, torch.randn(COUNT))}, "loss = "),
+        (dict.fromkeys(UNSEEN, (TOKENS_OF_TEST, torch.eye(COUNT)[:, :2])), "outputs of the model"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(others, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        sampler.ablate_heads(Layers(), **(UNSEEN | others), **QUIET)
+
+
+def test_a_task_needs_a_trained_network_and_keeps_heads_by_its_network(tmp_path):
+    file = sampler.export_attention(tmp_path / "it.npz", Layers(), **SPLITS)
+    task = sampler.arrays_task(file)
+    with pytest.raises(InputError, match="no trained network"):
+        sampler.ablate_heads(task, NETWORK)
+    with pytest.raises(InputError, match="leave out layers"):
+        sampler.ablate_heads(task, NETWORK, layers=(1, 1))
+    other = sampler.make_network(widths=8, heads=[[0, 2], [0, 1, 2]])  # 2 is the residual head
     with pytest.raises(InputError, match=r"heads = .*every head of the model is removed"):
-        sampler.ablate_heads(model, other, **splits)
+        sampler.ablate_heads(Layers(), other, **SPLITS, **QUIET)
+
+
+# --- the temperature of the theory
+
+
+@pytest.mark.parametrize(
+    ("losses", "best", "end"),
+    [
+        ((1.0, 2.0, 3.0, 4.0, 5.0), 0.01, "lowest"),
+        ((0.0, 0.0, 3.0, 2.0, 1.0), 1.0, "highest"),
+    ],
+)
+def test_saddle_points_that_do_not_converge_are_not_chosen(losses, best, end):
+    """A loss of 0 stands for one that did not."""
+    by_temperature = dict(zip(TEMPERATURES, losses, strict=True))
+
+    def solved_at(temperature):
+        loss = by_temperature[temperature]
+        table = along_predictors({"leading": {ON_VALIDATION: ((), loss)}})
+        return table.assign_attrs(converged=int(loss > 0))
+
+    chosen, text = chosen_temperature(solved_at, 1.0)
+    assert chosen == best
+    assert end in text
+    by_temperature.update(dict.fromkeys(TEMPERATURES, 0.0))
+    with pytest.raises(InputError, match="converged at none"):
+        chosen_temperature(solved_at, 1.0)

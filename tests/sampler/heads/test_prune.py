@@ -12,10 +12,9 @@ import pytest
 from sampler.analysis.predictors import predicted
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
-from sampler.heads.gates import all_heads
-from sampler.heads.measures import TheoryWithoutHeads
-from sampler.heads.prune import refuse_unprunable
-from sampler.heads.removal import one_left_in_each_layer
+from sampler.heads.path_sum import TheoryOfHeads, all_heads
+from sampler.heads.removal import in_order
+from sampler.jobs.prune import pruned_heads, refuse_unprunable
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
 from sampler.storage.results import read_table
@@ -42,7 +41,7 @@ kind = "one_shot"
 model = "model"
 examples_train = 12
 examples_test = 40
-examples_validation = 0
+examples_validation = 24
 [network]
 widths = [6, 5, 4]
 [posterior]
@@ -62,7 +61,7 @@ def folder(tmp_path_factory) -> Path:
         with without_drawing():
             return main(words)
 
-    folder, code = made_once(tmp_path_factory, "trained_and_solved", make)
+    folder, code = made_once(tmp_path_factory, "trained_and_solved_with_validation", make)
     assert code == ExitCode.OK
     return folder
 
@@ -74,11 +73,11 @@ def load(folder, *overrides):
 
 
 @pytest.fixture(scope="module")
-def solved(folder) -> TheoryWithoutHeads:
+def solved(folder) -> TheoryOfHeads:
     """The theory of the test examples."""
     _, problem = load(folder)
     overlap = predicted(read_table(folder / "solved", "theory.nc"), "order_parameter")
-    return TheoryWithoutHeads(problem.learning, problem.attended_test, overlap)
+    return TheoryOfHeads(problem.learning, problem.attended_test, overlap)
 
 
 def trained_by_tokens(folder, task, removed=()):
@@ -172,58 +171,106 @@ def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
 
 
 def test_no_layer_loses_all_of_its_heads():
-    order = [(0, 1), (0, 0), (1, 0), (1, 2), (1, 1)]
-    assert one_left_in_each_layer(order, HEADS) == [(0, 1), (1, 0), (1, 2)]
+    heads = all_heads(HEADS)
+    values = [2.0, 1.0, 3.0, 5.0, 4.0]
+    assert in_order(values, heads, HEADS) == [(0, 1), (1, 0), (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def pruned(folder):
+    """The stored result of `prune`."""
+    words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
+    assert main(words) == ExitCode.OK
+    return json.loads((folder / "solved" / "pruning.json").read_text())
 
 
 @pytest.mark.heavy
-def test_prune_writes_its_table_and_its_figures(folder, solved):
-    words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
-    assert main(words) == ExitCode.OK
-    table = json.loads((folder / "solved" / "pruning.json").read_text())
+def test_prune_writes_its_table_and_its_figures(folder, solved, pruned):
     theory, problem = read_table(folder / "solved", "theory.nc"), load(folder)[1]
-    predictions = table["predicted"]
+    predictions = pruned["predicted"]
     scores = predicted(theory, "head_score")
     assert predictions["score"]["values"] == list(scores[np.isfinite(scores)])
     heads, labels = all_heads(HEADS), problem.labels_test
     whole = accuracy(problem.trained.predictor(problem.attended_test), labels)
     for place, head in enumerate(heads):
         without = problem.trained.without([head]).predictor(problem.attended_test)
-        lost = table["measured"]["zero_accuracy"]["values"][place]
+        lost = pruned["measured"]["zero_accuracy"]["values"][place]
         assert lost == pytest.approx(whole - accuracy(without, labels))
-    orders = table["orders"]
-    assert [len(orders[name][0]["removed"]) for name in ("score", "magnitude")] == [3, 3]
-    assert len(orders["random"]) == 3
-    assert len({json.dumps(one["removed"]) for one in orders["random"]}) > 1
-    for key in ("magnitude", "score"):
-        ascending = np.argsort(predictions[key]["values"], kind="stable")
-        expected = one_left_in_each_layer([heads[place] for place in ascending], HEADS)
-        assert orders[key][0]["removed"] == [[layer + 1, head] for layer, head in expected]
-    for count, point in enumerate(orders["score"][0]["accuracy"]["zeroed"]["values"]):
+    curves = pruned["curves"]
+    assert [len(curves[name]) for name in ("score", "taylor", "random")] == [1, 1, 3]
+    assert len({json.dumps(one["removed"]) for one in curves["random"]}) > 1
+    for key in ("taylor", "score"):
+        expected = in_order(predictions[key]["values"], heads, HEADS)
+        assert curves[key][0]["removed"] == [[layer + 1, head] for layer, head in expected]
+    for count, point in enumerate(curves["score"][0]["accuracy"]["zeroed"]["values"]):
         assert point == accuracy(solved.zeroed(expected[:count]), labels)
+    for name in ("head_scores", "pruning"):
+        assert (folder / "solved" / "figures" / f"{name}.png").is_file()
 
 
 @pytest.mark.heavy
-def test_gradients_of_the_network_are_those_of_its_paths(folder):
+def test_numbers_come_from_validation_examples_and_costs_from_test_examples(folder, pruned):
+    """By hand: the loss gained by the theory whose paths through a head are gone."""
+    _, problem = load(folder)
+    overlap = predicted(read_table(folder / "solved", "theory.nc"), "order_parameter")
+    assert (pruned["examples_numbers"], pruned["examples_test"]) == (24, 40)
+
+    def gained(attended, labels):
+        theory = TheoryOfHeads(problem.learning, attended, overlap)
+        seen = jnp.asarray(attended)
+        costs = []
+        for layer, head in all_heads(HEADS):
+            silent = jnp.where(AttentionPaths(HEADS).uses(layer, head)[None, :, None], 0.0, seen)
+            predictor = Predictor.for_examples(problem.learning, silent)
+            without = np.asarray(predict(predictor, jnp.asarray(theory.factor))[0])
+            whole = theory.path_sum.without([])
+            costs.append(np.mean((without - labels) ** 2 - (whole - labels) ** 2))
+        return costs
+
+    received = pruned["predicted"]["removed"]["values"]
+    on_validation = gained(problem.attended_validation, problem.labels_validation)
+    np.testing.assert_allclose(received, on_validation, rtol=1e-6, atol=1e-9)
+    on_test = gained(problem.attended_test, problem.labels_test)
+    assert not np.allclose(received, on_test, rtol=1e-3)
+
+
+@pytest.mark.heavy
+def test_without_validation_examples_numbers_come_from_test_examples(folder):
+    task, problem = load(folder, "task.examples_validation=0")
+    assert task.validation is None
+    theory = read_table(folder / "solved", "theory.nc")
+    result = pruned_heads(problem, theory, 0, 0, False)
+    assert result.examples_numbers is None
+    whole = problem.trained.predictor(problem.attended_test)
+    expected = [
+        np.mean(np.abs(2 * (whole - problem.labels_test) * (whole - without)))
+        for without in (
+            problem.trained.without([head]).predictor(problem.attended_test)
+            for head in all_heads(HEADS)
+        )
+    ]
+    np.testing.assert_allclose(result.predicted["taylor"].values, expected, rtol=1e-8)
+
+
+@pytest.mark.heavy
+def test_gradients_of_the_network_are_those_of_its_paths(folder, pruned):
     """f is Σ_π m_π with what the trained weights of each path bring, Π_{h∈π} g_h its gate.
 
     By hand: ∂f/∂g_h with all gates open is Σ_{π∋h} m_π.
     """
-    if not (folder / "solved" / "pruning.json").is_file():
-        assert main(["prune", str(folder / "solved"), "--orders", "1"]) == ExitCode.OK
-    found = json.loads((folder / "solved" / "pruning.json").read_text())["predicted"]
     problem = load(folder)[1]
-    labels, heads = np.asarray(problem.labels_test)[:, 0], all_heads(HEADS)
+    labels, heads = np.asarray(problem.labels_validation)[:, 0], all_heads(HEADS)
     brought = {}
     for first, second in product(range(HEADS[0]), range(HEADS[1])):
         others = [head for head in heads if head not in ((0, first), (1, second))]
         path = problem.trained.without(others)
-        brought[first, second] = path.predictor(problem.attended_test)[:, 0]
+        brought[first, second] = path.predictor(problem.attended_validation)[:, 0]
     whole = sum(brought.values())
+    taylor = pruned["predicted"]["taylor"]
     for place, (layer, head) in enumerate(heads):
         through = sum(one for path, one in brought.items() if path[layer] == head)
         expected = np.abs(2 * (whole - labels) * through)
-        value, error = (found["taylor"][of][place] for of in ("values", "errors"))
+        value, error = (taylor[of][place] for of in ("values", "errors"))
         scale = expected.max()
         assert_equal_to_rounding(value, expected.mean(), operations=1e4, scale=scale)
         deviation = expected.std(ddof=1) / len(labels) ** 0.5

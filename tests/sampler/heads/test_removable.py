@@ -1,105 +1,134 @@
 """Heads of PyTorch modules that can go together, against the same module with columns of zeros."""
 
 import copy
+import json
 
 import numpy as np
 import pytest
 
 import sampler
 from sampler.errors import InputError
-from tests.sampler.heads.families import HEADS, family, torch
+from tests.sampler.torch_models.families import (
+    HEADS,
+    LAYERS,
+    SIZE,
+    called,
+    family,
+    inputs_of,
+    torch,
+)
 
 EXAMPLES = 24
 
 
 def drawn(seed: int):
-    """Tokens, and labels by the sign of their first channels' mean."""
-    generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randn(EXAMPLES, *family("nano_gpt").inputs.shape[1:], generator=generator)
-    return tokens, tokens[:, :, 0].mean(dim=1).sign()
+    """Words, and a class by their sum."""
+    made = family("gpt2")
+    words = inputs_of(made, examples=EXAMPLES)["input_ids"].roll(seed, 0).roll(seed, 1)
+    return {"input_ids": words}, words.sum(dim=1) % 2
 
 
-SPLITS = {name: drawn(seed) for seed, name in enumerate(("train", "validation", "test"))}
-UNSEEN = {name: SPLITS[name] for name in ("validation", "test")}
-
-
-@pytest.fixture(scope="module")
-def model():
-    made = family("nano_gpt").model
-    readout = torch.nn.Linear(2, 1)
-
-    class Single(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.made, self.readout = made, readout
-
-        def forward(self, tokens):
-            return self.readout(self.made(tokens))[:, 0]
-
-    torch.manual_seed(3)
-    torch.nn.init.normal_(readout.weight)
-    return Single().eval()
+SPLITS = {name: drawn(seed) for seed, name in enumerate(("validation", "test"))}
 
 
 @pytest.fixture(scope="module")
-def found(model):
-    return sampler.removable(model, loss=0.05, **UNSEEN, compared=["all"], random=2, progress=False)
+def made():
+    return family("gpt2")
 
 
-def loss_without(model, heads, split) -> np.ndarray:
-    """The loss of each example with the columns of W_O of these heads zeroed."""
-    cut = copy.deepcopy(model)
-    for layer, head in heads:
-        weight = cut.made.blocks[layer - 1].c_proj.weight
-        width = weight.shape[1] // HEADS
-        with torch.no_grad():
-            weight[:, head * width : (head + 1) * width] = 0.0
-    tokens, labels = split
+@pytest.fixture(scope="module")
+def found(made):
+    return sampler.removable(made.model, loss=0.05, **SPLITS, progress=False)
+
+
+def loss_without(made, heads, split) -> np.ndarray:
+    """The loss of each example with zeros in the projections of these heads (layer from 1)."""
+    cut = copy.deepcopy(made)
     with torch.no_grad():
-        return np.logaddexp(0.0, -(labels * cut(tokens)).numpy())
+        for layer, head in heads:
+            weight = cut.output(cut.layers[layer - 1])
+            weight[head * SIZE : (head + 1) * SIZE] = 0.0
+    inputs, classes = split
+    outputs = torch.as_tensor(called(cut.model, inputs)).double()
+    return torch.nn.functional.cross_entropy(outputs, classes, reduction="none").numpy()
 
 
-def test_the_set_costs_what_the_model_without_it_loses(model, found):
-    for name, curve in (("validation", found.order.validation), ("test", found.order.test)):
-        whole = loss_without(model, (), SPLITS[name])
-        for place, heads in enumerate(curve.removed):
-            gained = loss_without(model, heads, SPLITS[name]) - whole
+def test_the_first_heads_cost_what_the_model_without_them_loses(made, found):
+    table = found.to_dataframe()
+    assert len(table) == LAYERS * HEADS + 1
+    for name, split in SPLITS.items():
+        whole = loss_without(made, (), split)
+        for count in (0, 1, 4, LAYERS * HEADS):
+            gained = loss_without(made, found.result.order[:count], split) - whole
             expected = gained.mean(), gained.std(ddof=1) / np.sqrt(EXAMPLES)
-            np.testing.assert_allclose(curve.at(place), expected, rtol=1e-4, atol=1e-6)
+            received = table.loc[count, [f"{name}_loss", f"{name}_loss_error"]]
+            np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_validation_chooses_and_test_examples_say_the_cost(model, found):
-    whole = loss_without(model, (), SPLITS["validation"]).mean()
+def test_validation_chooses_and_test_examples_say_the_cost(made, found):
+    order, whole = found.result.order, loss_without(made, (), SPLITS["validation"]).mean()
     costs = [
-        loss_without(model, heads, SPLITS["validation"]).mean() - whole
-        for heads in found.order.validation.removed
+        loss_without(made, order[:count], SPLITS["validation"]).mean() - whole
+        for count in range(len(order) + 1)
     ]
-    above = [place for place, cost in enumerate(costs) if place and cost > 0.05]
-    assert found.place == (above[0] - 1 if above else len(costs) - 1)
-    assert found.heads == found.order.test.removed[found.place]
-    gained = loss_without(model, found.heads, SPLITS["test"])
-    gained = gained - loss_without(model, (), SPLITS["test"])
+    above = [count for count, cost in enumerate(costs) if count and cost > 0.05]
+    count = above[0] - 1 if above else len(order)
+    assert found.result.count == count
+    test = SPLITS["test"]
+    gained = loss_without(made, order[:count], test) - loss_without(made, (), test)
     assert found.loss[0] == pytest.approx(gained.mean(), abs=1e-6)
+    low, high = found.result.counts
+    assert low <= high
+    for number in (low, high, EXAMPLES):
+        assert str(number) in repr(found)
+
+
+def test_heads_by_layer_count_from_0_in_python_and_in_json(found):
+    pairs = sorted(found.result.order[: found.result.count])
+    expected = {}
+    for layer, head in pairs:
+        expected.setdefault(layer - 1, []).append(head)
+    assert found.heads == expected
+    stored = json.loads(found.to_json())
+    assert {int(layer): heads for layer, heads in stored["heads"].items()} == expected
+    assert stored["loss"] == list(found.loss)
+
+
+def test_the_heads_are_zeroed_saved_and_loaded_with_the_loss_that_was_said(made, tmp_path):
+    found = sampler.removable(made.model, loss=5.0, **SPLITS, progress=False)
+    assert found.heads
+    cut = copy.deepcopy(made.model)
+    found.apply(cut)
+    cut.save_pretrained(tmp_path)
+    loaded = type(made.model).from_pretrained(tmp_path).eval()
+    inputs, classes = SPLITS["test"]
+    outputs = torch.as_tensor(called(loaded, inputs)).double()
+    loss = torch.nn.functional.cross_entropy(outputs, classes).item()
+    assert loss == pytest.approx(found.result.unpruned["loss"][0] + found.loss[0], abs=1e-5)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({}, "give one limit"),
-        ({"loss": 0.1, "score": "taylr"}, "score = "),
-        ({"loss": 0.1, "score": "zeroed"}, "need a `network`"),
+        ({"loss": 0.1, "accuracy": 0.1}, "give one limit"),
+        ({"loss": -0.1}, "loss = "),
         ({"loss": 0.1, "replacement": "noise"}, "replacement = "),
     ],
 )
-def test_what_cannot_be_used_is_refused(without_annotation_checks, model, settings, message):
+def test_what_cannot_be_used_is_refused(without_annotation_checks, made, settings, message):
     with pytest.raises(InputError, match=message):
-        sampler.removable(model, **UNSEEN, **settings, progress=False)
+        sampler.removable(made.model, **SPLITS, **settings, progress=False)
 
 
-def test_a_limit_of_accuracy_needs_classes(model):
-    numbers = {name: (tokens, torch.randn(EXAMPLES)) for name, (tokens, _) in UNSEEN.items()}
+def test_a_limit_of_accuracy_needs_classes_and_a_mean_is_not_applied(made):
+    numbers = {name: (words, torch.randn(EXAMPLES, 2)) for name, (words, _) in SPLITS.items()}
     with pytest.raises(InputError, match="no classes: give a limit of the loss"):
-        sampler.removable(model, accuracy=0.1, **numbers, progress=False)
-    found = sampler.removable(model, loss=100.0, **numbers, progress=False)
+        sampler.removable(made.model, accuracy=0.1, **numbers, progress=False)
+    found = sampler.removable(
+        made.model, loss=1000.0, replacement="mean", **numbers, progress=False
+    )
     assert found.accuracy is None
-    assert len(found.heads) == 2 * HEADS
+    assert sum(map(len, found.heads.values())) == LAYERS * HEADS
+    with pytest.raises(InputError, match="replacement = "):
+        found.apply(made.model)

@@ -1,0 +1,153 @@
+"""Trained network and theory as what they are: f(x) = Σ_π m_π(x), a sum over attention paths.
+
+Without a head the sum is over the paths that avoid it. With its mean in its place, each path
+through it brings what it brings on average over the examples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sampler.network import path_weights
+from sampler.problem import square_roots
+from sampler.transformer.model import FrozenNetwork
+from theory import (
+    AttentionPaths,
+    LearningProblem,
+    Predictor,
+    mean_without,
+    path_contributions,
+    predict,
+    solve_saddle_point,
+    sub_network,
+)
+from theory.observables import head_scores
+
+Head = tuple[int, int]  # layer and head, counted from 0
+# What a removed head sends: nothing, or its mean over examples.
+Replacement = Literal["zero", "mean"]
+Outputs = Float[np.ndarray, "example output"]
+
+
+def all_heads(counts: Sequence[int]) -> list[Head]:
+    """Every head of layers with so many, lowest layer first."""
+    return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
+
+
+@dataclass(frozen=True)
+class PathSum:
+    """What every path brings to the outputs on some examples.
+
+    heads         H_1 … H_L
+    brought       m_π(x), paths in flat order
+    magnitudes    ‖V_l^h‖ of every head of a trained network; None of a theory
+    """
+
+    heads: tuple[int, ...]
+    brought: Float[np.ndarray, "example path output"]
+    magnitudes: Float[np.ndarray, " head"] | None = None
+
+    @classmethod
+    def of_trained(
+        cls, network: FrozenNetwork, attended: Float[Array | np.ndarray, "example path channel"]
+    ) -> "PathSum":
+        """The paths of a trained network: m_π(x) = w_1^π V_0 ξ^π(x) / √(Π N_1 D)."""
+        architecture = network.architecture
+        weights = {name: jnp.asarray(values) for name, values in network.weights.items()}
+        lowest = np.asarray(path_weights(weights, architecture)[0])
+        below = np.asarray(weights["V_0"])
+        attended = np.asarray(attended)
+        _, paths, channels = attended.shape
+        by_path = lowest.reshape(paths, -1, lowest.shape[-1]) @ below
+        scale = (paths * architecture.widths[0] * channels) ** 0.5
+        brought = np.einsum("xpi,pci->xpc", attended, by_path, optimize=True) / scale
+        return cls(architecture.heads, brought, network.magnitudes())
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs."""
+        return self.brought.shape[2]
+
+    def without(self, removed: Sequence[Head], replacement: Replacement = "zero") -> Outputs:
+        """f(x) without some heads; all other paths keep what they learned beside them."""
+        paths = AttentionPaths(self.heads)
+        kept = mean_without(self.brought, paths, removed)
+        if replacement == "zero":
+            return kept
+        return kept + self.brought[:, paths.through(removed)].sum(axis=1).mean(axis=0)
+
+    def slopes(self, along: Outputs) -> Float[np.ndarray, "example head"]:
+        """Σ_c a_c(x) ∂f_c(x)/∂g_h, g_h being the gate of a head: the paths through it."""
+        paths = AttentionPaths(self.heads)
+        through = np.stack([paths.uses(*head) for head in all_heads(self.heads)], axis=1)
+        return np.einsum("xpc,xc,ph->xh", self.brought, along, through, optimize=True)
+
+
+@dataclass(frozen=True)
+class TheoryOfHeads:
+    """The theory's predictor of some examples, with heads (layer, head) removed, from 0.
+
+    overlap  U_1 = F Fᵀ, rows path by path, with several outputs output by output
+    """
+
+    learning: LearningProblem
+    attended: Float[Array, "example path channel"]
+    overlap: Float[np.ndarray, "row row"]
+
+    @property
+    def paths(self) -> AttentionPaths:
+        return AttentionPaths(self.learning.architecture.heads)
+
+    @cached_property
+    def factor(self) -> Float[np.ndarray, "row rank"]:
+        """F of U_1 = F Fᵀ."""
+        return square_roots(self.overlap)
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The predictor of these examples at any U_1."""
+        return Predictor.for_examples(self.learning, self.attended)
+
+    @cached_property
+    def path_sum(self) -> PathSum:
+        """The predictor mean: heads that are removed from it leave after learning."""
+        brought = path_contributions(self.learning, jnp.asarray(self.factor), self.attended)
+        return PathSum(self.learning.architecture.heads, np.asarray(brought))
+
+    def scores(self, heads: Sequence[Head]) -> Float[np.ndarray, " head"]:
+        """The head scores of these heads."""
+        scores = head_scores(self.overlap, self.paths)
+        return np.array([scores[head] for head in heads])
+
+    def zeroed(self, removed: Sequence[Head]) -> Outputs:
+        """Rows and columns of U_1 zeroed: with it the readout of the rest is learned again."""
+        gone = self.paths.through(removed)
+        rows = np.repeat(gone, len(self.factor) // len(gone))[:, None]
+        mean, _ = predict(self.predictor, jnp.asarray(np.where(rows, 0.0, self.factor)))
+        return np.asarray(mean)
+
+    def solved_again(self, removed: Sequence[Head]) -> Outputs | None:
+        """The theory of the network without these heads.
+
+        None where they are all heads of a layer, and where the smaller network's saddle point does
+        not converge.
+        """
+        if not removed:
+            return self.path_sum.without([])
+        kept = [
+            [head for head in range(count) if (layer, head) not in removed]
+            for layer, count in enumerate(self.learning.architecture.heads)
+        ]
+        if not all(kept):
+            return None
+        learning, attended = sub_network(self.learning, kept, self.attended)
+        saddle = solve_saddle_point(learning, starts=1)
+        if not saddle.converged:
+            return None
+        predictor = Predictor.for_examples(learning, attended)
+        return np.asarray(predict(predictor, saddle.order_parameters.factors[0])[0])

@@ -1,0 +1,240 @@
+"""Removed heads as tables and texts."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sampler.analysis.names import head_label
+from sampler.analysis.text import MISSING, Number, wrapped
+from sampler.heads.importance import (
+    FEWEST_HEADS,
+    PREDICTIONS,
+    REMOVED,
+    SCORE,
+    SOLVED_AGAIN,
+    TAYLOR,
+    ZEROED,
+    Loss,
+    Numbers,
+    RankCorrelation,
+)
+from sampler.heads.removal import MODEL, RANDOM, LargestSet, Measure, Place, RemovedHeads
+from sampler.presentation.table import Column, Table
+
+UNITS: Mapping[Loss, str] = {"likelihood": "nats", "squared": "squared loss"}
+# What is measured: the model loses a head that sends its mean, or nothing; the theory loses it.
+MEASURED = {
+    "mean_loss": "loss, mean",
+    "mean_accuracy": "accuracy, mean",
+    "zero_loss": "loss, zero",
+    "zero_accuracy": "accuracy, zero",
+    "theory_loss": "loss of the theory, U₁ zeroed",
+    "theory_accuracy": "accuracy of the theory, U₁ zeroed",
+}
+# Columns of the table of heads, short enough for a terminal, the last ones left out first.
+SHORT = {
+    "mean_loss": "loss, mean",
+    "mean_accuracy": "acc., mean",
+    TAYLOR: "Taylor",
+    "zero_loss": "loss, zero",
+    "zero_accuracy": "acc., zero",
+    SCORE: "head score",
+    "theory_accuracy": "lost in theory",
+    REMOVED: "theory",
+    ZEROED: "U₁ zeroed",
+    SOLVED_AGAIN: "solved again",
+    "magnitude": "magnitude",
+    "theory_loss": "loss of theory",
+}
+# Columns in the unit of the model's loss; what the theory loses is a squared loss.
+OF_THE_MODEL = ("mean_loss", "zero_loss", TAYLOR)
+WHO = {MODEL: "model", ZEROED: "U₁ zeroed", SOLVED_AGAIN: "theory solved again"}
+ORDERS = {SCORE: "by head score", TAYLOR: "by Taylor importance", RANDOM: "at random"}
+
+
+def numbers_of(removed: RemovedHeads) -> dict[str, Numbers]:
+    """All that is known of each head by its key, what was measured first."""
+    return {**removed.measured, **removed.predicted}
+
+
+def costliest_first(removed: RemovedHeads) -> list[int]:
+    """Places of the heads by falling cost; heads that were not removed come last."""
+    cost = removed.measured.get("mean_loss") or removed.measured.get("zero_loss")
+    values = np.zeros(len(removed.heads)) if cost is None else np.asarray(cost.values)
+    return np.argsort(-values, kind="stable").tolist()
+
+
+# --- tables
+
+
+def unit_of(key: str, loss: Loss) -> str:
+    """The unit of a column of the table of heads."""
+    if key.endswith("accuracy"):
+        return "points"
+    if key in (SCORE, "magnitude"):
+        return ""
+    return UNITS[loss if key in OF_THE_MODEL else "squared"]
+
+
+def removal_table(removed: RemovedHeads) -> Table:
+    """A row for each head, the costliest first."""
+    numbers = numbers_of(removed)
+    keys = [key for key in SHORT if key in numbers]
+    columns = [
+        Column(
+            SHORT[key],
+            key,
+            error=f"{key}_error",
+            meaning=f"{(MEASURED | PREDICTIONS)[key]} ({unit_of(key, removed.loss) or 'number'})",
+            scale=100.0 if key.endswith("accuracy") else 1.0,
+            digits=2,
+            dropped=place,
+        )
+        for place, key in enumerate(keys)
+    ]
+    rows = [
+        [head_label(*removed.heads[at])]
+        + [(numbers[key].values[at], numbers[key].errors[at] or None) for key in keys]
+        for at in costliest_first(removed)
+    ]
+    units = f"loss in {UNITS[removed.loss]}, accuracy in points"
+    title = f"lost without one head, its mean or 0 sent instead, ±1σ ({units}), and numbers of it"
+    return Table(title, ("", *columns), rows)
+
+
+def correlation_table(removed: RemovedHeads) -> Table:
+    """Spearman's ρ of each number with each measure, and its interval over heads."""
+    columns = [Column(MEASURED[key], key, dropped=at) for at, key in enumerate(removed.measured)]
+    rows = [
+        [PREDICTIONS[name], *(correlation(one.spearman[key], len(removed.heads))
+                              for key in removed.measured)]
+        for name, one in removed.predicted.items()
+    ]  # fmt: skip
+    few = len(removed.heads) < FEWEST_HEADS
+    none = f" (none of fewer than {FEWEST_HEADS} heads)" if few else ""
+    title = f"Spearman ρ over {len(removed.heads)} heads with what removal costs, 95 %{none}"
+    return Table(title, ("", *columns), rows)
+
+
+def order_table(removed: RemovedHeads) -> Table:
+    """Accuracies while heads are removed: a column for each order, and who loses them."""
+    columns, curves = [], []
+    for who, of_whom in WHO.items():
+        for key, some in removed.curves.items():
+            if not some or who not in some[0].accuracy:
+                continue
+            values = np.array([one.accuracy[who].values for one in some])
+            spread = values.std(axis=0, ddof=1) if len(some) > 1 else np.full(values.shape[1], None)
+            header = f"{of_whom}, {ORDERS[key]}"
+            columns.append(Column(header, f"{who}_{key}", scale=100.0, dropped=len(columns)))
+            curves.append(zip(values.mean(axis=0), spread, strict=True))
+    rows = [[f"{count} removed", *row] for count, row in enumerate(zip(*curves, strict=True))]
+    title = (
+        "accuracy (%) while heads are removed one after the other, the lowest first; at random: "
+        f"mean ± spread of {len(removed.curves.get(RANDOM, ()))} orders"
+    )
+    return Table(title, ("", *columns), rows)
+
+
+def tables_of(removed: RemovedHeads) -> dict[str, Table]:
+    """All tables, by the method or attribute of `AblatedHeads` that gives all numbers of them."""
+    tables = {
+        "to_dataframe()": removal_table(removed),
+        "correlations()": correlation_table(removed),
+    }
+    if removed.curves:
+        tables["result.curves"] = order_table(removed)
+    return tables
+
+
+def whole_text(removed: RemovedHeads) -> str:
+    """Loss and accuracy of the whole model, and on which examples."""
+    units = {"loss": UNITS[removed.loss].removesuffix(" loss"), "accuracy": ""}
+    whole = [
+        f"{key} {Number(value, error)} {units[key]}".rstrip()
+        for key, (value, error) in removed.unpruned.items()
+    ]
+    count = removed.examples_numbers
+    examples = "the same examples" if count is None else f"{count} validation examples"
+    return (
+        f"the model on {removed.examples_test} test examples: {', '.join(whole)}; numbers from "
+        f"{examples}"
+    )
+
+
+def removal_text(removed: RemovedHeads, elsewhere: str | None = None) -> str:
+    """The whole model, and all tables, as text for a terminal.
+
+    elsewhere  where columns are that have no room; None: the method that gives them
+    """
+    tables = [
+        table.text(elsewhere=elsewhere or where) for where, table in tables_of(removed).items()
+    ]
+    return "\n\n".join([*map(wrapped, [whole_text(removed), *removed.notes]), *tables])
+
+
+def two_digits(value: float) -> str:
+    """A correlation to two decimals."""
+    return f"{value:.2f}".replace("-", "−")
+
+
+def correlation(rho: RankCorrelation, heads: int) -> str:
+    """ρ with its interval over heads, and their number where it is not that of all heads."""
+    if not np.isfinite(rho.value):
+        return MISSING
+    text = two_digits(rho.value)
+    if np.isfinite(rho.interval_over_heads).all():
+        low, high = map(two_digits, rho.interval_over_heads)
+        text = f"{text} [{low}, {high}]"
+    return text if rho.heads == heads else f"{text}, {rho.heads} of {heads} heads"
+
+
+# --- the largest set
+
+
+def by_layer(heads: Sequence[Place]) -> str:
+    """Heads as "layer 1: 0, 3; layer 2: 1"."""
+    layers: dict[int, list[int]] = {}
+    for layer, head in sorted(heads):
+        layers.setdefault(layer, []).append(head)
+    return "; ".join(
+        f"layer {layer}: {', '.join(map(str, some))}" for layer, some in layers.items()
+    )
+
+
+def measured_text(measure: Measure, loss: Loss, value: float, error: float | None = None) -> str:
+    """A loss in its unit, or accuracy in points."""
+    if measure == "accuracy":
+        return f"{Number(value, error, scale=100.0)} points of accuracy"
+    return f"{Number(value, error)} {UNITS[loss].removesuffix(' loss')}"
+
+
+def removable_text(found: LargestSet) -> str:
+    """The heads that can go, how firmly they are chosen, and what they cost on unseen examples."""
+    low, high = found.counts
+    chosen = measured_text(found.measure, found.loss, *found.at("validation", found.measure))
+    costs = [measured_text(one, found.loss, *found.at("test", one)) for one in found.test]
+    whole = ", ".join(f"{key} {Number(*value)}" for key, value in found.unpruned.items())
+    lines = [
+        f"{found.count} of {len(found.order)} heads can go, in order of Taylor importance, at a "
+        f"limit of {measured_text(found.measure, found.loss, found.limit)}",
+        by_layer(found.order[: found.count]) or "no head",
+        f"chosen on {found.examples_validation} validation examples, where they cost {chosen}; "
+        f"other examples would choose {low} to {high} heads (95 %)",
+        f"lost without them on {found.examples_test} test examples, which chose nothing: "
+        f"{', '.join(costs)} (the whole model: {whole})",
+    ]
+    return "\n".join(map(wrapped, [*lines, *found.notes]))
+
+
+def removable_rows(found: LargestSet) -> list[dict]:
+    """A row of plain numbers for each number of heads removed."""
+    rows = []
+    for count in range(len(found.order) + 1):
+        row: dict = {"removed": count, "head": found.order[count - 1] if count else None}
+        for split, curve in (("validation", found.validation), ("test", found.test)):
+            for measure, numbers in curve.items():
+                key = f"{split}_{measure}"
+                row |= {key: numbers.values[count], f"{key}_error": numbers.errors[count]}
+        rows.append(row)
+    return rows

@@ -1,0 +1,136 @@
+"""Attention and labels of PyTorch models in files, as the arrays task reads them."""
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.tasks.arrays import read_arrays
+from sampler.torch_models.export import export_attention, read_labels
+from sampler.torch_models.recording import record_attention
+from tests.assertions import assert_equal_in_float32
+from tests.sampler.torch_models.families import HEADS, LAYERS, TOKENS, WIDTH, family, torch
+
+
+def examples(count, labels=True):
+    """Inputs, and ±1 in turn as labels."""
+    tokens = torch.randn(count, TOKENS, WIDTH, generator=torch.Generator().manual_seed(count))
+    return tokens, (torch.arange(count) % 2 * 2.0 - 1.0 if labels else None)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return family("encoder").model
+
+
+def test_labels_stay_with_their_inputs_piece_by_piece(model, tmp_path):
+    """Columns of 0 and 1, one for each class, may be whole numbers."""
+    inputs, numbers = examples(5)[0], torch.arange(5.0)
+    columns = torch.eye(3, dtype=torch.long)[[0, 2, 1, 1, 0]]
+    for name, labels in (("numbers", numbers), ("columns", columns)):
+        path = export_attention(
+            tmp_path / f"{name}.h5", model, train=(inputs, labels), test=(inputs, labels),
+            batch_size=2,
+        )  # fmt: skip
+        for split in read_arrays(path).splits:
+            np.testing.assert_array_equal(split.inputs, inputs.numpy())
+            np.testing.assert_array_equal(split.labels, labels.reshape(5, -1).numpy())
+
+
+@pytest.mark.parametrize(("suffix", "attended"), [("npz", None), ("h5", "mean")])
+def test_a_data_loader_gives_what_all_examples_at_once_give(model, suffix, attended, tmp_path):
+    train, test = examples(7), examples(3)
+    whole = read_arrays(
+        export_attention(tmp_path / "whole.npz", model, train=train, test=test, attended=attended)
+    )
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*train), batch_size=3)
+    path = tmp_path / f"pieces.{suffix}"
+    export_attention(path, model, train=loader, test=test, attended=attended, batch_size=2)
+    received = read_arrays(path)
+    assert received.heads == whole.heads
+    for split, expected in zip(received.splits, whole.splits, strict=True):
+        for one, other in zip(split.arrays, expected.arrays, strict=True):
+            assert_equal_in_float32(one, other)
+
+
+def test_heads_are_called_by_layer_and_number_where_some_are_left_out(model, tmp_path):
+    """And a residual connection is one more head, whose attention is the identity."""
+    settings = {"train": examples(4), "test": examples(3), "residual": True}
+    whole = read_arrays(export_attention(tmp_path / "whole.npz", model, **settings))
+    assert whole.head_names == ((*map(str, range(HEADS)), "residual"),) * LAYERS
+    path = tmp_path / "part.npz"
+    export_attention(path, model, layers=(2, 2), heads={2: [0, 3]}, **settings)
+    part = read_arrays(path)
+    assert part.head_names == (("2.0", "2.3", "residual"),)
+    assert part.numbers == (2,)
+    assert part.origin == ("layer 2: encoder.layers.1.self_attn",)
+    recorded = record_attention(model, settings["test"][0])
+    np.testing.assert_array_equal(part.test.attention[0][:, :2], recorded.attention[1][:, [0, 3]])
+    assert (part.test.attention[0][:, 2] == np.eye(TOKENS)).all()
+
+
+@pytest.mark.parametrize("readout", ["last", "mean"])
+def test_attended_inputs_in_double_precision(readout, tmp_path):
+    """By hand, head by head."""
+    model, inputs = family("encoder").model.double(), examples(3)[0].double()
+    path = export_attention(
+        tmp_path / "double.npz", model, train=(inputs, torch.ones(3)), test=(inputs, None),
+        attended=readout,
+    )  # fmt: skip
+    with np.load(path) as arrays:
+        received = arrays["attended_train"]
+    recorded = record_attention(model, inputs)
+    first, second = recorded.attention
+    read = np.eye(TOKENS)[-1] if readout == "last" else np.full(TOKENS, 1 / TOKENS)
+    for row in range(3):
+        for one in range(HEADS):
+            for two in range(HEADS):
+                weights = first[row, one] @ second[row, two] @ read
+                expected = recorded.inputs[row].T @ weights
+                path_number = one * HEADS + two
+                np.testing.assert_allclose(received[row, path_number], expected, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"path": "mine.txt"}, "path = "),
+        ({"train": (examples(2)[0], torch.tensor([0, 1]))}, "labels_train = .*class numbers"),
+        ({"head_names": [["a", "b"], ["c"]]}, "head_names = "),
+        ({"attended": "middle"}, "attended = "),
+        ({"layers": (2, 1)}, "layers = "),
+        ({"train": iter([])}, r"train = \(no examples\)"),
+        ({"test": (examples(1)[0], torch.tensor([torch.inf]))}, "labels_test = "),
+        ({"test": (examples(1)[0], torch.ones(1, 2))}, "labels_test = "),
+        ({"test": (examples(1)[0], None, torch.zeros(1))}, "test = .*pair"),
+    ],
+)
+def test_what_cannot_be_written_is_named_and_nothing_is_left(
+    model, tmp_path, change, message, without_annotation_checks
+):
+    settings = {"path": "mine.npz", "train": examples(2), "test": examples(2)} | change
+    with pytest.raises(InputError, match=message):
+        export_attention(tmp_path / settings.pop("path"), model, **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_more_paths_than_a_theory_can_have_are_not_written(tmp_path):
+    """Six layers of eight heads: refused before any path is followed; tokens are written."""
+    layer = torch.nn.TransformerEncoderLayer(16, 8, 8, dropout=0.0, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    settings = {"train": examples(4), "test": examples(4)}
+    path = tmp_path / "a.npz"
+    with pytest.raises(InputError, match=r"heads = 6 layers of 8 heads, 262,144 paths"):
+        export_attention(path, model, attended="last", **settings)
+    assert not path.exists()
+    assert read_arrays(export_attention(path, model, **settings)).heads == (8,) * 6
+
+
+def test_class_numbers_are_columns_where_outputs_are_known():
+    numbers = torch.tensor([2, 0, 1])
+    np.testing.assert_array_equal(read_labels("labels", numbers, 3, 3), np.eye(3)[[2, 0, 1]])
+    with pytest.raises(InputError, match="from 0 to 1"):
+        read_labels("labels", numbers, 3, 2)
+    with pytest.raises(InputError, match="a column of 0 and 1"):
+        read_labels("labels", numbers, 3, 1)
+    signs = torch.tensor([1, -1, 1])
+    np.testing.assert_array_equal(read_labels("labels", signs, 3, 1)[:, 0], [1.0, -1.0, 1.0])

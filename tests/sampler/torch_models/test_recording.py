@@ -1,0 +1,310 @@
+"""Recorded attention against softmax(QKᵀ/√d), by loops from a model's own weights."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from sampler.errors import InputError
+from sampler.torch_models.recording import chosen_heads, record_attention
+from tests.assertions import assert_equal_in_float32
+from tests.sampler.torch_models.families import (
+    FAMILIES,
+    HEADS,
+    LAYERS,
+    LENGTHS,
+    PADDED,
+    TOKENS,
+    WIDTH,
+    by_loops,
+    called,
+    family,
+    inputs_of,
+    real_tokens,
+    torch,
+)
+
+CASES = [
+    *((name, "none") for name in FAMILIES),
+    *((name, side) for name in PADDED for side in ("right", "left")),
+]
+
+
+@pytest.mark.parametrize(("name", "side"), CASES)
+def test_recorded_attention_is_softmax_of_the_models_own_weights(name, side):
+    made = family(name)
+    inputs = inputs_of(made, side)
+    recorded = record_attention(made.model, inputs, batch_size=3)
+    assert recorded.heads == (HEADS,) * LAYERS
+    for number, (layer, stream) in enumerate(zip(made.layers, made.streams(inputs), strict=True)):
+        with torch.no_grad():
+            tokens = made.norm(layer, stream).double().numpy()
+        real = np.ones(tokens.shape[:2], bool)
+        if side != "none":
+            real = real_tokens(side).numpy()
+            assert recorded.lengths.tolist() == list(LENGTHS)
+        for example, places in enumerate(real):
+            count = places.sum()
+            received = recorded.attention[number][example]
+            expected = by_loops(made, layer, tokens[example], places)
+            np.testing.assert_allclose(received[:, :count, :count], expected, atol=1e-6)
+            # Padding carries no weight.
+            assert not received[:, count:].any()
+            assert not received[:, :, count:].any()
+            if number == 0:
+                np.testing.assert_allclose(
+                    recorded.inputs[example, :count], tokens[example, places], atol=1e-6
+                )
+
+
+def test_a_model_within_another_one_is_recorded_as_it_is():
+    """Fused attention is put aside meanwhile, and is back afterwards."""
+    made = family("bert")
+
+    class Own(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.backbone, self.head = made.model.bert, torch.nn.Linear(WIDTH, 1)
+
+        def forward(self, input_ids):
+            return self.head(self.backbone(input_ids).last_hidden_state[:, 0])
+
+    own, inputs = Own(), inputs_of(made)
+    assert made.model.config._attn_implementation == "sdpa"
+    received = record_attention(own, inputs["input_ids"])
+    assert made.model.config._attn_implementation == "sdpa"
+    expected = record_attention(made.model, inputs)
+    for one, other in zip(received.attention, expected.attention, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class Fused(torch.nn.Module):
+    """A layer that shows nothing of its attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.joined, self.c_proj = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, 2)
+
+    def parts(self, tokens):
+        shape = (*tokens.shape[:2], HEADS, WIDTH // HEADS)
+        return [one.view(shape).transpose(1, 2) for one in self.joined(tokens).chunk(3, -1)]
+
+    def forward(self, tokens):
+        sent = torch.nn.functional.scaled_dot_product_attention(*self.parts(tokens))
+        return self.c_proj(sent.transpose(1, 2).flatten(2))[:, -1]
+
+
+def own_attention(model, batch):
+    query, key, _ = model.parts(batch)
+    return batch, [torch.softmax(query @ key.transpose(2, 3) / (WIDTH // HEADS) ** 0.5, dim=-1)]
+
+
+def test_a_function_gives_the_attention_of_any_model():
+    torch.manual_seed(0)
+    model, tokens = Fused(), torch.randn(5, TOKENS, WIDTH)
+    recorded = record_attention(model, tokens, attention=own_attention, batch_size=2)
+    with torch.no_grad():
+        _, (weights,) = own_attention(model, tokens)
+    np.testing.assert_array_equal(recorded.inputs, tokens.numpy())
+    expected = weights.transpose(2, 3).numpy()
+    assert_equal_in_float32(recorded.attention[0], expected)
+
+
+def test_what_shows_no_attention_is_refused_with_the_way_that_serves():
+    with pytest.raises(InputError, match=r"attention of the model = \(Fused\).*attention=lambda"):
+        record_attention(Fused(), torch.randn(2, TOKENS, WIDTH))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("asked", [{}, {"need_weights": False}], ids=str)
+def test_callers_of_a_layer_receive_what_they_asked_for(batch_first, asked):
+    received = []
+    layer = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first)
+
+    def forward(model, batch):
+        tokens = batch if batch_first else batch.transpose(0, 1)
+        received.append(model(tokens, tokens, tokens, **asked))
+
+    tokens = torch.randn(2, TOKENS, WIDTH)
+    recorded = record_attention(layer, tokens, forward=forward)
+    with torch.no_grad():
+        forward(layer.eval(), tokens)
+    np.testing.assert_array_equal(recorded.inputs, tokens.numpy())
+    (attended, weights), (expected, expected_weights) = received
+    assert_equal_in_float32(attended.numpy(), expected.numpy())
+    assert (weights is None) == (expected_weights is None)
+    if weights is not None:
+        assert_equal_in_float32(weights.numpy(), expected_weights.numpy())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_model_is_afterwards_as_before(fails):
+    model = family("encoder").model.train()
+    model.encoder.layers[1].eval()
+    modes = [module.training for module in model.modules()]
+
+    def forward(model, batch):
+        model(batch)
+        if fails:
+            raise KeyboardInterrupt
+
+    if fails:
+        with pytest.raises(KeyboardInterrupt):
+            record_attention(model, torch.randn(3, TOKENS, WIDTH), forward=forward)
+    else:
+        record_attention(model, torch.randn(3, TOKENS, WIDTH), forward=forward)
+    assert [module.training for module in model.modules()] == modes
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
+
+
+def test_sequences_of_a_list_are_what_they_are_alone_in_their_order():
+    made = family("encoder")
+    lengths = [3, 5, 1, 5, 3, 5, 1]
+    examples = [torch.randn(length, WIDTH) for length in lengths]
+    recorded = record_attention(made.model, examples, batch_size=2)
+    assert recorded.lengths.tolist() == lengths
+    for row, (length, example) in enumerate(zip(lengths, examples, strict=True)):
+        alone = record_attention(made.model, example[None])
+        assert_equal_in_float32(recorded.inputs[row, :length], alone.inputs[0])
+        for one, other in zip(recorded.attention, alone.attention, strict=True):
+            assert_equal_in_float32(one[row, :, :length, :length], other[0])
+            assert not one[row, :, length:].any()
+
+
+def test_a_window_begins_with_the_tokens_before_its_first_layer():
+    made = family("gpt2")
+    inputs = inputs_of(made)
+    whole = record_attention(made.model, inputs)
+    part = record_attention(made.model, inputs, layers=(2, 2), heads={2: [3, 1]})
+    assert part.chosen == {2: [1, 3]}
+    assert part.modules == ("transformer.h.1.attn",)
+    np.testing.assert_array_equal(part.attention[0], whole.attention[1][:, [1, 3]])
+    with torch.no_grad():
+        expected = made.layers[1].ln_1(made.streams(inputs)[1])
+    assert_equal_in_float32(part.inputs, expected.numpy())
+
+
+@pytest.mark.parametrize(
+    ("layers", "heads", "message"),
+    [
+        ((2, 3), None, "layers = .*are 1 to 2"),
+        ((0, 1), None, "layers = .*begin at 1"),
+        ((2,), None, "layers = .*first and the last"),
+        (None, {1: [2]}, r"heads\[1\] = "),
+        (None, {2: [0, 0]}, r"heads\[2\] = "),
+        (None, {3: [0]}, "heads = "),
+        (None, [[0], [1]], "heads = "),
+    ],
+)
+def test_layers_and_heads_that_there_are_not_are_refused(
+    layers, heads, message, without_annotation_checks
+):
+    with pytest.raises(InputError, match=message):
+        chosen_heads((2, 2), layers, heads)
+
+
+# --- what is refused
+
+
+class Cross(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(x, x + 1.0, x)
+
+
+class Changing(Cross):
+    """The number of layers depends on the batch."""
+
+    def forward(self, x):
+        for _ in range(len(x)):
+            x = self.layer(x, x, x)[0]
+        return x
+
+
+class HalfMasked(Cross):
+    """The second of two layers is not told of padding."""
+
+    def forward(self, tokens, padding):
+        seen, _ = self.layer(tokens, tokens, tokens, key_padding_mask=padding)
+        return self.layer(seen, seen, seen)
+
+
+class Unsaid(Cross):
+    """Hides its last token from all, and nothing says that it is padding."""
+
+    def forward(self, tokens):
+        hidden = torch.zeros(len(tokens) * HEADS, TOKENS, TOKENS, dtype=bool)
+        hidden[..., -1] = True
+        return self.layer(tokens, tokens, tokens, attn_mask=hidden)
+
+
+def spoiled():
+    model = family("encoder").model
+    with torch.no_grad():
+        model.encoder.layers[1].self_attn.in_proj_weight[0, 0] = float("nan")
+    return model
+
+
+BATCH = torch.linspace(-1.0, 1.0, 3 * TOKENS * WIDTH).reshape(3, TOKENS, WIDTH)
+PADDING = torch.tensor([[False, False, False, False, True]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "more", "message"),
+    [
+        (lambda: torch.nn.Linear(WIDTH, 2), BATCH, {}, "attention of the model = "),
+        (Changing, [], {}, "inputs = "),
+        (Changing, BATCH, {"batch_size": 0}, "batch_size = "),
+        (Changing, BATCH, {"batch_size": 2}, "was .* for the first examples"),
+        (Cross, BATCH, {}, "key of MultiheadAttention = "),
+        (spoiled, BATCH, {}, r"attention of layer 2\[0, 0, 0, 0\] = nan: every entry"),
+        (HalfMasked, {"tokens": BATCH, "padding": PADDING}, {}, "gives to padding"),
+        (HalfMasked, {"tokens": BATCH, "padding": PADDING | True}, {}, "tokens of example 0 = 0"),
+        (Unsaid, BATCH, {}, "attention to token 4 of example 0 = .*attention_mask"),
+        (
+            Changing,
+            BATCH,
+            {"attention": lambda model, batch: (batch, [torch.ones(3, 2, TOKENS, 3)])},
+            r"attention of layer 1 = \(3, 2, 5, 3\)",
+        ),
+        (Cross, {"tokens": [[1.0], [1.0, 2.0]]}, {}, "tokens = "),
+    ],
+)
+def test_what_cannot_be_recorded_is_named(model, inputs, more, message):
+    with pytest.raises(InputError, match=message):
+        record_attention(model(), inputs, **more)
+
+
+def test_an_encoder_with_a_decoder_is_refused_by_the_cause():
+    transformers = pytest.importorskip("transformers", reason="models of Hugging Face")
+    config = transformers.T5Config(
+        vocab_size=WIDTH, d_model=WIDTH, d_kv=4, d_ff=24, num_layers=2, num_heads=HEADS
+    )
+    model = transformers.T5Model(config)
+    with pytest.raises(InputError, match="an encoder with a decoder"):
+        record_attention(model, {"input_ids": torch.ones(2, 3, dtype=torch.long)})
+    ids = torch.randint(1, WIDTH, (2, 3))
+    recorded = record_attention(model.get_encoder(), {"input_ids": ids})
+    assert recorded.heads == (HEADS, HEADS)
+    with torch.no_grad():
+        block = model.encoder.block[0].layer[0]
+        expected = block.layer_norm(model.shared(ids))
+    assert_equal_in_float32(recorded.inputs, expected.numpy())
+
+
+def test_without_pytorch_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=r"torch = \(absent\): .*\[torch\]"):
+        record_attention(object(), [])
+
+
+def test_a_recording_leaves_the_outputs_alone():
+    made = family("llama")
+    inputs = inputs_of(made)
+    before = called(made.model, inputs)
+    record_attention(made.model, inputs)
+    np.testing.assert_array_equal(called(made.model, inputs), before)
