@@ -40,7 +40,6 @@ HIGH: dict = {"layers": (5, 6)}
 class TrainedModel:
     """A model with its splits, the network of its theory, and what the theory sees of it.
 
-    group  "here" or "foreign"
     task   by which models are resampled
     """
 
@@ -49,7 +48,6 @@ class TrainedModel:
     task: str
     splits: dict = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
-    group: str = "here"
 
 
 # %% [markdown]
@@ -157,10 +155,7 @@ def encoder(
         file.parent.mkdir(parents=True, exist_ok=True)
         torch.save(model.state_dict(), file)
     model.load_state_dict(torch.load(file, weights_only=True))
-    width = 20 if settings.get("paths") != "single" else 50
-    network = sampler.make_network(
-        widths=width, temperature=0.1, readout="mean" if mean else "last"
-    )
+    network = sampler.make_network(widths=20, temperature=0.1, readout="mean" if mean else "last")
     return TrainedModel(model.eval(), network, task, splits, settings)
 
 
