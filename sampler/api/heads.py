@@ -241,7 +241,7 @@ def removable(
 
     Heads go in ascending order of Taylor importance, the mean of |∂loss/∂gate| over validation
     examples, as far as the limit allows. A layer of a PyTorch module may lose all of its heads, one
-    of a network of `train` keeps one. Raises InputError for what cannot be used.
+    of a network of `train` keeps one.
     """
     from sampler.heads.removal import largest_set
     from sampler.jobs.prune import shown_steps
