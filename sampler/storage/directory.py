@@ -88,7 +88,8 @@ def log_to(directory: Path) -> Iterator[None]:
         ) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handlers: list[logging.Handler] = [handler]
-    if not LOG.handlers:  # else this is a point of a sweep, which shows warnings already
+    # A sweep shows the warnings of its points already.
+    if not any(type(each) is logging.StreamHandler for each in LOG.handlers):
         shown = logging.StreamHandler(sys.stderr)
         shown.setLevel(logging.WARNING)
         handlers.append(shown)

@@ -79,10 +79,10 @@ def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_pat
     recipe, directory = load_training_recipe(recipe_file), tmp_path / "model"
     with pytest.raises(RequeueError) as stopped:
         start_training(recipe, directory, AfterChunks(3))
-    assert str(stopped.value) == "training step 100 of 130"
+    assert "training step 100 of 130" in str(stopped.value)
     capsys.readouterr()
     assert command("status", directory) == ExitCode.OK
-    assert f"interrupted after {stopped.value}" in capsys.readouterr().out
+    assert "interrupted after training step 100 of 130" in capsys.readouterr().out
     assert not (directory / MODEL_FILE).exists()
     assert command("resume", directory) == ExitCode.OK
     assert_same_model(directory, finished)
