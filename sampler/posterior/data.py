@@ -90,12 +90,14 @@ class Data:
 def astype(tree: Any, dtype: Any) -> Any:
     """A tree of arrays with all floating-point numbers in another type.
 
-    By NumPy, which compiles nothing.
+    By NumPy, which compiles nothing, but for arrays that are traced.
     """
 
     def cast(leaf: Array):
         if leaf.dtype == dtype or not jnp.issubdtype(leaf.dtype, jnp.floating):
             return leaf
+        if isinstance(leaf, jax.core.Tracer):
+            return leaf.astype(dtype)
         return jnp.asarray(np.asarray(leaf, dtype))
 
     return jax.tree.map(cast, tree)

@@ -39,10 +39,10 @@ theory = {starts = 1}
 EXAMPLES, PATHS, CHANNELS = 530_000, 4, 16
 
 
-def few_or_all(few: int, many: int) -> pytest.MarkDecorator:
-    """The number of moments, and of works that are killed: a few in one work, or all of them."""
+def moments(many: int, few: int = 0) -> pytest.MarkDecorator:
+    """The number of moments, and of works that are killed: all of them, and a few in one work."""
     complete = pytest.param(many, many // 5, marks=pytest.mark.long)
-    return pytest.mark.parametrize(("count", "works"), [(few, 1), complete])
+    return pytest.mark.parametrize(("count", "works"), [*([(few, 1)] * bool(few)), complete])
 
 
 @pytest.fixture(scope="module")
@@ -74,13 +74,13 @@ def chains(folder) -> Work:
     return work.undisturbed(work.whole)
 
 
-@few_or_all(3, 20)
+@moments(20, few=3)
 def test_a_killed_run(count, works, chains, tmp_path):
     hits = chains.killed(tmp_path, chains.moments(count, seed=1), works)
     assert len(hits) >= count / 4
 
 
-@few_or_all(1, 5)
+@moments(5)
 def test_a_killed_extension(count, works, chains, folder, tmp_path):
     """And equals the run that was asked for as many draws from the start."""
     words = "resume", "--more", DRAWS - FEWER
@@ -90,13 +90,13 @@ def test_a_killed_extension(count, works, chains, folder, tmp_path):
     extension.killed(tmp_path, extension.moments(count, seed=2), works)
 
 
-@few_or_all(2, 10)
+@moments(10)
 def test_killed_particles(count, works, folder, tmp_path):
     work = compiled(work_of(folder, "tempered", TEMPERED, "run", "--no-figures", steps=4))
     work.killed(tmp_path, work.moments(count, seed=3), works)
 
 
-@few_or_all(2, 10)
+@moments(10)
 def test_a_killed_training(count, works, folder, tmp_path):
     write_training(folder, np.random.default_rng(5))
     text = TRAINING.replace("steps = 130", f"steps = {STEPS}")
@@ -104,7 +104,7 @@ def test_a_killed_training(count, works, folder, tmp_path):
     work.killed(tmp_path, work.moments(count, seed=4), works)
 
 
-@few_or_all(1, 5)
+@moments(5)
 def test_a_killed_pass_over_the_examples(count, works, folder, tmp_path):
     if not (folder / "mine.h5").is_file():
         write_examples(folder / "mine.h5", np.random.default_rng(6))
@@ -121,6 +121,6 @@ def write_examples(path: Path, rng) -> None:
     with h5py.File(path, "w") as file:
         file["heads"] = np.array([2, 2])
         for split, count in (("train", EXAMPLES), ("test", 5)):
-            inputs = rng.integers(-9, 10, (count, PATHS, CHANNELS), dtype=np.int8)
+            inputs = rng.integers(-9, 10, (count, PATHS, CHANNELS)).astype(np.float32)
             file[f"attended_{split}"] = inputs
             file[f"labels_{split}"] = np.where(inputs.sum(axis=(1, 2)) > 0, 1, -1)

@@ -27,6 +27,16 @@ def cache(tmp_path_factory):
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module")
+def whole(cache, tmp_path_factory) -> tuple[int, Path]:
+    """The exit code and the directory of an undisturbed sweep in one process."""
+    folder = tmp_path_factory.mktemp("whole")
+    recipe = folder / "tiny.toml"
+    recipe.write_text(f"{RECIPE}{SHORT}\n")
+    words = ("sweep", recipe, "--out", folder / "sweep", "--over", f"sampler.seed=0:{POINTS}")
+    return command(*words, cache=cache)[0], folder / "sweep"
+
+
 class Sweep:
     """A sweep in a group of processes of its own, with both workers at work on draws."""
 
@@ -78,9 +88,9 @@ class Sweep:
             time.sleep(0.1)
 
 
-def test_a_sweep_that_is_stopped_goes_on_bit_for_bit(cache, tmp_path):
+def test_a_sweep_that_is_stopped_goes_on_bit_for_bit(cache, whole, tmp_path):
     """Every worker saves its chunk, and no other point is begun."""
-    here = tmp_path / "here"
+    expected, here = whole
     sweep = Sweep(tmp_path, cache, SHORT)
     before = {point: newest_header(point)["sequence"] for point in sweep.in_draws()}
     sweep.process.send_signal(signal.SIGTERM)
@@ -90,7 +100,6 @@ def test_a_sweep_that_is_stopped_goes_on_bit_for_bit(cache, tmp_path):
     for point, sequence in before.items():
         assert newest_header(point)["sequence"] > sequence
     assert {path.parent for path in sweep.out.glob("*/manifest.json")} == set(before)
-    expected, errors = command(*sweep.words[:3], here, *sweep.words[4:], cache=cache)
     assert command(*sweep.words, cache=cache)[0] == expected
     assert (sweep.out / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
     for number in range(POINTS):
@@ -98,13 +107,12 @@ def test_a_sweep_that_is_stopped_goes_on_bit_for_bit(cache, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are not listed here")
-def test_a_killed_worker_costs_its_points_the_work_since_they_were_saved(cache, tmp_path):
-    here = tmp_path / "here"
+def test_a_killed_worker_costs_its_points_the_work_since_they_were_saved(cache, whole, tmp_path):
+    expected, here = whole
     sweep = Sweep(tmp_path, cache, SHORT)
     before = {point: newest_header(point)["sequence"] for point in sweep.in_draws()}
     os.kill(sweep.workers()[0], signal.SIGKILL)
     code, errors = sweep.end()
-    expected, _ = command(*sweep.words[:3], here, *sweep.words[4:], cache=cache)
     assert code == expected, errors
     for point, sequence in before.items():
         assert newest_header(point)["sequence"] >= sequence
