@@ -238,7 +238,9 @@ def run_chains(
         most = settings.max_draws, settings.max_minutes
         fewest = settings.weight_draws, settings.warmup_steps
         rule = StoppingRule(algorithm, collected, *most, judged, *fewest)
-    with SamplingProgress(algorithm, rule) if show else nullcontext() as progress:
+    draws = settings.draws_per_chain if rule is None else rule.next_end("draws", 0)
+    shown = SamplingProgress(algorithm, draws * settings.thinning, rule) if show else nullcontext()
+    with shown as progress:
         earlier = keeper.go_on(collected, rule)
         listeners = [each for each in (collected, rule, progress, keeper) if each is not None]
 

@@ -133,11 +133,16 @@ class ProgressDisplay:
 
 
 class SamplingProgress(ProgressDisplay):
-    """Shows every chunk: time left, and what the algorithm says of its chains."""
+    """Shows every chunk: time left until the last draw, and what the algorithm says of its chains.
 
-    def __init__(self, algorithm: "Algorithm", rule: "StoppingRule | None" = None) -> None:
+    steps  of the draws that follow warm-up, those that thinning leaves out included
+    """
+
+    def __init__(
+        self, algorithm: "Algorithm", steps: int = 0, rule: "StoppingRule | None" = None
+    ) -> None:
         super().__init__()
-        self._algorithm, self._rule = algorithm, rule
+        self._algorithm, self._steps, self._rule = algorithm, steps, rule
         self._totals: dict[tuple[str, str], float] = {}
 
     def __enter__(self) -> "SamplingProgress":
@@ -164,7 +169,10 @@ class SamplingProgress(ProgressDisplay):
         elif self._rule is not None and chunk.phase == "draws":
             total = self._rule.next_end("draws", chunk.done)
             seen = " to the first check"
-        left = f"{chunk.seconds / chunk.draws * max(0, total - chunk.done):.0f} s left{seen}"
+        # A step of warm-up is taken to last as long as one of the draws.
+        following = self._steps if chunk.phase == "warmup" else 0
+        steps = max(0, total - chunk.done) + following
+        left = f"{chunk.seconds / chunk.draws * steps:.0f} s left{seen}"
         totals = {name: v for (phase, name), v in self._totals.items() if phase == chunk.phase}
         health = self._algorithm.describe(chunk.statistics, totals)
         return f"{left}, {health}" if health else left

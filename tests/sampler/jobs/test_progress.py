@@ -6,6 +6,12 @@ import subprocess
 import sys
 import time
 
+import numpy as np
+import pytest
+
+from sampler.jobs.progress import SamplingProgress
+from sampler.mcmc.algorithm import algorithm_named
+from sampler.mcmc.chains import Chunk
 from tests import ROOT
 
 CLOSED = """
@@ -43,3 +49,18 @@ def test_progress_stops_nothing_in_a_terminal_that_was_closed_meanwhile(tmp_path
         with os.fdopen(reader) as said:
             assert said.read() == "shown and left"
         process.wait(60.0)
+
+
+@pytest.mark.parametrize(
+    ("phase", "done", "total", "left"),
+    [("warmup", 20, 100, 0.5 * (80 + 600)), ("draws", 50, 200, 0.5 * 150), ("draws", 200, 200, 0)],
+)
+def test_the_time_left_is_that_until_the_last_draw(phase, done, total, left):
+    """Ten steps in five seconds; 200 draws of three steps each follow the warm-up."""
+    progress = SamplingProgress(algorithm_named("hmc", {}), steps=600)
+    names = ("lp", "step_size", "acceptance_rate", "diverging", "n_steps")
+    statistics = {name: np.ones((2, 10)) for name in names}
+    shown = []
+    progress.show = lambda *arguments: shown.append(arguments[3])
+    progress(Chunk(phase, done, total, statistics, seconds=5.0))
+    assert shown[0].startswith(f"{left:.0f} s left")
