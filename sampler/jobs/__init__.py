@@ -4,7 +4,7 @@ plan          a command planned from its recipe and data, before JAX is imported
 sizes         sizes of a network with its data
 method        space and algorithm, by operations per effective draw
 memory        memory that a plan needs, and that there is
-check         the text of a plan
+check         the text of a plan, and check_training of a training
 run           runs begun, resumed and extended
 stages        the stages of a run: theory, draws, comparison, page
 draw          draws from the posterior

@@ -1,6 +1,5 @@
 """A sweep: the points of a grid, done by workers, then its tables, figures and page."""
 
-import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
@@ -23,12 +22,10 @@ from sampler.storage.directory import (
     point_directory,
     remove_unfinished,
 )
-from sampler.storage.files import write_atomically
+from sampler.storage.files import write_table
 from sampler.storage.manifest import finish_command, finished_code
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from sampler.analysis.sweep_dataset import SweptPoint
     from sampler.analysis.sweep_results import SweepResults
 
@@ -216,12 +213,6 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPo
         write_table(directory / sweep_results.SEED_AVERAGES_FILE, sweep.seed_averages)
     write_selection(directory, recipe, points)
     write_result(directory, SWEEP_DATASET_FILE, sweep.dataset)
-
-
-def write_table(path: Path, table: "pd.DataFrame") -> None:
-    """Write a table as CSV, empty where a number does not exist."""
-    finite = table.replace([math.inf, -math.inf], math.nan)
-    write_atomically(path, lambda file: finite.to_csv(file, index=False, lineterminator="\n"))
 
 
 # --- exit codes of points

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from sampler.errors import ExitCode, InputError
 from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.sweep import write_table
 from sampler.presentation.terminal import print_line
 from sampler.runtime import jax_settings, refuse_absent_platforms
 from sampler.settings.recipe import settings_that_fix_draws
@@ -25,7 +24,7 @@ from sampler.storage.directory import (
     log_to,
     remove_unfinished,
 )
-from sampler.storage.files import unwritable, write_json
+from sampler.storage.files import unwritable, write_json, write_table
 from sampler.storage.manifest import determining, finish_command, finished_code, record_stage
 from sampler.tasks.trained import series_to_learn
 from sampler.transformer.classified import ClassifiedSplits

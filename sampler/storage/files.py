@@ -19,6 +19,7 @@ from sampler.errors import InputError, Part, Verbatim, Words
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
     from numpy.lib.npyio import NpzFile
 
 SCHEMA_VERSION = 6
@@ -175,6 +176,15 @@ class ForHdf5(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
+
+
+# --- tables
+
+
+def write_table(path: Path, table: "pd.DataFrame") -> None:
+    """Write a table as CSV, empty where a number does not exist."""
+    finite = table.replace([math.inf, -math.inf], math.nan)
+    write_atomically(path, lambda file: finite.to_csv(file, index=False, lineterminator="\n"))
 
 
 # --- read back
