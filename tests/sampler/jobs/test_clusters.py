@@ -110,14 +110,15 @@ def dask_cluster(folder: Path, cache: Path) -> Iterator[tuple[str, Callable[[], 
         started.append(subprocess.Popen(command_words, cwd=folder, env=variables))
 
     def workers() -> list[int]:
-        children = [
+        descended = [
             int(child)
             for nanny in started[1:]
-            for child in Path(f"/proc/{nanny.pid}/task/{nanny.pid}/children").read_text().split()
+            for children in Path(f"/proc/{nanny.pid}/task").glob("*/children")
+            for child in children.read_text().split()
         ]
         return [
             child
-            for child in children
+            for child in descended
             if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
         ]
 
