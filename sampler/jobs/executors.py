@@ -236,8 +236,14 @@ def attempt_point(point: Plan, interruption: Interruption) -> PointOutcome:
 
 def run_point(point: Plan, interruption: Interruption) -> ExitCode:
     """Run a point of a sweep. Raises RequeueError when the interruption asks to stop."""
+    prepare_process()
+    return start_run(with_own_data(point) if point.own_data else point, interruption)
+
+
+@cache
+def prepare_process() -> None:
+    """Set this process up for points, once; the cache of programs is tidied meanwhile."""
     use_one_blas_thread()
     draw_into_files()
     cache_programs()
     silence_compiler()
-    return start_run(with_own_data(point) if point.own_data else point, interruption)
