@@ -18,8 +18,6 @@ from sampler.posterior.labels import flat_labels
 from sampler.posterior.space import Space, sample_labels
 from sampler.posterior.spaces import WEIGHTS
 
-# Predictors on request where weights are integrated out.
-GIVEN_KERNEL = ("predictor_mean", "predictor_variance")
 # A model of NumPyro, and the keyword arguments to call it with.
 Model = tuple[Callable[..., None], dict[str, Any]]
 
