@@ -20,10 +20,10 @@ from renew import estimate, record
 
 jax.config.update("jax_enable_x64", True)
 
+from sampler.data.make import build_task  # noqa: E402
 from sampler.presentation.style import figure_style, new_figure, save_figure  # noqa: E402
 from sampler.problem import build_problem  # noqa: E402
 from sampler.settings.recipe import load_recipe  # noqa: E402
-from sampler.tasks.make import build_task  # noqa: E402
 from theory import Predictor, diagonal_only, equal_diagonal, predict, solve_saddle_point  # noqa: E402
 
 RUNS = Path(__file__).parent

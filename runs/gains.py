@@ -19,10 +19,10 @@ from renew import estimate, record
 
 jax.config.update("jax_enable_x64", True)
 
+from sampler.data.make import build_task  # noqa: E402
 from sampler.presentation import style  # noqa: E402
 from sampler.problem import build_problem  # noqa: E402
 from sampler.settings.recipe import load_recipe  # noqa: E402
-from sampler.tasks.make import build_task  # noqa: E402
 from theory import (  # noqa: E402
     InfiniteWidth,
     OrderParameters,

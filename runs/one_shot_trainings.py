@@ -32,14 +32,17 @@ jax.config.update("jax_enable_x64", True)
 
 import sampler  # noqa: E402
 from sampler.cli import main  # noqa: E402
-from sampler.images.drawings import draw_episodes  # noqa: E402
-from sampler.images.sources import read_drawings, split_characters  # noqa: E402
+from sampler.data.episodes import draw_episodes  # noqa: E402
+from sampler.data.make import build_task  # noqa: E402
+from sampler.data.one_shot import (  # noqa: E402
+    TRAIN_STREAM,
+    read_drawings,
+    split_characters,
+)
 from sampler.presentation import style  # noqa: E402
 from sampler.problem import Problem, build_problem, square_roots  # noqa: E402
 from sampler.runtime import stream  # noqa: E402
 from sampler.settings.recipe import load_recipe  # noqa: E402
-from sampler.tasks.make import build_task  # noqa: E402
-from sampler.tasks.trained import TRAIN_STREAM  # noqa: E402
 from sampler.transformer.model import MODEL_FILE, read_model  # noqa: E402
 from theory import AttentionPaths, OrderParameters, Predictor, predict, solve_saddle_point  # noqa: E402
 from theory.observables import accuracy, head_scores  # noqa: E402

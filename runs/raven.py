@@ -27,12 +27,13 @@ from sklearn.linear_model import RidgeClassifierCV
 import sampler
 from sampler.attention.variants import FirstOrder, HeadNormalised, Softmax
 from sampler.cli import main
+from sampler.data.raven import Matrices, MatrixSplits, MatrixTrainingSection, draw_matrices
 from sampler.presentation import style
 from sampler.runtime import stream
-from sampler.settings.training import MatrixTrainingSection, TrainingRecipe, TrainingSection
+from sampler.settings.training import TrainingRecipe, TrainingSection
 from sampler.storage.files import read_json, write_json
-from sampler.transformer.evaluation import BLOCK, PARAMETERS, MatrixData, learning_data
-from sampler.transformer.matrices import Matrices, MatrixSplits, draw_matrices
+from sampler.training.steps import make_optimiser, make_step
+from sampler.training.training_data import BLOCK, PARAMETERS, MatrixData, learning_data
 from sampler.transformer.model import (
     MODEL_FILE,
     TransformerShape,
@@ -40,7 +41,6 @@ from sampler.transformer.model import (
     frozen_attention,
 )
 from sampler.transformer.network import token_network, transformer_outputs
-from sampler.transformer.training import make_optimiser, make_step
 from theory.observables import binomial_error, correct_by_group, participation_ratio
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/raven")

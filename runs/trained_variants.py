@@ -33,12 +33,14 @@ from sklearn.linear_model import LogisticRegression
 
 import sampler
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
+from sampler.data.split import Split
+from sampler.data.task import HeadDistances
+from sampler.data.time_series import SeriesSection, read_series_splits
 from sampler.presentation import style
-from sampler.settings.training import SeriesSection, TrainingRecipe, TrainingSection
+from sampler.settings.training import TrainingRecipe, TrainingSection
 from sampler.storage.files import read_json, write_json
-from sampler.tasks.task import HeadDistances, Split
-from sampler.tasks.trained import read_series_splits
-from sampler.transformer.evaluation import (
+from sampler.training.steps import make_optimiser, make_step
+from sampler.training.training_data import (
     BLOCK,
     PARAMETERS,
     Examples,
@@ -47,7 +49,6 @@ from sampler.transformer.evaluation import (
 )
 from sampler.transformer.model import TransformerShape, draw_parameters, frozen_attention
 from sampler.transformer.network import transformer_outputs
-from sampler.transformer.training import make_optimiser, make_step
 from theory import off_diagonal_share, participation_ratio
 
 VOWELS = "JapaneseVowels_eq"

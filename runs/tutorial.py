@@ -21,9 +21,9 @@ from renew import estimate, record
 import sampler
 from sampler.analysis.calibration import error_if_calibrated
 from sampler.analysis.predictors import number, predicted
+from sampler.data.task import Task
 from sampler.presentation import style
 from sampler.presentation.figures.calibration import predicted_probabilities
-from sampler.tasks.task import Task
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/tutorial")
 

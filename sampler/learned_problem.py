@@ -8,6 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.attention.sampled import SampledAttention, Tokens
+from sampler.data.known_heads import KnownHeads, known_heads
+from sampler.data.split import Split, measured_examples
+from sampler.data.task import Task
 from sampler.posterior.data import SampledPaths
 from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
@@ -18,9 +21,6 @@ from sampler.posterior.spaces import (
     make_space,
     refuse_space,
 )
-from sampler.tasks.known_heads import KnownHeads, known_heads, measured_examples
-from sampler.tasks.splits import Split
-from sampler.tasks.task import Task
 from theory.architecture import Architecture
 
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from sampler.data.split import AnySplit, AttendedSplit, Split, spread_over_labels
+from sampler.data.task import HeadDistances, Task
 from sampler.errors import InputError
 from sampler.learned_problem import LearnedProblem, make_learned_problem
 from sampler.mcmc.kept import MOST_POINTWISE
@@ -26,8 +28,6 @@ from sampler.posterior.spaces import (
 )
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
-from sampler.tasks.splits import AnySplit, AttendedSplit, Split, spread_over_labels
-from sampler.tasks.task import HeadDistances, Task
 from sampler.token_problem import TokenProblem, make_token_problem
 from sampler.transformer.model import FrozenNetwork
 from theory import (

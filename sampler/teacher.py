@@ -19,13 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
-from sampler.runtime import jax_settings, stream
-from sampler.settings.network import PosteriorSection
-from sampler.settings.recipe import Recipe
-from sampler.settings.task import SPLITS
-from sampler.tasks.known_heads import measured_examples
-from sampler.tasks.make import build_task, fit_task
-from sampler.tasks.splits import (
+from sampler.data.make import build_task, fit_task
+from sampler.data.split import (
     AnySplit,
     AttendedSplit,
     BlockSource,
@@ -33,8 +28,13 @@ from sampler.tasks.splits import (
     StreamedSplit,
     add_arrays,
     attended_by_numpy,
+    measured_examples,
 )
-from sampler.tasks.task import Task, Teacher
+from sampler.data.task import Task, Teacher
+from sampler.runtime import jax_settings, stream
+from sampler.settings.network import PosteriorSection
+from sampler.settings.recipe import Recipe
+from sampler.settings.task import SPLITS
 from theory.architecture import Architecture
 
 # First entries of the spawn keys.

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sampler.attention.sampled import SampledAttention
+from sampler.data.split import Split, StreamedSplit
+from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import Tokens
@@ -18,8 +20,6 @@ from sampler.posterior.space import Space, draw_prior
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, make_space, refuse_space
 from sampler.settings.network import NetworkSection
 from sampler.settings.recipe import Recipe
-from sampler.tasks.splits import Split, StreamedSplit
-from sampler.tasks.task import Task
 from sampler.token_network import TokenNetwork, TokenSplit
 from theory.architecture import Architecture
 

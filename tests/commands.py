@@ -19,10 +19,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from sampler.cli import main
+from sampler.data.make import build_task
+from sampler.data.task import Task
 from sampler.jobs.interruption import Interruption
 from sampler.settings.recipe import Recipe, load_recipe
-from sampler.tasks.make import build_task
-from sampler.tasks.task import Task
 from tests import ROOT
 
 # A network of a few weights; sections may be appended.

@@ -14,10 +14,10 @@ import arviz_stats
 import numpy as np
 import xarray as xr
 
+from sampler.data.make import build_task
 from sampler.jobs.plan import make_plan
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
-from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model
 from theory.observables import accuracy
 

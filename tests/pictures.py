@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from sampler.images.drawings import Drawings
+from sampler.data.image_files import Drawings
 
 
 def random_drawings(rng, *, characters: int = 6, drawings: int = 4) -> Drawings:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from sampler.data.markov_chain import MarkovChainSection
+from sampler.data.time_series import TimeSeriesSection
 from sampler.settings.task import AttentionSection
-from sampler.tasks.markov_chain import MarkovChainSection
-from sampler.tasks.time_series import TimeSeriesSection
 
 
 def markov_chain(heads=(("good",), ("uniform",)), beta=10.0, **settings):

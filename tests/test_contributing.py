@@ -10,12 +10,12 @@ import xarray as xr
 
 from sampler.analysis.comparison import QUANTITIES
 from sampler.attention.variants import VARIANTS
+from sampler.data.make import build_task
 from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.presentation.figures.draw import FIGURES
 from sampler.settings.recipe import load_recipe
 from sampler.settings.task import TASKS
-from sampler.tasks.make import build_task
 from tests import ROOT
 from tests.commands import SMALLEST, in_process, made_once
 

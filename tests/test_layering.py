@@ -15,10 +15,9 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
     "errors", "registry", "environment", "runtime", "compiled", "attention", "network",
-    "token_network", "posterior", "mcmc", "settings", "storage", "images", "transformer", "tasks",
-    "torch_models",
-    "token_problem", "learned_problem", "problem", "teacher", "analysis", "presentation", "heads",
-    "jobs", "api", "command_line", "cli", "__main__",
+    "token_network", "posterior", "mcmc", "settings", "storage", "transformer", "data",
+    "training", "torch_models", "token_problem", "learned_problem", "problem", "teacher",
+    "analysis", "presentation", "heads", "jobs", "api", "command_line", "cli", "__main__",
 )  # fmt: skip
 
 

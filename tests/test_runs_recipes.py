@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from sampler.data.make import build_task
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
-from sampler.tasks.make import build_task
 from tests import ROOT
 from theory import (
     Architecture,

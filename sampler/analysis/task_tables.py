@@ -11,9 +11,9 @@ from sampler.analysis.names import (
     squeeze_output,
 )
 from sampler.attention.layers import paired
+from sampler.data.split import AttendedSplit, Split, StreamedSplit
+from sampler.data.task import Task, Teacher
 from sampler.problem import AnyProblem
-from sampler.tasks.splits import AttendedSplit, Split, StreamedSplit
-from sampler.tasks.task import Task, Teacher
 
 # What is kept at most of the attention to an example.
 MOST_TOKENS, MOST_LAYERS, MOST_HEADS = 64, 4, 6

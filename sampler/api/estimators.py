@@ -22,12 +22,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from sampler.api.keywords import keywords_of, takes, warn_of, with_meanings
 from sampler.api.model import make_network, problem_of, recipe_and_data, sample, solve
 from sampler.api.tasks import arrays_task
+from sampler.data.checks import check_split, data_doubts
+from sampler.data.split import Split
 from sampler.errors import InputError, Verbatim
 from sampler.runtime import jax_settings, refuse_masked
 from sampler.settings.network import NetworkSection, PosteriorSection
 from sampler.settings.sampler import SamplerSection
-from sampler.tasks.meaning import concerns_of
-from sampler.tasks.splits import Split, check_split
 
 if TYPE_CHECKING:
     from sampler.problem import Problem
@@ -247,7 +247,7 @@ class AttentionEstimator(BaseEstimator):
         no_labels = np.zeros((*arrays[0].shape[:1], 1))
         split = Split(arrays[0], no_labels, tuple(arrays[1:]))
         check_split(split, "X")
-        warn_of(concerns_of({"X": split.attention}, {"X": None}, no_labels))
+        warn_of(data_doubts({"X": split}, no_labels))
         with jax_settings():
             from sampler.problem import attend_split
 

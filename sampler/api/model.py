@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import keywords_of, plain_setting, takes
 from sampler.api.tasks import ChosenTask, Settings, validated
+from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import plan_with_data
@@ -19,7 +20,6 @@ from sampler.settings.recipe import Recipe
 from sampler.settings.refusals import refuse_without_theory
 from sampler.settings.sampler import SamplerSection
 from sampler.storage.files import SCHEMA_VERSION
-from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task
 
 if TYPE_CHECKING:

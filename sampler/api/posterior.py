@@ -13,14 +13,14 @@ from sampler.api.keywords import takes
 from sampler.api.model import ChosenNetwork, problem_of, recipe_and_data
 from sampler.api.runs import AnyRecipe, Changes, Run, recipe_from
 from sampler.api.tasks import ChosenTask
+from sampler.data.make import make_data
+from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError
 from sampler.jobs.memory import FLOAT, Part, refuse_too_large
 from sampler.posterior.spaces import SpaceName
 from sampler.runtime import use_one_blas_thread
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE, find_directory
-from sampler.tasks.make import make_data
-from sampler.tasks.task import Task
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -21,21 +21,21 @@ from sampler.api.keywords import (
     takes,
     warn_of,
 )
+from sampler.data.arrays import is_array_name, task_of_arrays
+from sampler.data.copying import CopySection
+from sampler.data.digits import DigitsSection
+from sampler.data.heads_of_task import with_chosen_heads
+from sampler.data.make import make_data
+from sampler.data.markov_chain import MarkovChainSection
+from sampler.data.one_shot import OneShotSection
+from sampler.data.raven import RavenSection, TrainedRavenSection
+from sampler.data.task import Task
+from sampler.data.time_series import SeriesArchiveSection, TimeSeriesSection, TrainedSeriesSection
 from sampler.errors import InputError
 from sampler.runtime import refuse_masked
 from sampler.settings.paths import make_paths_absolute
 from sampler.settings.recipe import Recipe, make_recipe, sections_of
 from sampler.settings.task import AttentionSection, TaskSection, section_of
-from sampler.tasks.arrays import is_array_name, task_of_arrays
-from sampler.tasks.chosen_heads import with_chosen_heads
-from sampler.tasks.copying import CopySection
-from sampler.tasks.digits import DigitsSection
-from sampler.tasks.make import make_data
-from sampler.tasks.markov_chain import MarkovChainSection
-from sampler.tasks.raven import RavenSection, TrainedRavenSection
-from sampler.tasks.task import Task
-from sampler.tasks.time_series import SeriesArchiveSection, TimeSeriesSection
-from sampler.tasks.trained import OneShotSection, TrainedSeriesSection
 
 if TYPE_CHECKING:
     from theory import Triangle

@@ -170,8 +170,8 @@ def paths_of_task(task: ChosenTask) -> "dict[str, ModelWithHeads]":
     """The network that a task has its attention from, as a sum over paths, by split."""
     import numpy as np
 
+    from sampler.data.split import attended_by_numpy
     from sampler.heads.path_sum import PathSum
-    from sampler.tasks.splits import attended_by_numpy
 
     data = task.data
     if data.trained is None:

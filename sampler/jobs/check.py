@@ -3,6 +3,7 @@
 from textwrap import indent
 
 from sampler.analysis.text import terminal_width, wrapped
+from sampler.data.task import Task
 from sampler.jobs.memory import (
     available_bytes,
     byte_text,
@@ -16,7 +17,6 @@ from sampler.presentation.table import section
 from sampler.settings.recipe import Recipe
 from sampler.settings.training import TrainingRecipe
 from sampler.settings.types import AUTO, meaning
-from sampler.tasks.task import Task
 from theory.architecture import HESSIAN_COORDINATES
 
 # Swept keys that give a point data of its own.

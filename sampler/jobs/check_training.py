@@ -4,12 +4,13 @@ from textwrap import indent
 from typing import Any
 
 from sampler.attention.variants import AttentionVariant
-from sampler.images.sources import CharacterSplits
+from sampler.data.episodes import PATCHES, TOKENS
+from sampler.data.one_shot import CharacterSplits
+from sampler.data.raven import PANELS, MatrixSplits, MatrixTokens
 from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
 from sampler.presentation.table import section
-from sampler.settings.training import PANELS, PATCHES, TOKENS, TrainingRecipe
-from sampler.transformer.matrices import MatrixSplits, MatrixTokens
+from sampler.settings.training import TrainingRecipe
 from sampler.transformer.model import TransformerShape
 
 FLOAT32_BYTES = 4

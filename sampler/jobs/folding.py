@@ -7,6 +7,8 @@ import hashlib
 import time
 from pathlib import Path
 
+from sampler.data.split import StreamedSplit
+from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.progress import ProgressDisplay
@@ -15,8 +17,6 @@ from sampler.settings.recipe import Recipe
 from sampler.storage.checkpoints import Checkpoints, DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.storage.directory import ROWS_FOLDER
 from sampler.storage.files import unwritable
-from sampler.tasks.splits import StreamedSplit
-from sampler.tasks.task import Task
 from theory import Triangle
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
+from sampler.data.split import BLOCK_BYTES, StreamedSplit
+from sampler.data.task import Task
 from sampler.errors import InputError, Verbatim, Words
 from sampler.jobs.sizes import Sizes
 from sampler.mcmc.kept import (
@@ -27,8 +29,6 @@ from sampler.mcmc.kept import (
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS
 from sampler.settings.recipe import Recipe
 from sampler.settings.task import TaskSection
-from sampler.tasks.splits import BLOCK_BYTES, StreamedSplit
-from sampler.tasks.task import Task
 from theory.architecture import stored_bytes, storing_pays
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32

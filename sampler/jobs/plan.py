@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sampler.data.make import check_network_fits, make_data
+from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.jobs.memory import (
     Part,
@@ -40,8 +42,6 @@ from sampler.storage.directory import (
     point_directory,
 )
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, determining, read_manifest
-from sampler.tasks.make import check_network_fits, make_data
-from sampler.tasks.task import Task
 from sampler.teacher import fit_labelled_task, make_labelled_task
 
 # The files that a stage leaves behind.

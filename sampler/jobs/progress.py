@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sampler.mcmc.algorithm import Algorithm
     from sampler.mcmc.chains import Chunk
     from sampler.mcmc.stopping import StoppingRule
-    from sampler.transformer.training import TrainingState
+    from sampler.training.steps import TrainingState
 
 SECONDS_BETWEEN_LINES = 10.0
 

@@ -11,6 +11,7 @@ import xarray as xr
 from sampler.analysis.predictors import predicted
 from sampler.analysis.results import PRUNING_FILE
 from sampler.analysis.text import unbroken, wrapped
+from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.heads.figures import DRAWN
 from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
@@ -24,7 +25,6 @@ from sampler.settings.recipe import Recipe
 from sampler.storage.directory import FIGURE_FOLDER, THEORY_FILE
 from sampler.storage.files import to_json, write_json
 from sampler.storage.results import read_table
-from sampler.tasks.task import Task
 
 
 class RemovalProgress(ProgressDisplay):

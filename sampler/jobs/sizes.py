@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from sampler.attention.layers import lowest_layers, mlp_shapes
+from sampler.data.split import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
+from sampler.data.task import Task
 from sampler.mcmc.kept import evenly_spaced
 from sampler.posterior.spaces import WEIGHTS
 from sampler.settings.recipe import Recipe
-from sampler.tasks.splits import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
-from sampler.tasks.task import Task
 from theory.architecture import STORED_TRAINING_BYTES, Architecture, stored_bytes
 
 # Examples that the stiffness of all of them is estimated from.

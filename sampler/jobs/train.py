@@ -9,13 +9,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sampler.data.labels import LabelledSplits
+from sampler.data.one_shot import CharacterSplits, read_drawings, split_characters
+from sampler.data.raven import MatrixSplits, MatrixTrainingSection
+from sampler.data.time_series import SeriesSection, series_to_learn
 from sampler.errors import ExitCode, InputError
-from sampler.images.sources import CharacterSplits, read_drawings, split_characters
 from sampler.jobs.interruption import Interruption
 from sampler.presentation.terminal import print_line
 from sampler.runtime import jax_settings, refuse_absent_platforms
 from sampler.settings.recipe import settings_that_fix_draws
-from sampler.settings.training import TRAIN, MatrixTrainingSection, SeriesSection, TrainingRecipe
+from sampler.settings.training import TRAIN, TrainingRecipe
 from sampler.storage.checkpoints import Checkpoints
 from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
@@ -26,14 +29,11 @@ from sampler.storage.directory import (
 )
 from sampler.storage.files import unwritable, write_json, write_table
 from sampler.storage.manifest import determining, finish_command, finished_code, record_stage
-from sampler.tasks.trained import series_to_learn
-from sampler.transformer.classified import ClassifiedSplits
-from sampler.transformer.matrices import MatrixSplits
 from sampler.transformer.model import MODEL_FILE, TrainedModel, write_model
 
 if TYPE_CHECKING:
-    from sampler.transformer.evaluation import LearningData
-    from sampler.transformer.training import TrainingState
+    from sampler.training.steps import TrainingState
+    from sampler.training.training_data import LearningData
 
 CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 
@@ -48,7 +48,7 @@ def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interr
         return TrainingJob(recipe, splits, directory, common, interruption).work()
 
 
-TrainingSplits = CharacterSplits | ClassifiedSplits | MatrixSplits
+TrainingSplits = CharacterSplits | LabelledSplits | MatrixSplits
 
 
 def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
@@ -99,7 +99,7 @@ class TrainingJob:
 
     @cached_property
     def data(self) -> "LearningData":
-        from sampler.transformer.evaluation import learning_data
+        from sampler.training.training_data import learning_data
 
         return learning_data(self.recipe, self.splits)
 
@@ -110,7 +110,7 @@ class TrainingJob:
     def train(self) -> "TrainingState":
         """From the newest checkpoint, or from the beginning, to the last step."""
         from sampler.jobs.progress import TrainingProgress
-        from sampler.transformer.training import initial_state, stored_training, train
+        from sampler.training.steps import initial_state, stored_training, train
 
         state, stored = initial_state(self.recipe, self.data), self.checkpoints.newest()
         if stored is not None:
@@ -134,7 +134,7 @@ class TrainingJob:
 
     def save(self, state: "TrainingState") -> None:
         """Store a checkpoint, unless that of this state is there."""
-        from sampler.transformer.training import training_content
+        from sampler.training.steps import training_content
 
         if state.step != self._saved:
             header, arrays = training_content(state, self.recipe.training.steps)
@@ -145,7 +145,7 @@ class TrainingJob:
         """Write the learning curve, the model and its summary."""
         import pandas as pd
 
-        from sampler.transformer.evaluation import summary_text, training_summary
+        from sampler.training.training_data import summary_text, training_summary
 
         write_table(self.directory / CURVE_FILE, pd.DataFrame(state.curve))
         kept, step = state.kept(self.recipe.training)

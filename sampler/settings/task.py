@@ -1,9 +1,9 @@
 """The sections [task] and [attention] of a recipe, and the table of tasks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from sampler.attention.heads import read_variants
 from sampler.attention.variants import AttentionVariant
@@ -11,9 +11,6 @@ from sampler.errors import ABSENT, InputError, Setting
 from sampler.registry import Registry
 from sampler.settings.types import (
     Count,
-    CountFromZero,
-    FilePath,
-    Fraction,
     InPython,
     Mark,
     NotNegative,
@@ -149,64 +146,18 @@ class DrawnSection(TaskSection):
     """Seed of the heads."""
 
 
-class SeriesFilesSection(DataSection):
-    """Settings of labelled time series in files of the UEA archive or like them."""
-
-    folder: FilePath
-    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`."""
-    problem: Text | None = None
-    """The name in these files; by default that of the folder."""
-    stride: Count | None = None
-    """Time steps whose mean is a token; by default as few as leave at most `max_tokens`."""
-    max_tokens: Several = 50
-    """The largest number of tokens, where `stride` is not set."""
-
-
-Rule = Literal["constant", "progression_1", "progression_2", "sum", "distribution"]
-
-
-class MatrixSection(DataSection):
-    """Settings of symbolic Raven's matrices, three rows of three panels of features.
-
-    Every feature follows one rule along the rows; compositions have one for each feature.
-    """
-
-    features: Annotated[int, Field(strict=True, ge=1, le=6)] = 2
-    """F, the features of a panel."""
-    symbols: Annotated[int, Field(strict=True, ge=3)] = 5
-    """S, what a feature may be: integers modulo S."""
-    rules: Annotated[tuple[Rule, ...], Field(min_length=1)] = get_args(Rule)
-    """The rules: "constant", "progression_1" and "progression_2", which add 1 or 2 from panel to
-    panel, "sum" of the first two, and "distribution" of the same three symbols in other orders."""
-    asks: Literal["all", "one"] = "all"
-    """What of the ninth panel is asked for: all features, with F·S outputs, or one that the ninth
-    token names, with S outputs."""
-    held_out: Fraction | CountFromZero = 0.2
-    """Compositions that are not trained on, as a fraction of all or their number: every rule in
-    every feature about as often, and never always."""
-    split_seed: Seed = 0
-    """Seed of which these are."""
-
-    @field_validator("rules")
-    @classmethod
-    def rules_are_different(cls, rules):
-        if len(set(rules)) != len(rules):
-            raise ValueError("name every rule once")
-        return rules
-
-
 # Kinds of tasks. Each file is imported when a recipe first asks for its kind.
 TASKS: Registry[type[TaskSection]] = Registry(
     "task",
     {
-        "markov_chain": "sampler.tasks.markov_chain:MarkovChainSection",
-        "arrays": "sampler.tasks.arrays:ArraysSection",
-        "one_shot": "sampler.tasks.trained:OneShotSection",
-        "digits": "sampler.tasks.digits:DigitsSection",
-        "copy": "sampler.tasks.copying:CopySection",
-        "raven": "sampler.tasks.raven:RavenSection",
-        "time_series": "sampler.tasks.time_series:TimeSeriesSection",
-        "trained_series": "sampler.tasks.trained:TrainedSeriesSection",
+        "markov_chain": "sampler.data.markov_chain:MarkovChainSection",
+        "arrays": "sampler.data.arrays:ArraysSection",
+        "one_shot": "sampler.data.one_shot:OneShotSection",
+        "digits": "sampler.data.digits:DigitsSection",
+        "copy": "sampler.data.copying:CopySection",
+        "raven": "sampler.data.raven:RavenSection",
+        "time_series": "sampler.data.time_series:TimeSeriesSection",
+        "trained_series": "sampler.data.time_series:TrainedSeriesSection",
     },
 )
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
 
 from sampler.attention.heads import read_variants
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import ABSENT, InputError, Setting
-from sampler.registry import load_plugins
+from sampler.registry import Registry, load_plugins
 from sampler.settings.network import by_attention_layer, by_layer
 from sampler.settings.paths import make_paths_absolute
 from sampler.settings.recipe import (
@@ -26,48 +26,21 @@ from sampler.settings.refusals import (
     settings_in,
     variants_of,
 )
-from sampler.settings.task import (
-    TASKS,
-    DataSection,
-    MatrixSection,
-    SeriesFilesSection,
-    kinds_of,
-    read_section,
-)
+from sampler.settings.task import TASKS, DataSection, kinds_of, read_section
 from sampler.settings.toml import folder_of, parse_override, place, read_toml
 from sampler.settings.types import (
-    IMAGE_FILES,
     Count,
-    FilePath,
-    Fraction,
-    ImagesOrName,
     LayerWidths,
     NotNegative,
     Positive,
     Section,
     Seed,
     Switch,
-    Text,
 )
 from theory.architecture import Values
 
 # The command that such a recipe is for.
 TRAIN = "train"
-
-SIDE = 32  # pixels of an image
-PATCH = 8  # pixels of a patch
-GRID = SIDE // PATCH  # rows, and columns, of patches
-PATCHES = GRID**2  # of one image
-IMAGES = 3  # of one episode
-TOKENS = IMAGES * PATCHES
-PANELS = 9  # tokens of a matrix
-
-OmniglotFile = Literal[
-    "images_background.zip",
-    "images_evaluation.zip",
-    "images_background_small1.zip",
-    "images_background_small2.zip",
-]
 
 
 class TrainedSection(DataSection):
@@ -81,97 +54,6 @@ class TrainedSection(DataSection):
     of_training: ClassVar[str]
     readout: ClassVar[Literal["mean", "last"]] = "mean"
     tokens: ClassVar[tuple[int | None, str]] = (None, "")
-
-
-class ImageSection(TrainedSection):
-    """One-shot image classification: images, and which characters are for what."""
-
-    of_training: ClassVar = "images"
-    tokens: ClassVar = (TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
-
-    kind: Literal["one_shot"]
-    images: ImagesOrName = "digits"
-    """The images: "digits", which come with scikit-learn, "omniglot", whose zip files are in
-    `folder`, or the path of an .npz file or of the images of MNIST or Fashion-MNIST."""
-    folder: FilePath | None = None
-    """Folder of Omniglot's files."""
-    archives: tuple[OmniglotFile, ...] = ()
-    """Zip files of Omniglot to use; by default all that are there."""
-    download: Switch = False
-    """Fetch the zip files that are missing, by default the two small sets."""
-    url: Text | None = None
-    """Address to fetch them from; by default that of Omniglot."""
-    characters_train: tuple[Text, ...] = ()
-    """Characters, or whole alphabets, to train on; by default all others."""
-    characters_validation: tuple[Text, ...] = ()
-    """Characters, or whole alphabets, to validate on; by default a fraction of all, by chance."""
-    characters_test: tuple[Text, ...] = ()
-    """Characters, or whole alphabets, to test on; by default a fraction of all, by chance."""
-    fraction_validation: Fraction = 0.15
-    """Fraction of the characters to validate on, where none are named."""
-    fraction_test: Fraction = 0.3
-    """Fraction of the characters to test on, where none are named."""
-    rotations: Switch = True
-    """Whether every training character counts four times, upright and rotated."""
-    channels: Annotated[int, Field(strict=True, ge=1, le=3)] = 1
-    """Equal copies of the grey values."""
-    seed: Seed = 0
-    """Seed of the split of the characters."""
-
-    @field_validator("images")
-    @classmethod
-    def is_a_source(cls, images):
-        if images not in ("digits", "omniglot") and not images.endswith(IMAGE_FILES):
-            raise ValueError(
-                'use "digits", "omniglot", or the path of a file that ends in '
-                + ", ".join(IMAGE_FILES)
-            )
-        return images
-
-    @property
-    def token_channels(self) -> int:
-        """D, the channels of a token: the pixels of a patch, in every colour."""
-        return self.channels * PATCH**2
-
-
-class SeriesSection(SeriesFilesSection, TrainedSection):
-    """Labelled multivariate time series, each to be told of which class it is.
-
-    Two classes are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
-    others, less their mean 1/classes.
-    """
-
-    of_training: ClassVar = "series"
-
-    kind: Literal["time_series"]
-    classes: tuple[Text, ...] = ()
-    """The classes to tell apart; by default all."""
-    examples_per_class: Count | None = None
-    """Series of each class to learn; by default all that are not for validation."""
-    fraction_validation: Fraction = 0.25
-    """Fraction of each class, of the series for training, that is for validation."""
-    seed: Seed = 0
-    """Seed of the choice of series."""
-
-    @field_validator("classes")
-    @classmethod
-    def are_different(cls, classes):
-        if len(classes) == 1 or len(set(classes)) != len(classes):
-            raise ValueError("name at least two classes, each of them once")
-        return classes
-
-
-class MatrixTrainingSection(MatrixSection, TrainedSection):
-    """Symbolic Raven's matrices, drawn anew for every step, of compositions that are not held out.
-
-    The ninth token is read out. The test is on compositions that are held out, where there are any.
-    """
-
-    of_training: ClassVar = "matrices"
-    readout: ClassVar = "last"
-    tokens: ClassVar = (PANELS, "a matrix")
-
-    kind: Literal["raven"]
 
 
 class TrainingSection(Section):
@@ -238,11 +120,15 @@ class TrainingSection(Section):
         return variants_of(Setting("training", "form"), form, self.heads)
 
 
-TRAINED: dict[str, type[TrainedSection]] = {
-    "one_shot": ImageSection,
-    "time_series": SeriesSection,
-    "raven": MatrixTrainingSection,
-}
+# Kinds of data that a network is trained on. Each file is imported when its kind is asked for.
+TRAINED: Registry[type[TrainedSection]] = Registry(
+    "training task",
+    {
+        "one_shot": "sampler.data.one_shot:ImageSection",
+        "time_series": "sampler.data.time_series:SeriesSection",
+        "raven": "sampler.data.raven:MatrixTrainingSection",
+    },
+)
 
 
 def trained_sections_of(task: Any) -> Sections:

@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 import numpy as np
 
+from sampler.data.arrays import HDF5_SUFFIXES
+from sampler.data.checks import check_agreement
+from sampler.data.split import AttendedSplit, Split, attended_by_numpy
+from sampler.data.task import refuse_too_many_paths
 from sampler.errors import InputError, Verbatim
 from sampler.storage.files import fill_whole
-from sampler.tasks.hdf5 import HDF5_SUFFIXES
-from sampler.tasks.paths import refuse_too_many_paths
-from sampler.tasks.splits import AttendedSplit, Split, attended_by_numpy, check_agreement
 from sampler.torch_models.export_files import Origin, write_pieces
 from sampler.torch_models.model_inputs import (
     Forward,

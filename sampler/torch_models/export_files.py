@@ -9,9 +9,9 @@ import h5py
 import numpy as np
 
 from sampler.attention.padding import padded_together
+from sampler.data.arrays import HDF5_SUFFIXES
+from sampler.data.split import AttendedSplit, Split
 from sampler.storage.files import written_by_hdf5
-from sampler.tasks.hdf5 import HDF5_SUFFIXES
-from sampler.tasks.splits import AttendedSplit, Split
 
 Pieces = Iterator[tuple[str, Split | AttendedSplit]]
 

@@ -9,11 +9,11 @@ import xarray as xr
 import sampler
 from sampler.analysis.predictors import predicted, prediction
 from sampler.analysis.user_theories import PREDICTED
+from sampler.data.make import build_task
 from sampler.errors import InputError
 from sampler.jobs import stages
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
-from sampler.tasks.make import build_task
 from tests.pages import STORED
 
 SAME, WRONG = "leading order again", "three times U"

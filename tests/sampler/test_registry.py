@@ -10,14 +10,14 @@ import pytest
 
 from sampler import registry
 from sampler.attention.variants import VARIANTS, Array, AttentionVariant, logits
+from sampler.data.make import build_task
+from sampler.data.split import Split
+from sampler.data.task import Task, name_paths
 from sampler.errors import ExitCode, InputError
 from sampler.registry import Registry
 from sampler.settings.recipe import load_recipe, make_recipe
 from sampler.settings.task import TASKS, TaskSection
 from sampler.settings.types import Count, FilePath, Seed
-from sampler.tasks.make import build_task
-from sampler.tasks.splits import Split
-from sampler.tasks.task import Task, name_paths
 from tests import ROOT
 from tests.commands import SMALLEST, in_process
 

@@ -7,12 +7,12 @@ import pytest
 import xarray as xr
 
 import sampler
+from sampler.data import split as splits
+from sampler.data.make import build_task
+from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.errors import InputError
 from sampler.jobs.plan import shares_data
 from sampler.settings.recipe import make_recipe
-from sampler.tasks import splits
-from sampler.tasks.make import build_task
-from sampler.tasks.splits import StreamedSplit, attended_by_numpy
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
 from tests.nishimori import IndependentDraws, PriorDraws, overlap_scores

@@ -22,19 +22,20 @@ import numpy as np
 
 from runs.renew import RUNS, estimate, record
 from runs.studies.value_components.mathematics import captured_variance, component_alignment
-from sampler.images.drawings import (
+from sampler.data.episodes import (
+    TOKENS,
     draw_episodes,
     episode_inputs,
     normalised_patches,
     position_table,
 )
-from sampler.images.sources import read_drawings, split_characters
+from sampler.data.one_shot import read_drawings, split_characters
 from sampler.presentation import style
-from sampler.settings.training import TOKENS, load_training_recipe
-from sampler.transformer.evaluation import accuracy_with_error, draw_embedding, learning_data
+from sampler.settings.training import load_training_recipe
+from sampler.training.steps import initial_state, train
+from sampler.training.training_data import accuracy_with_error, draw_embedding, learning_data
 from sampler.transformer.model import frozen_attention
 from sampler.transformer.network import transformer_outputs
-from sampler.transformer.training import initial_state, train
 from theory.attention_regression import normalisers
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/value_components")

@@ -15,8 +15,8 @@ from sampler.analysis.kernels import (
 )
 from sampler.analysis.quantities import sampled_alignment
 from sampler.analysis.theory_and_draws import TheoryAndDraws
+from sampler.data.split import AttendedSplit, PartsOf, StreamedSplit, spread_over_labels
 from sampler.problem import Problem, ShownExamples, square_roots
-from sampler.tasks.splits import AttendedSplit, PartsOf, StreamedSplit, spread_over_labels
 from tests.small import PATH_NAMES, random_observables, small_problem
 from theory import Features, OrderParameters, kernel_alignment
 

@@ -21,11 +21,11 @@ from sampler.attention.measures import (
     matched,
     medoid,
 )
+from sampler.data.copying import COPIED
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.problem import build_problem
 from sampler.settings.recipe import recipe_of
-from sampler.tasks.copying import COPIED
 from sampler.teacher import make_labelled_task
 from tests.learned import MARKOV, learned_recipe, logits_of_random_heads
 from theory import kernel_alignment

@@ -4,7 +4,7 @@ import numpy as np
 
 from sampler.attention.heads import bilinear_attention, softmax_attention
 from sampler.attention.variants import softmax
-from sampler.tasks.markov_chain import head_weights
+from sampler.data.markov_chain import head_weights
 from tests.assertions import assert_equal_to_rounding
 
 EPSILON = np.finfo(float).eps

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.data.make import build_task
+from sampler.data.task import Task
 from sampler.network import network_outputs
 from sampler.problem import Problem, build_problem
 from sampler.settings.recipe import make_recipe
-from sampler.tasks.make import build_task
-from sampler.tasks.task import Task
 from tests.problems import (
     importance_draws_of,
     random_weights,

@@ -11,6 +11,7 @@ import pytest
 
 from sampler.analysis.predictors import predicted
 from sampler.cli import main
+from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
 from sampler.heads.path_sum import TheoryOfHeads, all_heads
 from sampler.heads.removal import in_order
@@ -18,7 +19,6 @@ from sampler.jobs.prune import pruned_heads, refuse_unprunable
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
 from sampler.storage.results import read_table
-from sampler.tasks.make import build_task
 from sampler.transformer.model import read_model
 from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding

@@ -9,11 +9,10 @@ import pytest
 import xarray as xr
 
 import sampler
+from sampler.data.make import build_task
+from sampler.data.split import HEAD_STREAM, attended_by_numpy
 from sampler.errors import ExitCode, InputError
 from sampler.runtime import stream
-from sampler.tasks.make import build_task
-from sampler.tasks.splits import attended_by_numpy
-from sampler.tasks.task import HEAD_STREAM
 from sampler.teacher import with_teacher
 from tests.assertions import assert_within_mcse
 from tests.commands import (

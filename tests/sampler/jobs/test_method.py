@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from sampler.analysis.results import RunResults
+from sampler.data.split import Split, attended_by_numpy
 from sampler.jobs.method import NAMED, SamplingMethod, ranked, warmup_of
 from sampler.jobs.plan import plan_with_data
 from sampler.jobs.sizes import Sizes, leading_eigenvalue
 from sampler.problem import build_problem
 from sampler.settings.sampler import DEFAULT_WARMUP
 from sampler.storage.manifest import read_manifest, record
-from sampler.tasks.splits import Split, attended_by_numpy
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import TINY, in_process, loader
 from theory import Architecture, OrderParameters, attended_inputs

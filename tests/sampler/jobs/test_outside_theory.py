@@ -8,11 +8,11 @@ import pytest
 import xarray as xr
 
 from sampler import compare, open_results
+from sampler.data.make import build_task
 from sampler.errors import ExitCode
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.sizes import Sizes
 from sampler.problem import build_problem
-from sampler.tasks.make import build_task
 from tests.assertions import assert_equal_in_float32
 from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command

@@ -11,6 +11,7 @@ import xarray as xr
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import swept_points
+from sampler.data.markov_chain import MarkovChainSection
 from sampler.errors import ExitCode
 from sampler.jobs.selection import (
     CRITERIA,
@@ -26,7 +27,6 @@ from sampler.jobs.selection import (
 from sampler.settings.recipe import load_recipe
 from sampler.settings.task import AttentionSection
 from sampler.storage.results import write_result
-from sampler.tasks.markov_chain import MarkovChainSection
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import made_once, without_drawing

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.data.make import build_task
 from sampler.posterior.space import Space
-from sampler.tasks.make import build_task
 from tests.learned import (
     DIGITS,
     MARKOV,

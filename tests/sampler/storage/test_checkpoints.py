@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from sampler.data.split import Split
+from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.storage import checkpoints as module
 from sampler.storage.checkpoints import (
@@ -20,8 +22,6 @@ from sampler.storage.checkpoints import (
 )
 from sampler.storage.directory import CHECKPOINT_FOLDER, remove_unfinished
 from sampler.storage.manifest import differences
-from sampler.tasks.splits import Split
-from sampler.tasks.task import Task
 
 FINGERPRINT = {
     "settings": {"network.widths": 10, "sampler.seed": 0},

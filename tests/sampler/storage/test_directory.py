@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.settings.recipe import load_recipe, settings_that_fix_draws
 from sampler.storage.directory import (
@@ -22,7 +23,6 @@ from sampler.storage.directory import (
 from sampler.storage.files import UNFINISHED, read_json, write_atomically, write_json
 from sampler.storage.manifest import determining, finish_command, read_manifest, record_stage
 from sampler.storage.results import read_draws, read_table
-from sampler.tasks.make import build_task
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from sampler.data.make import build_task
 from sampler.errors import ExitCode
 from sampler.presentation.status import status_text
 from sampler.settings.recipe import load_recipe, settings_that_fix_draws
@@ -16,7 +17,6 @@ from sampler.storage.directory import (
 )
 from sampler.storage.manifest import determining, finish_command
 from sampler.storage.status import FINISHED, INTERRUPTED, NOT_BEGUN, RUNNING, state_of
-from sampler.tasks.make import build_task
 from tests.commands import TINY
 
 

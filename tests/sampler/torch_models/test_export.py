@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from sampler.data.arrays import read_arrays
 from sampler.errors import InputError
-from sampler.tasks.arrays import read_arrays
 from sampler.torch_models.export import export_attention, read_labels
 from sampler.torch_models.recording import record_attention
 from tests.assertions import assert_equal_in_float32

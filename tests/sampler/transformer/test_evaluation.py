@@ -7,25 +7,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of
 from sampler.settings.training import TrainingRecipe
+from sampler.training.steps import TrainingState, with_validation
+from sampler.training.training_data import ClassifiedData, tabled
 from sampler.transformer import evaluation, training
-from sampler.transformer.classified import Classified, ClassifiedSplits, targets_of
-from sampler.transformer.evaluation import ClassifiedData, tabled
 from sampler.transformer.model import TrainedModel
-from sampler.transformer.training import TrainingState, with_validation
 from theory.observables import binomial_error
 
 NAMES = ("a", "b", "c")
 
 
-def drawn(rng, examples: int) -> Classified:
+def drawn(rng, examples: int) -> LabelledInputs:
     classes = rng.integers(3, size=examples)
-    return Classified(rng.standard_normal((examples, 2, 2)), classes, targets_of(classes, 3))
+    return LabelledInputs(rng.standard_normal((examples, 2, 2)), classes, targets_of(classes, 3))
 
 
 @pytest.fixture
-def splits(rng) -> ClassifiedSplits:
-    return ClassifiedSplits(*(drawn(rng, count) for count in (12, 9, 10)), NAMES)
+def splits(rng) -> LabelledSplits:
+    return LabelledSplits(*(drawn(rng, count) for count in (12, 9, 10)), NAMES)
 
 
 def test_neighbours_are_training_examples_and_none_is_its_own(splits, monkeypatch):

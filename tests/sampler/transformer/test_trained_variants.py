@@ -21,16 +21,17 @@ from sampler.attention.variants import (
     Softmax,
 )
 from sampler.cli import main
+from sampler.data.episodes import draw_episodes
+from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
-from sampler.images.drawings import draw_episodes
 from sampler.jobs.train import read_splits
 from sampler.network import network_outputs
 from sampler.problem import build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import load_recipe
 from sampler.settings.training import TrainingSection, load_training_recipe
-from sampler.tasks.make import build_task
-from sampler.transformer.evaluation import (
+from sampler.training.steps import make_optimiser
+from sampler.training.training_data import (
     EVALUATION,
     accuracy_with_error,
     patch_table,
@@ -44,7 +45,6 @@ from sampler.transformer.model import (
     theory_weights,
 )
 from sampler.transformer.network import squared_error, token_layers, transformer_outputs
-from sampler.transformer.training import make_optimiser
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training
 from theory import Architecture, attended_inputs
 

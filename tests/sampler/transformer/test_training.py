@@ -13,9 +13,9 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.train import read_splits, start_training
 from sampler.settings.training import load_training_recipe
 from sampler.storage.checkpoints import read_sealed
-from sampler.transformer.evaluation import learning_data
+from sampler.training.steps import initial_state, train
+from sampler.training.training_data import learning_data
 from sampler.transformer.model import MODEL_FILE, TransformerShape, read_model
-from sampler.transformer.training import initial_state, train
 from tests import commands
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command

@@ -1,0 +1,129 @@
+"""Handwritten digits in patches.
+
+The channels are the pixels of the image, of which a token holds those of its own patch and zeros
+elsewhere, then one-hot positions of the patches, row by row: D in all, and as many key channels, so
+that every attention variant fits.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, field_validator
+
+from sampler.data.heads_of_task import RawExamples, attended_task, refuse_unfit_length
+from sampler.data.labels import centred_one_hot
+from sampler.data.task import Task
+from sampler.errors import InputError, Setting
+from sampler.runtime import stream
+from sampler.settings.task import AttentionSection, DrawnSection
+
+# Scikit-learn's handwritten digits: how many there are, and pixels a side.
+DRAWINGS, SIDE = 1797, 8
+# First entry of the spawn key.
+SPLIT_STREAM = 0
+Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
+
+
+class DigitsSection(DrawnSection):
+    """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
+
+    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The splits are
+    disjoint and random, classes as often as they come among the 1,797 drawings.
+    """
+
+    head_kinds: ClassVar = ("similar", "near", "uniform", "random", "learned")
+    attention_defaults: ClassVar = {"heads": (("similar", "near"),)}
+    # No patch of an image is the last one.
+    network_defaults: ClassVar = {"readout": "mean"}
+
+    classes: Annotated[tuple[Digit, ...], Field(min_length=2)] = tuple(range(10))
+    """The digits to tell apart."""
+    examples_train: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 100
+    examples_test: Annotated[int, Field(strict=True, ge=2, lt=DRAWINGS)] = 700
+    patch: Literal[1, 2, 4] = 2
+    """Side of the square patch that is a token, in pixels."""
+
+    @field_validator("classes")
+    @classmethod
+    def are_different(cls, classes):
+        if len(set(classes)) != len(classes):
+            raise ValueError("name every class once")
+        return classes
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Cut the drawings into patches and let the heads of the recipe attend them.
+
+        Raises InputError if the drawings of these classes do not suffice for the splits.
+        """
+        images, digits = read_images(self.classes)
+        sizes = (self.examples_train, self.examples_validation, self.examples_test)
+        wanted = sum(sizes)
+        others = wanted - self.examples_test
+        if wanted > len(images):
+            remedy = (
+                f"there are {len(images)} drawings of these classes: with {others} in the other "
+                f"splits use at most {max(0, len(images) - others)}"
+            )
+            raise InputError(Setting("task", "examples_test"), self.examples_test, remedy)
+        patches = (SIDE // self.patch) ** 2
+        refuse_unfit_length(attention, patches)
+        logit_weights = {
+            "similar": lambda: similarity_weights(SIDE, self.patch),
+            "near": lambda: distance_weights(SIDE, self.patch),
+        }
+
+        def examples(drawings: np.ndarray) -> RawExamples | None:
+            chosen, labels = images[drawings], centred_one_hot(digits[drawings], self.classes)
+            return RawExamples(
+                lambda part: patches_with_positions(chosen[part], self.patch),
+                labels,
+                (chosen, np.array(self.patch)),
+            )
+
+        order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
+        train, validation, test = (
+            examples(drawings) if drawings.size else None
+            for drawings in np.split(order[:wanted], np.cumsum(sizes)[:-1])
+        )
+        splits, channels = (train, test, validation), SIDE**2 + patches
+        return attended_task(splits, attention, self.head_seed, channels, logit_weights)
+
+
+def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:
+    """Make W/β of a similar head: the mean over pixels of the product of both patches."""
+    weights = np.zeros(2 * (side**2 + (side // patch) ** 2,))
+    rows, columns = np.divmod(np.arange(side**2), side)
+    place = (rows % patch) * patch + columns % patch
+    fold = (np.arange(patch**2)[:, None] == place).astype(np.float64)
+    weights[: side**2, : side**2] = fold.T @ fold / patch**2
+    return weights
+
+
+def distance_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:
+    """Make W/β of a near head: minus the squared distance of both patches, the image's side 1."""
+    grid = side // patch
+    centres = np.stack(np.divmod(np.arange(grid**2), grid), axis=-1) * (patch / side)
+    weights = np.zeros(2 * (side**2 + grid**2,))
+    distances = np.sum((centres[:, None] - centres[None]) ** 2, axis=-1)
+    weights[side**2 :, side**2 :] = -distances
+    return weights
+
+
+def read_images(classes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Read drawings of these classes, [drawing, row, column] from 0 to 1, and their digits."""
+    from sklearn.datasets import load_digits  # only here: it takes a second
+
+    stored = load_digits()
+    kept = np.isin(stored.target, classes)
+    return stored.images[kept] / 16.0, stored.target[kept]
+
+
+def patches_with_positions(images: np.ndarray, patch: int) -> np.ndarray:
+    """Make tokens [example, patch, pixel + position]: a patch in its place, and where that is."""
+    rows, columns = np.divmod(np.arange(SIDE**2), SIDE)
+    own = (rows // patch) * (SIDE // patch) + columns // patch
+    positions = np.arange((SIDE // patch) ** 2)
+    pixels = np.where(own == positions[:, None], images.reshape(len(images), 1, -1), 0.0)
+    one_hot_positions = np.broadcast_to(np.eye(positions.size), (len(images), *2 * positions.shape))
+    return np.concatenate([pixels, one_hot_positions], axis=-1)

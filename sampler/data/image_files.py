@@ -1,0 +1,367 @@
+"""Images of characters from files: NumPy's, those of MNIST, and the zip files of Omniglot.
+
+The official archives of Omniglot hold `<archive>/<alphabet>/characterNN/NNNN_NN.png`, 105 × 105
+pixels, black ink on white. Each of its one-shot runs has one drawing of each of 20 characters of
+one alphabet, and 20 drawings to classify.
+"""
+
+import gzip
+import io
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeVar, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int, UInt8
+from numpy.lib.npyio import NpzFile
+
+from sampler.errors import ABSENT, InputError, Setting, Verbatim
+from sampler.storage.files import REQUIRED_ARRAY, open_npz, read_array
+
+SIDE = 32  # pixels of an image
+OmniglotFile = Literal[
+    "images_background.zip",
+    "images_evaluation.zip",
+    "images_background_small1.zip",
+    "images_background_small2.zip",
+]
+ARCHIVES: tuple[str, ...] = get_args(OmniglotFile)
+ARCHIVE = "all_runs.zip"
+RUNS, CHARACTERS = 20, 20
+SOURCE_SIDE = 105
+MEMBER = re.compile(r"[^/]+/(?P<character>[^/]+/character\d+)/(?P<drawing>\d+_\d+)\.png")
+URL = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/"
+CHECKSUMS: Mapping[str, str] = MappingProxyType(
+    {
+        "images_background.zip": "md5:68d2efa1b9178cc56df9314c21c6e718",
+        "images_evaluation.zip": "md5:6b91aef0f799c5bb55b94e3f2daec811",
+        "images_background_small1.zip": "sha256:"
+        "f38eb80f801274ac2b4dff5b24289016bfaba4a7d5bb50deebf27104ad6cb8a4",
+        "images_background_small2.zip": "sha256:"
+        "3ccaa407515a8778e5d0861875af38b17e418f301ad5bb3b5a6b65d901a41c7f",
+        "all_runs.zip": "sha256:437c1eeab0af8484112e1b4cc0f3d541ec727f7c47b9b202da738af9dfd6c325",
+    }
+)
+DOWNLOAD = Setting("task", "download")
+UNREADABLE = (
+    OSError, EOFError, ValueError, SyntaxError, NotImplementedError, RuntimeError, struct.error,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+Content = TypeVar("Content")
+IMAGES_PART, LABELS_PART = "images-idx3-ubyte", "labels-idx1-ubyte"
+
+
+def resizing_matrix(source: int, target: int) -> Float[np.ndarray, "target source"]:
+    """Weights of source pixels in each target pixel; rows sum to 1.
+
+    A triangle around the centre of the target pixel, whose half-width is the larger of the two
+    pixel sizes: linear interpolation when enlarging, an average over what is covered otherwise.
+    """
+    scale = source / target
+    centres = (np.arange(target) + 0.5) * scale - 0.5
+    distance = np.abs(np.arange(source) - centres[:, None]) / max(scale, 1.0)
+    weights = np.maximum(0.0, 1.0 - distance)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def resize(
+    images: Float[np.ndarray, "drawing row column"], side: int
+) -> Float32[np.ndarray, "drawing side side"]:
+    """Square images of `side` pixels a side."""
+    rows = resizing_matrix(images.shape[1], side)
+    columns = resizing_matrix(images.shape[2], side)
+    return (rows @ images @ columns.T).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """Images of 32 × 32 pixels, ink 1 on 0, sorted by character.
+
+    images  [drawing, row, column]
+    names   one per character; a group comes first, as in "Greek/character01"
+    counts  [character], how many drawings each has
+    """
+
+    images: Float32[np.ndarray, "drawing row column"]
+    names: tuple[str, ...]
+    counts: Int[np.ndarray, " character"]
+
+    @property
+    def characters(self) -> int:
+        return len(self.names)
+
+    @property
+    def first(self) -> Int[np.ndarray, " character"]:
+        return np.cumsum(self.counts) - self.counts
+
+
+def sort_drawings(
+    images: Float32[np.ndarray, "drawing row column"], labels: Sequence[str]
+) -> Drawings:
+    """Drawings from images in any order, each with the name of its character."""
+    names, index = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
+    order = np.argsort(index, kind="stable")
+    counts = np.bincount(index, minlength=names.size)
+    return Drawings(images[order], tuple(map(str, names)), counts)
+
+
+def select_characters(drawings: Drawings, chosen: Sequence[int]) -> Drawings:
+    """The drawings of some characters, in the order given."""
+    first, counts = drawings.first, drawings.counts
+    rows = [np.arange(first[c], first[c] + counts[c]) for c in chosen]
+    return Drawings(
+        drawings.images[np.concatenate(rows)],
+        tuple(drawings.names[c] for c in chosen),
+        counts[list(chosen)],
+    )
+
+
+def with_rotations(drawings: Drawings) -> Drawings:
+    """Every character four times: upright, and turned by 90°, 180° and 270° as new characters."""
+    turned = [np.rot90(drawings.images, turns, axes=(1, 2)) for turns in range(4)]
+    suffixes = ("", " 90°", " 180°", " 270°")
+    return Drawings(
+        np.concatenate(turned),
+        tuple(f"{name}{suffix}" for suffix in suffixes for name in drawings.names),
+        np.tile(drawings.counts, 4),
+    )
+
+
+# --- NumPy's files, and those of MNIST
+
+
+def read_labelled_images(path: Path) -> Drawings:
+    """Images from an .npz file, any size, the label of an image being its character.
+
+    images  [drawing, row, column], ink bright: booleans, whole numbers 0 … 255, or 0.0 … 1.0
+    labels  [drawing], whole numbers or text
+
+    Raises InputError for a file or an array that cannot be used.
+    """
+    with open_npz(path, Setting("task", "images")) as stored:
+        images, labels = (required_array(stored, key) for key in ("images", "labels"))
+    if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
+        remedy = f"give a whole number or a word for each of the {len(images)} images"
+        raise InputError("labels", f"{labels.dtype} {labels.shape}", remedy)
+    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+
+
+def read_idx_images(path: Path) -> Drawings:
+    """Images in the format of MNIST, IDX, bright on dark, the class of an image its character.
+
+    The labels lie beside them: `t10k-labels-idx1-ubyte` beside `t10k-images-idx3-ubyte`, both with
+    .gz at the end or without it. Raises InputError for files that cannot be used.
+    """
+    setting = Setting("task", "images")
+    if IMAGES_PART not in path.name:
+        raise InputError(setting, path, f"the name must contain {IMAGES_PART}")
+    images = read_idx(path, dimensions=3)
+    beside = path.with_name(path.name.replace(IMAGES_PART, LABELS_PART))
+    labels = read_idx(beside, dimensions=1)
+    if len(images) != len(labels):
+        remedy = f"these are labels of {len(labels)} images, not of {len(images)}"
+        raise InputError(setting, beside, remedy)
+    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
+
+
+def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
+    """The bytes of an IDX file: 0, 0, 8 and the number of axes, their sizes, then the values."""
+    start = 4 + 4 * dimensions
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read()
+        if content[:4] != bytes([0, 0, 8, dimensions]):
+            raise ValueError(f"is no IDX file of bytes with {dimensions} axes")
+        shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
+        return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    except (OSError, EOFError, ValueError, zlib.error) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        remedy = (
+            f"{reason}; name a whole file (those of Fashion-MNIST come with Debian's package "
+            "dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
+        )
+        raise InputError(Setting("task", "images"), path, remedy) from None
+
+
+def required_array(stored: NpzFile, key: str) -> np.ndarray:
+    if key not in stored.files:
+        raise InputError(key, ABSENT, "{}", REQUIRED_ARRAY)
+    return np.atleast_1d(read_array(stored, key, "store a plain array again"))
+
+
+def brightness(images: np.ndarray) -> np.ndarray:
+    """Images as numbers from 0 to 1, [drawing, row, column]."""
+    if images.ndim != 3 or images.size == 0:
+        raise InputError("images", images.shape, "the shape must be [drawing, row, column]")
+    kind = images.dtype.kind
+    if kind not in "buif":
+        raise InputError("images", str(images.dtype), "store booleans, whole numbers or floats")
+    values = images.astype(np.float64) / (255.0 if kind in "ui" else 1.0)
+    outside = ~((values >= 0.0) & (values <= 1.0))
+    if outside.any():
+        place = tuple(int(index) for index in np.argwhere(outside)[0])
+        limits = "0 … 255" if kind in "ui" else "0.0 … 1.0"
+        raise InputError(f"images{list(place)}", images[place].item(), f"must lie in {limits}")
+    return values
+
+
+# --- Omniglot
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip file. Raises InputError where there is none, or where it is cut short."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except (OSError, zipfile.BadZipFile) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise InputError(path.name, path.parent, f"{reason}; fetch this file again") from None
+    with archive:
+        yield archive
+
+
+def read_member(archive: zipfile.ZipFile, name: str, decode: Callable[[bytes], Content]) -> Content:
+    """The content of a member, decoded. Raises InputError if it is absent, damaged, or another."""
+    try:
+        return decode(archive.read(name))
+    except (KeyError, *UNREADABLE) as problem:
+        raise unusable(archive, name, f"{problem}; fetch the file again") from None
+
+
+def unusable(archive: zipfile.ZipFile, name: str, remedy: str) -> InputError:
+    """Make the error for a member that cannot be used."""
+    member = f"{Path(str(archive.filename)).name}/{name}"
+    return InputError(member, Verbatim("(unreadable)"), remedy)
+
+
+def read_ink(content: bytes) -> Bool[np.ndarray, "row column"]:
+    """A black-and-white image of Omniglot: true where it has ink, which is black.
+
+    Raises one of `UNREADABLE` for an image that cannot be decoded, or of another size.
+    """
+    from PIL import Image  # only here: other tasks need no images
+
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            if image.size != (SOURCE_SIDE, SOURCE_SIDE):
+                sizes = " × ".join(map(str, image.size))
+                raise ValueError(f"has {sizes} pixels, not {SOURCE_SIDE} × {SOURCE_SIDE}")
+            return np.asarray(image.convert("L")) < 128
+    except Image.DecompressionBombError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
+    """The union of the archives in a folder; what is in several of them is taken once.
+
+    `wanted` names the archives to use; without it all that are there are used. Raises InputError
+    for a missing folder or archive and for an image that cannot be used.
+    """
+    found: dict[tuple[str, str], np.ndarray] = {}
+    for path in archive_paths(folder, wanted):
+        with open_archive(path) as archive:
+            before = len(found)
+            add_drawings(archive, found)
+            if len(found) == before and not any(map(MEMBER.fullmatch, archive.namelist())):
+                remedy = "holds no drawings; fetch the official file"
+                raise InputError(path.name, path.parent, remedy)
+    keys = sorted(found)
+    # A few at a time: as floating-point numbers all of them would take gigabytes.
+    pieces = []
+    for start in range(0, len(keys), 1000):
+        ink = np.stack([found[key] for key in keys[start : start + 1000]])
+        pieces.append(resize(ink.astype(np.float64), SIDE))
+    return sort_drawings(np.concatenate(pieces), [character for character, _ in keys])
+
+
+def add_drawings(archive: zipfile.ZipFile, found: dict[tuple[str, str], np.ndarray]) -> None:
+    """Add what is new by its character and drawing; an equal name has to be an equal drawing."""
+    for name in archive.namelist():
+        match = MEMBER.fullmatch(name)
+        if match is None:
+            continue
+        key = (match["character"], match["drawing"])
+        ink = read_member(archive, name, read_ink)
+        if key in found and not np.array_equal(found[key], ink):
+            remedy = "is another drawing in another archive; use official files only"
+            raise unusable(archive, name, remedy)
+        found[key] = ink
+
+
+def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
+    """The archives to read. Raises InputError, saying what is missing."""
+    if not folder.is_dir():
+        remedy = "is no folder; name the one that holds Omniglot's zip files, or set {}"
+        raise InputError(Setting("task", "folder"), folder, remedy, DOWNLOAD)
+    paths = [folder / name for name in wanted or ARCHIVES]
+    there = [path for path in paths if path.is_file()]
+    if not there or (wanted and len(there) < len(paths)):
+        absent = ", ".join(path.name for path in paths if path not in there)
+        remedy = f"holds no {absent}; put {'it' if wanted else 'one of them'} there, or set {{}}"
+        raise InputError(Setting("task", "folder"), folder, remedy, DOWNLOAD)
+    return there
+
+
+def download_omniglot(
+    folder: Path, names: tuple[str, ...], url: str = URL, checksums: Mapping[str, str] = CHECKSUMS
+) -> None:
+    """Put these files into a folder; those that are there and intact are left alone.
+
+    Raises InputError where a file cannot be fetched, written, or has another checksum.
+    """
+    import pooch  # only here: whoever has the files needs no network
+
+    pooch.get_logger().setLevel("WARNING")
+    base = url if url.endswith("/") else f"{url}/"
+    keeper = pooch.create(path=folder, base_url=base, registry=dict(checksums))
+    for name in names:
+        try:
+            keeper.fetch(name)
+        # The libraries beneath raise OSError for what the network does, ValueError for a checksum
+        # or an address.
+        except (OSError, ValueError) as problem:
+            remedy = (
+                f"cannot be fetched ({problem}); put the file into {folder} yourself, or use "
+                'images = "digits"'
+            )
+            raise InputError(DOWNLOAD, f"{base}{name}", remedy) from None
+
+
+def read_all_runs(folder: Path) -> tuple[Drawings, Int[np.ndarray, "episode drawing"]]:
+    """Drawings of all runs, and every episode: one to classify, its own character, and another.
+
+    An episode is of two characters of one run, 7,600 in all. Raises InputError for a file that
+    cannot be used.
+    """
+    with open_archive(folder / ARCHIVE) as archive:
+        pairs = [read_pairs(archive, f"run{run:02d}") for run in range(1, RUNS + 1)]
+        names = list(dict.fromkeys(name for run in pairs for pair in run for name in pair))
+        ink = np.stack([read_member(archive, name, read_ink) for name in names])
+    place = {name: row for row, name in enumerate(names)}
+    episodes = [
+        (place[item], place[own], place[other])
+        for run in pairs
+        for item, own in run
+        for _, other in run
+        if other != own
+    ]
+    # Which character a drawing is of does not matter here: the episodes are there already.
+    drawings = Drawings(resize(ink.astype(np.float64), SIDE), (ARCHIVE,), np.array([len(names)]))
+    return drawings, np.array(episodes)
+
+
+def read_pairs(archive: zipfile.ZipFile, run: str) -> list[tuple[str, str]]:
+    """Members of one run: each drawing to classify with the drawing of its character."""
+    name = f"{run}/class_labels.txt"
+    lines = read_member(archive, name, lambda content: content.decode("ascii")).split("\n")
+    pairs = [tuple(line.split()) for line in lines if line.strip()]
+    if len({pair[-1] for pair in pairs}) != CHARACTERS or any(len(pair) != 2 for pair in pairs):
+        raise unusable(archive, name, f"must list {CHARACTERS} pairs of drawings")
+    return [(item, own) for item, own in pairs]

@@ -1,0 +1,100 @@
+"""Labelled inputs: tokens with their positions, numbers of classes, and labels as numbers."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+def with_positions(features: np.ndarray) -> np.ndarray:
+    """Put BOS in front and append one-hot positions: [example, token + 1, channel]."""
+    examples, tokens, channels = features.shape
+    inputs = np.zeros((examples, tokens + 1, channels + tokens + 1))
+    inputs[:, 1:, :channels] = features
+    inputs[:, :, channels:] = np.eye(tokens + 1)
+    return inputs
+
+
+@dataclass(frozen=True)
+class LabelledInputs:
+    """Tokens of some examples, the class of each by its number, and what a network is to say."""
+
+    inputs: Float[np.ndarray, "example token channel"]
+    classes: Int[np.ndarray, " example"]
+    targets: Float[np.ndarray, " example *output"]
+
+    @property
+    def examples(self) -> int:
+        return len(self.classes)
+
+    def part(self, examples: slice | np.ndarray) -> "LabelledInputs":
+        return LabelledInputs(self.inputs[examples], self.classes[examples], self.targets[examples])
+
+
+@dataclass(frozen=True)
+class LabelledSplits:
+    """The examples of each split, and the names of the classes."""
+
+    train: LabelledInputs
+    validation: LabelledInputs
+    test: LabelledInputs
+    names: tuple[str, ...]
+
+    @property
+    def outputs(self) -> int | None:
+        """The number of outputs; None where one, without an axis, tells two classes apart."""
+        return None if len(self.names) == 2 else len(self.names)
+
+    @cached_property
+    def checksum(self) -> str:
+        checksum = hashlib.sha256(repr(self.names).encode())
+        for split in (self.train, self.validation, self.test):
+            for array in (split.inputs, split.targets):
+                checksum.update(repr((array.shape, array.dtype.str)).encode())
+                checksum.update(np.ascontiguousarray(array).data)
+        return checksum.hexdigest()
+
+
+def centred_one_hot(
+    classes: Int[np.ndarray, " example"], among: Sequence[int]
+) -> Float[np.ndarray, "example output"]:
+    """Return 1 for the class of an example and 0 for the others, less their mean 1/classes."""
+    return (classes[:, None] == np.asarray(among)).astype(np.float64) - 1.0 / len(among)
+
+
+def scaled_one_hot(symbols: Any, count: int) -> Float[Any, " *axes {count}"]:
+    """Centred one-hot vectors times the root of the number of symbols V: covariance 1 − J/V.
+
+    Symbols are numbers from 0, an array of NumPy or of JAX.
+    """
+    hot = symbols[..., None] == symbols.__array_namespace__().arange(count)
+    return count**0.5 * (hot - 1.0 / count)
+
+
+def targets_of(
+    classes: Int[np.ndarray, " example"], count: int
+) -> Float[np.ndarray, " example *output"]:
+    """Return +1 and −1 for two classes, which one output tells apart; an output each for more."""
+    if count == 2:
+        return np.where(classes == 0, 1.0, -1.0)
+    return centred_one_hot(classes, range(count))
+
+
+def nearest_class(
+    inputs: Float[np.ndarray, "example token channel"],
+    known: LabelledInputs,
+    leave_out: bool = False,
+) -> Int[np.ndarray, " example"]:
+    """Return the class of the known example at the smallest squared distance.
+
+    With `leave_out` the inputs are the known ones, and none is its own neighbour.
+    """
+    flat, others = (values.reshape(len(values), -1) for values in (inputs, known.inputs))
+    distances = (flat**2).sum(axis=1)[:, None] + (others**2).sum(axis=1) - 2.0 * flat @ others.T
+    if leave_out:
+        np.fill_diagonal(distances, np.inf)
+    return known.classes[distances.argmin(axis=1)]

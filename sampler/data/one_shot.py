@@ -1,0 +1,386 @@
+"""One-shot classification of images with the attention of a trained transformer."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from sampler.data.episodes import (
+    GRID,
+    IMAGES,
+    PATCH,
+    TOKENS,
+    Examples,
+    draw_episodes,
+    draw_run_episodes,
+    episode_inputs,
+    nearest_neighbour,
+    normalised_patches,
+    position_table,
+)
+from sampler.data.heads_of_task import (
+    RawExamples,
+    read_model_of,
+    refuse_other_data,
+    task_of_model,
+)
+from sampler.data.image_files import (
+    ARCHIVE,
+    ARCHIVES,
+    SIDE,
+    URL,
+    Drawings,
+    OmniglotFile,
+    download_omniglot,
+    read_all_runs,
+    read_idx_images,
+    read_labelled_images,
+    read_omniglot,
+    resize,
+    select_characters,
+    sort_drawings,
+    with_rotations,
+)
+from sampler.data.task import Task
+from sampler.errors import ABSENT, InputError, Part, Setting
+from sampler.runtime import stream
+from sampler.settings.task import AttentionSection, TaskSection
+from sampler.settings.training import TrainedSection
+from sampler.settings.types import (
+    IMAGE_FILES,
+    CountFromZero,
+    FilePath,
+    Fraction,
+    ImagesOrName,
+    Seed,
+    Several,
+    Switch,
+    Text,
+    ValidationCount,
+)
+from sampler.transformer.model import TrainedModel, draw_parameters
+
+SPLITS = ("train", "validation", "test")
+# An episode takes two characters, and two drawings of the one that is asked for.
+FEWEST_CHARACTERS, FEWEST_DRAWINGS = 2, 2
+# First entries of the spawn keys, of a task: the size of one split leaves the others as they are.
+TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
+# And of the split of characters.
+SPLIT_STREAM = 0
+
+
+def source_of(images: str, names: tuple[str, ...]) -> str:
+    """Accept a name of images, or the path of a file of images. Raises ValueError for others."""
+    if images in names or images.endswith(IMAGE_FILES):
+        return images
+    known, endings = ", ".join(f'"{name}"' for name in names), ", ".join(IMAGE_FILES)
+    raise ValueError(f"use {known}, or the path of a file that ends in {endings}")
+
+
+class ImageSection(TrainedSection):
+    """One-shot image classification: images, and which characters are for what."""
+
+    of_training: ClassVar = "images"
+    tokens: ClassVar = (TOKENS, f"{IMAGES} images of {GRID} × {GRID}")
+
+    kind: Literal["one_shot"]
+    images: ImagesOrName = "digits"
+    """The images: "digits", which come with scikit-learn, "omniglot", whose zip files are in
+    `folder`, or the path of an .npz file or of the images of MNIST or Fashion-MNIST."""
+    folder: FilePath | None = None
+    """Folder of Omniglot's files."""
+    archives: tuple[OmniglotFile, ...] = ()
+    """Zip files of Omniglot to use; by default all that are there."""
+    download: Switch = False
+    """Fetch the zip files that are missing, by default the two small sets."""
+    url: Text | None = None
+    """Address to fetch them from; by default that of Omniglot."""
+    characters_train: tuple[Text, ...] = ()
+    """Characters, or whole alphabets, to train on; by default all others."""
+    characters_validation: tuple[Text, ...] = ()
+    """Characters, or whole alphabets, to validate on; by default a fraction of all, by chance."""
+    characters_test: tuple[Text, ...] = ()
+    """Characters, or whole alphabets, to test on; by default a fraction of all, by chance."""
+    fraction_validation: Fraction = 0.15
+    """Fraction of the characters to validate on, where none are named."""
+    fraction_test: Fraction = 0.3
+    """Fraction of the characters to test on, where none are named."""
+    rotations: Switch = True
+    """Whether every training character counts four times, upright and rotated."""
+    channels: Annotated[int, Field(strict=True, ge=1, le=3)] = 1
+    """Equal copies of the grey values."""
+    seed: Seed = 0
+    """Seed of the split of the characters."""
+
+    @field_validator("images")
+    @classmethod
+    def is_a_source(cls, images):
+        return source_of(images, ("digits", "omniglot"))
+
+    @property
+    def token_channels(self) -> int:
+        """D, the channels of a token: the pixels of a patch, in every colour."""
+        return self.channels * PATCH**2
+
+
+class OneShotSection(TaskSection):
+    """One-shot image classification with the attention of a transformer trained by `train`.
+
+    The images and characters are those of the training.
+    """
+
+    # A trained network averages its tokens.
+    network_defaults: ClassVar = {"readout": "mean"}
+    brings_heads: ClassVar = True
+
+    model: FilePath
+    """Directory of the training."""
+    folder: FilePath | None = None
+    """Folder of Omniglot's files now, if they were moved."""
+    test: ImagesOrName = "characters"
+    """The test set: "characters" of the training's test split, "all_runs" of Omniglot, "digits", or
+    a file of other images, .npz or in the format of MNIST."""
+    test_characters: tuple[Text, ...] = ()
+    """Characters of the test set, by name; by default all."""
+    random_heads: CountFromZero = 0
+    """Further heads in every layer, with queries and keys as they are before training."""
+    examples_train: Several = 600
+    """Episodes to learn from."""
+    examples_test: Several = 1000
+    """Episodes of the test set."""
+    examples_validation: ValidationCount = 1000
+    """Episodes of the validation set; without one: 0."""
+    seed: Seed = 0
+    """Seed of the episodes and of the random heads."""
+
+    @field_validator("test")
+    @classmethod
+    def is_a_source(cls, test):
+        return source_of(test, ("characters", "all_runs", "digits"))
+
+    def make(self, attention: AttentionSection | None) -> Task:
+        """Draw episodes of the characters that a model was trained, chosen and to be tested on.
+
+        The inputs are the trained network's, the attention matrices those of its W_Q and W_K.
+        Raises InputError where model or images cannot be used, or the images are not the model's.
+        """
+        model = read_model_of(self.model, ImageSection, "trained_series")
+        images = model.recipe.task
+        model = with_random_heads(model, self.random_heads, self.seed)
+        if self.folder is not None:
+            images = images.model_copy(update={"folder": self.folder})
+        splits = split_characters(read_drawings(images), images)
+        refuse_other_data(self.model, model, splits.checksum)
+        validation = None
+        if self.examples_validation:
+            generator = stream(self.seed, VALIDATION_STREAM)
+            episodes = draw_episodes(splits.validation, self.examples_validation, generator)
+            validation = tokens_of_episodes(model, splits.validation, episodes)
+        train = draw_episodes(splits.train, self.examples_train, stream(self.seed, TRAIN_STREAM))
+        test = draw_test_set(self, images, splits)
+        examples = (
+            tokens_of_episodes(model, splits.train, train),
+            tokens_of_episodes(model, *test),
+            validation,
+        )
+        nearest = nearest_neighbour(*test)
+        return task_of_model(model, examples, attention, self.random_heads, nearest)
+
+
+def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedModel:
+    """Add heads to every layer whose W_Q and W_K are as they are before training."""
+    if not count:
+        return model
+    shape = replace(model.shape, heads=(count,) * model.shape.layers)
+    drawn = draw_parameters(shape, seed, HEAD_STREAM)
+    parameters = {
+        name: np.concatenate([values, drawn[name]]) if name.startswith(("W_Q", "W_K")) else values
+        for name, values in model.parameters.items()
+    }
+    return replace(model, parameters=parameters)
+
+
+def draw_test_set(
+    settings: OneShotSection, images: ImageSection, splits: "CharacterSplits"
+) -> tuple[Drawings, Examples]:
+    """Draw episodes of the test set: of the model's test characters, or of other images."""
+    generator = stream(settings.seed, TEST_STREAM)
+    if settings.test == "all_runs":
+        if settings.test_characters:
+            remedy = "these episodes are ready-made; leave it out, or choose other images"
+            characters = list(settings.test_characters)
+            raise InputError(Setting("task", "test_characters"), characters, remedy)
+        folder = omniglot_folder(images)
+        drawings, candidates = read_all_runs(folder)
+        episodes = draw_run_episodes(candidates, settings.examples_test, generator)
+        refuse_shared_drawings(splits.train, drawings, Setting("task", "test"), ARCHIVE)
+        return drawings, episodes
+    drawings = splits.test
+    if settings.test != "characters":
+        other = ImageSection(kind="one_shot", images=settings.test)
+        drawings = read_drawings(other)
+        check_drawings(drawings)
+        refuse_shared_drawings(splits.train, drawings, Setting("task", "test"), settings.test)
+    if settings.test_characters:
+        drawings = named_characters(drawings, settings.test_characters, "test_characters")
+    return drawings, draw_episodes(drawings, settings.examples_test, generator)
+
+
+def tokens_of_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) -> RawExamples:
+    """Inputs of a trained model and targets of episodes, float64."""
+    # Only what the episodes show: patches of all drawings would take gigabytes.
+    images, labels = episodes.places
+    shown, places = np.unique(images, return_inverse=True)
+    places = places.reshape(images.shape)
+    patches = normalised_patches(drawings.images[shown], model.recipe.task.channels)
+    embedding = model.embedding.astype(np.float64)
+    positions = position_table(TOKENS, embedding.shape[1])
+
+    def inputs_of(part: slice) -> np.ndarray:
+        return episode_inputs(patches, positions, embedding, places[part], labels[part])
+
+    origin = (patches, places, labels, embedding)
+    return RawExamples(inputs_of, episodes.targets[:, None], origin)
+
+
+# --- drawings
+
+
+@dataclass(frozen=True)
+class CharacterSplits:
+    """The drawings of each split."""
+
+    train: Drawings
+    validation: Drawings
+    test: Drawings
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of every image, in their order."""
+        checksum = hashlib.sha256()
+        for drawings in (self.train, self.validation, self.test):
+            checksum.update(repr((drawings.images.shape, drawings.counts.tolist())).encode())
+            checksum.update(np.ascontiguousarray(drawings.images).data)
+        return checksum.hexdigest()
+
+
+def split_characters(drawings: Drawings, settings: ImageSection) -> CharacterSplits:
+    """Split by the names the settings list, and at random where they list none.
+
+    With `rotations` every training character counts four times, the other splits stay upright.
+    Raises InputError for a name that is unknown or in two splits, and for too few characters or
+    drawings.
+    """
+    check_drawings(drawings)
+    chosen = choose_characters(drawings.names, settings)
+    for split in SPLITS:
+        refuse_too_few(drawings, chosen[split], f"characters_{split}")
+    train, validation, test = (select_characters(drawings, chosen[split]) for split in SPLITS)
+    return CharacterSplits(with_rotations(train) if settings.rotations else train, validation, test)
+
+
+def check_drawings(drawings: Drawings) -> None:
+    """Raise InputError if a character has too few drawings for an episode."""
+    for name, count in zip(drawings.names, drawings.counts, strict=True):
+        if count < FEWEST_DRAWINGS:
+            remedy = f"give each character at least {FEWEST_DRAWINGS}, or leave it out"
+            raise InputError(Setting("task", "images"), f"{count} drawing of {name}", remedy)
+
+
+def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str, list[int]]:
+    """Positions of the characters of each split, in the order of the names."""
+    listed = {
+        split: find_listed(names, getattr(settings, f"characters_{split}"), f"characters_{split}")
+        for split in SPLITS
+    }
+    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        both = sorted(set(listed[one]) & set(listed[other]))
+        if both:
+            here, there = (Setting("task", f"characters_{split}") for split in (other, one))
+            remedy = "these are in {} too; a character has one split"
+            raise InputError(here, [names[c] for c in both], remedy, there)
+    taken = set().union(*listed.values())
+    free = [c for c in range(len(names)) if c not in taken]
+    free = [free[i] for i in stream(settings.seed, SPLIT_STREAM).permutation(len(free))]
+    for split in ("test", "validation"):
+        if not listed[split]:
+            fraction = getattr(settings, f"fraction_{split}")
+            count = max(FEWEST_CHARACTERS, round(fraction * len(names)))
+            listed[split], free = sorted(free[:count]), free[count:]
+    if not listed["train"]:
+        listed["train"] = sorted(free)
+    return listed
+
+
+def named_characters(drawings: Drawings, listed: Sequence[str], key: str) -> Drawings:
+    """The drawings of listed characters alone; InputError if one is unknown, or all are too few."""
+    found = find_listed(drawings.names, listed, key)
+    refuse_too_few(drawings, found, key)
+    return select_characters(drawings, found)
+
+
+def refuse_too_few(drawings: Drawings, chosen: Sequence[int], key: str) -> None:
+    """Raise InputError if these characters do not make an episode."""
+    if len(chosen) < FEWEST_CHARACTERS:
+        remedy = (
+            f"this split needs at least {FEWEST_CHARACTERS} of the {drawings.characters} "
+            "characters; name more, or change the fractions"
+        )
+        raise InputError(Setting("task", key), [drawings.names[c] for c in chosen], remedy)
+
+
+def find_listed(names: Sequence[str], listed: Sequence[str], key: str) -> list[int]:
+    """Positions of the characters that a list names, itself or by its group."""
+    found = set()
+    for wanted in listed:
+        matches = [c for c, name in enumerate(names) if f"{name}/".startswith(f"{wanted}/")]
+        if not matches:
+            groups = sorted({name.split("/")[0] for name in names})
+            raise InputError(Setting("task", key), wanted, f"is not among {', '.join(groups)}")
+        found.update(matches)
+    return sorted(found)
+
+
+def refuse_shared_drawings(one: Drawings, other: Drawings, field: Part, value: str) -> None:
+    """Raise InputError if the same drawing is in both, pixel for pixel."""
+
+    def prints(drawings: Drawings) -> set[bytes]:
+        return {np.ascontiguousarray(image).tobytes() for image in drawings.images}
+
+    shared = len(prints(one) & prints(other))
+    if shared:
+        remedy = f"{shared} of its drawings are among those of training; use other ones"
+        raise InputError(field, value, remedy)
+
+
+def read_drawings(settings: ImageSection) -> Drawings:
+    """The drawings a recipe asks for. Raises InputError where they cannot be had."""
+    if settings.images == "digits":
+        from sklearn.datasets import load_digits  # only here: it takes a second
+
+        digits = load_digits()
+        images = resize(digits.images / 16.0, SIDE)
+        return sort_drawings(images, [str(digit) for digit in digits.target])
+    if settings.images != "omniglot":
+        path = Path(settings.images)
+        return read_labelled_images(path) if path.suffix == ".npz" else read_idx_images(path)
+    folder = omniglot_folder(settings)
+    if settings.download:
+        there = tuple(name for name in ARCHIVES if (folder / name).is_file())
+        small_sets = ARCHIVES[2:]
+        names = (*(settings.archives or there or small_sets), ARCHIVE)
+        download_omniglot(folder, names, settings.url or URL)
+    return read_omniglot(folder, settings.archives)
+
+
+def omniglot_folder(settings: ImageSection) -> Path:
+    """The folder of the zip files. Raises InputError if the recipe names none."""
+    if settings.folder is None:
+        remedy = "name the folder of Omniglot's zip files, or one to fetch them to"
+        raise InputError(Setting("task", "folder"), ABSENT, remedy)
+    return Path(settings.folder)

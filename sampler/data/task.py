@@ -1,0 +1,244 @@
+"""The task: inputs, labels and the attention matrices that they fix; heads that a recipe chooses.
+
+A task may have attended inputs in the place of inputs and attention matrices: all that a network
+inside the theory depends on.
+
+Heads are called by the names that the recipe gives them, their kinds, or by their number in the
+layer, from 0: "0", "1", … A path is called by its heads, from the first layer to the last, as in
+"good·uniform" or "0·1", unless the task has a name for it.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from sampler.attention.layers import paired
+from sampler.attention.learned import LearnedHeads
+from sampler.data.checks import check_agreement, check_split, data_doubts
+from sampler.data.split import AnySplit, Split, StreamedSplit
+from sampler.errors import InputError, Part, Setting, Verbatim
+
+if TYPE_CHECKING:
+    from sampler.transformer.model import FrozenNetwork
+
+# U_1 of so many paths has 134 MB and 8 million free entries: no search ends with more.
+MOST_PATHS = 4096
+HEADS = Setting("network", "heads")
+
+
+def name_paths(
+    head_names: Sequence[Sequence[str]],
+    known: Mapping[tuple[str, ...], str] = MappingProxyType({}),
+) -> tuple[str, ...]:
+    """Name all paths in flat order: by a known name, or by the heads on the path.
+
+    None of them is named where there are more than a theory can have.
+    """
+    if too_many_paths(list(map(len, head_names))):
+        return ()
+    return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
+
+
+def too_many_paths(heads: Sequence[int]) -> bool:
+    return math.prod(heads) > MOST_PATHS
+
+
+def refuse_too_many_paths(heads: Sequence[int], field: Part = HEADS) -> None:
+    """Raise InputError where the heads of each layer make more paths than a theory can have.
+
+    field  the setting that keeps fewer of them
+    """
+    if too_many_paths(heads):
+        layers = f"{len(heads)} layers of {' × '.join(map(str, heads))} heads"
+        if len(set(heads)) == 1:
+            layers = f"{len(heads)} layers of {heads[0]} heads"
+        received = f"{layers}, {math.prod(heads):,} paths"
+        remedy = f"order parameters of {MOST_PATHS:,} paths at most can be held; keep fewer heads "
+        remedy += "of each layer, or export a window of layers, as in layers = (3, 4)"
+        raise InputError(field, Verbatim(received), remedy)
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """The network that labels were drawn from, without their noise.
+
+    order_parameters  U_1 … U_L, U_a of its weights; none of a network outside the theory
+    outputs           f(x) of every split [example, output]
+    temperature       variance of the noise
+    variances         prior variances of its weights, σ_0² … σ_a²
+    attention         where heads are learned, Ω of each layer of the training examples that
+                      attention is measured on
+    """
+
+    order_parameters: tuple[Float[np.ndarray, "_row _row"], ...]
+    outputs: Mapping[str, Float[np.ndarray, "_example output"]]
+    temperature: float
+    variances: tuple[float, ...]
+    attention: tuple[Float[np.ndarray, "example _head key query"], ...] = ()
+
+
+@dataclass(frozen=True)
+class Task:
+    """Training and test data with the attention matrices that the inputs fix.
+
+    All splits have inputs and attention matrices, or all have attended inputs. head_names has one
+    tuple of names per layer; path_names follows the flat path order, the head of layer 1 varying
+    slowest, and is empty where they are too many to be named. Layers are those of value weights: an
+    attention whose entry of `hypernetworks` is true serves two of them, with the same heads; None
+    stands for none of them. Settings are chosen on `validation`, which has labels. `trained` is the
+    network that the attention comes from, and `nearest_neighbour` [test episode] the ±1 of the
+    nearest support, 0 for a tie. Labels are those of a `teacher`, if there is one. Heads that are
+    `learned` are sampled; their matrices in the splits are those of one draw of their prior, which
+    is the teacher's: otherwise only sizes and costs are read off them. `brought` has, layer by
+    layer, heads of the data that these took the place of, by name: their attention [example, key,
+    query] to the training examples that attention is measured on. `layer_numbers` are those of the
+    layers in the model that they are a part of, and `origin` says, line by line, where data come
+    from.
+    Raises InputError, naming the array, if anything does not fit.
+    """
+
+    train: AnySplit
+    test: AnySplit
+    head_names: tuple[tuple[str, ...], ...]
+    path_names: tuple[str, ...]
+    validation: AnySplit | None = None
+    trained: "FrozenNetwork | None" = None
+    nearest_neighbour: np.ndarray | None = None
+    hypernetworks: tuple[bool, ...] | None = None
+    teacher: Teacher | None = None
+    learned: LearnedHeads | None = None
+    brought: tuple[Mapping[str, Float[np.ndarray, "_example _key _query"]], ...] = ()
+    layer_numbers: tuple[int, ...] | None = None
+    origin: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_split(self.train, "train")
+        if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.heads):
+            remedy = f"say it for each of the {len(self.train.heads)} layers of attention"
+            raise InputError("hypernetworks", self.hypernetworks, remedy)
+        for name, split in (("test", self.test), ("validation", self.validation)):
+            if split is not None:
+                check_split(split, name)
+                check_agreement(self.train, split, name)
+        if tuple(map(len, self.head_names)) != self.heads:
+            remedy = f"name the heads of each layer, {self.heads} in all"
+            raise InputError("head_names", self.head_names, remedy)
+        if self.layer_numbers is not None and len(self.layer_numbers) != len(self.train.heads):
+            remedy = f"number each of the {len(self.train.heads)} layers"
+            raise InputError("layer_numbers", list(self.layer_numbers), remedy)
+        paths = math.prod(self.heads)
+        if too_many_paths(self.heads):
+            return
+        if len(self.path_names) != paths or len(set(self.path_names)) != paths:
+            raise InputError("path_names", self.path_names, f"give {paths} different names")
+
+    @property
+    def pairs(self) -> tuple[bool, ...]:
+        """Whether each layer of attention serves two layers of weights."""
+        return self.hypernetworks or (False,) * len(self.train.heads)
+
+    @property
+    def layers(self) -> int:
+        return len(self.heads)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the layers of value weights, as tables have them: 1 … L unless they say so."""
+        if self.layer_numbers is None or any(self.pairs):
+            return tuple(range(1, self.layers + 1))
+        return self.layer_numbers
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        return paired(self.train.heads, self.pairs)
+
+    @property
+    def outputs(self) -> int:
+        return self.train.labels.shape[1]
+
+    @property
+    def channels(self) -> int:
+        return self.train.channels
+
+    @property
+    def named_splits(self) -> dict[str, AnySplit]:
+        """Training, test and, where there is one, validation split, by name."""
+        named = {"train": self.train, "test": self.test, "validation": self.validation}
+        return {name: split for name, split in named.items() if split is not None}
+
+    @cached_property
+    def concerns(self) -> tuple[str, ...]:
+        """Doubts about what data mean: attention that looks transposed, classes that are not ±1.
+
+        Of examples that are not held the first ones are looked at.
+        """
+        first = {
+            name: next(iter(split.blocks())) if isinstance(split, StreamedSplit) else split
+            for name, split in self.named_splits.items()
+        }
+        with_tokens = {name: split for name, split in first.items() if isinstance(split, Split)}
+        return data_doubts(with_tokens, self.train.labels)
+
+    @property
+    def splits(self) -> tuple[AnySplit, ...]:
+        """Training, test and, where there is one, validation split."""
+        return tuple(self.named_splits.values())
+
+    @property
+    def checksum(self) -> str:
+        checksum = hashlib.sha256()
+        for split in self.splits:
+            split.add_to(checksum)
+        return checksum.hexdigest()
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Checksum and sums, which tell data apart; other processors round other last digits."""
+        return {"sha256": self.checksum, "sums": [split.sums for split in self.splits]}
+
+
+# Examples at a time: outputs of all heads are as large as the inputs, times the heads.
+PIECE = 128
+
+
+@dataclass(frozen=True)
+class HeadDistances:
+    """Mean and standard deviation over pairs of heads of all layers; NaN where none has two.
+
+    matrices  ‖A_h − A_h'‖_F, averaged over examples
+    outputs   ‖(A_h − A_h') X‖_F of the inputs X, averaged over examples
+    """
+
+    matrices: tuple[float, float]
+    outputs: tuple[float, float]
+
+    @classmethod
+    def of(cls, split: Split) -> "HeadDistances":
+        """Measure them on the examples of a split; the output of a head is that for values X."""
+        matrices, outputs = [], []
+        for attention in split.attention:
+            for one, other in combinations(range(attention.shape[1]), 2):
+                difference = attention[:, one] - attention[:, other]
+                matrices.append(np.sqrt((difference**2).sum(axis=(1, 2))).mean())
+                found = []  # Frobenius norm of Δᵀ X for every example
+                for start in range(0, len(split.inputs), PIECE):
+                    part = slice(start, start + PIECE)
+                    moved = np.swapaxes(difference[part], 1, 2) @ split.inputs[part]
+                    found.append(np.sqrt((moved**2).sum(axis=(1, 2))))
+                outputs.append(float(np.concatenate(found).mean()))
+        return cls(spread(matrices), spread(outputs))
+
+
+def spread(values: list[float]) -> tuple[float, float]:
+    """Return mean and standard deviation; the latter is 0 for one pair."""
+    if not values:
+        return float("nan"), float("nan")
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

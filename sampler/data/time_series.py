@@ -1,0 +1,450 @@
+"""Labelled time series: drawn, read from files, or with the attention of a trained transformer.
+
+The channels are C features, then one-hot positions with the beginning-of-sequence token (BOS) at
+position 0: D in all, and as many key channels, so that every attention variant fits.
+
+    x^c_t = z_t + noise,  x^{c+C/2}_t = z_{t∓lag} + noise,  z_t = √2 cos(phase of t)
+
+with − for class +1. The phase starts anywhere on the circle, so that z read backwards has the same
+law and class −1 is class +1 with time reversed: nothing tells them apart in a single time step, nor
+in any mean over time steps.
+
+Files are those of the UEA archive, `<problem>_TRAIN.ts` and `<problem>_TEST.ts`: a header of lines
+that begin with @, among them `@classLabel true first second`, ends at @data. Then a series a line:
+channels with a colon behind each and commas between their values, and the class. Comments begin
+with # or %.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field, field_validator, model_validator
+
+from sampler.data.heads_of_task import (
+    RawExamples,
+    attended_task,
+    read_model_of,
+    refuse_other_data,
+    refuse_unfit_length,
+    task_of_model,
+)
+from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of, with_positions
+from sampler.data.split import draw_splits
+from sampler.data.task import Task
+from sampler.errors import ABSENT, InputError, Setting, Verbatim
+from sampler.runtime import stream
+from sampler.settings.refusals import refuse_untrainable
+from sampler.settings.task import SPLITS, AttentionSection, DataSection, DrawnSection, TaskSection
+from sampler.settings.training import TrainedSection, TrainingRecipe
+from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
+
+# First entries of the spawn keys.
+SPLIT_STREAM, CHOICE_STREAM = 0, 1
+HEAD_KINDS = ("lag", "uniform", "random", "learned")
+# How far lag heads look back by default: the lag of the series that are drawn.
+DEFAULT_LAG = 5
+DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": DEFAULT_LAG}
+
+
+class SeriesFilesSection(DataSection):
+    """Settings of labelled time series in files of the UEA archive or like them."""
+
+    folder: FilePath
+    """Folder of the files `<problem>_TRAIN.ts` and `<problem>_TEST.ts`."""
+    problem: Text | None = None
+    """The name in these files; by default that of the folder."""
+    stride: Count | None = None
+    """Time steps whose mean is a token; by default as few as leave at most `max_tokens`."""
+    max_tokens: Several = 50
+    """The largest number of tokens, where `stride` is not set."""
+
+
+class TimeSeriesSection(DrawnSection):
+    """Series of a hidden oscillation: one half of the channels leads the other, or follows it.
+
+    The classes differ in the sign of `lag` alone: one is the other with time reversed.
+    """
+
+    head_kinds: ClassVar = HEAD_KINDS
+    generating_kinds: ClassVar = ("lag",)
+    attention_defaults: ClassVar = DEFAULT_HEADS
+
+    tokens: Several = 40
+    """Time steps of a series."""
+    channels: Even = 16
+    """Channels of a time step."""
+    lag: Count = DEFAULT_LAG
+    """Time steps by which one half leads the other."""
+    period: Annotated[int, Field(strict=True, ge=3)] = 20
+    """Period of the oscillation, in time steps."""
+    phase_noise: NotNegative = 0.1
+    """Standard deviation of the phase steps of the oscillation."""
+    noise: NotNegative = 0.8
+    """Standard deviation of the noise in every channel; the signal's is 1."""
+
+    @model_validator(mode="after")
+    def classes_differ(self) -> "TimeSeriesSection":
+        """z_{t−lag} and z_{t+lag} are 2 lag steps apart: whole periods make them the same."""
+        if 2 * self.lag % self.period == 0:
+            fields = ("period", "lag") if "period" in self.model_fields_set else ("lag", "period")
+            (field, value), (other, beside) = ((name, getattr(self, name)) for name in fields)
+            remedy = "twice the lag must not be a multiple of the period"
+            remedy = f"with {other} = {beside} both classes are the same: {remedy}"
+            raise InputError(Setting("task", field), value, remedy)
+        return self
+
+    @classmethod
+    def section_for(cls, settings: Mapping[str, Any]) -> type[TaskSection]:
+        """Series of the archive where a folder is named, drawn ones otherwise."""
+        return SeriesArchiveSection if "folder" in settings else cls
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Draw the series and the heads."""
+        drawn = draw_splits(self, lambda size, key: draw_series(self, size, stream(self.seed, key)))
+        return series_task(drawn, attention, self.head_seed)
+
+
+class SeriesArchiveSection(SeriesFilesSection, TaskSection):
+    """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
+
+    head_kinds: ClassVar = HEAD_KINDS
+    generating_kinds: ClassVar = ("lag",)
+    attention_defaults: ClassVar = DEFAULT_HEADS
+
+    classes: tuple[Text, Text] | None = None
+    """The two classes to separate, +1 first; by default the only two there are."""
+    head_seed: Seed = 0
+    """Seed of the heads."""
+
+    @field_validator("classes")
+    @classmethod
+    def are_two(cls, classes):
+        if classes is not None and classes[0] == classes[1]:
+            raise ValueError("name two different classes")
+        return classes
+
+    def make(self, attention: AttentionSection) -> Task:
+        """Read the series of two classes, averaged over `stride` steps, and draw the heads.
+
+        Raises InputError for a file that cannot be used, or where the classes to separate are open.
+        """
+        train, test, _ = read_archive(self, two_classes=True)
+        return series_task((train, test, None), attention, self.head_seed)
+
+
+class SeriesSection(SeriesFilesSection, TrainedSection):
+    """Labelled multivariate time series, each to be told of which class it is.
+
+    Two classes are +1 and −1 at one output; more have an output each, 1 for the class and 0 for the
+    others, less their mean 1/classes.
+    """
+
+    of_training: ClassVar = "series"
+
+    kind: Literal["time_series"]
+    classes: tuple[Text, ...] = ()
+    """The classes to tell apart; by default all."""
+    examples_per_class: Count | None = None
+    """Series of each class to learn; by default all that are not for validation."""
+    fraction_validation: Fraction = 0.25
+    """Fraction of each class, of the series for training, that is for validation."""
+    seed: Seed = 0
+    """Seed of the choice of series."""
+
+    @field_validator("classes")
+    @classmethod
+    def are_different(cls, classes):
+        if len(classes) == 1 or len(set(classes)) != len(classes):
+            raise ValueError("name at least two classes, each of them once")
+        return classes
+
+
+class TrainedSeriesSection(TaskSection):
+    """Time series with the attention of a transformer that `train` trained on them.
+
+    Labels are what the model was trained on: ±1 for two classes, an output each for more.
+    """
+
+    # A trained network averages its tokens.
+    network_defaults: ClassVar = {"readout": "mean"}
+    brings_heads: ClassVar = True
+
+    model: FilePath
+    """Directory of the training."""
+    folder: FilePath | None = None
+    """Folder of the files of the series now, if they were moved."""
+    examples_train: Count | None = None
+    """Series to learn from; by default all."""
+    examples_test: Count | None = None
+    """Series of the test set; by default all."""
+    examples_validation: Count | None = None
+    """Series of the validation set; by default all."""
+    seed: Seed = 0
+    """Seed of the choice of series."""
+
+    def make(self, attention: AttentionSection | None) -> Task:
+        """Read the series, with the attention that the model has on them.
+
+        Raises InputError where model or series cannot be used, or are not of one another.
+        """
+        model = read_model_of(self.model, SeriesSection, "one_shot")
+        series = model.recipe.task
+        if self.folder is not None:
+            problem = series.problem or Path(series.folder).name
+            series = series.model_copy(update={"folder": self.folder, "problem": problem})
+        splits = read_series_splits(series)
+        refuse_other_data(self.model, model, splits.checksum)
+        chosen = [self.chosen(getattr(splits, name), name) for name in SPLITS]
+        return task_of_model(model, chosen, attention)
+
+    def chosen(self, split: LabelledInputs, name: str) -> RawExamples:
+        """Choose by chance as many series of a split as are asked for."""
+        wanted, count = getattr(self, f"examples_{name}"), split.examples
+        if wanted is not None:
+            if wanted > count:
+                remedy = f"there are {count} series; use at most those"
+                raise InputError(Setting("task", f"examples_{name}"), wanted, remedy)
+            order = stream(self.seed, CHOICE_STREAM, SPLITS.index(name)).permutation(count)
+            split = split.part(order[:wanted])
+        labels = split.targets.reshape(split.examples, -1)
+        return RawExamples(lambda part: split.inputs[part], labels, (split.inputs,))
+
+
+# --- series that are drawn, and heads
+
+
+def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
+    """Make W/β of the logits x_sᵀ W x_t of a lag head, [channel, channel], keys first.
+
+    It attends `lag` steps back if the second half of the features follows the first, else BOS.
+    Features: (1/C) Σ_c (x_s^c x_t^{c+C/2} − x_s^{c+C/2} x_t^c), the area that channel pairs sweep
+    from s to t, of mean ±1 at a quarter of a period. Positions: +1 for the token `lag` steps back,
+    1.5 for BOS. The logit there is then 2 or 0 on average; of an odd number of features the last
+    one is left out.
+    """
+    weights = np.zeros((features + positions, features + positions))
+    one = np.arange(features // 2)
+    other = one + features // 2
+    weights[one, other] = 1.0 / features
+    weights[other, one] = -1.0 / features
+    later = np.arange(lag + 1, positions)
+    weights[features + later - lag, features + later] = 1.0
+    weights[features, features + 1 :] = 1.5
+    return weights
+
+
+def series_task(
+    series: tuple[LabelledInputs, LabelledInputs, LabelledInputs | None],
+    attention: AttentionSection,
+    head_seed: int,
+) -> Task:
+    """Make the task of training, test and validation series, with heads as the recipe has them.
+
+    Channels are those of the series and one-hot positions; token 0 is the beginning-of-sequence
+    token (BOS), whose features are 0. Raises InputError if the series are too short for the heads.
+    """
+    _, tokens, features = series[0].inputs.shape
+    lag = DEFAULT_LAG if attention.lag is None else attention.lag
+    if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
+        remedy = f"must be below the {tokens} tokens of a series"
+        raise InputError(Setting("attention", "lag"), lag, remedy)
+    positions = tokens + 1
+    refuse_unfit_length(attention, positions)
+    logit_weights = {"lag": lambda: lag_weights(features, positions, lag)}
+
+    def examples(of_split: LabelledInputs | None) -> RawExamples | None:
+        if of_split is None:
+            return None
+        values, labels = of_split.inputs, of_split.targets[:, None]
+        return RawExamples(lambda part: with_positions(values[part]), labels, (values,))
+
+    splits, channels = tuple(map(examples, series)), features + positions
+    return attended_task(splits, attention, head_seed, channels, logit_weights)
+
+
+def draw_series(
+    settings: TimeSeriesSection, examples: int, generator: np.random.Generator
+) -> LabelledInputs:
+    """Draw series of both classes, first class + then class −, as evenly as `examples` allows."""
+    classes = (np.arange(examples) >= (examples + 1) // 2).astype(int)
+    labels = targets_of(classes, 2)
+    lag, tokens = settings.lag, settings.tokens
+    # E z_t z_{t+k} = cos(2π k/period) exp(−k phase_noise²/2), a lag longer than the series at
+    # either end.
+    steps = settings.tokens + 2 * settings.lag
+    start = generator.uniform(0.0, 2 * np.pi, (examples, 1))
+    phase_noise = settings.phase_noise * generator.standard_normal((examples, steps - 1))
+    turned = np.cumsum(2 * np.pi / settings.period + phase_noise, axis=1)
+    hidden = np.sqrt(2.0) * np.cos(start + np.pad(turned, ((0, 0), (1, 0))))
+    now = hidden[:, lag : lag + tokens]
+    other = np.where(labels[:, None] > 0, hidden[:, :tokens], hidden[:, 2 * lag :])
+    signal = np.repeat(np.stack([now, other], axis=-1), settings.channels // 2, axis=-1)
+    values = signal + settings.noise * generator.standard_normal(signal.shape)
+    return LabelledInputs(values, classes, labels)
+
+
+# --- series in files
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """The series of a file with their classes; `classes` are those declared, in that order."""
+
+    path: Path
+    classes: tuple[str, ...]
+    values: Float[np.ndarray, "example step channel"]
+    labels: tuple[str, ...]
+
+
+def read_ts(path: Path) -> SeriesFile:
+    """Read a .ts file. Raises InputError unless it has finite series of equal lengths."""
+    # Comments of archive files are not always UTF-8; what matters is ASCII.
+    lines = map(str.strip, path.read_text(encoding="utf-8-sig", errors="replace").split("\n"))
+    lines = [line for line in lines if line and not line.startswith(("#", "%"))]
+    header = [line.split() for line in lines if line.startswith("@")]
+    rows = [line.split(":") for line in lines if not line.startswith("@")]
+    classes = next((tuple(words[2:]) for words in header if words[0].lower() == "@classlabel"), ())
+    labels = tuple(label.strip() for *_, label in rows)
+    try:
+        series = [[channel.split(",") for channel in channels] for *channels, _ in rows]
+        values = np.array(series, dtype=np.float64)
+        if values.ndim != 3 or not np.isfinite(values).all():
+            raise ValueError("a value is missing, or there are no series")
+        if undeclared := set(labels).difference(classes):
+            raise ValueError(f"no @classLabel declares {', '.join(sorted(undeclared))}")
+    except ValueError as problem:
+        remedy = f"needs series of equal lengths without missing values or time stamps ({problem})"
+        raise InputError(Setting("task", "folder"), path, remedy) from None
+    return SeriesFile(path, classes, np.ascontiguousarray(values.transpose(0, 2, 1)), labels)
+
+
+def read_archive(
+    settings: SeriesFilesSection, two_classes: bool
+) -> tuple[LabelledInputs, LabelledInputs, tuple[str, ...]]:
+    """Series of the classes to tell apart, for training and for the test, and names of the classes.
+
+    Settings are folder, problem, classes, stride and max_tokens, as of `SeriesArchiveSection`.
+    Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
+    Series are averaged over neighbouring steps.
+    Raises InputError for files that cannot be used, and where it is open which two classes are
+    meant.
+    """
+    folder = Path(settings.folder)
+    if not folder.is_dir():
+        raise InputError(Setting("task", "folder"), folder, "is no folder; name one with series")
+    problem = settings.problem or folder.name
+    train, test = (read_series_of(folder, problem, split) for split in ("TRAIN", "TEST"))
+    for axis, what in ((2, "dimensions"), (1, "time steps")):
+        expected, received = train.values.shape[axis], test.values.shape[axis]
+        if received != expected:
+            remedy = f"{train.path.name} has {expected}; use files of one problem"
+            raise InputError(test.path.name, Verbatim(f"{received} {what}"), remedy)
+    names = chosen_classes(settings.classes, train, two_classes)
+    stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
+    learned, judged = (of_classes(file, names, stride) for file in (train, test))
+    values = learned.inputs
+    constant = np.ptp(values, axis=(0, 1)) == 0.0
+    mean, scale = values.mean(axis=(0, 1)), np.where(constant, 1.0, values.std(axis=(0, 1)))
+    learned = replace(learned, inputs=(learned.inputs - mean) / scale)
+    return learned, replace(judged, inputs=(judged.inputs - mean) / scale), names
+
+
+def read_series_of(folder: Path, problem: str, split: str) -> SeriesFile:
+    path = folder / f"{problem}_{split}.ts"
+    if not path.is_file():
+        remedy, problem_key = "holds no {}; put it there, or set {}", Setting("task", "problem")
+        raise InputError(Setting("task", "folder"), folder, remedy, path.name, problem_key)
+    return read_ts(path)
+
+
+def chosen_classes(
+    wanted: tuple[str, ...] | None, train: SeriesFile, two_classes: bool
+) -> tuple[str, ...]:
+    """Return the classes to tell apart. Raises InputError if that is open or impossible."""
+    known = ", ".join(train.classes)
+    if two_classes and not wanted and len(train.classes) > 2:
+        first, second, *_ = train.classes
+        remedy = (
+            f"{train.path.name} has {len(train.classes)} classes, {known}; name the two to "
+            f'separate, as in classes = ["{first}", "{second}"]'
+        )
+        raise InputError(Setting("task", "classes"), ABSENT, remedy)
+    names = wanted or train.classes
+    if len(set(names)) < 2:
+        raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")
+    for name in names:
+        if name not in train.classes:
+            remedy = f"is no class of {train.path.name}: {known}"
+            raise InputError(Setting("task", "classes"), name, remedy)
+        if name not in train.labels:
+            raise InputError(train.path.name, name, "no training series is of this class")
+    return names
+
+
+def of_classes(file: SeriesFile, names: tuple[str, ...], stride: int) -> LabelledInputs:
+    """Select the series of these classes, averaged over neighbouring steps; number the classes."""
+    places = {name: place for place, name in enumerate(names)}
+    classes = np.array([places.get(label, -1) for label in file.labels])
+    kept = classes >= 0
+    if not kept.any():
+        raise InputError(file.path.name, list(names), "no series is of these classes")
+    classes = classes[kept]
+    return LabelledInputs(
+        averaged(file.values[kept], stride), classes, targets_of(classes, len(names))
+    )
+
+
+def averaged(
+    values: Float[np.ndarray, "example step channel"], stride: int
+) -> Float[np.ndarray, "example token channel"]:
+    """Average over `stride` neighbouring steps, the last time over what is left."""
+    starts = np.arange(0, values.shape[1], stride)
+    counts = np.diff(np.append(starts, values.shape[1]))
+    return np.add.reduceat(values, starts, axis=1) / counts[:, None]
+
+
+def series_to_learn(recipe: TrainingRecipe) -> LabelledSplits:
+    """Read the series of a training recipe, split; InputError where they cannot be used."""
+    splits = read_series_splits(recipe.task)
+    refuse_untrainable(
+        recipe.training.variants, splits.train.inputs.shape[1], "a series and its BOS"
+    )
+    return splits
+
+
+def read_series_splits(settings: SeriesSection) -> LabelledSplits:
+    """Read the series of these files, split. Raises InputError where they cannot be used."""
+    *series, names = read_archive(settings, two_classes=False)
+    whole, test = (replace(one, inputs=with_positions(one.inputs)) for one in series)
+    train, validation = split_by_class(settings, whole.classes, names)
+    return LabelledSplits(whole.part(train), whole.part(validation), test, names)
+
+
+def split_by_class(
+    settings: SeriesSection, classes: np.ndarray, names: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose places of the series to learn and of those for validation.
+
+    Raises InputError where a class has too few.
+    """
+    train, validation = [], []
+    for number, name in enumerate(names):
+        places = np.flatnonzero(classes == number)
+        places = stream(settings.seed, SPLIT_STREAM, number).permutation(places)
+        aside = max(1, round(settings.fraction_validation * len(places)))
+        wanted, left = settings.examples_per_class or 1, max(0, len(places) - aside)
+        if left < wanted:
+            remedy = (
+                f"class {name} has {len(places)} series for training, {aside} of them for "
+                f"validation: at most {left} are left"
+            )
+            raise InputError(
+                Setting("task", "examples_per_class"), settings.examples_per_class, remedy
+            )
+        validation.append(places[:aside])
+        train.append(places[aside:][: settings.examples_per_class])
+    return np.concatenate(train), np.concatenate(validation)

@@ -1,0 +1,243 @@
+"""Training by gradient descent, in steps that can be interrupted."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from sampler.attention.variants import AttentionVariant
+from sampler.data.episodes import Examples
+from sampler.errors import InputError, Setting
+from sampler.settings.training import TrainingRecipe, TrainingSection
+from sampler.storage.checkpoints import Sealed, joined
+from sampler.token_network import TokenNetwork
+from sampler.training.training_data import (
+    BLOCK,
+    PARAMETERS,
+    InputTable,
+    LearningData,
+    accuracy_with_error,
+    predict_examples,
+)
+from sampler.transformer.model import TransformerShape, draw_parameters
+from sampler.transformer.network import squared_error, token_network
+
+
+def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
+    """Make AdamW or Adam with the learning rate of the schedule.
+
+    "adamw" shrinks the weights by learning rate × decay at every step; "adam" adds decay × weight
+    to the gradient instead. "cosine" goes from the learning rate to 0 as (1 + cos πt/T)/2.
+    """
+    rate = settings.learning_rate
+    if settings.schedule == "cosine":
+        rate = optax.cosine_decay_schedule(settings.learning_rate, settings.steps)
+    if settings.optimiser == "adamw":
+        return optax.adamw(rate, weight_decay=settings.weight_decay)
+    return optax.chain(
+        optax.add_decayed_weights(settings.weight_decay),
+        optax.scale_by_adam(),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """The state of a training after some steps.
+
+    best    parameters with the best validation accuracy, those with the smaller loss among equals
+    curve   one entry per validation, as `learning_curve.csv` has them
+    losses  losses of the steps since the last validation
+    """
+
+    step: int
+    parameters: Mapping[str, Any]
+    optimiser: Any
+    best: Mapping[str, np.ndarray]
+    curve: tuple[Mapping[str, int | float], ...] = ()
+    losses: tuple[float, ...] = ()
+
+    @property
+    def best_point(self) -> Mapping[str, int | float]:
+        """The entry of the curve at which `best` was found."""
+        return max(self.curve, key=merit)
+
+    def kept(self, settings: TrainingSection) -> tuple[Mapping[str, np.ndarray], int]:
+        """Return the network to keep, and its step: the best, or the last with `until_loss`."""
+        if settings.until_loss is None:
+            return self.best, self.best_point["step"]
+        return {name: np.asarray(values) for name, values in self.parameters.items()}, self.step
+
+    def is_last(self, settings: TrainingSection) -> bool:
+        """Tell whether no step follows: all are done, or the loss is as small as asked for."""
+        latest = self.curve[-1] if self.curve else None
+        reached = (
+            settings.until_loss is not None
+            and latest is not None
+            and latest["step"] == self.step
+            and latest["training_loss"] < settings.until_loss
+        )
+        return reached or self.step == settings.steps
+
+
+def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
+    """Rank a point of the curve: by accuracy, then by the smaller loss."""
+    return point["validation_accuracy"], -point["validation_loss"]
+
+
+def initial_state(recipe: TrainingRecipe, data: LearningData) -> TrainingState:
+    """Draw random parameters, for the first step."""
+    shape = TransformerShape.of(recipe.training, data.channels, data.outputs)
+    drawn = draw_parameters(shape, recipe.training.seed, PARAMETERS)
+    parameters = {name: jnp.asarray(values) for name, values in drawn.items()}
+    return TrainingState(0, parameters, make_optimiser(recipe.training).init(parameters), drawn)
+
+
+def train(
+    recipe: TrainingRecipe,
+    data: LearningData,
+    state: TrainingState,
+    on_chunk: Callable[[TrainingState], None],
+) -> TrainingState:
+    """Go on from a state to the last step; `on_chunk` sees every state on the way.
+
+    The numbers do not depend on where a training was interrupted. Raises InputError if the loss is
+    no longer finite.
+    """
+    settings = recipe.training
+    shape = TransformerShape.of(settings, data.channels, data.outputs)
+    network = token_network(recipe, shape)
+    advance = make_step(make_optimiser(settings), data.table, settings.variants, network)
+    block, examples = -1, None
+    while not state.is_last(settings):
+        if state.step // BLOCK != block:
+            block = state.step // BLOCK
+            examples = data.block(block)
+        end = next_stop(state.step, settings.validation_every, settings.steps)
+        state = take_steps(advance, state, examples, end)
+        refuse_divergence(state.losses[-1], end, settings.learning_rate)
+        if end % settings.validation_every == 0 or end == settings.steps:
+            state = with_validation(state, *data.validation, settings.variants, network)
+            # The last step may have spoilt what its loss does not show yet.
+            refuse_divergence(state.curve[-1]["validation_loss"], end, settings.learning_rate)
+        on_chunk(state)
+    return state
+
+
+def next_stop(step: int, validation_every: int, steps: int) -> int:
+    """Return the step at which episodes are drawn, the network is judged, or the training ends."""
+    return min(steps, *((step // period + 1) * period for period in (BLOCK, validation_every)))
+
+
+def make_step(
+    optimiser: optax.GradientTransformation,
+    table: InputTable,
+    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
+    network: TokenNetwork | None = None,
+) -> Callable:
+    """Return one step: from parameters and state of the optimiser to the next, and the loss."""
+
+    def advance(parameters, state, examples: Examples):
+        places = tuple(jnp.asarray(of, jnp.int32) for of in examples.places)
+        targets = jnp.asarray(examples.targets, jnp.float32)
+        return _step(
+            parameters, state, table.arrays, places, targets,
+            optimiser=optimiser, gather=table.gather, variants=variants, network=network,
+        )  # fmt: skip
+
+    return advance
+
+
+@partial(jax.jit, static_argnames=("optimiser", "gather", "variants", "network"))
+def _step(parameters, state, arrays, places, targets, *, optimiser, gather, variants, network):
+    """One step of an optimiser → parameters, its state, and the loss before."""
+    learned = gather(*arrays, *places), targets, variants, network
+    loss, gradient = jax.value_and_grad(squared_error)(parameters, *learned)
+    change, state = optimiser.update(gradient, state, parameters)
+    return optax.apply_updates(parameters, change), state, loss
+
+
+def take_steps(
+    advance: Callable, state: TrainingState, examples: Examples, end: int
+) -> TrainingState:
+    """Take the steps up to `end`, each with its batch out of the examples of the block."""
+    parameters, optimiser, losses = state.parameters, state.optimiser, []
+    batch = examples.examples // BLOCK
+    for step in range(state.step, end):
+        start = (step % BLOCK) * batch
+        some = examples.part(start, start + batch)
+        parameters, optimiser, loss = advance(parameters, optimiser, some)
+        losses.append(loss)
+    return replace(
+        state,
+        step=end,
+        parameters=parameters,
+        optimiser=optimiser,
+        losses=(*state.losses, *map(float, losses)),
+    )
+
+
+def refuse_divergence(loss: float, step: int, learning_rate: float) -> None:
+    """Raise InputError if the loss is infinite or not a number."""
+    if not np.isfinite(loss):
+        remedy = f"the loss is not finite any more at step {step}; use a smaller one"
+        raise InputError(Setting("training", "learning_rate"), learning_rate, remedy)
+
+
+def with_validation(
+    state: TrainingState,
+    table: InputTable,
+    examples: Examples,
+    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
+    network: TokenNetwork | None = None,
+) -> TrainingState:
+    """Add a point to the curve, and keep the parameters if they are the best."""
+    predictions = predict_examples(state.parameters, table, examples, variants, network)
+    point = {
+        "step": state.step,
+        "training_loss": float(np.mean(state.losses)),
+        "validation_loss": float(np.mean((predictions - examples.targets) ** 2)),
+        "validation_accuracy": accuracy_with_error(predictions, examples.targets)["accuracy"],
+    }
+    best = state.best
+    if not state.curve or merit(point) > merit(state.best_point):
+        # A copy: on a CPU the array could be a view of what the device uses again.
+        best = {name: np.array(values) for name, values in state.parameters.items()}
+    return replace(state, best=best, curve=(*state.curve, point), losses=())
+
+
+PARAMETER, BEST, OPTIMISER = "parameter", "best", "optimiser"
+
+
+def training_content(state: TrainingState, total: int) -> tuple[dict, dict[str, np.ndarray]]:
+    """Header and arrays of the checkpoint of a state, of so many steps in all."""
+    header = {
+        "phase": "training",
+        "done": state.step,
+        "total": total,
+        "curve": [dict(point) for point in state.curve],
+        "losses": list(state.losses),
+    }
+    leaves = {str(n): leaf for n, leaf in enumerate(jax.tree.leaves(state.optimiser))}
+    parts = {PARAMETER: state.parameters, BEST: state.best, OPTIMISER: leaves}
+    arrays = {kind: {n: np.asarray(v) for n, v in part.items()} for kind, part in parts.items()}
+    return header, joined(**arrays)
+
+
+def stored_training(stored: Sealed, initial: TrainingState) -> TrainingState:
+    """The state in a checkpoint; `initial` is one of the same network, whose structure it has."""
+    leaves = stored.part(OPTIMISER)
+    leaves = [jnp.asarray(leaves[str(number)]) for number in range(len(leaves))]
+    return TrainingState(
+        stored.header["done"],
+        {name: jnp.asarray(values) for name, values in stored.part(PARAMETER).items()},
+        jax.tree.unflatten(jax.tree.structure(initial.optimiser), leaves),
+        stored.part(BEST),
+        tuple(stored.header["curve"]),
+        tuple(stored.header["losses"]),
+    )

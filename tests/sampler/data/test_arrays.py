@@ -1,0 +1,285 @@
+"""Arrays brought by the user: what is read, and what is refused by name."""
+
+import h5py
+import numpy as np
+import pytest
+
+from sampler.data import split as splits
+from sampler.data.arrays import read_arrays, task_of_arrays
+from sampler.data.heads_of_task import with_chosen_heads
+from sampler.data.make import build_task
+from sampler.data.split import attended_by_numpy
+from sampler.errors import InputError
+from sampler.settings.recipe import load_recipe
+from sampler.settings.task import UNIFORM, AttentionSection
+from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
+
+SIZES = {"train": 5, "test": 4}
+
+
+def arrays(dtype=np.float64, outputs=None, seed=0, sizes=SIZES):
+    """Two layers with 2 and 3 heads, 5 training and 4 test examples, 6 tokens, 7 channels."""
+    generator = np.random.default_rng(seed)
+    stored = {}
+    for name, examples in sizes.items():
+        shape = (examples,) if outputs is None else (examples, outputs)
+        stored[f"inputs_{name}"] = generator.standard_normal((examples, 6, 7))
+        stored[f"labels_{name}"] = generator.standard_normal(shape)
+        for layer, heads in ((1, 2), (2, 3)):
+            matrices = generator.standard_normal((examples, heads, 6, 6))
+            stored[f"attention_{name}_{layer}"] = matrices
+    return {key: array.astype(dtype) for key, array in stored.items()}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "arrays.npz"
+
+
+@pytest.mark.parametrize(("dtype", "outputs"), [(np.float32, None), (np.float64, 3)])
+def test_arrays_come_back_as_float64(path, dtype, outputs):
+    stored = arrays(dtype, outputs)
+    np.savez(path, **stored)
+    task = read_arrays(path)
+    for name, split in (("train", task.train), ("test", task.test)):
+        assert split.inputs.dtype == np.float64
+        assert np.array_equal(split.inputs, stored[f"inputs_{name}"])
+        expected = stored[f"labels_{name}"].reshape(split.examples, -1)
+        assert np.array_equal(split.labels, expected)
+        for layer, matrices in enumerate(split.attention, start=1):
+            assert np.array_equal(matrices, stored[f"attention_{name}_{layer}"])
+    assert task.heads == (2, 3)
+    assert task.path_names == ("0·0", "0·1", "0·2", "1·0", "1·1", "1·2")
+
+
+def test_test_labels_may_be_absent(path):
+    stored = arrays()
+    del stored["labels_test"]
+    np.savez(path, **stored)
+    assert read_arrays(path).test.labels is None
+
+
+def test_kept_heads_select_attention_names_and_paths(tmp_path):
+    stored = arrays()
+    recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
+    task = build_task(load_recipe(recipe))
+    assert task.path_names == ("1·2", "1·0")
+    assert np.array_equal(task.train.attention[0], stored["attention_train_1"][:, [1]])
+    assert np.array_equal(task.test.attention[1], stored["attention_test_2"][:, [2, 0]])
+
+
+def with_validation(**settings):
+    return arrays(sizes=SIZES | {"validation": 3}, **settings)
+
+
+def test_a_validation_split_is_read_and_its_heads_kept(tmp_path):
+    stored = with_validation(outputs=2)
+    recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
+    validation = build_task(load_recipe(recipe)).validation
+    assert np.array_equal(validation.inputs, stored["inputs_validation"])
+    assert np.array_equal(validation.labels, stored["labels_validation"])
+    assert np.array_equal(validation.attention[1], stored["attention_validation_2"][:, [2, 0]])
+
+
+def test_no_validation_split_is_none(path):
+    np.savez(path, **arrays())
+    assert read_arrays(path).validation is None
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04 truncated", None])
+def test_a_file_that_is_no_npz(path, content):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=r"task\.path"):
+        read_arrays(path)
+
+
+def with_lengths():
+    """Test sequences of 6, 2, 4 and 1 tokens, which padding does not reach, and all of training."""
+    stored = arrays()
+    lengths = np.array([6, 2, 4, 1])
+    real = np.arange(6) < lengths[:, None]
+    for layer in (1, 2):
+        matrices = stored[f"attention_test_{layer}"]
+        matrices *= real[:, None, :, None] | ~real[:, None, None, :]
+    return stored | {"lengths_test": lengths}
+
+
+NAMES = {"head_names_1": ["a", "b"], "head_names_2": ["x", "y", "residual"]}
+
+
+def write(path, stored):
+    if path.suffix == ".npz":
+        np.savez(path, **stored)
+    else:
+        with h5py.File(path, "w") as file:
+            for key, array in stored.items():
+                file[key] = array
+    return path
+
+
+@pytest.mark.parametrize("how", [{}, {"locking": False}, {"mode": "r+"}], ids=str)
+def test_a_file_that_is_open_in_this_session_is_read(how, tmp_path):
+    path = write(tmp_path / "arrays.h5", with_lengths())
+    expected = read_arrays(path).identity
+    with h5py.File(path, **how):
+        assert read_arrays(path).identity == expected
+
+
+@pytest.mark.parametrize("suffix", ["npz", "h5"])
+def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
+    path = write(tmp_path / f"arrays.{suffix}", with_lengths() | NAMES)
+    task = read_arrays(path)
+    assert task.train.lengths is None
+    assert task.test.lengths.tolist() == [6, 2, 4, 1]
+    assert task.test.part(slice(1, 3)).lengths.tolist() == [2, 4]
+    assert task.test.keeping(((0,), (1,))).lengths.tolist() == [6, 2, 4, 1]
+    assert task.head_names == (("a", "b"), ("x", "y", "residual"))
+    assert task.path_names[2] == "a·residual"
+
+
+REFUSED = [
+    (remove("labels_train"), "labels_train"),
+    (remove("attention_test_2"), "attention_test_2"),
+    (lambda stored: stored.update(atention_train_3=np.ones(2)), "atention_train_3"),
+    (lambda stored: stored.update(attention_train_4=np.ones(2)), "attention_train_3"),
+    (replace("inputs_train", lambda a: a.astype(complex)), "inputs_train"),
+    (replace("labels_test", lambda a: a.astype("datetime64[s]")), "labels_test"),
+    (replace("attention_train_2", lambda a: a.astype(str)), "attention_train_2"),
+    (replace("labels_train", lambda a: a[:3]), "labels_train"),
+    (replace("labels_test", lambda a: np.stack([a, a], 1)), "labels_test"),
+    (replace("inputs_train", lambda a: a[..., 0]), "inputs_train"),
+    (replace("inputs_test", lambda a: a[..., :5]), "inputs_test"),
+    (replace("inputs_test", lambda a: a[:0]), "inputs_test"),
+    (replace("attention_train_1", lambda a: a[:, :, :3]), "attention_train_1"),
+    (replace("attention_test_2", lambda a: a[:, :2]), "attention_test_2"),
+    (replace("inputs_train", spoil(np.nan, (1, 2, 3))), "inputs_train"),
+    (replace("attention_test_1", spoil(-np.inf, (0, 1, 0, 0))), "attention_test_1"),
+    # A split of validation examples is whole.
+    (remove("labels_validation"), "labels_validation"),
+    (replace("inputs_validation", lambda a: a[..., :5]), "inputs_validation"),
+    # Lengths of sequences, beyond which nothing is attended to, and names of all heads.
+    (replace("lengths_test", lambda a: a + 0.5), "lengths_test"),
+    (replace("lengths_test", lambda a: 0 * a), "lengths_test"),
+    (lambda stored: stored.update(lengths_train=np.full(5, 3)), "attention_train_1"),
+    (lambda stored: stored.update(head_names_1=np.array(["a", "b"])), "head_names_2"),
+    (lambda stored: stored.update(NAMES, head_names_1=np.array(["a", "a"])), "head_names_1"),
+]
+
+
+@pytest.mark.parametrize(("change", "field"), REFUSED)
+def test_an_array_that_cannot_be_used_is_named(path, change, field):
+    stored = with_validation() | with_lengths()
+    change(stored)
+    np.savez(path, **stored)
+    with pytest.raises(InputError) as caught:
+        read_arrays(path)
+    assert caught.value.field.partition("[")[0] == field
+
+
+@pytest.mark.parametrize("empty", ["group", "no value"])
+def test_what_is_no_array_in_an_hdf5_file_is_named(tmp_path, empty):
+    path = write(tmp_path / "arrays.h5", arrays())
+    with h5py.File(path, "r+") as file:
+        del file["inputs_test"]
+        if empty == "group":
+            file.create_group("inputs_test")
+        else:
+            file["inputs_test"] = h5py.Empty("f8")
+    with pytest.raises(InputError) as caught:
+        read_arrays(path)
+    assert caught.value.field == "inputs_test"
+
+
+def mapped(array, folder):
+    """The same numbers in a file that may not be written to."""
+    path = folder / f"{len(list(folder.iterdir()))}.npy"
+    np.save(path, np.asfortranarray(array))
+    return np.load(path, mmap_mode="r")
+
+
+TYPES = ["f2", "f4", "f8", "g", "i1", "i8", "u2", "?"]
+LAYOUTS = {
+    "plain": lambda array, _: array,
+    "byte order": lambda array, _: array.astype(array.dtype.newbyteorder()),
+    "Fortran": lambda array, _: np.asfortranarray(array),
+    "strides": lambda array, _: np.repeat(array, 2, axis=0)[::2],
+    "backwards": lambda array, _: array[::-1].copy()[::-1],
+    "map": mapped,
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_real_numbers_of_every_type_and_layout_are_the_same(dtype, layout, tmp_path):
+    """Zeros and ones, which all types have."""
+    plain = {key: (array > 0.0) * 1.0 for key, array in with_validation().items()}
+    change = LAYOUTS[layout]
+    stored = {key: change(array.astype(dtype), tmp_path) for key, array in plain.items()}
+    lengths = np.full(SIZES["train"], 6, "u1")
+    received = task_of_arrays(stored | {"lengths_train": change(lengths, tmp_path)})
+    expected = task_of_arrays(plain | {"lengths_train": np.full(SIZES["train"], 6)})
+    assert received.identity == expected.identity
+    for split in received.splits:
+        for array in split.arrays:
+            assert array.dtype.isnative
+            assert array.flags.c_contiguous
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i4", "u1", "?"])
+@pytest.mark.parametrize(("suffix", "held"), [(".npz", 2**28), (".h5", 2**28), (".h5", 0)])
+def test_files_of_other_types_are_read_as_float64(dtype, suffix, held, tmp_path, monkeypatch):
+    monkeypatch.setattr(splits, "HELD_BYTES", held)
+    plain = {key: (array > 0.0) * 1.0 for key, array in arrays().items()}
+    stored = {key: array.astype(dtype) for key, array in plain.items()}
+    received = read_arrays(write(tmp_path / f"other{suffix}", stored))
+    expected = read_arrays(write(tmp_path / f"plain{suffix}", plain))
+    for split, other in zip(received.splits, expected.splits, strict=True):
+        for block, its in zip(split.blocks(), other.blocks(), strict=True):
+            for one, two in zip(block.arrays, its.arrays, strict=True):
+                assert one.dtype == np.float64
+                assert np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("with_matrices", [True, False])
+def test_uniform_heads_are_uniform_over_the_tokens_of_a_sequence(with_matrices):
+    """As of every sequence by itself, without padding."""
+    stored = with_lengths()
+    if not with_matrices:
+        stored = {key: array for key, array in stored.items() if "attention" not in key}
+    heads = ((UNIFORM,), (UNIFORM, "1" if with_matrices else UNIFORM))
+    task = with_chosen_heads(task_of_arrays(stored, layers=2), AttentionSection(heads=heads))
+    for readout in ("last", "mean"):
+        attended = attended_by_numpy(task.test, readout, (False, False))
+        for example, length in enumerate(stored["lengths_test"]):
+            real = slice(0, length)
+            tokens = stored["inputs_test"][example, real]
+            equal = np.full((length, length), 1.0 / length)
+            other = equal
+            if with_matrices:
+                other = stored["attention_test_2"][example, 1, real, real]
+            read = np.eye(length)[-1] if readout == "last" else np.full(length, 1.0 / length)
+            expected = [tokens.T @ equal @ upper @ read for upper in (equal, other)]
+            np.testing.assert_allclose(attended[example], expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("lengths", [[6, 0, 4, 1], [6, 2, 7, 1], [6, 2, 4]])
+def test_lengths_that_cannot_be_are_named_where_heads_are_uniform(lengths):
+    stored = {key: array for key, array in arrays().items() if "attention" not in key}
+    with pytest.raises(InputError, match="lengths_test"):
+        task_of_arrays(stored | {"lengths_test": np.array(lengths)}, layers=1)
+
+
+@pytest.mark.parametrize(("suffix", "dtype", "held"), [(".npz", "f4", 2**28), (".h5", "f8", 0)])
+def test_numbers_of_either_byte_order_are_read(tmp_path, monkeypatch, suffix, dtype, held):
+    monkeypatch.setattr(splits, "HELD_BYTES", held)
+    lengths = {"lengths_train": np.full(5, 6, "i4"), "lengths_test": np.full(4, 6, "i4")}
+    stored = arrays(np.dtype(dtype)) | lengths
+    turned = {key: array.astype(array.dtype.newbyteorder()) for key, array in stored.items()}
+    found = read_arrays(write(tmp_path / f"turned{suffix}", turned))
+    expected = read_arrays(write(tmp_path / f"native{suffix}", stored))
+    for split, native in zip(found.splits, expected.splits, strict=True):
+        for block, its in zip(split.blocks(), native.blocks(), strict=True):
+            assert all(array.dtype.isnative for array in block.arrays)
+            for one, other in zip(block.arrays, its.arrays, strict=True):
+                assert np.array_equal(one, other)

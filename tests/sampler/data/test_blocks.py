@@ -1,0 +1,257 @@
+"""Examples in blocks: the same numbers as all at once, from memory, a generator or a file."""
+
+import signal
+from functools import partial
+
+import h5py
+import numpy as np
+import pytest
+
+from sampler.data import arrays as array_task
+from sampler.data import split as splits
+from sampler.data.arrays import read_arrays
+from sampler.data.make import build_task
+from sampler.data.split import AttendedSplit, Split, StreamedSplit
+from sampler.errors import InputError, RequeueError
+from sampler.jobs import folding
+from sampler.jobs.folding import folded_training_set
+from sampler.jobs.interruption import Interruption
+from sampler.problem import build_problem, fold_training
+from sampler.settings.recipe import load_recipe
+from sampler.storage.checkpoints import Checkpoints, newest_header
+from tests.tasks import markov_chain as markov_task
+
+EXAMPLES, PATHS, CHANNELS = 100, 4, 3
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Nothing is held, and blocks have 16 examples or fewer."""
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    monkeypatch.setattr(splits, "BLOCK_BYTES", 16 * 8 * (PATHS * CHANNELS + 1))
+
+
+def attended_arrays(rng, examples=EXAMPLES) -> dict[str, np.ndarray]:
+    """Attended inputs of two layers of two heads."""
+    arrays = {"heads": np.array([2, 2])}
+    for name, count in (("train", examples), ("test", 5)):
+        arrays[f"attended_{name}"] = rng.standard_normal((count, PATHS, CHANNELS))
+        arrays[f"labels_{name}"] = np.sign(rng.standard_normal(count))
+    return arrays
+
+
+def token_arrays(rng, examples=30) -> dict[str, np.ndarray]:
+    """Three tokens of two channels, one layer of two heads."""
+    arrays = {}
+    for name, count in (("train", examples), ("test", 5)):
+        arrays[f"inputs_{name}"] = rng.standard_normal((count, 3, 2))
+        arrays[f"attention_{name}_1"] = rng.random((count, 2, 3, 3))
+        arrays[f"labels_{name}"] = np.sign(rng.standard_normal((count, 1)))
+    return arrays
+
+
+def written(folder, arrays):
+    """A file of these arrays, and a recipe that reads it."""
+    with h5py.File(folder / "mine.h5", "w") as file:
+        for key, values in arrays.items():
+            file[key] = values
+    path = folder / "mine.toml"
+    path.write_text(
+        'name = "mine"\ntask = {kind = "arrays", path = "mine.h5"}\n'
+        "network = {widths = 6}\nposterior = {temperature = 0.1}\n",
+        encoding="utf-8",
+    )
+    return load_recipe(path)
+
+
+def joined(split, first=0) -> list[np.ndarray]:
+    """All arrays of the blocks from an example on, put together."""
+    blocks = [one.arrays[: -1 if isinstance(one, AttendedSplit) else None]
+              for one in split.blocks(first)]  # fmt: skip
+    return [np.concatenate(arrays) for arrays in zip(*blocks, strict=True)]
+
+
+@pytest.mark.parametrize("first", [0, 37])
+def test_markov_chains_do_not_depend_on_blocks(first, monkeypatch):
+    settings = {"examples_train": 41, "examples_test": 4, "tokens": 5, "features": 4, "seed": 3}
+    heads = (("good", "random"), ("uniform", "random"))
+    whole = markov_task(heads, **settings).train
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    streamed = markov_task(heads, **settings).train
+    assert isinstance(whole, Split)
+    assert isinstance(streamed, StreamedSplit)
+    for size in (3, 16, 64):
+        blocks = list(streamed.source.blocks(first, size))
+        for place, expected in enumerate(whole.arrays):
+            received = np.concatenate([block.arrays[place] for block in blocks])
+            np.testing.assert_array_equal(received, expected[first:])
+    assert streamed.heads == whole.heads
+    assert (streamed.examples, streamed.channels) == (whole.examples, whole.channels)
+    assert streamed.tokens == whole.tokens
+
+
+def test_small_hdf5_files_are_read_like_npz_files(rng, tmp_path):
+    for arrays in (attended_arrays(rng), token_arrays(rng)):
+        np.savez(tmp_path / "mine.npz", **arrays)
+        expected = read_arrays(tmp_path / "mine.npz")
+        received = build_task(written(tmp_path, arrays))
+        assert received.checksum == expected.checksum
+        assert received.path_names == expected.path_names
+
+
+@pytest.mark.parametrize("make", [attended_arrays, token_arrays])
+@pytest.mark.parametrize("first", [0, 17])
+def test_blocks_of_a_file_are_its_examples(make, first, rng, tmp_path, small_blocks):
+    arrays = make(rng)
+    split = build_task(written(tmp_path, arrays)).train
+    assert isinstance(split, StreamedSplit)
+    names = ["attended_train", "labels_train"]
+    if make is token_arrays:
+        names = ["inputs_train", "labels_train", "attention_train_1"]
+    for name, received in zip(names, joined(split, first), strict=True):
+        expected = arrays[name][first:]
+        np.testing.assert_array_equal(received.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize(
+    ("make", "kept"), [(attended_arrays, ((1,), (1, 0))), (token_arrays, ((1,),))]
+)
+def test_blocks_of_a_file_have_the_heads_that_are_kept(make, kept, rng, tmp_path, monkeypatch):
+    path = written(tmp_path, make(rng))
+    whole = build_task(path).train.keeping(kept)
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    streamed = build_task(path).train.keeping(kept)
+    assert isinstance(streamed, StreamedSplit)
+    assert (streamed.heads, streamed.shape) == (whole.heads, whole.shape)
+    for received, expected in zip(joined(streamed), whole.arrays, strict=False):
+        np.testing.assert_array_equal(received, expected)
+
+
+@pytest.mark.parametrize("make", [attended_arrays, token_arrays])
+def test_rows_of_a_streamed_file_are_those_of_its_arrays(make, rng, tmp_path, monkeypatch):
+    recipe = written(tmp_path, make(rng))
+    expected = build_problem(recipe, build_task(recipe)).learning
+    monkeypatch.setattr(splits, "HELD_BYTES", 1)
+    monkeypatch.setattr(splits, "BLOCK_BYTES", 2000)
+    received = build_problem(recipe, build_task(recipe)).learning
+    assert received.examples == expected.examples > len(expected.labels)
+    np.testing.assert_allclose(received.attended, expected.attended, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(received.labels, expected.labels, rtol=0, atol=1e-12)
+    assert received.residual_squares == pytest.approx(expected.residual_squares, rel=1e-12)
+
+
+def spoiled(arrays, key, place, value):
+    arrays[key] = arrays[key].copy()
+    arrays[key][place] = value
+    return arrays
+
+
+def test_a_bad_number_is_named_with_its_example(rng, tmp_path, small_blocks):
+    arrays = spoiled(attended_arrays(rng), "attended_train", (93, 1, 2), np.nan)
+    recipe = written(tmp_path, arrays)
+    task = build_task(recipe)
+    with pytest.raises(InputError, match=r"attended_train\[93, 1, 2\]"):
+        list(fold_training(recipe, task))
+    arrays = spoiled(token_arrays(rng), "attention_train_1", (27, 0, 1, 2), np.inf)
+    recipe = written(tmp_path, arrays)
+    with pytest.raises(InputError, match=r"attention_train_1\[27, 0, 1, 2\]"):
+        list(fold_training(recipe, build_task(recipe)))
+
+
+def test_networks_outside_the_theory_are_refused(rng, tmp_path, small_blocks):
+    recipe = written(tmp_path, token_arrays(rng))
+    network = recipe.network.model_copy(update={"values": "relu"})
+    outside = recipe.model_copy(update={"network": network})
+    with pytest.raises(InputError, match="examples are too many"):
+        build_problem(outside, build_task(outside))
+
+
+class Asked(Interruption):
+    """A signal that comes when so many blocks were read."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.left = blocks
+
+    @property
+    def received(self):
+        self.left -= 1
+        return signal.SIGTERM if self.left < 0 else None
+
+    @received.setter
+    def received(self, _) -> None:
+        """Nothing else sends one."""
+
+
+def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, monkeypatch):
+    monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)  # folded in after every block
+    recipe = written(tmp_path, attended_arrays(rng))
+    task = build_task(recipe)
+    expected = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
+    assert expected.examples == EXAMPLES
+    (whole,) = tmp_path.glob("rows-*.bin")
+    whole.unlink()
+    with pytest.raises(RequeueError, match="SIGTERM"):
+        folded_training_set(recipe, task, tmp_path, tmp_path, Asked(2))
+    done = newest_header(tmp_path)["done"]
+    assert 0 < done < EXAMPLES
+    read = []
+    original = array_task.read_split
+
+    def counted(file, name, examples):
+        read.append(examples.start)
+        return original(file, name, examples)
+
+    monkeypatch.setattr(array_task, "read_split", counted)
+    received = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
+    assert read[0] == done
+    np.testing.assert_array_equal(received.matrix, expected.matrix)
+    assert newest_header(tmp_path) is None
+    read.clear()
+    again = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
+    assert read == []
+    np.testing.assert_array_equal(again.matrix, expected.matrix)
+
+
+def test_a_pass_that_is_killed_goes_on_from_what_was_saved_in_time(
+    rng, tmp_path, small_blocks, monkeypatch
+):
+    monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)
+    recipe = written(tmp_path, attended_arrays(rng))
+    task = build_task(recipe)
+    folded = list(fold_training(recipe, task))
+
+    def killed(*_):
+        yield from folded[:2]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folding, "fold_training", killed)
+    for every, saved in ((1e9, None), (0.0, folded[1].examples)):
+        monkeypatch.setattr(folding, "Checkpoints", partial(Checkpoints, every=every))
+        with pytest.raises(KeyboardInterrupt):
+            folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
+        header = newest_header(tmp_path)
+        assert (header and header["done"]) == saved
+
+
+def test_rows_are_those_of_the_readout_and_the_pairs(rng, tmp_path, small_blocks):
+    recipe = written(tmp_path, token_arrays(rng))
+    mean = recipe.model_copy(
+        update={"network": recipe.network.model_copy(update={"readout": "mean"})}
+    )
+    found = [
+        folded_training_set(one, build_task(one), tmp_path, tmp_path, Interruption())
+        for one in (recipe, mean)
+    ]
+    for one, received in zip((recipe, mean), found, strict=True):
+        *_, expected = fold_training(one, build_task(one))
+        np.testing.assert_array_equal(received.matrix, expected.matrix)
+    assert len(list(tmp_path.glob("rows-*.bin"))) == 2
+
+
+def test_rows_of_other_data_are_not_used(rng, tmp_path, small_blocks):
+    recipe = written(tmp_path, attended_arrays(rng))
+    first = folded_training_set(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
+    recipe = written(tmp_path, attended_arrays(rng))
+    second = folded_training_set(recipe, build_task(recipe), tmp_path, tmp_path, Interruption())
+    assert not np.array_equal(first.matrix, second.matrix)

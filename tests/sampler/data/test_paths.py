@@ -1,0 +1,84 @@
+"""Heads that make more paths than anything can hold: named, kept, refused before they are made."""
+
+import math
+
+import numpy as np
+import pytest
+
+import sampler
+from sampler.data.task import MOST_PATHS, name_paths, refuse_too_many_paths
+from sampler.errors import InputError
+
+EXAMPLES, TOKENS, CHANNELS = 6, 3, 4
+
+
+def with_tokens(heads: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Random tokens and attention of layers with so many heads."""
+    rng = np.random.default_rng(2)
+    arrays = {"labels_train": rng.choice([-1.0, 1.0], EXAMPLES)}
+    for name in ("train", "test"):
+        arrays[f"inputs_{name}"] = rng.standard_normal((EXAMPLES, TOKENS, CHANNELS))
+        for layer, count in enumerate(heads, start=1):
+            shape = (EXAMPLES, count, TOKENS, TOKENS)
+            arrays[f"attention_{name}_{layer}"] = rng.dirichlet(np.ones(TOKENS), shape[:3])
+            arrays[f"attention_{name}_{layer}"] = arrays[f"attention_{name}_{layer}"].swapaxes(2, 3)
+    return arrays
+
+
+@pytest.mark.parametrize("heads", [(8,) * 6, (16,) * 24])
+def test_heads_of_a_deep_transformer_are_refused_or_kept(heads):
+    task = sampler.make_task("arrays", **with_tokens(heads))
+    network = sampler.make_network(widths=20, temperature=0.2)
+    for command in (sampler.solve, sampler.sample):
+        with pytest.raises(InputError) as refused:
+            command(task, network)
+        assert refused.value.field == "heads"
+
+
+@pytest.mark.heavy
+def test_kept_heads_of_a_deep_transformer_have_the_theory_of_those_alone():
+    deep, kept = with_tokens((8,) * 6), ((5, 1), *((2,),) * 5)
+    few = {
+        key: array[:, list(kept[int(key[-1]) - 1])] if key.startswith("attention_") else array
+        for key, array in deep.items()
+    }
+    expected, received = (
+        sampler.solve(
+            sampler.make_task("arrays", **arrays),
+            sampler.make_network(widths=20, temperature=0.2, heads=heads),
+            starts=1,
+        )
+        for arrays, heads in ((few, None), (deep, kept))
+    )
+    assert received["path"].values.tolist() == ["5·2·2·2·2·2", "1·2·2·2·2·2"]
+    for name in ("order_parameter", "head_score", "predictor_mean"):
+        np.testing.assert_array_equal(received[name], expected[name])
+
+
+def test_the_limit_is_a_number_of_paths():
+    names = [["a", "b"]] * int(math.log2(MOST_PATHS))
+    assert len(name_paths(names)) == MOST_PATHS
+    assert name_paths([*names, ["c"]])[-1].endswith("b·c")
+    assert name_paths([*names, ["c", "d"]]) == ()
+    refuse_too_many_paths([2] * len(names))
+    with pytest.raises(InputError):
+        refuse_too_many_paths([2, 3, 4000])
+
+
+@pytest.mark.heavy
+def test_many_paths_of_one_layer_are_solved_without_the_next_order():
+    """Eighty heads: the leading order has a solution."""
+    heads, rng = 80, np.random.default_rng(3)
+    arrays = {"labels_train": rng.choice([-1.0, 1.0], EXAMPLES), "heads": np.array([heads])}
+    for name in ("train", "test"):
+        arrays[f"attended_{name}"] = rng.standard_normal((EXAMPLES, heads, CHANNELS))
+    network = sampler.make_network(widths=100, temperature=0.3)
+    theory = sampler.solve(sampler.make_task("arrays", **arrays), network, starts=1)
+    assert theory.attrs["converged"] == 1
+    assert theory.attrs["next_order_status"] == "too_large"
+    # one layer: the score of a head is that of its path, and the largest is 1
+    overlap = np.abs(theory["order_parameter"].sel(predictor="leading").values)
+    expected = 2.0 * overlap.sum(axis=1) - np.diagonal(overlap)
+    np.testing.assert_allclose(
+        theory["head_score"].sel(predictor="leading").values[0], expected / expected.max(), 1e-12
+    )

@@ -1,0 +1,150 @@
+"""Series of the UEA archive: what is read from files, and what is refused."""
+
+import numpy as np
+import pytest
+
+from sampler.data.time_series import SeriesArchiveSection, averaged, read_ts
+from sampler.errors import InputError
+from sampler.settings.task import AttentionSection
+
+CLASSES = ("walk", "run")
+STEPS, CHANNELS = 6, 3
+
+
+def make_series(examples, seed, steps=STEPS, channels=CHANNELS):
+    """Series [example, step, channel] whose channels have means and sizes of their own."""
+    generator = np.random.default_rng(seed)
+    values = generator.standard_normal((examples, steps, channels))
+    return np.round(values * np.arange(1, channels + 1) + 10.0, 6)
+
+
+def ts_text(values, labels, classes=CLASSES):
+    header = (
+        "# made here\n@problemName Gait\n@timeStamps false\n@missing false\n@univariate false\n"
+        f"@dimensions {values.shape[2]}\n@equalLength true\n@seriesLength {values.shape[1]}\n"
+        f"@classLabel true {' '.join(classes)}\n\n@data\n"
+    )
+    return header + "".join(
+        ":".join(",".join(map(repr, map(float, channel))) for channel in one.T) + f":{label}\n"
+        for one, label in zip(values, labels, strict=True)
+    )
+
+
+TRAIN, TRAIN_LABELS = make_series(5, 0), ("walk", "run", "walk", "walk", "run")
+TEST, TEST_LABELS = make_series(4, 1), ("run", "run", "walk", "run")
+
+
+def write(folder, train=TRAIN, test=TEST, **settings):
+    folder.mkdir(exist_ok=True)
+    for name, values, labels in (("TRAIN", train, TRAIN_LABELS), ("TEST", test, TEST_LABELS)):
+        text = ts_text(values, labels, **settings)
+        (folder / f"{folder.name}_{name}.ts").write_text(text)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write(tmp_path / "Gait")
+
+
+def read(folder, heads=(("lag", "random"), ("uniform",)), **settings):
+    section = SeriesArchiveSection(kind="time_series", folder=str(folder), **settings)
+    return section.make(AttentionSection(heads=heads, lag=2))
+
+
+def test_what_was_written_comes_back(tmp_path):
+    """Comments, case, blank lines and a byte order mark do not matter."""
+    path, text = tmp_path / "Gait.ts", ts_text(TRAIN, TRAIN_LABELS)
+    text = "% first\x0cof\u2028three\n" + text.replace("@data\n", "@Data\n\n# now\n% one\n")
+    text = text.replace("@classLabel", "@classlabel").replace(":walk", ": walk ")
+    path.write_text(text, encoding="utf-8-sig", newline="\r\n")
+    received = read_ts(path)
+    assert np.array_equal(received.values, TRAIN)
+    assert (received.labels, received.classes) == (TRAIN_LABELS, CLASSES)
+
+
+def test_channels_are_in_units_of_the_training_series(folder):
+    task = read(folder)
+    received = task.train.inputs[:, 1:, :CHANNELS]
+    # Sums of thirty numbers of order ten, over a standard deviation of order one.
+    tolerance = 30 * 10 * np.finfo(float).eps
+    assert np.abs(received.mean(axis=(0, 1))).max() <= tolerance
+    assert np.abs(received.std(axis=(0, 1)) - 1).max() <= tolerance
+    expected = (TEST - TRAIN.mean(axis=(0, 1))) / TRAIN.std(axis=(0, 1))
+    assert np.abs(task.test.inputs[:, 1:, :CHANNELS] - expected).max() <= tolerance
+    assert task.train.labels[:, 0].tolist() == [1, -1, 1, 1, -1]
+    assert task.test.labels[:, 0].tolist() == [-1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("stride", [1, 4, 9])
+def test_tokens_are_means_of_neighbouring_steps(stride):
+    received = averaged(TRAIN, stride)
+    expected = [TRAIN[:, t : t + stride].mean(axis=1) for t in range(0, STEPS, stride)]
+    tolerance = stride * np.abs(TRAIN).max() * np.finfo(float).eps
+    assert received.shape == (5, len(expected), CHANNELS)
+    assert np.abs(received - np.stack(expected, axis=1)).max() <= tolerance
+
+
+def test_the_stride_is_the_smallest_that_leaves_few_enough_tokens(folder):
+    for settings, tokens in (
+        ({}, 6),
+        ({"max_tokens": 6}, 6),
+        ({"max_tokens": 5}, 3),
+        ({"max_tokens": 3}, 3),
+        ({"max_tokens": 2}, 2),
+        ({"stride": 4, "max_tokens": 50}, 2),
+    ):
+        received = read(folder, heads=(("uniform",),), **settings)
+        assert received.train.tokens == tokens + 1
+
+
+def test_two_of_many_classes_are_separated(tmp_path):
+    folder = write(tmp_path / "Gait", classes=("walk", "sit", "run"))
+    task = read(folder, classes=("run", "walk"))
+    assert task.train.labels[:, 0].tolist() == [-1, 1, -1, -1, 1]
+
+
+def test_series_of_other_classes_are_left_out(tmp_path):
+    folder = write(tmp_path / "Gait", classes=("walk", "sit", "run"))
+    path = folder / "Gait_TRAIN.ts"
+    path.write_text(path.read_text().replace(":walk", ":sit", 1))
+    task = read(folder, classes=("walk", "run"))
+    assert task.train.labels[:, 0].tolist() == [-1, 1, 1, -1]
+    expected = (TRAIN[1:] - TRAIN[1:].mean(axis=(0, 1))) / TRAIN[1:].std(axis=(0, 1))
+    tolerance = 30 * 10 * np.finfo(float).eps
+    assert np.abs(task.train.inputs[:, 1:, :CHANNELS] - expected).max() <= tolerance
+
+
+def changed(old, new):
+    """Change the training file."""
+
+    def change(folder):
+        path = folder / "Gait_TRAIN.ts"
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return change
+
+
+FIRST = repr(float(TRAIN[0, 0, 0]))
+REFUSED = {
+    "no class": (changed("@classLabel true walk run", ""), "task.folder"),
+    "another class": (changed(":walk", ":fly"), "task.folder"),
+    "a value too many": (changed(f"{FIRST},", f"{FIRST},7,"), "task.folder"),
+    "a dimension too many": (changed(f"{FIRST},", "1,2,3,4,5,6:"), "task.folder"),
+    "a missing value": (changed(f"{FIRST},", "?,"), "task.folder"),
+    "no finite number": (changed(f"{FIRST},", "inf,"), "task.folder"),
+    "no file": (lambda folder: (folder / "Gait_TEST.ts").unlink(), "task.folder"),
+    "other steps": (lambda folder: write(folder, test=make_series(4, 1, steps=7)), "Gait_TEST.ts"),
+    "three classes": (lambda folder: write(folder, classes=(*CLASSES, "sit")), "task.classes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_used_is_refused(case, folder):
+    change, field = REFUSED[case]
+    change(folder)
+    with pytest.raises(InputError) as caught:
+        read(folder)
+    assert caught.value.field == field

@@ -1,0 +1,117 @@
+"""Distances between heads, and hypernetworks: layers, heads, names, heads that are left out."""
+
+import itertools
+
+import numpy as np
+
+from sampler.data import task as task_module
+from sampler.data.make import build_task
+from sampler.data.split import Split
+from sampler.data.task import HeadDistances
+from sampler.problem import build_problem
+from sampler.settings.recipe import make_recipe
+from tests.assertions import assert_equal_to_rounding
+from theory.attended import token_readout
+
+
+def random_split(rng, heads, examples=5, tokens=4, channels=3):
+    attention = tuple(rng.random((examples, count, tokens, tokens)) for count in heads)
+    inputs = rng.standard_normal((examples, tokens, channels))
+    return Split(inputs, rng.standard_normal((examples, 1)), attention)
+
+
+def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch):
+    monkeypatch.setattr(task_module, "PIECE", 2)
+    split = random_split(rng, (2, 3, 1))
+    matrices, outputs = [], []
+    for layer in split.attention:
+        for one, other in itertools.combinations(range(layer.shape[1]), 2):
+            of_matrices, of_outputs = [], []
+            for x, of_example in zip(split.inputs, layer, strict=True):
+                # rows of A = Ωᵀ are queries
+                first, second = of_example[one].T, of_example[other].T
+                of_matrices.append(np.linalg.norm(first - second))
+                of_outputs.append(np.linalg.norm(first @ x - second @ x))
+            matrices.append(np.mean(of_matrices))
+            outputs.append(np.mean(of_outputs))
+    found = HeadDistances.of(split)
+    for received, values in ((found.matrices, matrices), (found.outputs, outputs)):
+        expected = [np.mean(values), np.std(values, ddof=1)]
+        assert_equal_to_rounding(np.array(received), expected, operations=1000)
+
+
+def test_equal_heads_are_at_no_distance_and_single_heads_have_none(rng):
+    one = random_split(rng, (1,))
+    same = Split(one.inputs, one.labels, (np.repeat(one.attention[0], 2, axis=1),))
+    assert HeadDistances.of(same) == HeadDistances((0.0, 0.0), (0.0, 0.0))
+    assert np.isnan(HeadDistances.of(one).matrices).all()
+
+
+def recipe_of(**network):
+    return make_recipe(
+        {
+            "name": "pairs",
+            "task": {
+                "kind": "markov_chain",
+                "examples_train": 4,
+                "examples_test": 3,
+                "examples_validation": 2,
+                "tokens": 3,
+                "features": 4,
+            },
+            "attention": {
+                "heads": [["good", "random"], ["uniform", "random", "good"]],
+                "form": {"kind": "head_normalised"},
+            },
+            "network": {"widths": 3, **network},
+        }
+    )
+
+
+def test_a_hypernetwork_is_two_layers_of_the_same_heads():
+    task = build_task(recipe_of(hypernetwork=[True, False]))
+    assert task.heads == (2, 2, 3)
+    assert task.layers == 3
+    assert task.head_names[0] == task.head_names[1] == ("good", "random")
+    assert len(task.train.attention) == 2
+    assert len(task.path_names) == len(set(task.path_names)) == 12
+    assert task.path_names[:4] == (
+        "good∘good·uniform", "good∘good·random", "good∘good·good", "good∘random·uniform",
+    )  # fmt: skip
+    both = build_task(recipe_of(hypernetwork=True))
+    assert both.heads == (2, 2, 3, 3)
+    plain = build_task(recipe_of(hypernetwork=False))
+    assert plain.hypernetworks is None
+    assert plain.heads == (2, 3)
+
+
+def test_attended_inputs_are_in_the_order_of_the_names():
+    """ξ^{(h', h, g)} = x (Ω_{h'} ∘ Ω_h) Ω_g t*, example by example and on every split."""
+    recipe = recipe_of(hypernetwork=[True, False], readout="mean")
+    task = build_task(recipe)
+    problem = build_problem(recipe, task)
+    readout = np.asarray(token_readout(4, "mean"))
+    for split, attended in (
+        (task.train, problem.learning.attended),
+        (task.test, problem.attended_test),
+        (task.validation, problem.attended_validation),
+    ):
+        for example, tokens in enumerate(split.inputs):
+            lower, upper = (omega[example] for omega in split.attention)
+            expected = [
+                tokens.T @ (lower[a] * lower[b]) @ upper[c] @ readout
+                for a in range(2)
+                for b in range(2)
+                for c in range(3)
+            ]
+            np.testing.assert_allclose(
+                attended[example], expected, rtol=0, atol=1e-12 * np.abs(expected).max()
+            )
+
+
+def test_heads_are_left_out_of_both_layers():
+    task = build_task(recipe_of(hypernetwork=[False, True], heads=[[1], [2, 0]]))
+    assert task.heads == (1, 2, 2)
+    assert task.path_names == (
+        "random·good∘good", "random·good∘uniform", "random·uniform∘good", "random·uniform∘uniform",
+    )  # fmt: skip

@@ -1,0 +1,254 @@
+"""Time series of several classes: a transformer learns them, and the task that it leaves."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.data.labels import LabelledInputs, nearest_class, targets_of
+from sampler.data.make import build_task
+from sampler.data.time_series import SeriesSection, split_by_class
+from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.jobs.train import read_splits, start_training
+from sampler.settings.recipe import load_recipe
+from sampler.settings.training import load_training_recipe
+from sampler.training.training_data import ClassifiedData, accuracy_with_error, learning_data
+from sampler.transformer.model import read_model
+from sampler.transformer.network import transformer_outputs
+from tests.assertions import assert_equal_to_rounding
+from tests.commands import AfterChunks, made_once
+from tests.commands import in_process as command
+from tests.sampler.data.test_series_files import ts_text
+from theory import attended_inputs
+from theory.observables import binomial_error
+
+NAMES = ("slow", "middle", "fast")
+STEPS, CHANNELS = 12, 2
+RECIPE = """
+name = "gait"
+[task]
+kind = "time_series"
+folder = "Gait"
+max_tokens = 6
+[training]
+heads = [2, 2]
+widths = [6, 5, 4]
+key_size = 3
+steps = 260
+batch = 64
+learning_rate = 1e-2
+validation_every = 40
+"""
+ANALYSIS = """
+name = "analysis"
+[task]
+kind = "trained_series"
+model = "model"
+examples_test = 20
+[network]
+widths = 6
+[posterior]
+temperature = 0.5
+[sampler]
+chains = 2
+warmup = 20
+draws = 30
+"""
+
+
+def waves(of_each: int, seed: int) -> tuple[np.ndarray, list[str]]:
+    """Oscillations of three frequencies from any phase, [example, step, channel], and classes."""
+    generator = np.random.default_rng(seed)
+    classes = np.tile(np.arange(len(NAMES)), of_each)
+    turned = np.arange(STEPS)[:, None] * np.array([0.0, 0.3])[None] + np.arange(STEPS)[:, None]
+    phase = generator.uniform(0, 2 * np.pi, (len(classes), 1, CHANNELS))
+    values = np.sin(0.4 * (1 + classes[:, None, None]) * turned + phase)
+    return np.round(values + 0.1 * generator.standard_normal(values.shape), 6), [
+        NAMES[one] for one in classes
+    ]
+
+
+def write_folder(folder, of_each: int = 16):
+    """The files, and a recipe that trains on them."""
+    series = folder / "Gait"
+    series.mkdir()
+    for split, seed in (("TRAIN", 0), ("TEST", 1)):
+        (series / f"Gait_{split}.ts").write_text(ts_text(*waves(of_each, seed), NAMES))
+    (folder / "gait.toml").write_text(RECIPE)
+    (folder / "analysis.toml").write_text(ANALYSIS)
+    return folder / "gait.toml"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    def make(folder) -> int:
+        return command("train", write_folder(folder), "--out", folder / "model")
+
+    found, code = made_once(tmp_path_factory, "trained_series", make)
+    assert code == ExitCode.OK
+    return found
+
+
+@pytest.fixture
+def splits(folder):
+    return read_splits(load_training_recipe(folder / "gait.toml"))
+
+
+def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
+    assert [splits.train.examples, splits.validation.examples, splits.test.examples] == [36, 12, 48]
+    assert splits.names == NAMES
+    for split in (splits.train, splits.validation, splits.test):
+        assert len(set(np.bincount(split.classes))) == 1
+        assert np.array_equal(split.targets.argmax(axis=1), split.classes)
+        assert_equal_to_rounding(
+            split.targets.sum(axis=1), np.zeros(split.examples), operations=3, scale=1.0
+        )
+    parts = [one.inputs[:, 1:, :CHANNELS] for one in (splits.train, splits.validation)]
+    whole = np.concatenate(parts)
+    assert len(np.unique(whole.reshape(len(whole), -1), axis=0)) == len(whole)
+    np.testing.assert_allclose(whole.mean(axis=(0, 1)), 0.0, atol=1e-13)
+    np.testing.assert_allclose(whole.std(axis=(0, 1)), 1.0, atol=1e-13)
+    assert splits.train.inputs.shape[1:] == (7, CHANNELS + 7)
+
+
+def test_few_labels_leave_the_other_splits_as_they_are(folder, splits):
+    few = read_splits(load_training_recipe(folder / "gait.toml", ["task.examples_per_class=2"]))
+    assert np.bincount(few.train.classes).tolist() == [2, 2, 2]
+    assert np.array_equal(few.validation.inputs, splits.validation.inputs)
+    known = {one.tobytes() for one in splits.train.inputs}
+    assert all(one.tobytes() in known for one in few.train.inputs)
+
+
+def test_every_class_has_series_for_validation():
+    settings = SeriesSection(kind="time_series", folder="none", fraction_validation=0.05)
+    classes = np.repeat([1, 0], [4, 60])
+    train, validation = split_by_class(settings, classes, ("many", "few"))
+    assert np.bincount(classes[validation]).tolist() == [3, 1]
+    assert sorted([*train, *validation]) == list(range(64))
+
+
+def test_two_classes_have_one_output(folder):
+    chosen = 'task.classes=["fast", "slow"]'
+    recipe = load_training_recipe(folder / "gait.toml", [chosen])
+    splits = read_splits(recipe)
+    assert splits.names == ("fast", "slow")
+    assert splits.outputs is None
+    assert np.array_equal(splits.train.targets, np.where(splits.train.classes == 0, 1.0, -1.0))
+    assert learning_data(recipe, splits).outputs is None
+
+
+def test_every_example_comes_once_before_any_comes_again(folder, splits):
+    recipe = load_training_recipe(folder / "gait.toml", ["training.batch=9"])
+    data = ClassifiedData(recipe, splits)
+    block = data.block(3)
+    assert block.examples == 900
+    for start in range(0, 900, 36):
+        assert sorted(block.places[0][start : start + 36]) == list(range(36))
+    assert np.array_equal(block.targets, splits.train.targets[block.places[0]])
+    assert not np.array_equal(block.places[0][:36], block.places[0][36:72])
+    assert not np.array_equal(block.places[0], data.block(4).places[0])
+    assert np.array_equal(block.places[0], data.block(3).places[0])
+    whole = ClassifiedData(recipe.model_copy(), splits)
+    assert np.array_equal(whole.block(3).places[0], block.places[0])
+
+
+def test_nearest_class_and_targets():
+    classes = np.array([0, 2, 1])
+    known = LabelledInputs(np.arange(3.0)[:, None, None], classes, targets_of(classes, 3))
+    assert nearest_class(np.array([0.2, 1.4, 9.0])[:, None, None], known).tolist() == [0, 2, 1]
+    assert nearest_class(known.inputs, known, leave_out=True)[0] == 2
+    assert accuracy_with_error(targets_of(classes, 3), targets_of(classes, 3))["accuracy"] == 1.0
+    assert accuracy_with_error(targets_of(classes, 3), targets_of(np.array([0, 1, 1]), 3))[
+        "accuracy"
+    ] == pytest.approx(2 / 3)
+
+
+def test_it_learns_and_says_what(folder):
+    summary = json.loads((folder / "model" / "training_summary.json").read_text())
+    assert summary["splits"]["train"]["examples"] == 36
+    for split, examples in (("validation", 12), ("test", 48)):
+        found = summary["splits"][split]
+        assert found["examples"] == examples
+        right, error = found["network"]["accuracy"], found["network"]["error"]
+        assert error == binomial_error(right, examples)
+    test = summary["splits"]["test"]["network"]
+    # A guess is right in a third: at least four binomial errors of a guess above that.
+    assert test["accuracy"] > 1 / 3 + 4 * np.sqrt(2 / 9 / 48)
+    model = read_model(folder / "model")
+    assert model.embedding is None
+    assert model.shape.outputs == 3
+    assert model.parameters["readout"].shape == (3, 4)
+
+
+@pytest.mark.heavy
+def test_interrupted_it_goes_on_bit_for_bit(folder, tmp_path):
+    recipe, directory = load_training_recipe(folder / "gait.toml"), tmp_path / "model"
+    with pytest.raises(RequeueError):
+        start_training(recipe, directory, AfterChunks(4))
+    assert command("resume", directory) == ExitCode.OK
+    # Not the file: what is made once for all tests is used where it was copied to.
+    received, expected = read_model(directory), read_model(folder / "model")
+    assert received.step == expected.step
+    assert all(np.array_equal(received.parameters[k], v) for k, v in expected.parameters.items())
+    curve = "learning_curve.csv"
+    assert (directory / curve).read_text() == (folder / "model" / curve).read_text()
+
+
+@pytest.mark.heavy
+def test_until_a_loss(folder, tmp_path, capsys):
+    """Training ends where the curve first falls below it, and keeps the network of that step."""
+    whole = (folder / "model" / "learning_curve.csv").read_text().splitlines()[1:]
+    losses = {int(row.split(",")[0]): float(row.split(",")[1]) for row in whole}
+    limit = 1.001 * losses[120]
+    expected = min(step for step, loss in losses.items() if loss < limit)
+    assert 40 < expected < 260
+    settings = [f"training.until_loss={limit}"]
+    words = ["train", folder / "gait.toml", "--out", tmp_path / "model", "--set", *settings]
+    assert command(*words) == ExitCode.OK
+    model = read_model(tmp_path / "model")
+    assert model.step == expected
+    recipe = load_training_recipe(folder / "gait.toml", settings)
+    # What is kept is the last network, not the best one on the validation series.
+    summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
+    data = learning_data(recipe, read_splits(recipe))
+    assert summary["splits"] == data.judged(model)
+
+
+@pytest.mark.heavy
+def test_the_task_has_the_attention_and_the_network(folder):
+    task = build_task(load_recipe(folder / "analysis.toml"))
+    model = read_model(folder / "model")
+    assert (task.train.examples, task.validation.examples, task.test.examples) == (36, 12, 20)
+    assert task.outputs == 3
+    assert task.head_names == (("0", "1"), ("0", "1"))
+    with jax.enable_x64(True):
+        parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
+        expected = np.asarray(transformer_outputs(parameters, jnp.asarray(task.test.inputs)))
+        attended = attended_inputs(task.test.inputs, task.test.attention, "mean")
+        received = task.trained.predictor(attended)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        ("task.kind=digits", "task.kind"),
+        ('task.classes=["slow", "lame"]', "task.classes"),
+        ("task.examples_per_class=13", "task.examples_per_class"),
+        ('training.form={kind="scaled_heads",scale=8}', "training.form"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(setting, field, folder):
+    with pytest.raises(InputError) as caught:
+        read_splits(load_training_recipe(folder / "gait.toml", [setting]))
+    assert caught.value.field == field
+
+
+def test_other_series_and_another_kind_of_training_are_refused(folder, tmp_path):
+    write_folder(tmp_path, of_each=15)
+    moved = "task.folder=" + json.dumps(str(tmp_path / "Gait"))
+    for setting in (moved, "task.examples_test=49", "task.kind=one_shot"):
+        with pytest.raises(InputError):
+            build_task(load_recipe(folder / "analysis.toml", [setting]))
