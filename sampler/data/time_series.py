@@ -35,7 +35,7 @@ from sampler.data.heads_of_task import (
 from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of, with_positions
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.errors import ABSENT, InputError, Setting, Verbatim
+from sampler.errors import ABSENT, InputError, Setting
 from sampler.runtime import stream
 from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task import SPLITS, AttentionSection, DataSection, DrawnSection, TaskSection
@@ -334,15 +334,12 @@ def read_archive(
     meant.
     """
     folder = Path(settings.folder)
-    if not folder.is_dir():
-        raise InputError(Setting("task", "folder"), folder, "is no folder; name one with series")
     problem = settings.problem or folder.name
     train, test = (read_series_of(folder, problem, split) for split in ("TRAIN", "TEST"))
-    for axis, what in ((2, "dimensions"), (1, "time steps")):
-        expected, received = train.values.shape[axis], test.values.shape[axis]
-        if received != expected:
-            remedy = f"{train.path.name} has {expected}; use files of one problem"
-            raise InputError(test.path.name, Verbatim(f"{received} {what}"), remedy)
+    expected, received = train.values.shape[1:], test.values.shape[1:]
+    if received != expected:
+        remedy = f"[step, dimension] of {train.path.name} is {expected}; use files of one problem"
+        raise InputError(test.path.name, received, remedy)
     names = chosen_classes(settings.classes, train, two_classes)
     stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
     learned, judged = (of_classes(file, names, stride) for file in (train, test))
@@ -377,11 +374,9 @@ def chosen_classes(
     if len(set(names)) < 2:
         raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")
     for name in names:
-        if name not in train.classes:
-            remedy = f"is no class of {train.path.name}: {known}"
-            raise InputError(Setting("task", "classes"), name, remedy)
         if name not in train.labels:
-            raise InputError(train.path.name, name, "no training series is of this class")
+            field = Setting("task", "classes") if wanted else train.path.name
+            raise InputError(field, name, f"no training series is of this class; declared: {known}")
     return names
 
 
