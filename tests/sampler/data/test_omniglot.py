@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sampler.data.episodes import draw_run_episodes
 from sampler.data.image_files import (
     CHECKSUMS,
     download_omniglot,
@@ -72,7 +73,8 @@ def test_archives_that_are_not_whole_or_not_there_are_refused(folder, tmp_path):
 
 def test_runs_give_episodes_within_a_run(tmp_path):
     write_all_runs(tmp_path / "all_runs.zip")
-    drawings, episodes = read_all_runs(tmp_path, 7600, np.random.default_rng(0))
+    drawings, candidates = read_all_runs(tmp_path)
+    episodes = draw_run_episodes(candidates, 7600, np.random.default_rng(0))
     assert len(drawings.images) == 800
     # Members come in pairs, an item and the drawing of its character, forty to a run.
     runs = episodes.places[0] // 40
@@ -84,11 +86,11 @@ def test_runs_give_episodes_within_a_run(tmp_path):
     # Order and labels are fair coins: four standard errors of 7600 of them.
     for coin in (asked, episodes.places[1][:, 0], episodes.targets > 0):
         assert abs(np.mean(coin) - 0.5) < 4 * 0.5 / np.sqrt(7600)
-    fewer = read_all_runs(tmp_path, 10, np.random.default_rng(3))[1]
-    again = read_all_runs(tmp_path, 10, np.random.default_rng(3))[1]
+    fewer = draw_run_episodes(candidates, 10, np.random.default_rng(3))
+    again = draw_run_episodes(candidates, 10, np.random.default_rng(3))
     assert np.array_equal(fewer.places[0], again.places[0])
     with pytest.raises(InputError):
-        read_all_runs(tmp_path, 7601, np.random.default_rng(0))
+        draw_run_episodes(candidates, 7601, np.random.default_rng(0))
 
 
 @pytest.fixture
@@ -138,5 +140,6 @@ def test_official_files_have_their_checksums_and_sizes():
     assert set(drawings.counts.tolist()) == {20}
     assert len({name.split("/")[0] for name in drawings.names}) == 8
     assert 0.03 < drawings.images.mean() < 0.1
-    runs, episodes = read_all_runs(OFFICIAL, 7600, np.random.default_rng(0))
+    runs, candidates = read_all_runs(OFFICIAL)
+    episodes = draw_run_episodes(candidates, 7600, np.random.default_rng(0))
     assert (len(runs.images), episodes.examples) == (800, 7600)
