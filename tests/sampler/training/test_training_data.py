@@ -9,9 +9,9 @@ import pytest
 
 from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of
 from sampler.settings.training import TrainingRecipe
+from sampler.training import steps, training_data
 from sampler.training.steps import TrainingState, with_validation
 from sampler.training.training_data import ClassifiedData, tabled
-from sampler.transformer import evaluation, training
 from sampler.transformer.model import TrainedModel
 from theory.observables import binomial_error
 
@@ -34,8 +34,8 @@ def test_neighbours_are_training_examples_and_none_is_its_own(splits, monkeypatc
     def always_class_0(parameters, table, rows, variants, network):
         return np.tile([1.0, 0.0, 0.0], (rows.examples, 1))
 
-    monkeypatch.setattr(evaluation, "predict_examples", always_class_0)
-    monkeypatch.setattr(evaluation, "network_of", lambda model: None)
+    monkeypatch.setattr(training_data, "predict_examples", always_class_0)
+    monkeypatch.setattr(training_data, "network_of", lambda model: None)
     recipe = Mock(spec=TrainingRecipe, training=Mock(variants=()))
     model = Mock(spec=TrainedModel, recipe=recipe, parameters={})
     found = ClassifiedData(recipe, splits).judged(model)
@@ -74,7 +74,7 @@ def test_a_point_of_the_curve_has_the_losses_since_the_one_before(splits, monkey
     table, rows = tabled(splits.validation)
     targets = splits.validation.targets
     said = iter([targets, 2.0 * targets, 1.5 * targets, -targets])
-    monkeypatch.setattr(training, "predict_examples", lambda *_: next(said))
+    monkeypatch.setattr(steps, "predict_examples", lambda *_: next(said))
     state = TrainingState(0, {"w": jnp.zeros(1)}, None, {})
     for step, losses in ((10, (1.0, 3.0)), (20, (5.0,)), (30, (0.5, 1.0)), (40, (7.0,))):
         state = replace(state, step=step, losses=losses, parameters={"w": jnp.full(1, step)})
