@@ -9,14 +9,12 @@ from pathlib import Path
 
 from sampler.data.split import StreamedSplit
 from sampler.data.task import Task
-from sampler.errors import InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.progress import ProgressDisplay
 from sampler.problem import fold_training, is_folded
 from sampler.settings.recipe import Recipe
 from sampler.storage.checkpoints import Checkpoints, DamagedFile, Sealed, read_sealed, write_sealed
 from sampler.storage.directory import ROWS_FOLDER
-from sampler.storage.files import unwritable
 from theory import Triangle
 
 
@@ -39,10 +37,7 @@ def folded_training_set(
     if triangle is None:
         triangle = whole_pass(recipe, task, checkpoints, interruption)
         header, arrays = content_of(triangle)
-        try:
-            write_sealed(whole, header | {"key": key}, arrays)
-        except OSError as problem:
-            raise InputError("DIR", whole, unwritable(problem)) from None
+        write_sealed(whole, header | {"key": key}, arrays)
     checkpoints.remove()
     return triangle
 

@@ -13,7 +13,7 @@ from sampler.data.labels import LabelledSplits
 from sampler.data.one_shot import CharacterSplits, read_drawings, split_characters
 from sampler.data.raven import MatrixSplits, MatrixTrainingSection
 from sampler.data.time_series import SeriesSection, series_to_learn
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ExitCode
 from sampler.jobs.interruption import Interruption
 from sampler.presentation.terminal import print_line
 from sampler.runtime import jax_settings, refuse_absent_platforms
@@ -27,7 +27,7 @@ from sampler.storage.directory import (
     log_to,
     remove_unfinished,
 )
-from sampler.storage.files import unwritable, write_json, write_table
+from sampler.storage.files import write_json, write_table
 from sampler.storage.manifest import determining, finish_command, finished_code, record_stage
 from sampler.transformer.model import MODEL_FILE, TrainedModel, write_model
 
@@ -150,10 +150,7 @@ class TrainingJob:
         write_table(self.directory / CURVE_FILE, pd.DataFrame(state.curve))
         kept, step = state.kept(self.recipe.training)
         model = TrainedModel(self.recipe, kept, self.data.embedding, step, self.splits.checksum)
-        try:
-            checksum = write_model(self.directory, model)
-        except OSError as problem:
-            raise InputError(MODEL_FILE, self.directory, unwritable(problem)) from None
+        checksum = write_model(self.directory, model)
         summary = training_summary(model, self.data) | {
             "model_sha256": checksum,
             "seconds": self._seconds,

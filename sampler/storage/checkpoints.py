@@ -5,21 +5,20 @@ NumPy's format.
 """
 
 import hashlib
-import io
 import json
+import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 from sampler.errors import InputError
 from sampler.storage.directory import CHECKPOINT_FOLDER, LOG, ROWS_FOLDER
-from sampler.storage.files import fill_whole, synchronise, unfinished, unwritable
+from sampler.storage.files import remove, write_atomically
 from sampler.storage.manifest import differences
 
 if TYPE_CHECKING:
@@ -54,68 +53,32 @@ def joined(**kinds: "Arrays") -> "dict[str, np.ndarray]":
 
 
 def write_sealed(path: Path, header: dict, arrays: "Arrays") -> str:
-    """Write a file completely or not at all, and return its checksum. Raises OSError."""
+    """Write a file completely or not at all, and return its checksum; InputError if that fails."""
     import numpy as np  # only here: where runs stand is said without it
 
     # Keys of arrays may hold any characters, member names of the archive may not.
     names = list(arrays)
     text = json.dumps({**header, "arrays": names}, allow_nan=False).encode()
-    checksum = ""
+    blank, checksum = b"0" * 64 + b"\n", ""
 
     def write(temporary: Path) -> None:
         nonlocal checksum
         with temporary.open("w+b") as file:
-            blank = b"0" * 64 + b"\n"
             file.write(blank + text + b"\n")
-            np.savez(_Behind(file), **{f"a{i}": np.asarray(arrays[n]) for i, n in enumerate(names)})
+            np.savez(file, **{f"a{i}": np.asarray(arrays[n]) for i, n in enumerate(names)})
             file.seek(len(blank))
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
             file.write(checksum.encode())
 
-    fill_whole(path, write)
+    write_atomically(path, write)
     return checksum
-
-
-class _Behind(io.RawIOBase):
-    """A file as it is behind what was written into it: places count from there."""
-
-    def __init__(self, file: io.BufferedRandom) -> None:
-        self._file, self._start = file, file.tell()
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.tell() - self._start
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset + (0 if whence else self._start), whence) - self._start
-
-    def write(self, data) -> int:
-        return self._file.write(data)
 
 
 def read_sealed(path: Path) -> Sealed:
     """Read a file and check every bit of it. Raises DamagedFile, also where it is missing."""
     import numpy as np
 
-    with _checked(path) as (file, checksum):
-        header = json.loads(file.readline())
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[f"a{i}"] for i, name in enumerate(header.pop("arrays"))}
-    return Sealed(header, arrays, checksum)
-
-
-def checked_header(path: Path) -> dict:
-    """The header alone, of a file every bit of which is checked. Raises DamagedFile."""
-    with _checked(path) as (file, _):
-        return json.loads(file.readline())
-
-
-@contextmanager
-def _checked(path: Path) -> Iterator[tuple[BinaryIO, str]]:
-    """A file at its header, and its checksum, when that has been found right."""
     try:
         with path.open("rb") as file:
             checksum = file.readline(65).rstrip(b"\n").decode(errors="replace")
@@ -123,11 +86,12 @@ def _checked(path: Path) -> Iterator[tuple[BinaryIO, str]]:
             if hashlib.file_digest(file, "sha256").hexdigest() != checksum:
                 raise DamagedFile(f"{path.name} does not have the checksum it was written with")
             file.seek(start)
-            yield file, checksum
-    except (ValueError, KeyError, BadZipFile) as problem:
+            header = json.loads(file.readline())
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[f"a{i}"] for i, name in enumerate(header.pop("arrays"))}
+    except (OSError, ValueError, KeyError, BadZipFile) as problem:
         raise DamagedFile(f"{path.name} is not a file of this program ({problem})") from None
-    except OSError as problem:
-        raise DamagedFile(f"{path.name}: {problem.strerror}") from None
+    return Sealed(header, arrays, checksum)
 
 
 def read_header(path: Path) -> dict:
@@ -190,50 +154,33 @@ class Checkpoints:
         """
         if self.folder is None or not self.folder.is_dir():
             return None
-        intact, damage = self.intact()
-        for path in intact:
-            sealed = read_sealed(path)
-            self._refuse_another(sealed)
+        for sealed in self.intact(complete):
+            LOG.info("going on after {phase}, {done} of {total}".format(**sealed.header))
+            self._sequence = sealed.header["sequence"] + 1
+            return sealed
+        remedy = f"remove {self.folder.name}/ there to begin the {self.work} again"
+        text = f"its checkpoints are damaged or missing; {remedy}"
+        raise InputError("DIR", self.folder.parent, text)
+
+    def intact(
+        self, complete: Callable[[Sealed], Sealed] = lambda sealed: sealed
+    ) -> Iterator[Sealed]:
+        """Yield the checkpoints that can be used, the newest first."""
+        for path in newest_first(self.folder):
             try:
+                sealed = read_sealed(path)
+                self._refuse_another(sealed)
                 whole = complete(sealed)
             except DamagedFile as problem:
-                LOG.warning("%s; the checkpoint that needs it is not used", problem)
-                damage.append(str(problem))
-                continue
-            reached = "{phase}, {done} of {total}".format(**whole.header)
-            if damage:
-                LOG.warning("going on from the checkpoint before it: %s", reached)
-            LOG.info("going on after %s", reached)
-            self._sequence = whole.header["sequence"] + 1
-            return whole
-        raise InputError(
-            "DIR",
-            self.folder.parent,
-            f"no checkpoint can be used ({'; '.join(damage) or 'its checkpoints are missing'}); "
-            f"remove {self.folder.name}/ there to begin the {self.work} again",
-        )
-
-    def intact(self) -> tuple[list[Path], list[str]]:
-        """The files that are intact, the newest first, and what is wrong with the other."""
-        sequences: dict[Path, int] = {}
-        damage = []
-        for path in (self.folder / name for name in SLOTS if self.folder):
-            if path.exists():
-                try:
-                    sequences[path] = checked_header(path)["sequence"]
-                except DamagedFile as problem:
-                    LOG.warning("%s; it is not used", problem)
-                    damage.append(str(problem))
-        return sorted(sequences, key=sequences.get, reverse=True), damage
+                LOG.warning("%s; this checkpoint is not used", problem)
+            else:
+                yield whole
 
     def _refuse_another(self, sealed: Sealed) -> None:
         if other := differences(sealed.header["fingerprint"], self.fingerprint):
-            raise InputError(
-                "DIR",
-                self.folder.parent,
-                f"its checkpoint is of a {self.work} with other {', '.join(other)}; restore them, "
-                "or use another directory",
-            )
+            remedy = "restore them, or use another directory"
+            text = f"its checkpoint is of a {self.work} with other {', '.join(other)}; {remedy}"
+            raise InputError("DIR", self.folder.parent, text)
 
     def save(self, header: Mapping, arrays: "Arrays") -> None:
         """Write a checkpoint in the place of the older one. Raises InputError where that fails."""
@@ -241,36 +188,25 @@ class Checkpoints:
             return
         began, name = time.monotonic(), SLOTS[self._sequence % 2]
         full = {**header, "sequence": self._sequence, "fingerprint": self.fingerprint}
-        try:
-            self._write(name, full, arrays)
-        except OSError as problem:
-            raise InputError(name, self.folder, unwritable(problem)) from None
+
+        def write_first(folder: Path) -> None:
+            folder.mkdir()
+            write_sealed(folder / name, full, arrays)
+
+        if self.folder.is_dir():
+            write_sealed(self.folder / name, full, arrays)
+        else:  # the folder comes with its first file: an empty one has lost what it held
+            write_atomically(self.folder, write_first)
         self._sequence += 1
         self._saved_at = time.monotonic()
         took = self._saved_at - began
         self._wait = self.every * max(1.0, TIMES_THE_LAST * took / SECONDS_BETWEEN)
 
-    def _write(self, name: str, header: dict, arrays: "Arrays") -> None:
-        if self.folder.is_dir():
-            write_sealed(self.folder / name, header, arrays)
-            return
-        # The folder comes with the first file: an empty one has lost what it held.
-        made = unfinished(self.folder)
-        made.mkdir()
-        try:
-            write_sealed(made / name, header, arrays)
-            made.rename(self.folder)
-            synchronise(self.folder.parent)
-        except BaseException:
-            shutil.rmtree(made, ignore_errors=True)
-            raise
-
     def settle(self, reduced: Callable[[Sealed], Sealed]) -> None:
         """Keep one checkpoint of what came to its end: what `reduced` leaves of the newest."""
-        intact, _ = self.intact()
-        if not intact:
+        newest = next(self.intact(), None)
+        if newest is None:
             return
-        newest = read_sealed(intact[0])
         self._sequence = newest.header["sequence"] + 1
         kept = reduced(newest)
         if kept is not newest:
@@ -280,23 +216,31 @@ class Checkpoints:
     def remove(self) -> None:
         """Remove the checkpoints, whose work is stored."""
         if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove(self.folder)
+
+
+def newest_first(folder: Path | None) -> list[Path]:
+    """The checkpoints in a folder, by their headers; one without a header comes first."""
+
+    def sequence(path: Path) -> float:
+        try:
+            return read_header(path)["sequence"]
+        except (DamagedFile, KeyError, TypeError):
+            return math.inf
+
+    paths = [folder / name for name in SLOTS] if folder else []
+    return sorted(filter(Path.exists, paths), key=sequence, reverse=True)
 
 
 def has_checkpoint(directory: Path) -> bool:
     """Whether chains or particles were saved in the directory of a run."""
-    return any((directory / CHECKPOINT_FOLDER / name).is_file() for name in SLOTS)
+    return bool(newest_first(directory / CHECKPOINT_FOLDER))
 
 
 def newest_header(directory: Path) -> dict | None:
     """Header of the newest checkpoint in the directory of a run; None where there is none."""
     for folder in (CHECKPOINT_FOLDER, ROWS_FOLDER):
-        headers = []
-        for name in SLOTS:
-            try:
-                headers.append(read_header(directory / folder / name))
-            except DamagedFile:
-                continue
-        if headers:
-            return max(headers, key=lambda header: header["sequence"])
+        for path in newest_first(directory / folder):
+            with suppress(DamagedFile):
+                return read_header(path)
     return None

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampler.errors import InputError, Option, RequeueError
-from sampler.storage.files import UNFINISHED, write_changed, write_whole
+from sampler.storage.files import UNFINISHED, remove, write_whole
 from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
 
 if TYPE_CHECKING:
@@ -66,10 +65,7 @@ def remove_unfinished(directory: Path) -> None:
     """Remove what a killed process left half-written; only for whoever holds the directory."""
     for name in ("", CHECKPOINT_FOLDER, ROWS_FOLDER, FIGURE_FOLDER):
         for path in (directory / name).glob(f"{UNFINISHED}*"):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            remove(path)
 
 
 # --- log
@@ -83,9 +79,8 @@ def log_to(directory: Path) -> Iterator[None]:
     try:
         handler = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")
     except OSError as problem:
-        raise InputError(
-            "DIR", directory, f"{LOG_FILE} cannot be written: {problem.strerror}"
-        ) from None
+        text = f"{LOG_FILE} cannot be written: {problem.strerror}"
+        raise InputError("DIR", directory, text) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     handlers: list[logging.Handler] = [handler]
     # A sweep shows the warnings of its points already.
@@ -157,7 +152,7 @@ def claim_directory(
     recipe: "AnyRecipe",
     command: str,
     plan: Mapping[str, Any],
-    known: Mapping[str, Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
     extended: bool = False,
 ) -> None:
     """Make the directory of this recipe; write down the command, then the resolved recipe.
@@ -166,24 +161,25 @@ def claim_directory(
     nothing is new, nothing is written.
 
     plan      what determines the draws (`determining`)
-    known     further fields of the manifest
+    fields    further fields of the manifest
     extended  draws are appended to a finished run
 
     Raises InputError, leaving nothing behind, if the directory cannot be written, is in use, or
     holds anything else.
     """
-    made = missing_ancestors(directory)
+    made: list[Path] = []
     try:
+        made = [each for each in (directory, *directory.parents) if not each.exists()]
         directory.mkdir(parents=True, exist_ok=True)
         refuse_foreign(directory, recipe, extended)
         with locked(directory):  # or what a process at work there records might be undone
             try:
-                begin_command(directory, recipe, command, plan, known or {}, extended)
-                write_changed(directory / RECIPE_FILE, recipe.to_toml(directory))
-            except (OSError, InputError):
+                begin_command(directory, recipe, command, plan, fields or {}, extended)
+                write_whole(directory / RECIPE_FILE, recipe.to_toml(directory))
+            except InputError:
                 if made:  # of the directory's files only the manifest can be there
-                    for name in (MANIFEST_FILE, LOCK_FILE):
-                        (directory / name).unlink(missing_ok=True)
+                    (directory / MANIFEST_FILE).unlink(missing_ok=True)
+                    (directory / LOCK_FILE).unlink(missing_ok=True)
                 raise
     except (OSError, InputError) as problem:
         with suppress(OSError):
@@ -192,9 +188,8 @@ def claim_directory(
         if isinstance(problem, InputError):
             raise
         reason = problem.strerror or str(problem)
-        raise InputError(
-            Option("out"), directory, f"{reason}; choose a directory that can be written"
-        ) from None
+        remedy = f"{reason}; choose a directory that can be written"
+        raise InputError(Option("out"), directory, remedy) from None
 
 
 @contextmanager
@@ -210,56 +205,30 @@ def left_finished(directory: Path) -> Iterator[None]:
     except RequeueError:
         raise
     except Exception:
-        with suppress(OSError, InputError), locked(directory):
+        with suppress(InputError), locked(directory):
             if "sample" not in read_manifest(directory).stages:
                 for name, text in before.items():
                     write_whole(directory / name, text)
         raise
 
 
-def missing_ancestors(directory: Path) -> list[Path]:
-    """The directory and those above it that do not exist, the deepest first."""
-    missing = []
-    with suppress(OSError):
-        for folder in (directory, *directory.parents):
-            if folder.exists():
-                break
-            missing.append(folder)
-    return missing
-
-
 def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None:
     """Raise InputError unless the directory is empty or holds a run of this recipe."""
-    names = {path.name for path in directory.iterdir()}
-    if RECIPE_FILE not in names:
-        if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
-            raise InputError(
-                Option("out"), directory, "is neither empty nor a run directory; choose another"
-            )
-        return
-    from sampler.settings.recipe import Recipe
     from sampler.settings.training import load_any_recipe
 
-    stored = load_any_recipe(directory / RECIPE_FILE)
-    if ask_the_same(stored, recipe):
-        return
-    if not (isinstance(stored, Recipe) and ask_the_same(stored, recipe, NUMBERS_OF_DRAWS)):
-        remedy = "holds a run of another recipe; choose another directory"
+    names, remedy = {path.name for path in directory.iterdir()}, None
+    if RECIPE_FILE not in names:
+        if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
+            remedy = "is neither empty nor a run directory; choose another"
+    else:
+        stored = load_any_recipe(directory / RECIPE_FILE)
+        if not ask_the_same(stored, recipe, NUMBERS_OF_DRAWS):
+            remedy = "holds a run of another recipe; choose another directory"
+        elif not extended and not ask_the_same(stored, recipe):
+            remedy = "holds this run with another number of draws; use `resume DIR`, which "
+            remedy += "appends draws with --more, or choose another directory"
+    if remedy:
         raise InputError(Option("out"), directory, remedy)
-    if not extended:
-        raise InputError(
-            Option("out"),
-            directory,
-            f"holds this run with {draws_text(stored)}; use `resume DIR`, which appends draws with "
-            "--more, or choose another directory",
-        )
-
-
-def draws_text(recipe: "Recipe") -> str:
-    """Return the number of draws a recipe asks for, in words."""
-    if recipe.sampler.until == "trusted":
-        return "as many draws as can be trusted"
-    return f"{recipe.sampler.draws_per_chain} draws"
 
 
 # Settings of the sampler that say how many draws there are.
@@ -278,7 +247,7 @@ def ask_the_same(one: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = 
         settings = recipe.without_paths()
         settings.pop("sweep", None)
         for key in but_for:
-            settings["sampler"].pop(key)
+            settings.get("sampler", {}).pop(key, None)
         return settings
 
     return type(one) is type(other) and compared(one) == compared(other)

@@ -6,12 +6,12 @@ import json
 import math
 import os
 import secrets
+import shutil
 import types
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
@@ -23,67 +23,54 @@ if TYPE_CHECKING:
     from numpy.lib.npyio import NpzFile
 
 SCHEMA_VERSION = 6
-EARLIER = "made by a version before the first release; run it again from its recipe"
 # Files in the making; a killed process leaves them behind.
 UNFINISHED = ".part-"
-# What a file system says of a request that it does not know.
+# What a file system answers that does not have a request.
 UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY)
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What to do when a file can be written again, whichever command could not.
-AGAIN = "then give the same command again, or `resume`"
+# What helps against an error of the system; against any other: mend that.
+REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "free space"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make the directory writable"),
+}
 
 
 def check_schema(version: object, file: str, current: int = SCHEMA_VERSION) -> None:
     """Raise InputError unless a file has the version that this program writes."""
-    stored = "none" if version is None else str(version)
-    if stored == str(current):
+    if str(version) == str(current):
         return
-    later = f"this program reads version {current}; install a newer version of this program"
-    is_later = stored.isdecimal() and int(stored) > current
-    raise InputError(file, f"schema_version {stored}", later if is_later else EARLIER)
+    remedy = "made by a version before the first release; run it again from its recipe"
+    if str(version).isdecimal() and int(version) > current:
+        remedy = f"this program reads version {current}; install a newer version of this program"
+    raise InputError(file, f"schema_version {version}", remedy)
 
 
 # --- written whole
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text so that its file is there completely or not at all. Raises OSError."""
-    fill_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` make a temporary file or folder beside `path`, then put it in place in one step.
 
-
-def write_changed(path: Path, text: str) -> None:
-    """Write a text, unless its file is there already; InputError where that fails."""
-    if not (path.is_file() and path.read_text(encoding="utf-8") == text):
-        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """As `fill_whole`; InputError, with a remedy, where the file cannot be written."""
-    try:
-        fill_whole(path, write)
-    except OSError as problem:
-        raise InputError(path.name, path.parent, unwritable(problem)) from None
-
-
-def fill_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
-    temporary = new_file(path)
+    Raises InputError, with a remedy, where that fails; the file is then as it was.
+    """
+    temporary = unfinished(path)
     try:
         write(temporary)
         synchronise(temporary)
         os.replace(temporary, path)
         synchronise(path.parent)  # or the new name might not survive a power failure
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        remedy = REMEDIES.get(problem.errno, "mend that")
+        text = f"{reason}; {remedy}, then give the same command again, or `resume`"
+        raise InputError(path.name, path.parent, text) from None
+    finally:
+        remove(temporary)
 
 
-def new_file(path: Path) -> Path:
-    """Make an empty file beside `path`, readable for those whom the user's umask admits."""
-    while True:
-        with suppress(FileExistsError):
-            (made := unfinished(path)).touch(exist_ok=False)
-            return made
+def write_whole(path: Path, text: str) -> None:
+    """Write a text, unless the file has it already; InputError where that fails."""
+    if not (path.is_file() and path.read_text(encoding="utf-8") == text):
+        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
 
 
 def unfinished(path: Path) -> Path:
@@ -91,12 +78,17 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f"{UNFINISHED}{path.stem}-{secrets.token_hex(4)}{path.suffix}")
 
 
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def synchronise(path: Path) -> None:
     """Wait until a file or a directory is on the disk, where its file system can say so."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except PermissionError:  # a directory that may be written and not be read
-        return
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as problem:
@@ -106,16 +98,6 @@ def synchronise(path: Path) -> None:
         os.close(descriptor)
 
 
-def unwritable(problem: OSError) -> str:
-    """Return why a file could not be written, and what helps against it."""
-    reason = problem.strerror or str(problem)
-    if problem.errno in FULL:
-        return f"{reason}; free space, {AGAIN}"
-    if isinstance(problem, PermissionError) or problem.errno == errno.EROFS:
-        return f"{reason}; make the directory writable, {AGAIN}"
-    return f"{reason}; mend that, {AGAIN}"
-
-
 @contextmanager
 def written_by_hdf5(path: Path) -> Iterator["ForHdf5"]:
     """A file that HDF5 writes, closed inside. Raises OSError where it could not be written.
@@ -123,62 +105,36 @@ def written_by_hdf5(path: Path) -> Iterator["ForHdf5"]:
     HDF5 never closes a file that it cannot write: it ends the process. It also locks a file that it
     opens itself, but files of a run are whole under their names, and their directory has a lock.
     """
-    with path.open("w+b", buffering=0) as file:
-        written = ForHdf5(file)
-        try:
-            yield written
-        finally:
-            if written.problem is not None:
-                raise written.problem
+    with ForHdf5(path, "w+b") as file:
+        yield file
+        if file.problem is not None:
+            raise file.problem
 
 
-class ForHdf5(io.RawIOBase):
+class ForHdf5(io.FileIO):
     """A file to which every write of HDF5 seems to succeed.
 
     problem  the first that did not; what came after it was not written
     """
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
-        self.problem: OSError | None = None
+    problem: OSError | None = None
 
     def write(self, data) -> int:
-        left = memoryview(data).cast("B")
-        size = len(left)
+        rest = memoryview(data).cast("B")
+        size = len(rest)
         try:
-            while self.problem is None and left:
-                left = left[self._file.write(left) :]
+            while self.problem is None and rest:
+                rest = rest[super().write(rest) :]
         except OSError as problem:
             self.problem = problem
         return size
 
     def truncate(self, size: int | None = None) -> int:
         try:
-            return self._file.truncate(size)
+            return super().truncate(size)
         except OSError as problem:
             self.problem = self.problem or problem
             return size or 0
-
-    def readinto(self, buffer) -> int:
-        return self._file.readinto(buffer)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-
-# --- tables
 
 
 def write_table(path: Path, table: "pd.DataFrame") -> None:
@@ -196,14 +152,9 @@ def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
         raise InputError("DIR", path.parent, f"holds no {path.name}; first use `{command}`")
     try:
         return load(path)
-    except (OSError, ValueError, KeyError) as problem:
-        raise damaged(path, problem, command) from None
-
-
-def damaged(path: Path, problem: object, command: str) -> InputError:
-    """The error for a file that cannot be used: what is wrong, and the command that makes it."""
-    remedy = f"cannot be read ({problem}); make it anew with `{command}`"
-    return InputError(path.name, path, remedy)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        remedy = f"cannot be read ({problem}); make it anew with `{command}`"
+        raise InputError(path.name, path, remedy) from None
 
 
 # --- JSON
@@ -211,13 +162,7 @@ def damaged(path: Path, problem: object, command: str) -> InputError:
 
 def write_json(path: Path, content: Mapping) -> None:
     """Write strict JSON: numbers that are not finite become null."""
-    text = json_text(content)
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-
-
-def json_text(content: Mapping) -> str:
-    """The text of a file of strict JSON."""
-    return json.dumps(plain(content), indent=2, allow_nan=False) + "\n"
+    write_whole(path, json.dumps(plain(content), indent=2, allow_nan=False) + "\n")
 
 
 def plain(value: Any) -> Any:
@@ -245,9 +190,6 @@ def read_json(path: Path, command: str = "run") -> dict:
     return read_stored(path, command, load)
 
 
-NOTHING = {tuple: (), Mapping: {}, dict: {}, float: float("nan"), int: 0, str: "", bool: False}
-
-
 def to_json(value: Any) -> Any:
     """A dataclass as a dict of its fields; one that is None by default is left out while it is.
 
@@ -267,36 +209,25 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: Any, content: Any) -> Any:
-    """The inverse for a type: null is NaN, 0 or what is empty.
+    """The inverse of `to_json` for a type: null is NaN, None or what is empty.
 
-    Keys that are not there count as null. Raises ValueError, TypeError or
-    AttributeError for content of another shape.
+    Fields that are not there count as null. Raises ValueError, TypeError or AttributeError for
+    content of another shape.
     """
-    if hasattr(kind, "from_json"):
-        return kind.from_json(content)
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, types.UnionType):
-        inner = next(argument for argument in arguments if argument is not types.NoneType)
-        return None if content is None else from_json(inner, content)
+        return None if content is None else from_json(arguments[0], content)
     if content is None:
-        return NOTHING.get(origin)
+        empty = {Mapping: dict, Any: types.NoneType}.get(origin, origin)
+        return math.nan if kind is float else empty()
     if is_dataclass(kind):
-        return kind(**{n: from_json(hint, content.get(n)) for n, hint in hints_of(kind).items()})
+        hints = get_type_hints(kind)
+        return kind(**{f.name: from_json(hints[f.name], content.get(f.name)) for f in fields(kind)})
     if origin is tuple and arguments:
         return tuple(from_json(arguments[0], item) for item in content)
     if origin in (Mapping, dict) and arguments:
         return {key: from_json(arguments[1], item) for key, item in content.items()}
-    if getattr(kind, "__name__", "") == "ndarray":
-        import numpy as np  # only here: where runs stand is said without it
-
-        return np.asarray(content, dtype=np.float64)
     return float(content) if kind is float else content
-
-
-@cache
-def hints_of(kind: type) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
 
 
 # --- .npz files that are brought
@@ -314,20 +245,15 @@ def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> "Ite
         # Opened here: NumPy leaves a file open when it turns out not to be an archive.
         with path.open("rb") as file:
             # Without the first bytes of an archive NumPy takes anything for one array or a pickle.
-            beginning = file.read(6)
-            if beginning[:2] != b"PK":
-                kind = "not one array" if beginning == b"\x93NUMPY" else "as numpy.savez writes it"
-                raise InputError(field, path, f"must be an .npz file, {kind}")
+            if file.read(2) != b"PK":
+                raise ValueError("it is no archive as numpy.savez writes it")
             file.seek(0)
-            stored = np.load(file, allow_pickle=False)
-            yield stored
+            yield np.load(file, allow_pickle=False)
     except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise InputError(field, path, f"{reason}; {remedy}") from None
+        raise InputError(field, path, f"{problem.strerror or problem}; {remedy}") from None
     except (ValueError, EOFError, zipfile.BadZipFile) as problem:
-        raise InputError(
-            field, path, f"is not a readable .npz file ({problem}); store it again"
-        ) from None
+        text = f"is not a readable .npz file ({problem}); store it again"
+        raise InputError(field, path, text) from None
 
 
 def read_array(stored: "NpzFile", key: str, remedy: str) -> "np.ndarray":

@@ -23,11 +23,10 @@ from sampler.errors import ExitCode, InputError
 from sampler.storage.files import (
     SCHEMA_VERSION,
     check_schema,
-    damaged,
     from_json,
-    json_text,
     read_json,
-    write_changed,
+    read_stored,
+    write_json,
 )
 
 if TYPE_CHECKING:
@@ -35,10 +34,7 @@ if TYPE_CHECKING:
     from sampler.settings.training import TrainingRecipe
 
 MANIFEST_FILE = "manifest.json"
-PACKAGES = (
-    "attention-posterior", "jax", "jaxlib", "numpyro", "numpy", "scipy", "xarray",
-    "arviz-base", "arviz-stats",
-)  # fmt: skip
+PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy", "xarray", "arviz-base", "arviz-stats")
 FLAGS = (
     "XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
     "CUDA_VISIBLE_DEVICES",
@@ -111,25 +107,23 @@ class StageEntry:
     python: str
     platform: str
     devices: list[str]
-    versions: dict[str, str | None]
+    versions: dict[str, str]
     flags: dict[str, str]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of `manifest.json`; a field that is not stored has its default.
+    """The content of `manifest.json`; what is not known yet is null there.
 
-    finished  exit code of each command that came to its end
-    stages    stage → who computed it
-    draws_per_chain
-              those that were made, or the number of repetitions
-    plan      what determines the draws, which a continuation must agree with
-    sizes     of the network and its data
-    concerns  what is doubtful about the data
-    devices   that chains began on
-    choice    space and algorithm that are sampled, why, and the steps of warm-up
-    memory_bytes
-              that its largest arrays need, and that there was where the run was begun
+    finished         exit code of each command that came to its end
+    stages           stage → who computed it
+    draws_per_chain  those that were made, or the number of repetitions
+    devices          that chains began on
+    sizes            of the network and its data
+    concerns         what is doubtful about the data
+    choice           space and algorithm that are sampled, why, and the steps of warm-up
+    memory_bytes     that its largest arrays need, and that there was where the run was begun
+    plan             what determines the draws, which a continuation must agree with
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -155,42 +149,35 @@ class Manifest:
         """Stage → seconds."""
         return {stage: entry.seconds for stage, entry in self.stages.items()}
 
-    def as_json(self) -> dict[str, Any]:
-        """The manifest as JSON; keys known only after sampling where they are known."""
-        later = ("draws_per_chain", "devices", "sizes", "choice", "memory_bytes")
-        unknown = {key for key in later if getattr(self, key) is None}
-        return {key: value for key, value in asdict(self).items() if key not in unknown}
-
 
 def read_manifest(directory: Path) -> Manifest:
     """The manifest of a directory, one without a command if it has none.
 
     Raises InputError for one that is damaged or of another schema.
     """
-    path = directory / MANIFEST_FILE
-    if not path.is_file():
-        return Manifest()
-    content = read_json(path)
-    check_schema(content.get("schema_version"), str(path))
-    try:
+
+    def load(path: Path) -> Manifest:
+        content = read_json(path)
+        check_schema(content.get("schema_version"), str(path))
         return from_json(Manifest, content)
-    except (ValueError, TypeError, AttributeError) as problem:
-        raise damaged(path, problem, "run") from None
+
+    path = directory / MANIFEST_FILE
+    return read_stored(path, "run", load) if path.is_file() else Manifest()
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, unless it is there already."""
-    write_changed(directory / MANIFEST_FILE, json_text(manifest.as_json()))
+def record(directory: Path, **fields: Any) -> None:
+    """Record what is known now, such as how many draws each chain made."""
+    manifest = replace(read_manifest(directory), **fields)
+    write_json(directory / MANIFEST_FILE, asdict(manifest))
 
 
 def refuse_differences(directory: Path, stored: Manifest, plan: Mapping[str, Any]) -> None:
     """Raise InputError, naming what differs, for other settings, data or versions."""
     changes = differences(stored.plan or plan, plan)
     if changes:
-        remedy = (
-            f"was begun with other {', '.join(changes)}; restore them, or use another directory"
-        )
-        raise InputError("DIR", directory, remedy)
+        remedy = "restore them, or use another directory"
+        text = f"was begun with other {', '.join(changes)}; {remedy}"
+        raise InputError("DIR", directory, text)
 
 
 def begin_command(
@@ -198,7 +185,7 @@ def begin_command(
     recipe: "Recipe | TrainingRecipe",
     command: str,
     plan: Mapping[str, Any],
-    known: Mapping[str, Any],
+    fields: Mapping[str, Any],
     extended: bool,
 ) -> None:
     """Record, before anything is computed, what was asked for.
@@ -210,29 +197,29 @@ def begin_command(
     git_commit()  # that of now, whatever is committed while stages are computed
     earlier = read_manifest(directory)
     refuse_differences(directory, earlier, plan)
-    finished, stages = earlier.finished, earlier.stages
+    kept: dict[str, Any] = {}
     if extended:
-        finished, stages = {}, {stage: v for stage, v in stages.items() if stage != "sample"}
+        stages = {name: entry for name, entry in earlier.stages.items() if name != "sample"}
+        kept = {"finished": {}, "stages": stages}
     elif earlier.memory_bytes is not None:
-        known = {**known, "memory_bytes": earlier.memory_bytes}
-    update = {
+        kept = {"memory_bytes": earlier.memory_bytes}
+    asked = {
         "name": recipe.name,
         "command": command,
         "begun": earlier.begun or now(),
-        "finished": finished,
-        "stages": stages,
         "recipe_hash": recipe.hash8,
         "recipe": recipe.to_toml(directory),
         "plan": plan,
-        **known,
         "seeds": recipe.seeds,
         "precision": recipe.precision,
     }
-    write_manifest(directory, replace(earlier, **update))
+    record(directory, **{**asked, **fields, **kept})
 
 
 def record_stage(directory: Path, stage: str, seconds: float) -> None:
     """Record that this process has computed a stage."""
+    from importlib.metadata import version
+
     import jax  # only here: everything else is wanted before JAX is there
 
     entry = StageEntry(
@@ -244,15 +231,10 @@ def record_stage(directory: Path, stage: str, seconds: float) -> None:
         python=sys.version.split()[0],
         platform=platform.platform(),
         devices=[f"{device.platform}:{device.device_kind}" for device in jax.devices()],
-        versions={name: installed(name) for name in PACKAGES},
+        versions={name: version(name) for name in PACKAGES},
         flags={name: os.environ[name] for name in FLAGS if name in os.environ},
     )
     record(directory, stages=read_manifest(directory).stages | {stage: entry})
-
-
-def record(directory: Path, **known: Any) -> None:
-    """Record what is known now, such as how many draws each chain made."""
-    write_manifest(directory, replace(read_manifest(directory), **known))
 
 
 def finish_command(directory: Path, command: str, code: ExitCode) -> None:
@@ -263,9 +245,8 @@ def finish_command(directory: Path, command: str, code: ExitCode) -> None:
 def finished_code(directory: Path, command: str, files: Sequence[str]) -> ExitCode | None:
     """Exit code of a command that came to its end here, its files still there; else None."""
     code = read_manifest(directory).finished.get(command)
-    if code is None or not all((directory / file).is_file() for file in files):
-        return None
-    return ExitCode(code)
+    complete = all((directory / file).is_file() for file in files)
+    return ExitCode(code) if code is not None and complete else None
 
 
 # --- this process
@@ -301,14 +282,4 @@ def git_commit() -> str | None:
             return None
         return git("rev-parse", "HEAD") + (" (changed)" if git("status", "--porcelain") else "")
     except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def installed(package: str) -> str | None:
-    """Version of an installed package, None where it is not installed as one."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(package)
-    except PackageNotFoundError:
         return None

@@ -49,29 +49,29 @@ COMPRESSION = {"zlib": True, "complevel": 1, "shuffle": True, "fletcher32": True
 ENGINE = "h5netcdf"
 
 
-def write_netcdf(path: Path, content: xr.Dataset | xr.DataTree) -> None:
-    """Write a NetCDF file. Raises OSError where that fails."""
-    tree = content if isinstance(content, xr.DataTree) else xr.DataTree(content)
-    # Not `to_netcdf`: it locks, and where Dask is installed imports it, for nothing.
-    with written_by_hdf5(path) as stored, h5netcdf.File(stored, "w") as file:
-        for table in tree.subtree:
-            encoding = {
-                name: COMPRESSION
-                for name, values in table.data_vars.items()
-                if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
-            }
-            group = None if table is tree else table.path
-            store = H5NetCDFStore(file, group=group, mode="w")
-            table.to_dataset(inherit=False).dump_to_store(
-                store, encoding=encoding if tree is content else None
-            )
-
-
 def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) -> None:
     """Write a table, or the draws, which open with ArviZ and with `xarray.open_datatree`."""
-    content = content.copy()
-    content.attrs["schema_version"] = SCHEMA_VERSION
-    write_atomically(directory / file, lambda path: write_netcdf(path, content))
+    tree = content.copy() if isinstance(content, xr.DataTree) else xr.DataTree(content)
+    tree.attrs = content.attrs | {"schema_version": SCHEMA_VERSION}
+
+    def write(path: Path) -> None:
+        # Not `to_netcdf`: it locks, and where Dask is installed imports it, for nothing.
+        with written_by_hdf5(path) as stored, h5netcdf.File(stored, "w") as opened:
+            for table in tree.subtree:
+                group = None if table is tree else table.path
+                store = H5NetCDFStore(opened, group=group, mode="w")
+                table.to_dataset(inherit=False).dump_to_store(store, encoding=encoding_of(table))
+
+    write_atomically(directory / file, write)
+
+
+def encoding_of(table: xr.DataTree) -> dict[str, dict]:
+    """Compression of the large arrays of a table."""
+    return {
+        name: COMPRESSION
+        for name, values in table.data_vars.items()
+        if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
+    }
 
 
 def write_comparison(directory: Path, tree: xr.DataTree, summary: dict) -> None:

@@ -12,7 +12,7 @@ from sampler.data.checks import check_agreement
 from sampler.data.split import AttendedSplit, Split, attended_by_numpy
 from sampler.data.task import refuse_too_many_paths
 from sampler.errors import InputError, Verbatim
-from sampler.storage.files import fill_whole
+from sampler.storage.files import write_atomically
 from sampler.torch_models.export_files import Origin, write_pieces
 from sampler.torch_models.model_inputs import (
     Forward,
@@ -96,7 +96,7 @@ def export_attention(
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fill_whole(
+        write_atomically(
             path,
             lambda temporary: write_pieces(
                 temporary, path.suffix, agreeing(splits), recorder.origin

@@ -134,7 +134,7 @@ class TrainedModel:
 
 
 def write_model(directory: Path, model: TrainedModel) -> str:
-    """Write `model.bin` completely or not at all, and return its checksum. Raises OSError."""
+    """Write `model.bin` completely or not at all, and return its checksum."""
     header = {
         "schema_version": MODEL_VERSION,
         "recipe": model.recipe.model_dump(mode="json"),

@@ -136,7 +136,7 @@ def watched(watch: Watch, main: Callable[[list[str]], int], words: list[str]) ->
 
     jax.monitoring.register_event_duration_secs_listener(watch.of_jax)
     watch.wrap(plan, "make_plan", "plan")
-    watch.wrap(files, "fill_whole", "write")
+    watch.wrap(files, "write_atomically", "write")
     watch.wrap(draw, "draw_figures", "draw")
     return main(words)
 

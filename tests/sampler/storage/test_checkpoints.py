@@ -229,9 +229,8 @@ def test_a_kill_in_the_first_save_leaves_nothing_that_is_in_the_way(folder, monk
     def kill(*_, **__):
         raise Killed
 
-    for name in ("synchronise", "shutil.rmtree"):
-        monkeypatch.setattr(f"sampler.storage.checkpoints.{name}", kill)
-    monkeypatch.setattr("sampler.storage.files.os.replace", kill)
+    for name in ("synchronise", "shutil.rmtree", "os.replace"):
+        monkeypatch.setattr(f"sampler.storage.files.{name}", kill)
     with pytest.raises(Killed):
         saved(folder, 1)
     monkeypatch.undo()

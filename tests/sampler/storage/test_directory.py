@@ -172,9 +172,9 @@ def test_points_have_names_that_a_file_system_takes(letter, tmp_path):
 
 def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_path, monkeypatch):
     def full(path, text):
-        raise OSError(28, "No space left on device")
+        raise InputError(path.name, path.parent, "No space left on device")
 
-    monkeypatch.setattr("sampler.storage.directory.write_changed", full)
+    monkeypatch.setattr("sampler.storage.directory.write_whole", full)
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError):
         claim(tmp_path / "mine" / "deep" / "run", recipe)

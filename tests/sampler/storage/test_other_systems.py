@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.storage.files import fill_whole, write_whole
+from sampler.errors import InputError
+from sampler.storage.files import write_atomically, write_whole
 from sampler.storage.results import write_result
 
 TABLE = xr.Dataset({"a": ("row", np.arange(3000.0))})
@@ -31,7 +32,7 @@ def test_files_are_written_where_nothing_can_be_flushed(code, tmp_path, monkeypa
 
 def test_a_disk_that_fails_to_flush_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refusing(errno.EIO))
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(InputError, match="Input/output error"):
         write_whole(tmp_path / "a", "text")
     assert not list(tmp_path.iterdir())
 
@@ -44,7 +45,7 @@ def test_files_may_be_read_by_whom_the_umask_admits(mask, mode, tmp_path, monkey
     before = os.umask(mask)
     try:
         write_result(tmp_path, "task.nc", TABLE)
-        fill_whole(tmp_path / "a.txt", lambda path: path.write_text("text"))
+        write_atomically(tmp_path / "a.txt", lambda path: path.write_text("text"))
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {mode}
