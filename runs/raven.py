@@ -30,7 +30,8 @@ from sampler.cli import main
 from sampler.data.raven import Matrices, MatrixSplits, MatrixTrainingSection, draw_matrices
 from sampler.presentation import style
 from sampler.runtime import stream
-from sampler.settings.training import TrainingRecipe, TrainingSection
+from sampler.settings.recipe import TrainingRecipe
+from sampler.settings.training import TrainingSection
 from sampler.storage.files import read_json, write_json
 from sampler.training.steps import make_optimiser, make_step
 from sampler.training.training_data import BLOCK, PARAMETERS, MatrixData, learning_data

@@ -109,7 +109,7 @@ def of_run(directory: Path) -> dict:
 
 def averages(table: Path) -> dict:
     """Means over seeds of every column, by the settings that were swept beside the seed."""
-    from sampler.settings.toml import FORM, name_of_form
+    from sampler.settings.labels import FORM, name_of_form
 
     found = {}
     with table.open(encoding="utf-8") as lines:

@@ -37,7 +37,8 @@ from sampler.data.split import Split
 from sampler.data.task import HeadDistances
 from sampler.data.time_series import SeriesSection, read_series_splits
 from sampler.presentation import style
-from sampler.settings.training import TrainingRecipe, TrainingSection
+from sampler.settings.recipe import TrainingRecipe
+from sampler.settings.training import TrainingSection
 from sampler.storage.files import read_json, write_json
 from sampler.training.steps import make_optimiser, make_step
 from sampler.training.training_data import (

@@ -27,8 +27,7 @@ from sampler.runtime import jax_settings, silence_compiler, use_one_blas_thread
 
 if TYPE_CHECKING:
     from sampler.jobs.interruption import Interruption
-    from sampler.settings.recipe import Recipe
-    from sampler.settings.training import TrainingRecipe
+    from sampler.settings.recipe import Recipe, TrainingRecipe
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -143,9 +142,9 @@ def new(arguments: Namespace) -> ExitCode:
 def check(arguments: Namespace) -> ExitCode:
     """Print the plan of a recipe."""
     from sampler.jobs.check import check_recipe
-    from sampler.settings.training import load_any_recipe
+    from sampler.settings.recipe import AnyRecipe, load_recipe
 
-    print(check_recipe(load_any_recipe(arguments.recipe, arguments.overrides)))
+    print(check_recipe(load_recipe(arguments.recipe, arguments.overrides, kind=AnyRecipe)))
     return ExitCode.OK
 
 
@@ -171,12 +170,12 @@ def list_runs(arguments: Namespace) -> ExitCode:
 
 def start(arguments: Namespace) -> ExitCode:
     """Do `run`, `solve`, `sample` or `train` of a recipe."""
-    from sampler.settings.recipe import load_recipe
-    from sampler.settings.training import TRAIN, load_training_recipe
+    from sampler.settings.recipe import Recipe, TrainingRecipe, load_recipe
+    from sampler.settings.training import TRAIN
     from sampler.storage.directory import default_directory
 
-    load = load_training_recipe if arguments.command == TRAIN else load_recipe
-    recipe = load(arguments.recipe, arguments.overrides)
+    kind = TrainingRecipe if arguments.command == TRAIN else Recipe
+    recipe = load_recipe(arguments.recipe, arguments.overrides, kind=kind)
     return work(arguments, arguments.command, recipe, arguments.out or default_directory(recipe))
 
 

@@ -164,7 +164,7 @@ class PrintCompletion(argparse.Action):
         import shtab
 
         from sampler.settings.gallery import names_of_shipped
-        from sampler.settings.training import every_key
+        from sampler.settings.recipe import every_key
 
         kinds = {"RECIPE": shtab.FILE, "FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
         keys = [f"{key}=" for key in every_key()]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sampler.mcmc.algorithm import Algorithm, ChainSettings
+from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.importance import (
@@ -20,6 +20,7 @@ from sampler.posterior.importance import (
 )
 from sampler.posterior.space import Space
 from sampler.problem import Problem
+from sampler.settings.sampler import SamplerSection
 from theory import Architecture, LearningProblem, attended_inputs
 
 # No two sizes of one network agree by accident, so that a swapped axis cannot go unnoticed.
@@ -83,12 +84,21 @@ def drawn_factors(space: Space, draws: ImportanceDraws) -> np.ndarray:
     return np.asarray(jax.jit(factor_at)(jnp.asarray(draws.points)))
 
 
-def sampled(
-    space: Space, algorithm: Algorithm, *, chains=4, warmup=500, draws=1000, **settings
-) -> DrawCollector:
-    """What chains of an algorithm collect; settings of `ChainSettings`."""
+NUTS, HMC, SPLIT_HMC, TEMPERED = (
+    algorithm_named(name, SamplerSection().values_for(name))
+    for name in ("nuts", "hmc", "split_hmc", "tempered")
+)
+
+
+def chain_settings(*, chains=4, warmup=500, draws=1000, thinning=1, seed=0) -> ChainSettings:
+    """Numbers of chains, some of them as most tests have them."""
+    return ChainSettings(chains, warmup, draws, thinning, seed)
+
+
+def sampled(space: Space, algorithm: Algorithm, **settings) -> DrawCollector:
+    """What chains of an algorithm collect; settings of `chain_settings`."""
     collected = DrawCollector()
-    sample(space, algorithm, ChainSettings(chains, warmup, draws, **settings), collected)
+    sample(space, algorithm, chain_settings(**settings), collected)
     return collected
 
 

@@ -30,7 +30,7 @@ from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, percent
 from sampler.analysis.verdict import HEADLINE, Verdict
-from sampler.settings.toml import setting_text
+from sampler.settings.labels import setting_text
 from sampler.storage.directory import SWEEP_DATASET_FILE
 from sampler.storage.files import read_json
 from sampler.storage.results import has_results, read_table

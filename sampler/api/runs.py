@@ -310,9 +310,9 @@ def check(recipe: AnyRecipe, *, settings: Changes | None = None) -> str:
     Raises InputError for what cannot be used.
     """
     from sampler.jobs.check import check_recipe
-    from sampler.settings.training import any_recipe_of
+    from sampler.settings.recipe import AnyRecipe, recipe_of
 
-    return Verbatim(check_recipe(any_recipe_of(*tables_and_changes(recipe, settings))))
+    return Verbatim(check_recipe(recipe_of(*tables_and_changes(recipe, settings), kind=AnyRecipe)))
 
 
 def recipe_from(recipe: AnyRecipe, settings: Changes | None) -> Recipe:

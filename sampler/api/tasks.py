@@ -33,9 +33,9 @@ from sampler.data.task import Task
 from sampler.data.time_series import SeriesArchiveSection, TimeSeriesSection, TrainedSeriesSection
 from sampler.errors import InputError
 from sampler.runtime import refuse_masked
-from sampler.settings.paths import make_paths_absolute
+from sampler.settings.identity import make_paths_absolute
 from sampler.settings.recipe import Recipe, make_recipe, sections_of
-from sampler.settings.task import AttentionSection, TaskSection, section_of
+from sampler.settings.task import TASKS, AttentionSection, TaskSection, section_of
 
 if TYPE_CHECKING:
     from theory import Triangle
@@ -216,14 +216,14 @@ def chosen_task(kind: str, settings: Settings) -> ChosenTask:
     attention = sections["task"].pop("attention", {})
     if not isinstance(attention, Mapping):
         raise InputError("attention", attention, "give a dict of its keys")
-    section = section_of(sections["task"])
+    section = section_of(sections["task"], TASKS)
     if section is not None and section.head_kinds:
         chosen = [name for name in OF_ATTENTION if name in sections["task"]]
         own = {OF_ATTENTION[name]: sections["task"].pop(name) for name in chosen}
         attention = {**attention, **own}
     if attention:
         sections["attention"] = attention
-    make_paths_absolute(sections, Path.cwd(), sections_of(sections["task"]))
+    make_paths_absolute(sections, Path.cwd(), sections_of(sections))
     recipe = validated(sections)
     return ChosenTask(sections, make_data(recipe))
 

@@ -37,9 +37,10 @@ from sampler.data.split import draw_splits
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError, Setting
 from sampler.runtime import stream
+from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task import SPLITS, AttentionSection, DataSection, DrawnSection, TaskSection
-from sampler.settings.training import TrainedSection, TrainingRecipe
+from sampler.settings.training import TrainedSection
 from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
 
 # First entries of the spawn keys.

@@ -14,8 +14,7 @@ from sampler.jobs.memory import (
 from sampler.jobs.plan import Plan, make_plan
 from sampler.jobs.sizes import Sizes
 from sampler.presentation.table import section
-from sampler.settings.recipe import Recipe
-from sampler.settings.training import TrainingRecipe
+from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.settings.types import AUTO, meaning
 from theory.architecture import HESSIAN_COORDINATES
 

@@ -10,7 +10,7 @@ from sampler.data.raven import PANELS, MatrixSplits, MatrixTokens
 from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
 from sampler.presentation.table import section
-from sampler.settings.training import TrainingRecipe
+from sampler.settings.recipe import TrainingRecipe
 from sampler.transformer.model import TransformerShape
 
 FLOAT32_BYTES = 4

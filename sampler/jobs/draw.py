@@ -128,7 +128,8 @@ def draw_collected(
 
     Chains take the place of independent draws that cannot be trusted.
     """
-    name, algorithm = settings.algorithm, algorithm_named(settings.algorithm, dict(settings))
+    name = settings.algorithm
+    algorithm = algorithm_named(name, settings.values_for(name))
     space = problem.space(settings.space, settings.precision, collected.weights)
     if algorithm.repeated:
         space = algorithm.suited(space)
@@ -151,7 +152,7 @@ def draw_collected(
             collected(Chunk("draws", count, count, independent.statistics, observables))
             return Drawn(name, algorithm, space, evidence=evidence)
         name = algorithm.fallback
-        algorithm = algorithm_named(name, dict(settings))
+        algorithm = algorithm_named(name, settings.values_for(name))
     space = algorithm.suited(space)
     judged = judged_of(problem)
     rule = run_chains(space, algorithm, settings, collected, keeper, show, judged)

@@ -27,13 +27,13 @@ from sampler.jobs.memory import (
 from sampler.jobs.method import SamplingMethod, choose_method
 from sampler.jobs.sizes import Sizes, leading_eigenvalue
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.settings.recipe import Recipe, settings_that_fix_draws
+from sampler.settings.identity import settings_that_fix_draws
+from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.settings.refusals import (
     refuse_missing_draws,
     refuse_without_hessian,
     refuse_without_theory,
 )
-from sampler.settings.training import TrainingRecipe
 from sampler.storage.directory import (
     COMPARISON_FILE,
     COMPARISON_SUMMARY_FILE,

@@ -18,8 +18,7 @@ from sampler.runtime import (
     jax_settings,
     refuse_absent_platforms,
 )
-from sampler.settings.recipe import Recipe
-from sampler.settings.training import TrainingRecipe, load_any_recipe
+from sampler.settings.recipe import AnyRecipe, Recipe, TrainingRecipe, load_recipe
 from sampler.storage.checkpoints import Checkpoints, has_checkpoint
 from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
@@ -99,7 +98,7 @@ def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:
     extending = manifest.draws_per_chain is not None and "sample" not in manifest.stages
     if extending or not (directory / RECIPE_FILE).is_file():  # killed between the two, maybe
         write_whole(directory / RECIPE_FILE, manifest.recipe or "")
-    return manifest.command, load_any_recipe(directory / RECIPE_FILE)
+    return manifest.command, load_recipe(directory / RECIPE_FILE, kind=AnyRecipe)
 
 
 def plan_in(directory: Path) -> Plan:

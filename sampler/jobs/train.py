@@ -17,8 +17,9 @@ from sampler.errors import ExitCode
 from sampler.jobs.interruption import Interruption
 from sampler.presentation.terminal import print_line
 from sampler.runtime import jax_settings, refuse_absent_platforms
-from sampler.settings.recipe import settings_that_fix_draws
-from sampler.settings.training import TRAIN, TrainingRecipe
+from sampler.settings.identity import settings_that_fix_draws
+from sampler.settings.recipe import TrainingRecipe
+from sampler.settings.training import TRAIN
 from sampler.storage.checkpoints import Checkpoints
 from sampler.storage.directory import (
     CHECKPOINT_FOLDER,

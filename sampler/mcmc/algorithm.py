@@ -5,7 +5,7 @@ imports what it computes with where it computes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +15,6 @@ from sampler.registry import Registry
 
 # Draws of each chain that the evidence by bridge sampling needs at least.
 BRIDGED_DRAWS = 8
-LEAST = {"chains": 1, "warmup": 0, "draws": 1, "thinning": 1}
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,8 @@ class ChainSettings:
     chains: int
     warmup: int
     draws: int
-    thinning: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                limit = f"must be at least {least}" if least else "must not be negative"
-                raise ValueError(f"{name} = {getattr(self, name)}: {limit}")
+    thinning: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -124,10 +117,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Algorithm(Chain):
-    """A sampling algorithm. To add one, derive from this class and put it into `ALGORITHMS`.
+    """A sampling algorithm. To add one, derive from this class and put that into `ALGORITHMS`.
 
     Its fields are its settings: one that has the name of a setting of the sampler takes the value
-    given for it, any other keeps its own. A Markov chain has to define `step`, or return from
+    given for it, any other its default. A Markov chain has to define `step`, or return from
     `prepared` what does; everything else has a default.
     """
 
@@ -147,12 +140,6 @@ class Algorithm(Chain):
     repeated: ClassVar[bool] = False
     # What to do about a chain that does not move.
     remedy_if_frozen: ClassVar[str] = "raise `warmup`"
-
-    def configured(self, settings: Mapping[str, Any]) -> "Algorithm":
-        """This algorithm with those of the settings that are its own."""
-        given = {name for name, value in settings.items() if value is not None}
-        kinds = {f.name: type(getattr(self, f.name)) for f in fields(self) if f.name in given}
-        return replace(self, **{name: kind(settings[name]) for name, kind in kinds.items()})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -182,26 +169,30 @@ class Algorithm(Chain):
         shown = [name for name in statistics if name not in left_out]
         return ", ".join(f"{self.statistics[n]} {np.mean(statistics[n]):.3g}" for n in shown)
 
-    def stored(self, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    @classmethod
+    def stored(cls, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The statistics as `draws.nc` has them."""
         return dict(statistics)
 
 
-# Add to it from outside by ALGORITHMS.register(name, algorithm).
-ALGORITHMS: Registry[Algorithm] = Registry(
+# Add to it from outside by ALGORITHMS.register(name, class).
+ALGORITHMS: Registry[type[Algorithm]] = Registry(
     "algorithm",
     {
-        "nuts": "sampler.mcmc.hamiltonian:NUTS",
-        "hmc": "sampler.mcmc.hamiltonian:HMC",
-        "split_hmc": "sampler.mcmc.hamiltonian:SPLIT_HMC",
-        "importance": "sampler.mcmc.importance_draws:IMPORTANCE",
-        "tempered": "sampler.mcmc.tempered:TEMPERED",
+        "nuts": "sampler.mcmc.hamiltonian:Nuts",
+        "hmc": "sampler.mcmc.hamiltonian:StaticHmc",
+        "split_hmc": "sampler.mcmc.hamiltonian:SplitHmc",
+        "importance": "sampler.mcmc.importance_draws:Importance",
+        "tempered": "sampler.mcmc.tempered:Tempered",
     },
 )
 
 
 def algorithm_named(name: str, settings: Mapping[str, Any]) -> Algorithm:
-    """The registered algorithm with these settings. Raises InputError for a name not registered."""
+    """The registered algorithm with those of the settings that are its own.
+
+    Raises InputError for a name that is not registered.
+    """
     if name not in ALGORITHMS:
         names = ", ".join(ALGORITHMS)
         raise InputError(
@@ -209,4 +200,7 @@ def algorithm_named(name: str, settings: Mapping[str, Any]) -> Algorithm:
             name,
             f"is not registered; there are {names}; import the package that adds it",
         )
-    return ALGORITHMS[name].configured(settings)
+    algorithm = ALGORITHMS[name]
+    given = {f.name: settings.get(f.name) for f in fields(algorithm)}
+    plain = {n: v.item() if isinstance(v, np.generic) else v for n, v in given.items()}
+    return algorithm(**{n: v for n, v in plain.items() if v is not None})

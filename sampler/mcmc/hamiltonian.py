@@ -34,7 +34,7 @@ class Hamiltonian(Algorithm):
     target_acceptance  acceptance probability the step size adapts to
     """
 
-    target_acceptance: float = 0.8
+    target_acceptance: float
 
     statistics: ClassVar[Mapping[str, str]] = {
         **Algorithm.statistics,
@@ -48,12 +48,6 @@ class Hamiltonian(Algorithm):
     summed: ClassVar[tuple[str, ...]] = ("n_steps", "diverging")
     gradients: ClassVar[str | None] = "n_steps"
     remedy_if_frozen: ClassVar[str] = "raise `target_acceptance` or `warmup`"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.target_acceptance < 1:
-            raise ValueError(
-                f"target_acceptance = {self.target_acceptance}: must lie between 0 and 1"
-            )
 
     def kernel(self, model, common: dict[str, Any], whitened: bool):
         """A kernel of NumPyro; one object per compiled function, since it keeps traced state."""
@@ -125,17 +119,12 @@ class Nuts(Hamiltonian):
     max_tree_depth  trajectories have at most 2^depth − 1 leapfrog steps
     """
 
-    max_tree_depth: int = 10
+    max_tree_depth: int
 
     statistics: ClassVar[Mapping[str, str]] = {
         **Hamiltonian.statistics,
         "tree_depth": "depth of the tree of the last trajectory",
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_tree_depth < 1:
-            raise ValueError(f"max_tree_depth = {self.max_tree_depth}: must be at least 1")
 
     def kernel(self, model, common: dict[str, Any], whitened: bool):
         from numpyro import infer
@@ -158,7 +147,8 @@ class Nuts(Hamiltonian):
             judgement.reasons, remarks, {**judgement.numbers, "saturated_share": saturated}
         )
 
-    def stored(self, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    @classmethod
+    def stored(cls, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the statistics, with the depth of the tree of every draw."""
         depth = np.ceil(np.log2(statistics["trajectory_steps"] + 1)).astype(int)
         return {**statistics, "tree_depth": depth}
@@ -168,12 +158,7 @@ class Nuts(Hamiltonian):
 class StaticHmc(Hamiltonian):
     """Hamiltonian Monte Carlo by trajectories of `leapfrog_steps` steps each."""
 
-    leapfrog_steps: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.leapfrog_steps < 1:
-            raise ValueError(f"leapfrog_steps = {self.leapfrog_steps}: must be at least 1")
+    leapfrog_steps: int
 
     def kernel(self, model, common: dict[str, Any], whitened: bool):
         from numpyro import infer
@@ -188,9 +173,6 @@ class SplitHmc(Hamiltonian):
     max_steps  a trajectory has at most so many steps
     """
 
-    # At 0.9 a quarter of a percent of the long trajectories through all weights of a narrow network
-    # diverge, more than are accepted; smaller steps cost a sixth more gradients.
-    target_acceptance: float = 0.95
     max_steps: int = 1023
 
     def suited(self, space):
@@ -246,6 +228,3 @@ def bfmi_of(energy: np.ndarray) -> tuple[float, ...]:
     changes = np.sum(np.diff(energy, axis=1) ** 2, axis=1)
     spread = np.sum((energy - energy.mean(axis=1, keepdims=True)) ** 2, axis=1)
     return tuple(np.divide(changes, spread, out=np.zeros(len(energy)), where=spread > 0).tolist())
-
-
-NUTS, HMC, SPLIT_HMC = Nuts(), StaticHmc(), SplitHmc()

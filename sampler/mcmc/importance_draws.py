@@ -81,6 +81,3 @@ class Importance(Algorithm):
         shape = settings.chains, settings.draws
         statistics = {"lp": log_densities.reshape(shape)}
         return IndependentDraws(points.reshape(*shape, -1), statistics, text, attributes)
-
-
-IMPORTANCE = Importance()

@@ -29,8 +29,8 @@ class Tempered(Algorithm):
     target_acceptance  acceptance probability that steps of trajectories adapt to
     """
 
-    particles: int = 512
-    target_acceptance: float = 0.8
+    particles: int
+    target_acceptance: float
 
     repeated: ClassVar[bool] = True
     statistics: ClassVar[Mapping[str, str]] = {
@@ -166,6 +166,3 @@ def weights_of_modes(statistics: Mapping[str, np.ndarray]) -> list[float]:
     modes = np.asarray(statistics["mode"]).astype(int)
     weights = repetition_weights(statistics)
     return [float(weights @ (modes == k).mean(axis=1)) for k in range(modes.max() + 1)]
-
-
-TEMPERED = Tempered()

@@ -26,7 +26,7 @@ from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.status import state_text
 from sampler.presentation.table import Cell, Column, Link, Table
 from sampler.presentation.tables import AS_A_WHOLE
-from sampler.settings.toml import short_label
+from sampler.settings.labels import short_label
 from sampler.storage.status import state_of
 
 if TYPE_CHECKING:

@@ -1,14 +1,13 @@
-"""The recipe of a run: what a TOML file asks for, validated, with every default in place."""
+"""Recipes of runs and of trainings: what a TOML file asks for, with every default in place."""
 
-import hashlib
 import itertools
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from os.path import isabs
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,127 +18,61 @@ from pydantic import (
     model_validator,
 )
 
-from sampler.errors import InputError, Setting, Verbatim
-from sampler.registry import load_plugins
+from sampler.errors import ABSENT, InputError, Setting, Verbatim
+from sampler.settings.identity import NamedRecipe, Sections, make_paths_absolute, path_marks
+from sampler.settings.labels import point_labels
 from sampler.settings.network import (
     NetworkSection,
     OutsideTheory,
     PosteriorSection,
     TheorySection,
 )
-from sampler.settings.paths import (
-    SEEN,
-    change_paths,
-    make_paths_absolute,
-    make_paths_relative,
-    path_mark,
-)
 from sampler.settings.refusals import (
-    Sections,
     recipe_error,
     refuse_attention,
     refuse_chains,
     refuse_layers,
     refuse_learned,
     refuse_sampler,
+    refuse_untrainable,
+    settings_in,
 )
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.task import (
     INPUTS,
     LEARNED,
+    TASKS,
     AttentionSection,
     TaskSection,
-    read_task_section,
+    read_section,
     section_of,
 )
 from sampler.settings.toml import (
-    different_names,
     different_values,
     flattened,
     folder_of,
     parse_over,
     parse_override,
     place,
-    point_label,
     read_toml,
-    toml_text,
 )
-from sampler.settings.types import Mark, Name, RelativePath, Section
+from sampler.settings.training import TRAINED, TrainedSection, TrainingSection
+from sampler.settings.types import Mark, section_in
 
 # What a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
 MOST_POINTS = 100_000
 # Dotted keys and values that change the settings of a recipe.
 Changes = Iterable[tuple[str, Any]]
-
-
-class NamedRecipe(Section):
-    """Base of the recipes of every command: a name, a hash, and a text."""
-
-    name: Name
-
-    @property
-    def sections(self) -> Sections:
-        """The class of every section."""
-        return {name: type(one) for name, one in self if isinstance(one, Section)}
-
-    @property
-    def hash8(self) -> str:
-        """Eight hexadecimal digits of all settings that differ from the defaults.
-
-        A new key with a default therefore changes no hash. Of a path only its last part counts: the
-        hash is the same wherever a project lies.
-        """
-        departures = self.model_dump(mode="json", exclude_defaults=True)
-        change_paths(departures, self.sections, RelativePath.name)
-        text = json.dumps(departures, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-    def to_toml(self, folder: Path | None = None) -> str:
-        """The resolved recipe, every default written out; it reads as an equal recipe.
-
-        folder  of its file, to which paths are then relative; where they lead now follows at the
-                end
-        """
-        settings = self.model_dump()
-        if folder is not None:
-            settings[SEEN] = make_paths_relative(settings, folder, self.sections)
-        return toml_text({key: value for key, value in settings.items() if value != {}})
-
-    def without_paths(self) -> dict[str, Any]:
-        """The settings by section; of a path only that there is one."""
-        settings = self.model_dump()
-        change_paths(settings, self.sections, lambda mark, value: mark.is_path(value) or value)
-        return settings
-
-
-def settings_that_fix_draws(recipe: NamedRecipe) -> dict[str, Any]:
-    """Return the settings, by dotted key and as JSON has them, that a resumed run must keep.
-
-    Those that are declared with Mark.CHANGES_NO_DRAW are left out, and paths: what lies there is
-    told by its checksum.
-    """
-
-    def fixing(section: Section, dumped: dict[str, Any]) -> dict[str, Any]:
-        settings = {}
-        for key, field in type(section).model_fields.items():
-            value, path = getattr(section, key), path_mark(field)
-            is_path = path is not None and path.is_path(value)
-            if Mark.CHANGES_NO_DRAW not in field.metadata and not is_path:
-                is_section = isinstance(value, Section)
-                settings[key] = fixing(value, dumped[key]) if is_section else dumped[key]
-        return settings
-
-    return flattened(fixing(recipe, recipe.model_dump(mode="json")))
-
-
 SweptValues = Annotated[tuple[Any, ...], Field(min_length=1), AfterValidator(different_values)]
 
 
 class Recipe(NamedRecipe):
     """All settings of a run, defaults included; frozen, and equal to what its TOML reads as."""
 
-    task: Annotated[SerializeAsAny[TaskSection], BeforeValidator(read_task_section)]
+    task: Annotated[
+        SerializeAsAny[TaskSection], BeforeValidator(partial(read_section, table=TASKS))
+    ]
     attention: AttentionSection | None = None
     network: NetworkSection
     posterior: PosteriorSection = PosteriorSection()
@@ -151,7 +84,8 @@ class Recipe(NamedRecipe):
     @classmethod
     def give_defaults_of_task(cls, settings: Any) -> Any:
         """Fill in what the task sets in [attention], if it leaves the heads open, and [network]."""
-        section = section_of(settings.get("task")) if isinstance(settings, dict) else None
+        task = settings.get("task") if isinstance(settings, dict) else None
+        section = section_of(task, TASKS)
         if section is None:
             return settings
         chooses = section.head_kinds or section.brings_heads
@@ -222,43 +156,92 @@ class Recipe(NamedRecipe):
         return {"theory": "float64", "sampler": self.sampler.precision}
 
     def points(self) -> list[tuple[str, "Recipe"]]:
-        """The points of the sweep, a grid, each with its label `key=value`, the last key fastest.
+        """The points of the sweep, a grid, each with its label `key=value,…`, the last key fastest.
 
         A recipe without a sweep is its own only point, with an empty label.
         """
         if not self.sweep:
             return [("", self)]
+        paths = {
+            value
+            for key, mark in path_marks(self.sections).items()
+            for value in self.sweep.get(key, ())
+            if mark.is_path(value) and isabs(value)
+        }
+        grid = itertools.product(*self.sweep.values())
         points = []
-        shown = itertools.product(*map(self.shown_values, self.sweep))
-        for values, texts in zip(itertools.product(*self.sweep.values()), shown, strict=True):
+        for label, values in zip(point_labels(self.sweep, paths), grid, strict=True):
             settings = {**self.model_dump(), "sweep": {}}
             for key, value in zip(self.sweep, values, strict=True):
                 place(settings, key, value)
-            points.append((point_label(self.sweep, texts), make_recipe(settings)))
+            points.append((label, make_recipe(settings)))
         return points
 
-    def shown_values(self, key: str) -> Sequence[Any]:
-        """The values of a swept key in labels, which are the same wherever a project lies."""
-        section, _, name = key.partition(".")
-        fields = self.sections[section].model_fields if section in self.sections else {}
-        mark = path_mark(fields[name]) if name in fields else None
-        values = self.sweep[key]
-        if mark is None or not all(mark.is_path(value) and isabs(value) for value in values):
-            return values
-        return different_names(values)
+    def refuse_conflicts(self) -> None:
+        """Raise InputError for settings that do not go together."""
+        for key in self.sweep:
+            if key in type(self).model_fields or key.split(".")[0] in NOT_SWEPT:
+                remedy = "this key cannot be swept; name a setting, as network.widths"
+                raise InputError(Setting("sweep"), key, remedy)
+        points = math.prod(map(len, self.sweep.values()))
+        if points > MOST_POINTS:
+            remedy = f"a sweep has at most {MOST_POINTS:,} points; give fewer values"
+            raise InputError(Setting("sweep"), Verbatim(f"{points:,} points"), remedy)
+        refuse_chains(self.sampler)
+        if self.attention is not None:  # else data or a model tell how many layers there are
+            refuse_attention(self.attention, self.task, self.learns_attention)
+            refuse_layers(self.network, len(self.attention.heads))
+        if self.learns_attention:
+            refuse_learned(self.network, self.sampler)
+        refuse_sampler(self.network, self.sampler, self.outside_theory)
+
+
+class TrainingRecipe(NamedRecipe):
+    """All settings of a training, defaults included; frozen."""
+
+    task: Annotated[
+        SerializeAsAny[TrainedSection], BeforeValidator(partial(read_section, table=TRAINED))
+    ]
+    training: TrainingSection = TrainingSection()
+
+    @property
+    def seeds(self) -> dict:
+        """Every seed, for the manifest."""
+        task = self.task.model_dump(include={"seed", "split_seed"})
+        return {"task": task, "training": self.training.seed}
+
+    @property
+    def precision(self) -> dict:
+        """The floating-point numbers computed with, for the manifest."""
+        return {"training": "float32"}
+
+    def refuse_conflicts(self) -> None:
+        """Raise InputError for settings that do not go together."""
+        _ = self.training.layer_widths  # raises InputError where lists do not fit the layers
+        refuse_untrainable(self.training.variants, *self.task.tokens)
+
+
+AnyRecipe = Recipe | TrainingRecipe
+Kind = TypeVar("Kind", bound=NamedRecipe)
+
+# --- made from a file, or from nested tables and changes
 
 
 def load_recipe(
-    path: str | Path, overrides: Sequence[str] = (), over: Sequence[str] = ()
-) -> Recipe:
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    over: Sequence[str] = (),
+    kind: type[Kind] = Recipe,
+) -> Kind:
     """Read and validate a recipe.
 
     overrides  KEY=VALUE: a dotted key and a TOML value, as in `network.widths=100`; it also takes
                a swept key out of the sweep
     over       KEY=V1,V2,…: values that the sweep takes for a key
+    kind       Recipe, TrainingRecipe, or AnyRecipe
 
-    Raises InputError for a file that cannot be read, a key that does not exist, or a value that
-    cannot be used, in any point of the sweep.
+    Raises InputError for a file that cannot be read or is of another kind, a key that does not
+    exist, or a value that cannot be used, in any point of the sweep.
     """
     path = Path(path)
     changes = [parse_override(override) for override in overrides]
@@ -267,30 +250,29 @@ def load_recipe(
         if count > 1:
             raise InputError("--over", key, "give its values once, with commas between them")
     changes += [(f"sweep.{key}", values) for key, values in swept]
-    return recipe_of(read_toml(path), folder_of(path), changes)
+    return recipe_of(read_toml(path), folder_of(path), changes, kind)
 
 
-def recipe_of(settings: dict[str, Any], folder: Path, changes: Changes = ()) -> Recipe:
+def recipe_of(
+    settings: dict[str, Any], folder: Path, changes: Changes = (), kind: type[Kind] = Recipe
+) -> Kind:
     """The recipe of nested settings, which are filled in, and of changes of dotted keys.
 
     Paths are relative to the folder. Raises InputError as `load_recipe` does.
     """
-    if "training" in settings:
-        remedy = "this recipe trains a network: `train`"
-        raise InputError(Setting("training"), settings["training"], remedy)
-    load_plugins()  # before the paths of a task are looked for
     sweep = settings.setdefault("sweep", {})
     if isinstance(sweep, dict):
         settings["sweep"] = flattened(sweep)  # its keys may be quoted or not
     for key, value in changes:
         change(settings, key, value)
-    if settings["sweep"]:
-        fill_swept(settings)
-    make_paths_absolute(settings, folder, sections_of(settings.get("task")))
-    recipe = make_recipe(settings)
-    if recipe.attention is not None:  # else data or a model tell how many layers there are
-        refuse_layers(recipe.network, len(recipe.attention.heads))
-    return recipe
+    fill_swept(settings)
+    if not issubclass(kind_of(settings), kind):
+        value, remedy = ABSENT, "this section is required; a recipe without it is for `run`"
+        if "training" in settings:
+            value, remedy = settings["training"], "this recipe trains a network: `train`"
+        raise InputError(Setting("training"), value, remedy)
+    make_paths_absolute(settings, folder, sections_of(settings))
+    return make_recipe(settings)
 
 
 def change(settings: dict[str, Any], key: str, value: Any) -> None:
@@ -317,47 +299,40 @@ def fill_swept(settings: dict[str, Any]) -> None:
             table = table.setdefault(section, {}) if isinstance(table, dict) else None
         if isinstance(table, dict) and isinstance(values, list) and values:
             table.setdefault(name, values[0])
+    if sweep == {}:
+        del settings["sweep"]
 
 
-def sections_of(task: Any) -> Sections:
-    """Return the class of every section of a recipe with this task; None for an unknown kind."""
-    return {
-        "task": section_of(task),
-        "attention": AttentionSection,
-        "network": NetworkSection,
-        "posterior": PosteriorSection,
-        "theory": TheorySection,
-        "sampler": SamplerSection,
-        "sweep": None,
-    }
+def make_recipe(settings: dict[str, Any]) -> Recipe | TrainingRecipe:
+    """The recipe of settings that are complete; one with a section [training] is for `train`.
 
-
-def make_recipe(settings: dict[str, Any]) -> Recipe:
-    """Validate settings; raises InputError with the setting, the value and the remedy."""
-    load_plugins()
-    sections = sections_of(settings.get("task"))
-    for key in settings["sweep"] if isinstance(settings.get("sweep"), dict) else ():
-        if key in sections or key.split(".")[0] in NOT_SWEPT:
-            remedy = "this key cannot be swept; name a setting, as network.widths"
-            raise InputError(Setting("sweep"), key, remedy)
+    Raises InputError with the setting, the value and the remedy.
+    """
     try:
-        recipe = Recipe.model_validate(settings)
+        recipe = kind_of(settings).model_validate(settings)
     except ValidationError as problem:
-        raise recipe_error(problem, settings, sections) from None
-    points = math.prod(map(len, recipe.sweep.values()))
-    if points > MOST_POINTS:
-        remedy = f"a sweep has at most {MOST_POINTS:,} points; give fewer values"
-        raise InputError(Setting("sweep"), Verbatim(f"{points:,} points"), remedy)
-    refuse_conflicts(recipe)
+        raise recipe_error(problem, settings, sections_of(settings)) from None
+    recipe.refuse_conflicts()
     return recipe
 
 
-def refuse_conflicts(recipe: Recipe) -> None:
-    """Raise InputError for settings of a recipe that do not go together."""
-    network, sampler, learns = recipe.network, recipe.sampler, recipe.learns_attention
-    refuse_chains(sampler)
-    if recipe.attention is not None:
-        refuse_attention(recipe.attention, recipe.task, learns)
-    if learns:
-        refuse_learned(network, sampler)
-    refuse_sampler(network, sampler, recipe.outside_theory)
+def kind_of(settings: dict[str, Any]) -> type[Recipe | TrainingRecipe]:
+    """The kind of recipe that these settings are."""
+    return TrainingRecipe if "training" in settings else Recipe
+
+
+def sections_of(settings: dict[str, Any]) -> Sections:
+    """The class of every section of such a recipe; None for an unknown kind of task."""
+    kind = kind_of(settings)
+    table = TRAINED if kind is TrainingRecipe else TASKS
+    fields = kind.model_fields.items()
+    sections = {name: section_in(field.annotation) for name, field in fields if name != "name"}
+    return sections | {"task": section_of(settings.get("task"), table)}
+
+
+def every_key() -> list[str]:
+    """Return the dotted keys of recipes of every task and training, which shells complete."""
+    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
+    trainings = [sections_of({"task": {"kind": kind}, "training": {}}) for kind in TRAINED]
+    settings = {s for sections in (*runs, *trainings) for s in settings_in(sections)}
+    return sorted(".".join(setting) for setting in settings)

@@ -16,72 +16,61 @@ from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe
 from sampler.mcmc.algorithm import ALGORITHMS, BRIDGED_DRAWS
 from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS, refuse_weight_draws
+from sampler.settings.identity import Sections
 from sampler.settings.network import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
 from sampler.settings.toml import toml_value
-from sampler.settings.types import AUTO, Section, section_in
+from sampler.settings.types import AUTO, section_in
 from theory.architecture import HESSIAN_COORDINATES
 
-SAMPLED = "attention that is sampled"
 SPACE_OF_EVIDENCE = f'evidence needs space = "{ORDER_PARAMETERS}"'
 # A network outside the theory, by the setting and the value that keep it there.
 OUTSIDE = "a network with {} = {}"
 
 
-def of_sampler(key: str, value: object, remedy: str, *parts: Part) -> InputError:
-    return InputError(Setting("sampler", key), value, remedy, *parts)
+def of_sampler(sampler: SamplerSection, key: str, remedy: str, *parts: Part) -> InputError:
+    return InputError(Setting("sampler", key), getattr(sampler, key), remedy, *parts)
 
 
 def refuse_chains(sampler: SamplerSection) -> None:
     """Raise InputError for an end that chains cannot have, and for chains where there are none."""
     if sampler.until == "trusted" and sampler.draws is not None:
         remedy = 'until = "trusted" finds the number of draws itself; remove draws, or set '
-        raise of_sampler("draws", sampler.draws, remedy + "max_draws instead")
+        raise of_sampler(sampler, "draws", remedy + "max_draws instead")
     if sampler.until == "trusted" and sampler.chains == 1:
         remedy = 'until = "trusted" needs at least 2 chains; or set draws instead'
-        raise of_sampler("chains", 1, remedy)
-    if not sampler.repeated:
-        return
-    algorithm = f'algorithm = "{sampler.algorithm}"'
-    if sampler.precision != "float64":
-        remedy = f'{algorithm} needs precision = "float64"'
-        raise of_sampler("precision", sampler.precision, remedy)
-    for key in sampler.of_chains:
-        remedy = f"{algorithm} has no Markov chains: remove {key}; particles and repetitions say "
-        raise of_sampler(key, getattr(sampler, key), remedy + "how many draws it makes")
-
-
-def spaces_of_algorithm(sampler: SamplerSection) -> str:
-    spaces = ALGORITHMS[sampler.algorithm].spaces or ()
-    needed = " or ".join(f'"{space}"' for space in spaces)
-    return f'algorithm = "{sampler.algorithm}" needs space = {needed}'
+        raise of_sampler(sampler, "chains", remedy)
+    if sampler.repeated and sampler.of_chains:
+        remedy = f'algorithm = "{sampler.algorithm}" has no Markov chains; remove this setting: '
+        remedy += "particles and repetitions say how many draws it makes"
+        raise of_sampler(sampler, sampler.of_chains[0], remedy)
 
 
 def refuse_attention(attention: AttentionSection, task: TaskSection, learns: bool) -> None:
     """Raise InputError unless the heads are of kinds that the task has, and fit their variants."""
+
+    def refused(key: str, value: object, remedy: str) -> InputError:
+        return InputError(Setting("attention", key), value, remedy)
+
     if attention.form is not None:
         heads = tuple(map(len, attention.heads))
         variants_of(Setting("attention", "form"), attention.form, heads)
     learned = attention.learned
     if learned is not None and learned.rank is not None and learned.form != "low_rank":
-        rank = Setting("attention", "learned.rank")
-        raise InputError(rank, learned.rank, 'rank needs form = "low_rank"')
+        raise refused("learned.rank", learned.rank, 'rank needs form = "low_rank"')
     if attention.reads != INPUTS and not learns:
         remedy = f'heads that are fixed attend to inputs; use "{INPUTS}", or heads of the kind '
-        reads = Setting("attention", "reads")
-        raise InputError(reads, attention.reads, f'{remedy}"{LEARNED}"')
+        raise refused("reads", attention.reads, f'{remedy}"{LEARNED}"')
     if task.brings_heads:
         return
-    kinds_of_task = kinds_of(task.head_kinds)
     for layer, kinds in enumerate(attention.heads):
         for head, kind in enumerate(kinds):
             if kind not in task.head_kinds:
-                place = Setting("attention", f"heads[{layer}][{head}]")
-                raise InputError(place, kind, f"this task has heads of the kinds {kinds_of_task}")
+                remedy = f"this task has heads of the kinds {kinds_of(task.head_kinds)}"
+                raise refused(f"heads[{layer}][{head}]", kind, remedy)
     if attention.lag is not None and "lag" not in task.head_kinds:
-        lag = Setting("attention", "lag")
-        raise InputError(lag, attention.lag, "remove it: this task has no lag heads")
+        raise refused("lag", attention.lag, "remove it: this task has no lag heads")
 
 
 def variants_of(
@@ -96,28 +85,30 @@ def variants_of(
 
 def refuse_learned(network: NetworkSection, sampler: SamplerSection) -> None:
     """Raise InputError for settings that heads whose attention is sampled do not go with."""
-    no_mode = f"needs a single mode, which {SAMPLED} does not have; "
+    no_mode = "needs a single mode, which attention that is sampled does not have; "
     if network.is_infinite and sampler.weight_draws:
-        remedy = "there are no weights at infinite width; use 0"
-        raise of_sampler("weight_draws", sampler.weight_draws, remedy)
+        raise of_sampler(sampler, "weight_draws", "there are no weights at infinite width; use 0")
     if sampler.algorithm == "importance":
-        raise of_sampler("algorithm", sampler.algorithm, f'{no_mode}use "tempered"')
+        raise of_sampler(sampler, "algorithm", f'{no_mode}use "tempered"')
     if sampler.evidence and not sampler.repeated:
-        remedy = f'{no_mode}algorithm = "tempered" knows it by itself'
-        raise of_sampler("evidence", sampler.evidence, remedy)
+        remedy = f'{no_mode}algorithm = "tempered" computes it in any case'
+        raise of_sampler(sampler, "evidence", remedy)
     if sampler.points == "selected":
         remedy = 'needs the theory of fixed attention to choose by; use "all"'
-        raise of_sampler("points", sampler.points, remedy)
+        raise of_sampler(sampler, "points", remedy)
 
 
 def refuse_sampler(
     network: NetworkSection, sampler: SamplerSection, outside: OutsideTheory | None
 ) -> None:
     """Raise InputError where no space is left, and for a theory that the network does not have."""
+    spaces = ALGORITHMS[sampler.algorithm].spaces if sampler.algorithm != AUTO else None
+    needed = " or ".join(f'"{space}"' for space in spaces or ())
+    space_of_algorithm = f'algorithm = "{sampler.algorithm}" needs space = {needed}'
     if not sampler.algorithm_spaces:
-        raise of_sampler("space", sampler.space, spaces_of_algorithm(sampler))
+        raise of_sampler(sampler, "space", space_of_algorithm)
     if not sampler.spaces:
-        raise of_sampler("evidence", sampler.evidence, SPACE_OF_EVIDENCE)
+        raise of_sampler(sampler, "evidence", SPACE_OF_EVIDENCE)
     if network.is_infinite and outside is not None:
         change, parts = covering(outside)
         remedy = f"{OUTSIDE} is sampled by its weights, of which there are none; use a number, or "
@@ -127,19 +118,19 @@ def refuse_sampler(
         allowed = ATTENTION if network.is_infinite else ORDER_PARAMETERS
         words = "infinite" if network.is_infinite else "finite"
         remedy = f'has another posterior than a network of {words} widths; use "{allowed}"'
-        raise of_sampler("space", sampler.space, remedy)
+        raise of_sampler(sampler, "space", remedy)
     if outside is None:
         return
     if not set(OF_TOKENS) & set(sampler.spaces):
         remedy = 'use "hidden_weights" or "weights"'
         if sampler.space == AUTO:  # other settings leave no such space
             has_tokens = set(OF_TOKENS) & set(sampler.algorithm_spaces)
-            remedy = SPACE_OF_EVIDENCE if has_tokens else spaces_of_algorithm(sampler)
+            remedy = SPACE_OF_EVIDENCE if has_tokens else space_of_algorithm
         remedy = f"{OUTSIDE} has no order parameters; {remedy}"
-        raise of_sampler("space", sampler.space, remedy, *named(outside))
+        raise of_sampler(sampler, "space", remedy, *named(outside))
     if sampler.points == "selected":
         remedy = f'{OUTSIDE} has no theory to choose by; use "all"'
-        raise of_sampler("points", sampler.points, remedy, *named(outside))
+        raise of_sampler(sampler, "points", remedy, *named(outside))
 
 
 def refuse_missing_draws(sampler: SamplerSection, weights: int) -> None:
@@ -154,7 +145,7 @@ def refuse_missing_draws(sampler: SamplerSection, weights: int) -> None:
     bridged = sampler.evidence and not sampler.repeated and not independent
     if bridged and most < BRIDGED_DRAWS:
         remedy = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
-        raise of_sampler("draws", most, remedy)
+        raise InputError(Setting("sampler", "draws"), most, remedy)
     if sampler.weight_draws:
         size = 4 if sampler.precision == "float32" else 8
         refuse_weight_draws(sampler.weight_draws, sampler.chain_count, most, weights, size)
@@ -288,8 +279,6 @@ REMEDIES: dict[str, str | Words] = {
     "too_short": "must have at least {min_length} entry",
 }
 
-Sections = Mapping[str, type[Section] | None]
-
 
 def recipe_error(
     problem: ValidationError, settings: Mapping[str, Any], sections: Sections
@@ -298,7 +287,7 @@ def recipe_error(
 
     Of a missing key and one that is misspelt in its place it is the latter.
 
-    sections  the class of each section of the recipe, None for an unknown kind of task
+    sections  the class of each section of the recipe
     """
     errors = problem.errors()
     *table, missing = errors[0]["loc"]

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from sampler.attention.heads import read_variants
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError, Setting
-from sampler.registry import Registry
+from sampler.registry import Registry, load_plugins
 from sampler.settings.types import (
     Count,
     InPython,
@@ -85,6 +85,11 @@ class DataSection(Section):
     kind: Annotated[str, Mark.NOT_IN_PYTHON]
     """The kind of data."""
 
+    @classmethod
+    def section_for(cls, settings: Mapping[str, Any]) -> type["DataSection"]:
+        """The class of these settings: this one, unless the kind has several sources of data."""
+        return cls
+
 
 class TaskSection(DataSection):
     """Settings of a task, from which it makes its data.
@@ -107,11 +112,6 @@ class TaskSection(DataSection):
     generating_kinds: ClassVar[tuple[str, ...]] = ()
     attention_defaults: ClassVar[Mapping[str, Any]] = {}
     network_defaults: ClassVar[Mapping[str, Any]] = {}
-
-    @classmethod
-    def section_for(cls, settings: Mapping[str, Any]) -> type["TaskSection"]:
-        """The class of these settings: this one, unless the kind has several sources of data."""
-        return cls
 
     def make(self, attention: AttentionSection | None) -> Any:
         """The `Task` of these settings; attention is None where the task has its own.
@@ -162,18 +162,21 @@ TASKS: Registry[type[TaskSection]] = Registry(
 )
 
 
-def section_of(task: Any) -> type[TaskSection] | None:
+def section_of(task: Any, table: Registry) -> type[DataSection] | None:
     """The class of the settings of a task; None if they have no kind of the table."""
-    if not isinstance(task, Mapping) or task.get("kind") not in tuple(TASKS):
-        return None
-    return TASKS[task["kind"]].section_for(task)
+    load_plugins()
+    kind = task.get("kind") if isinstance(task, Mapping) else None
+    known = isinstance(kind, str) and kind in table
+    return table[kind].section_for(task) if known else None
 
 
-def read_section(task: Any, section: type[DataSection] | None, remedy: str) -> Any:
-    """Return the section of a table of settings. Raises InputError for an unknown kind."""
+def read_section(task: Any, table: Registry) -> Any:
+    """Return the section of the settings of a task. Raises InputError for an unknown kind."""
     if not isinstance(task, Mapping):
         return task
+    section = section_of(task, table)
     if section is None:
+        remedy = f"a {table.kind} is one of {kinds_of(table)}"
         raise InputError(Setting("task", "kind"), task.get("kind", ABSENT), remedy)
     return section.model_validate(task)
 
@@ -181,8 +184,3 @@ def read_section(task: Any, section: type[DataSection] | None, remedy: str) -> A
 def kinds_of(table: Iterable[str]) -> str:
     """Return the kinds of a table in quotation marks."""
     return ", ".join(f"'{kind}'" for kind in table)
-
-
-def read_task_section(task: Any) -> Any:
-    """Return the section of the settings of a task of a run."""
-    return read_section(task, section_of(task), f"use {kinds_of(TASKS)}")

@@ -1,33 +1,16 @@
 """Recipes of `train`: the examples, the network, and the steps of a training."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationError
+from pydantic import BeforeValidator, Field
 
 from sampler.attention.heads import read_variants
 from sampler.attention.variants import AttentionVariant, Softmax
-from sampler.errors import ABSENT, InputError, Setting
-from sampler.registry import Registry, load_plugins
+from sampler.errors import Setting
+from sampler.registry import Registry
 from sampler.settings.network import by_attention_layer, by_layer
-from sampler.settings.paths import make_paths_absolute
-from sampler.settings.recipe import (
-    Changes,
-    NamedRecipe,
-    Recipe,
-    recipe_of,
-    sections_of,
-)
-from sampler.settings.refusals import (
-    Sections,
-    recipe_error,
-    refuse_untrainable,
-    settings_in,
-    variants_of,
-)
-from sampler.settings.task import TASKS, DataSection, kinds_of, read_section
-from sampler.settings.toml import folder_of, parse_override, place, read_toml
+from sampler.settings.refusals import variants_of
+from sampler.settings.task import DataSection
 from sampler.settings.types import (
     Count,
     LayerWidths,
@@ -129,86 +112,3 @@ TRAINED: Registry[type[TrainedSection]] = Registry(
         "raven": "sampler.data.raven:MatrixTrainingSection",
     },
 )
-
-
-def trained_sections_of(task: Any) -> Sections:
-    """Return the class of every section of a recipe of `train`; None for an unknown task."""
-    kind = task.get("kind") if isinstance(task, Mapping) else None
-    section = TRAINED.get(kind) if isinstance(kind, str) else None
-    return {"task": section, "training": TrainingSection}
-
-
-def read_trained_section(task: Any) -> Any:
-    """Return the section of the settings of a task of a training."""
-    section = trained_sections_of(task)["task"]
-    return read_section(task, section, f"use {kinds_of(TRAINED)} to train a network")
-
-
-class TrainingRecipe(NamedRecipe):
-    """All settings of a training, defaults included; frozen."""
-
-    task: Annotated[SerializeAsAny[TrainedSection], BeforeValidator(read_trained_section)]
-    training: TrainingSection = TrainingSection()
-
-    @property
-    def seeds(self) -> dict:
-        """Every seed, for the manifest."""
-        task = self.task.model_dump(include={"seed", "split_seed"})
-        return {"task": task, "training": self.training.seed}
-
-    @property
-    def precision(self) -> dict:
-        """The floating-point numbers computed with, for the manifest."""
-        return {"training": "float32"}
-
-
-def load_training_recipe(path: str | Path, overrides: Sequence[str] = ()) -> TrainingRecipe:
-    """Read and validate a training recipe; overrides and errors as of `load_recipe`."""
-    path = Path(path)
-    return training_recipe_of(read_toml(path), folder_of(path), map(parse_override, overrides))
-
-
-def training_recipe_of(
-    settings: dict[str, Any], folder: Path, changes: Changes = ()
-) -> TrainingRecipe:
-    """The training recipe of nested settings and of changes of dotted keys, as of `recipe_of`."""
-    for key, value in changes:
-        place(settings, key, value)
-    if "training" not in settings:
-        remedy = "this section is required; a recipe without it is for `run`"
-        raise InputError(Setting("training"), ABSENT, remedy)
-    make_paths_absolute(settings, folder, trained_sections_of(settings.get("task")))
-    return make_training_recipe(settings)
-
-
-def make_training_recipe(settings: dict[str, Any]) -> TrainingRecipe:
-    """Validate settings; raises InputError with the setting, the value and the remedy."""
-    load_plugins()
-    try:
-        recipe = TrainingRecipe.model_validate(settings)
-    except ValidationError as problem:
-        raise recipe_error(problem, settings, trained_sections_of(settings.get("task"))) from None
-    _ = recipe.training.layer_widths  # raises InputError where lists do not fit the layers
-    refuse_untrainable(recipe.training.variants, *recipe.task.tokens)
-    return recipe
-
-
-def load_any_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe | TrainingRecipe:
-    """A recipe of either kind: one with a section [training] is for `train`."""
-    return any_recipe_of(read_toml(path), folder_of(path), map(parse_override, overrides))
-
-
-def any_recipe_of(
-    settings: dict[str, Any], folder: Path, changes: Changes = ()
-) -> Recipe | TrainingRecipe:
-    """A recipe of either kind, of nested settings and of changes, as of `recipe_of`."""
-    recipe_of_kind = training_recipe_of if "training" in settings else recipe_of
-    return recipe_of_kind(settings, folder, changes)
-
-
-def every_key() -> list[str]:
-    """Return the dotted keys of recipes of every task and training, which shells complete."""
-    runs = [sections_of({"kind": kind}) for kind in TASKS]
-    trainings = [trained_sections_of({"kind": kind}) for kind in TRAINED]
-    settings = {s for sections in (*runs, *trainings) for s in settings_in(sections)}
-    return sorted(".".join(setting) for setting in settings)

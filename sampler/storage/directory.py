@@ -14,8 +14,7 @@ from sampler.storage.files import UNFINISHED, remove, write_whole
 from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
 
 if TYPE_CHECKING:
-    from sampler.settings.recipe import Recipe
-    from sampler.settings.training import TrainingRecipe
+    from sampler.settings.recipe import Recipe, TrainingRecipe
 
     AnyRecipe = Recipe | TrainingRecipe
 
@@ -214,14 +213,14 @@ def left_finished(directory: Path) -> Iterator[None]:
 
 def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None:
     """Raise InputError unless the directory is empty or holds a run of this recipe."""
-    from sampler.settings.training import load_any_recipe
+    from sampler.settings.recipe import AnyRecipe, load_recipe
 
     names, remedy = {path.name for path in directory.iterdir()}, None
     if RECIPE_FILE not in names:
         if any(name not in BEGINNINGS and not name.startswith(UNFINISHED) for name in names):
             remedy = "is neither empty nor a run directory; choose another"
     else:
-        stored = load_any_recipe(directory / RECIPE_FILE)
+        stored = load_recipe(directory / RECIPE_FILE, kind=AnyRecipe)
         if not ask_the_same(stored, recipe, NUMBERS_OF_DRAWS):
             remedy = "holds a run of another recipe; choose another directory"
         elif not extended and not ask_the_same(stored, recipe):

@@ -30,8 +30,7 @@ from sampler.storage.files import (
 )
 
 if TYPE_CHECKING:
-    from sampler.settings.recipe import Recipe
-    from sampler.settings.training import TrainingRecipe
+    from sampler.settings.recipe import Recipe, TrainingRecipe
 
 MANIFEST_FILE = "manifest.json"
 PACKAGES = ("jax", "jaxlib", "numpyro", "numpy", "scipy", "xarray", "arviz-base", "arviz-stats")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sampler.errors import InputError
-from sampler.settings.toml import flattened, point_labels, read_toml
+from sampler.settings.labels import point_labels
+from sampler.settings.toml import flattened, read_toml
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import RECIPE_FILE, RESULTS, is_held, point_directory
 from sampler.storage.manifest import MANIFEST_FILE, Manifest, read_manifest
@@ -60,7 +61,7 @@ class RunState:
         swept = flattened(sweep) if isinstance(sweep, dict) else {}
         if not swept or not all(isinstance(values, list) for values in swept.values()):
             return None
-        labels = point_labels(swept, self.settings.get("seen"))
+        labels = point_labels(swept, self.settings.get("seen", {}))
         return {label: state_of(point_directory(self.directory, label)) for label in labels}
 
 

@@ -13,7 +13,8 @@ import optax
 from sampler.attention.variants import AttentionVariant
 from sampler.data.episodes import Examples
 from sampler.errors import InputError, Setting
-from sampler.settings.training import TrainingRecipe, TrainingSection
+from sampler.settings.recipe import TrainingRecipe
+from sampler.settings.training import TrainingSection
 from sampler.storage.checkpoints import Sealed, joined
 from sampler.token_network import TokenNetwork
 from sampler.training.training_data import (

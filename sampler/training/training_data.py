@@ -29,7 +29,7 @@ from sampler.data.one_shot import CharacterSplits, omniglot_folder, refuse_share
 from sampler.data.raven import MatrixSplits, MatrixTokens, draw_matrices
 from sampler.errors import InputError, Setting
 from sampler.runtime import stream
-from sampler.settings.training import TrainingRecipe
+from sampler.settings.recipe import TrainingRecipe
 from sampler.token_network import TokenNetwork
 from sampler.transformer.model import TrainedModel
 from sampler.transformer.network import network_of, transformer_outputs

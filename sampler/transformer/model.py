@@ -13,12 +13,8 @@ from sampler.attention.layers import paired
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import InputError, Setting
 from sampler.runtime import stream
-from sampler.settings.training import (
-    TrainingRecipe,
-    TrainingSection,
-    load_any_recipe,
-    make_training_recipe,
-)
+from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe, make_recipe
+from sampler.settings.training import TrainingSection
 from sampler.storage.checkpoints import DamagedFile, read_sealed, write_sealed
 from sampler.storage.directory import RECIPE_FILE, ask_the_same
 from sampler.storage.files import check_schema
@@ -160,7 +156,7 @@ def read_model(directory: Path) -> TrainedModel:
     check_schema(header["schema_version"], str(path), MODEL_VERSION)
     embedding = arrays.pop(EMBEDDING_KEY, None)
     return TrainedModel(
-        recipe_where_it_lies(make_training_recipe(header["recipe"]), directory),
+        recipe_where_it_lies(make_recipe(header["recipe"]), directory),
         arrays,
         embedding,
         header["step"],
@@ -173,7 +169,7 @@ def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRec
     """The recipe of a model with the paths that its data have now, as its directory has them."""
     if not (directory / RECIPE_FILE).is_file():
         return recipe
-    begun = load_any_recipe(directory / RECIPE_FILE)
+    begun = load_recipe(directory / RECIPE_FILE, kind=AnyRecipe)
     return begun if ask_the_same(begun, recipe) else recipe
 
 

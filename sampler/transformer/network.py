@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from sampler.attention.heads import HeadGroup, by_head, head_groups, layer_matrices
 from sampler.attention.variants import AttentionVariant, Softmax, transposed
-from sampler.settings.training import TrainingRecipe
+from sampler.settings.recipe import TrainingRecipe
 from sampler.token_network import TokenNetwork, predict_tokens
 from sampler.transformer.model import TrainedModel, TransformerShape, theory_weights
 

@@ -13,13 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
 
-from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import Chunk, sample
-from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import single
 from sampler.storage.results import read_draws
 from tests import ROOT
-from tests.problems import problem_of_many_paths, space_of
+from tests.problems import NUTS, chain_settings, problem_of_many_paths, space_of
 from tests.reference_data import load_reference, reference_problem
 from theory import LearningProblem
 
@@ -176,7 +174,7 @@ class Clock:
 
 def chain_row(name: str, paths: int, examples: int, chains: int, width: int, seconds: float) -> str:
     """NUTS for some seconds after a short warm-up; the worst element of U_1."""
-    settings = ChainSettings(chains=chains, warmup=WARMUP[name], draws=ENDLESS, seed=0)
+    settings = chain_settings(chains=chains, warmup=WARMUP[name], draws=ENDLESS, seed=0)
     clock = Clock(seconds)
     with jax.enable_x64(PRECISION[name] == "float64"):
         learning = problem(paths, examples, width).astype(PRECISION[name])

@@ -31,7 +31,7 @@ from sampler.data.episodes import (
 )
 from sampler.data.one_shot import read_drawings, split_characters
 from sampler.presentation import style
-from sampler.settings.training import load_training_recipe
+from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.steps import initial_state, train
 from sampler.training.training_data import accuracy_with_error, draw_embedding, learning_data
 from sampler.transformer.model import frozen_attention
@@ -94,7 +94,7 @@ def compared(parameters: dict, inputs: np.ndarray, rng: np.random.Generator) -> 
 def trained(seed: int) -> tuple[np.ndarray, float]:
     """[before and after, kind, layer, measure], and the accuracy on new episodes."""
     settings = [*SMALLER, f"training.steps={STEPS}", f"training.seed={seed}"]
-    recipe = load_training_recipe(RECIPE, settings)
+    recipe = load_recipe(RECIPE, settings, kind=TrainingRecipe)
     splits = split_characters(read_drawings(recipe.task), recipe.task)
     data = learning_data(recipe, splits)
     start = initial_state(recipe, data)

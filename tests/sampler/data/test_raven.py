@@ -23,7 +23,6 @@ from sampler.errors import ExitCode
 from sampler.problem import build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import make_recipe
-from sampler.settings.training import make_training_recipe
 from sampler.token_network import TokenSplit, predict_split
 from sampler.transformer.model import (
     TrainedModel,
@@ -216,7 +215,7 @@ def model_in(folder, **training):
     """A network as it is before training, in a directory."""
     settings = tomllib.loads(TINY)
     settings["training"] |= training
-    recipe = make_training_recipe(settings)
+    recipe = make_recipe(settings)
     tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
     shape = TransformerShape.of(recipe.training, tokens.channels, tokens.outputs)
     model = TrainedModel(recipe, draw_parameters(shape, 3, 0), None, 0, splits.checksum)

@@ -13,7 +13,6 @@ from sampler.data.one_shot import read_drawings, split_characters
 from sampler.data.raven import MatrixSplits, MatrixTokens
 from sampler.data.time_series import series_to_learn
 from sampler.settings.recipe import make_recipe
-from sampler.settings.training import make_training_recipe
 from sampler.training.training_data import draw_embedding
 from sampler.transformer.model import (
     TrainedModel,
@@ -54,7 +53,7 @@ def untrained_model(folder: Path) -> dict:
     settings["task"]["images"] = str(
         write_labelled(folder / "pictures.npz", np.random.default_rng(5))
     )
-    recipe = make_training_recipe(settings)
+    recipe = make_recipe(settings)
     splits = split_characters(read_drawings(recipe.task), recipe.task)
     parameters = draw_parameters(
         TransformerShape.of(recipe.training, recipe.task.token_channels), 0, 0
@@ -73,7 +72,7 @@ def model_of_series(folder: Path) -> dict:
     settings["task"] = {
         "kind": "time_series", "folder": str(folder), "problem": "Gait", "fraction_validation": 0.5,
     }  # fmt: skip
-    recipe = make_training_recipe(settings)
+    recipe = make_recipe(settings)
     splits = series_to_learn(recipe)
     shape = TransformerShape.of(recipe.training, splits.train.inputs.shape[2], splits.outputs)
     write_model(
@@ -86,7 +85,7 @@ def model_of_matrices(folder: Path) -> dict:
     """The same of Raven's matrices."""
     settings = tomllib.loads(TINY)
     settings["task"] = {"kind": "raven"}
-    recipe = make_training_recipe(settings)
+    recipe = make_recipe(settings)
     tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
     shape = TransformerShape.of(recipe.training, tokens.channels, tokens.outputs)
     parameters = draw_parameters(shape, 0, 0)

@@ -12,8 +12,7 @@ from sampler.data.make import build_task
 from sampler.data.time_series import SeriesSection, split_by_class
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.train import read_splits, start_training
-from sampler.settings.recipe import load_recipe
-from sampler.settings.training import load_training_recipe
+from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.training_data import ClassifiedData, accuracy_with_error, learning_data
 from sampler.transformer.model import read_model
 from sampler.transformer.network import transformer_outputs
@@ -93,7 +92,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def splits(folder):
-    return read_splits(load_training_recipe(folder / "gait.toml"))
+    return read_splits(load_recipe(folder / "gait.toml", kind=TrainingRecipe))
 
 
 def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
@@ -114,7 +113,9 @@ def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
 
 
 def test_few_labels_leave_the_other_splits_as_they_are(folder, splits):
-    few = read_splits(load_training_recipe(folder / "gait.toml", ["task.examples_per_class=2"]))
+    few = read_splits(
+        load_recipe(folder / "gait.toml", ["task.examples_per_class=2"], kind=TrainingRecipe)
+    )
     assert np.bincount(few.train.classes).tolist() == [2, 2, 2]
     assert np.array_equal(few.validation.inputs, splits.validation.inputs)
     known = {one.tobytes() for one in splits.train.inputs}
@@ -131,7 +132,7 @@ def test_every_class_has_series_for_validation():
 
 def test_two_classes_have_one_output(folder):
     chosen = 'task.classes=["fast", "slow"]'
-    recipe = load_training_recipe(folder / "gait.toml", [chosen])
+    recipe = load_recipe(folder / "gait.toml", [chosen], kind=TrainingRecipe)
     splits = read_splits(recipe)
     assert splits.names == ("fast", "slow")
     assert splits.outputs is None
@@ -140,7 +141,7 @@ def test_two_classes_have_one_output(folder):
 
 
 def test_every_example_comes_once_before_any_comes_again(folder, splits):
-    recipe = load_training_recipe(folder / "gait.toml", ["training.batch=9"])
+    recipe = load_recipe(folder / "gait.toml", ["training.batch=9"], kind=TrainingRecipe)
     data = ClassifiedData(recipe, splits)
     block = data.block(3)
     assert block.examples == 900
@@ -184,7 +185,7 @@ def test_it_learns_and_says_what(folder):
 
 @pytest.mark.heavy
 def test_interrupted_it_goes_on_bit_for_bit(folder, tmp_path):
-    recipe, directory = load_training_recipe(folder / "gait.toml"), tmp_path / "model"
+    recipe, directory = load_recipe(folder / "gait.toml", kind=TrainingRecipe), tmp_path / "model"
     with pytest.raises(RequeueError):
         start_training(recipe, directory, AfterChunks(4))
     assert command("resume", directory) == ExitCode.OK
@@ -209,7 +210,7 @@ def test_until_a_loss(folder, tmp_path, capsys):
     assert command(*words) == ExitCode.OK
     model = read_model(tmp_path / "model")
     assert model.step == expected
-    recipe = load_training_recipe(folder / "gait.toml", settings)
+    recipe = load_recipe(folder / "gait.toml", settings, kind=TrainingRecipe)
     # What is kept is the last network, not the best one on the validation series.
     summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
     data = learning_data(recipe, read_splits(recipe))
@@ -242,7 +243,7 @@ def test_the_task_has_the_attention_and_the_network(folder):
 )
 def test_what_cannot_be_used_is_refused(setting, field, folder):
     with pytest.raises(InputError) as caught:
-        read_splits(load_training_recipe(folder / "gait.toml", [setting]))
+        read_splits(load_recipe(folder / "gait.toml", [setting], kind=TrainingRecipe))
     assert caught.value.field == field
 
 

@@ -18,7 +18,8 @@ from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.plan import make_plan
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import POINTWISE
-from sampler.settings.recipe import load_recipe, settings_that_fix_draws
+from sampler.settings.identity import settings_that_fix_draws
+from sampler.settings.recipe import load_recipe
 from sampler.storage import results
 from sampler.storage.directory import is_held, locked
 from sampler.storage.manifest import determining, differences

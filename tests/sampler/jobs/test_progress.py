@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sampler.jobs.progress import SamplingProgress
-from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.chains import Chunk
 from tests import ROOT
+from tests.problems import HMC
 
 CLOSED = """
 import os, sys
@@ -57,7 +57,7 @@ def test_progress_stops_nothing_in_a_terminal_that_was_closed_meanwhile(tmp_path
 )
 def test_the_time_left_is_that_until_the_last_draw(phase, done, total, left):
     """Ten steps in five seconds; 200 draws of three steps each follow the warm-up."""
-    progress = SamplingProgress(algorithm_named("hmc", {}), steps=600)
+    progress = SamplingProgress(HMC, steps=600)
     names = ("lp", "step_size", "acceptance_rate", "diverging", "n_steps")
     statistics = {name: np.ones((2, 10)) for name in names}
     shown = []

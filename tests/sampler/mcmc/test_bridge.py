@@ -9,7 +9,6 @@ import scipy.stats
 
 from sampler.errors import ExitCode
 from sampler.mcmc.bridge import _bridge, bridge_evidence
-from sampler.mcmc.hamiltonian import NUTS
 from sampler.posterior.importance import single
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Gaussian
@@ -17,6 +16,7 @@ from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, settings
 from tests.problems import (
     ARCHITECTURES,
+    NUTS,
     exact_scalar_posterior,
     random_problem,
     sampled,

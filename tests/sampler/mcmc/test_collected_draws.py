@@ -5,9 +5,9 @@ import numpy as np
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.hamiltonian import NUTS
 from sampler.mcmc.kept import MOST_THINNED, SELECTED
 from tests.assertions import assert_equal_to_rounding
+from tests.problems import NUTS
 from tests.small import collect, healthy_statistics
 
 

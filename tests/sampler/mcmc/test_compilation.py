@@ -8,24 +8,23 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.mcmc.algorithm import Algorithm, ChainSettings
+from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chains import sample
-from sampler.mcmc.hamiltonian import Nuts, SplitHmc, StaticHmc
 from sampler.posterior.flat_density import observe_points
 from sampler.posterior.importance import BatchedDensity
 from tests import ROOT
-from tests.problems import all_but, random_problem, space_of
+from tests.problems import HMC, NUTS, SPLIT_HMC, all_but, chain_settings, random_problem, space_of
 from theory import Architecture
 
-SETTINGS = ChainSettings(chains=2, warmup=3, draws=3)
+SETTINGS = chain_settings(chains=2, warmup=3, draws=3)
 WIDE, WIDER = (7, 8, 9), (70, 60, 50)
 VARIANCES, OTHERS = (1.1, 0.8, 1.2, 0.9), (0.7, 1.3, 1.0, 1.4)
 # Of a run of the first recipe, from the theory to the report.
 MOST_PROGRAMS = 52
 ALGORITHMS = {
-    "nuts": Nuts(max_tree_depth=2),
-    "hmc": StaticHmc(leapfrog_steps=2),
-    "split_hmc": SplitHmc(),
+    "nuts": replace(NUTS, max_tree_depth=2),
+    "hmc": replace(HMC, leapfrog_steps=2),
+    "split_hmc": SPLIT_HMC,
 }
 
 

@@ -1,12 +1,13 @@
 """The verdict on draws: what must fail fails, with its reason; what is only slow is remarked on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.stats
 
 from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose
-from sampler.mcmc.hamiltonian import HMC, NUTS, Nuts
-from sampler.mcmc.tempered import TEMPERED
+from tests.problems import HMC, NUTS, TEMPERED
 from tests.small import LONG, autoregressive, healthy_statistics
 
 
@@ -147,7 +148,7 @@ def test_saturated_trajectories_are_only_remarked_on(rng):
     assert received.passed
     assert received.numbers["saturated_share"] == 1.0
     assert len(received.remarks) == 1
-    deeper = diagnose(draws, statistics, Nuts(max_tree_depth=11))
+    deeper = diagnose(draws, statistics, replace(NUTS, max_tree_depth=11))
     assert deeper.numbers["saturated_share"] == 0.0
     static = diagnose(draws, statistics, HMC)
     assert static.remarks == ()

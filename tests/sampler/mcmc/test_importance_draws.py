@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from sampler.mcmc import importance_draws
-from sampler.mcmc.algorithm import ChainSettings
-from sampler.mcmc.importance_draws import EFFECTIVE_PER_KEPT, FIRST_EVALUATIONS, IMPORTANCE
+from sampler.mcmc.importance_draws import EFFECTIVE_PER_KEPT, FIRST_EVALUATIONS, Importance
 from sampler.posterior import importance
-from tests.problems import scalar_problem, space_of
+from tests.problems import chain_settings, scalar_problem, space_of
 
-SETTINGS = ChainSettings(chains=2, warmup=0, draws=300, seed=5)
+SETTINGS = chain_settings(chains=2, warmup=0, draws=300, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def space():
 
 @pytest.fixture(scope="module")
 def found(space):
-    return IMPORTANCE.independent_draws(space, SETTINGS)
+    return Importance().independent_draws(space, SETTINGS)
 
 
 def test_every_draw_has_the_log_density_of_its_point(space, found):
@@ -35,11 +34,11 @@ def test_every_draw_has_the_log_density_of_its_point(space, found):
 @pytest.mark.heavy
 def test_too_few_effective_draws_are_left_to_chains(space, monkeypatch):
     monkeypatch.setattr(importance_draws, "MOST_EVALUATIONS", FIRST_EVALUATIONS)
-    enough = IMPORTANCE.independent_draws(space, SETTINGS)
+    enough = Importance().independent_draws(space, SETTINGS)
     assert enough.points is not None
     effective = enough.attributes["importance_effective_draws"]
     asked = int(effective / EFFECTIVE_PER_KEPT / 2) + 1
-    few = IMPORTANCE.independent_draws(space, replace(SETTINGS, draws=asked))
+    few = Importance().independent_draws(space, replace(SETTINGS, draws=asked))
     assert few.attributes["importance_effective_draws"] == effective
     assert few.points is None
     assert f"fewer than 5 for each of the {2 * asked} draws asked for" in few.text
@@ -55,12 +54,12 @@ def test_further_draws_are_appended_where_the_first_do_not_suffice(space, found,
         return density(self, points)
 
     monkeypatch.setattr(importance.BatchedDensity, "__call__", recorded)
-    IMPORTANCE.independent_draws(space, SETTINGS)
+    Importance().independent_draws(space, SETTINGS)
     alone = asked.pop()
     assert len(alone) == FIRST_EVALUATIONS == found.attributes["importance_evaluations"]
     asked.clear()
     wanted = int(found.attributes["importance_effective_draws"] / EFFECTIVE_PER_KEPT)
-    more = IMPORTANCE.independent_draws(space, replace(SETTINGS, draws=wanted))
+    more = Importance().independent_draws(space, replace(SETTINGS, draws=wanted))
     first, further = asked[-2:]
     np.testing.assert_array_equal(first, alone)
     assert len(first) + len(further) == more.attributes["importance_evaluations"]

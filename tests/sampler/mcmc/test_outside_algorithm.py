@@ -29,7 +29,7 @@ pytestmark = pytest.mark.heavy
 class Metropolis(Algorithm):
     """Random-walk Metropolis."""
 
-    scale: float = 0.1
+    scale: float = 0.3
     statistics: ClassVar[Mapping[str, str]] = {
         **Algorithm.statistics,
         "acceptance_rate": "accepted",
@@ -57,7 +57,7 @@ OVERRIDES = (
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
-    ALGORITHMS.register("metropolis", Metropolis(scale=0.3))
+    ALGORITHMS.register("metropolis", Metropolis)
     yield
     del ALGORITHMS._entries["metropolis"]
 

@@ -10,10 +10,8 @@ from arviz_stats.base import array_stats
 from jax.tree_util import register_dataclass
 
 from sampler.mcmc import chains, split_hmc
-from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.hamiltonian import SplitHmc
 from sampler.mcmc.split_hmc import (
     LARGEST_ROUNDING,
     SHARE_INDEPENDENT,
@@ -31,6 +29,8 @@ from sampler.settings.sampler import SHORT_WARMUP
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
+    SPLIT_HMC,
+    chain_settings,
     exact_scalar_posterior,
     random_problem,
     scalar_problem,
@@ -39,7 +39,7 @@ from tests.problems import (
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
 from theory import Architecture, Triangle
 
-ALGORITHM = SplitHmc()
+ALGORITHM = SPLIT_HMC
 WARMUP = SHORT_WARMUP["order_parameters", "split_hmc"]
 CENTRE, COVARIANCE = np.array([1.0, -2.0, 0.5]), np.array([4.0, 0.25, 1.0])
 
@@ -55,7 +55,7 @@ def space() -> Space:
     return space_of(random_problem(ARCHITECTURES["two layers"], np.random.default_rng(3)))
 
 
-def collected(space: Space, settings: ChainSettings, algorithm=ALGORITHM) -> DrawCollector:
+def collected(space: Space, settings, algorithm=ALGORITHM) -> DrawCollector:
     found = DrawCollector()
     sample(algorithm.suited(space), algorithm, settings, found)
     return found
@@ -153,7 +153,7 @@ def test_moments_are_shrunk_towards_the_standard_normal(rng):
 
 
 def test_warmup_ends_with_what_it_has_found():
-    settings = ChainSettings(chains=4, warmup=60, draws=40, seed=2)
+    settings = chain_settings(chains=4, warmup=60, draws=40, seed=2)
     received = []
     # A label x_i + noise of variance 1 about each coordinate, whose prior has variance 1.
     space = Linear.of(np.eye(3), 2.0 * CENTRE, 1.0, np.zeros(3), np.ones(3))
@@ -181,7 +181,7 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
     law = Normal.correlated(scale @ scale.T)
     known = with_mode(law, np.zeros(5), scale)
     unit = with_mode(law, np.zeros(5), np.eye(5))
-    settings = ChainSettings(chains=4, warmup=WARMUP, draws=400, seed=3)
+    settings = chain_settings(chains=4, warmup=WARMUP, draws=400, seed=3)
     found = collected(known, settings)
     without = collected(unit, replace(settings, draws=10))
     assert found.statistics["n_steps"].mean() <= 2.0
@@ -197,7 +197,7 @@ def test_a_short_warmup_has_the_masses_of_the_mode(rng):
 def test_a_short_warmup_finds_the_step_of_a_long_one(space):
     """In order parameters, from several seeds: closer than the halving of a search."""
     found = [
-        collected(space, ChainSettings(chains=4, warmup=warmup, draws=1, seed=seed))
+        collected(space, chain_settings(chains=4, warmup=warmup, draws=1, seed=seed))
         for warmup, seed in ((20 * WARMUP, 0), (WARMUP, 1), (WARMUP, 2))
     ]
     trajectories = np.array([np.mean(one.statistics["n_steps"]) for one in found])
@@ -213,7 +213,7 @@ def test_exact_posterior_of_a_single_path(precision):
     space = space_of(problem, test=test)
     if precision == "float32":
         space = space.with_single_gradients()
-    settings = ChainSettings(chains=4, warmup=100, draws=1500, seed=5)
+    settings = chain_settings(chains=4, warmup=100, draws=1500, seed=5)
     found = collected(space, settings)
     assert found.statistics["lp"].dtype == np.float64
     for name, expected in (
@@ -231,8 +231,8 @@ def test_a_stiff_posterior_is_walked_by_the_adapted_step(rng):
     labels = np.sign(attended[:, 0, 0] + attended[:, 1, 1])[:, None]
     (*_, triangle) = Triangle.empty(4, 3, 1).fold_all([(attended, labels)])
     problem = triangle.learning_problem(Architecture.uniform((2, 2), 5, 3), 1e-10)
-    received, settings = [], ChainSettings(chains=2, warmup=100, draws=30, seed=1)
-    sample(space_of(problem), SplitHmc(max_steps=7), settings, received.append)
+    received, settings = [], chain_settings(chains=2, warmup=100, draws=30, seed=1)
+    sample(space_of(problem), replace(ALGORITHM, max_steps=7), settings, received.append)
     last = received[-1].snapshot.arrays["shared['step_size']"]
     steps, diverging = (
         np.concatenate([one.statistics[name] for one in received if one.phase == "draws"], axis=1)
@@ -264,7 +264,7 @@ def test_the_law_does_not_depend_on_the_gradient():
     # In one precision gradients come with values, from which they cannot differ.
     plain = normal(known=False).with_single_gradients()
     wrong = WrongSlope(**{one.name: getattr(plain, one.name) for one in fields(plain)})
-    settings = ChainSettings(chains=4, warmup=100, draws=3000, seed=5)
+    settings = chain_settings(chains=4, warmup=100, draws=3000, seed=5)
     draws = collected(wrong, settings).draws["x"]
     for values, expected in ((draws, CENTRE), ((draws - CENTRE) ** 2, COVARIANCE)):
         assert_mean(values, expected, "moments")
@@ -289,7 +289,7 @@ def test_chains_go_on_bit_for_bit(rng, monkeypatch):
     monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     space = space_of(problem, "weights", problem.attended[:2])
-    settings = ChainSettings(chains=2, warmup=20, draws=12, seed=7)
+    settings = chain_settings(chains=2, warmup=20, draws=12, seed=7)
     received, rest = [], []
     space = ALGORITHM.suited(space)
     sample(space, ALGORITHM, settings, received.append)

@@ -10,7 +10,7 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
 
-from sampler.mcmc.tempered import TEMPERED, evidences, log_mean, repetition_weights
+from sampler.mcmc.tempered import evidences, log_mean, repetition_weights
 from sampler.mcmc.tempered_smc import (
     Course,
     Particles,
@@ -26,11 +26,7 @@ from sampler.posterior.initial_distribution import (
 )
 from sampler.posterior.space import Space
 from tests.assertions import assert_within_mcse
-from tests.problems import (
-    exact_scalar_posterior,
-    scalar_problem,
-    space_of,
-)
+from tests.problems import TEMPERED, exact_scalar_posterior, scalar_problem, space_of
 from tests.sampler.mcmc.laws import Known, Linear
 
 NOISE, SEED = 0.4, 0

@@ -8,12 +8,12 @@ import pytest
 from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
 
-from sampler.mcmc.algorithm import ChainSettings, algorithm_named
 from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
 from sampler.posterior.space import Space
+from tests.problems import SPLIT_HMC, chain_settings
 
 
 @register_dataclass
@@ -62,8 +62,8 @@ def test_a_new_space_is_sampled(rng):
     space = Intercept(
         data=Nothing(labels=jnp.asarray(labels)), temperature=jnp.asarray(temperature)
     )
-    chosen, collected = algorithm_named("split_hmc", {}), DrawCollector()
-    sample(space, chosen, ChainSettings(chains=2, warmup=200, draws=1000), collected)
+    chosen, collected = SPLIT_HMC, DrawCollector()
+    sample(space, chosen, chain_settings(chains=2, warmup=200), collected)
     draws = collected.draws["predictor"][..., 0, 0]
     variance = 1.0 / (1.0 + len(labels) / temperature)
     mean = variance * labels.sum() / temperature

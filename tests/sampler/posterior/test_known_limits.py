@@ -11,7 +11,6 @@ from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from sampler.mcmc.bridge import bridge_evidence
-from sampler.mcmc.hamiltonian import NUTS
 from sampler.mcmc.tempered import Evidences, log_mean
 from sampler.mcmc.tempered_smc import begin, next_temperature
 from sampler.posterior.data import Data
@@ -23,6 +22,7 @@ from sampler.posterior.initial_distribution import (
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Space
 from tests.problems import (
+    NUTS,
     exact_scalar_posterior,
     importance_draws_of,
     sampled,

@@ -1,5 +1,7 @@
 """Weights and order parameters sample one posterior."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,12 +9,11 @@ import pytest
 from arviz_stats.base import array_stats
 
 from sampler.analysis.estimates import mean_of, variance_of
-from sampler.mcmc.hamiltonian import Nuts
 from sampler.network import network_outputs
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from tests.assertions import assert_within_mcse
-from tests.problems import random_problem, sampled, space_of
+from tests.problems import NUTS, random_problem, sampled, space_of
 from theory import Architecture
 
 # Unequal widths, heads and variances; more outputs than the units of the lower layer, so that U_1
@@ -29,7 +30,7 @@ def draws_of(space, warmup: int) -> dict[str, np.ndarray]:
 
     The overlaps have long tails: it takes thousands of draws until their means are Gaussian.
     """
-    algorithm = Nuts(target_acceptance=0.9)
+    algorithm = replace(NUTS, target_acceptance=0.9)
     collected = sampled(space, algorithm, chains=4, warmup=warmup, draws=DRAWS, seed=8)
     assert np.mean(collected.statistics["diverging"]) < 0.01
     return collected.draws

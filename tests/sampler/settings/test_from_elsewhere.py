@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sampler.settings.recipe import load_recipe
-from sampler.settings.training import load_training_recipe
+from sampler.settings.recipe import Recipe, TrainingRecipe, load_recipe
 from tests import ROOT
 
 RUNS = ROOT / "runs"
-OF_A_RUN, OF_A_TRAINING = RUNS / "smoke.toml", RUNS / "one_shot_train.toml"
-LOADERS = {"run": (load_recipe, OF_A_RUN), "training": (load_training_recipe, OF_A_TRAINING)}
+RECIPES = [
+    (Recipe, RUNS / "smoke.toml"),
+    (TrainingRecipe, RUNS / "one_shot_train.toml"),
+]
 ARRAYS = 'name = "own"\n[task]\nkind = "arrays"\npath = "data/own.npz"\n[network]\nwidths = 4\n'
 
 
@@ -32,17 +33,18 @@ def piped():
         os.close(descriptor)
 
 
-@pytest.mark.parametrize(("load", "path"), LOADERS.values(), ids=LOADERS)
-def test_byte_order_marks_and_line_endings_do_not_matter(tmp_path, load, path):
+@pytest.mark.parametrize(("kind", "path"), RECIPES)
+def test_byte_order_marks_and_line_endings_do_not_matter(tmp_path, kind, path):
     written = tmp_path / "recipe.toml"
     text = path.read_text(encoding="utf-8")
     written.write_text(text, encoding="utf-8-sig", newline="\r\n")
-    assert load(written) == load(path)
+    assert load_recipe(written, kind=kind) == load_recipe(path, kind=kind)
 
 
-@pytest.mark.parametrize(("load", "path"), LOADERS.values(), ids=LOADERS)
-def test_a_recipe_comes_from_a_pipe(piped, load, path):
-    assert load(piped(path.read_text(encoding="utf-8"))) == load(path)
+@pytest.mark.parametrize(("kind", "path"), RECIPES)
+def test_a_recipe_comes_from_a_pipe(piped, kind, path):
+    piped_in = load_recipe(piped(path.read_text(encoding="utf-8")), kind=kind)
+    assert piped_in == load_recipe(path, kind=kind)
 
 
 def test_paths_in_a_pipe_are_relative_to_the_working_directory(piped, tmp_path, monkeypatch):

@@ -1,10 +1,10 @@
 """The hash of a recipe: it changes with what departs from the defaults, and with nothing else."""
 
 from sampler.attention.variants import VARIANTS, ScaledHeads
-from sampler.settings.recipe import Recipe, make_recipe, settings_that_fix_draws
+from sampler.settings.identity import settings_that_fix_draws
+from sampler.settings.recipe import AnyRecipe, Recipe, load_recipe, make_recipe
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.toml import flattened
-from sampler.settings.training import load_any_recipe, make_training_recipe
 from tests import ROOT
 
 SHORTEST = {"name": "a", "task": {"kind": "markov_chain"}, "network": {"widths": 3}}
@@ -27,7 +27,7 @@ def test_settings_that_fix_draws_are_all_but_those_declared_otherwise():
     assert settings_that_fix_draws(by_space) == settings_that_fix_draws(recipe)
     other = make_recipe({**recipe.model_dump(), "sampler": {"chains": 3}})
     assert settings_that_fix_draws(other) != settings_that_fix_draws(recipe)
-    training = make_training_recipe({"name": "a", "task": {"kind": "one_shot"}})
+    training = make_recipe({"name": "a", "task": {"kind": "one_shot"}, "training": {}})
     every = flattened(training.model_dump(mode="json"))
     assert set(every) == set(settings_that_fix_draws(training))
 
@@ -46,7 +46,7 @@ class LongerRecipe(Recipe):
 
 
 def test_a_new_key_with_a_default_changes_no_hash():
-    recipe = load_any_recipe(ROOT / "runs" / "quickstart.toml")
+    recipe = load_recipe(ROOT / "runs" / "quickstart.toml", kind=AnyRecipe)
     longer = LongerRecipe.model_validate(recipe.model_dump())
     assert longer.sampler.added == 3
     assert longer.hash8 == recipe.hash8
@@ -76,7 +76,7 @@ def test_kinds_are_in_the_hash_though_their_settings_are_defaults():
 def test_a_default_that_is_written_out_changes_no_hash():
     recipe = make_recipe(SHORTEST)
     assert make_recipe(recipe.model_dump()).hash8 == recipe.hash8
-    training = make_training_recipe({"name": "a", "task": {"kind": "one_shot"}})
-    assert make_training_recipe(training.model_dump()).hash8 == training.hash8
-    changed = make_training_recipe({"name": "a", "task": {"kind": "one_shot", "seed": 1}})
+    training = make_recipe({"name": "a", "task": {"kind": "one_shot"}, "training": {}})
+    assert make_recipe(training.model_dump()).hash8 == training.hash8
+    changed = make_recipe({"name": "a", "task": {"kind": "one_shot", "seed": 1}, "training": {}})
     assert changed.hash8 != training.hash8

@@ -11,7 +11,7 @@ import pytest
 
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.train import read_splits, start_training
-from sampler.settings.training import load_training_recipe
+from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.storage.checkpoints import read_sealed
 from sampler.training.steps import initial_state, train
 from sampler.training.training_data import learning_data
@@ -63,7 +63,7 @@ def assert_same_model(received: Path, expected: Path) -> None:
 def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
     settings = ["training.steps=300", "training.learning_rate=3e-3", "training.batch=32"]
     settings += ["training.widths=16", "training.key_size=8", "training.validation_every=75"]
-    recipe = load_training_recipe(recipe_file, [f"{s}" for s in settings])
+    recipe = load_recipe(recipe_file, [f"{s}" for s in settings], kind=TrainingRecipe)
     with jax.enable_x64(False):
         data = learning_data(recipe, read_splits(recipe))
         state = train(recipe, data, initial_state(recipe, data), lambda state: None)
@@ -76,7 +76,7 @@ def test_loss_falls_and_unseen_characters_are_told_apart(recipe_file):
 
 @pytest.mark.heavy
 def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_path, capsys):
-    recipe, directory = load_training_recipe(recipe_file), tmp_path / "model"
+    recipe, directory = load_recipe(recipe_file, kind=TrainingRecipe), tmp_path / "model"
     with pytest.raises(RequeueError) as stopped:
         start_training(recipe, directory, AfterChunks(3))
     assert "training step 100 of 130" in str(stopped.value)
@@ -96,7 +96,7 @@ def test_interrupted_training_goes_on_bit_for_bit(recipe_file, finished, tmp_pat
 def test_damaged_checkpoint_is_noticed_and_the_one_before_used(
     recipe_file, finished, tmp_path, capsys
 ):
-    recipe, directory = load_training_recipe(recipe_file), tmp_path / "model"
+    recipe, directory = load_recipe(recipe_file, kind=TrainingRecipe), tmp_path / "model"
     with pytest.raises(RequeueError):
         start_training(recipe, directory, AfterChunks(4))
     newest = max(
@@ -165,8 +165,8 @@ def test_a_bad_setting_is_named(setting, start, recipe_file, tmp_path, capsys):
 
 
 def test_what_is_left_behind(finished, recipe_file):
-    recipe = load_training_recipe(recipe_file)
-    assert load_training_recipe(finished / "recipe.toml") == recipe
+    recipe = load_recipe(recipe_file, kind=TrainingRecipe)
+    assert load_recipe(finished / "recipe.toml", kind=TrainingRecipe) == recipe
     model = read_model(finished)
     assert model.recipe == recipe
     shapes = TransformerShape.of(recipe.training, 64).parameter_shapes

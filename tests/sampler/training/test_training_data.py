@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of
-from sampler.settings.training import TrainingRecipe
+from sampler.settings.recipe import TrainingRecipe
 from sampler.training import steps, training_data
 from sampler.training.steps import TrainingState, with_validation
 from sampler.training.training_data import ClassifiedData, tabled

@@ -28,8 +28,8 @@ from sampler.jobs.train import read_splits
 from sampler.network import network_outputs
 from sampler.problem import build_problem
 from sampler.runtime import stream
-from sampler.settings.recipe import load_recipe
-from sampler.settings.training import TrainingSection, load_training_recipe
+from sampler.settings.recipe import TrainingRecipe, load_recipe
+from sampler.settings.training import TrainingSection
 from sampler.training.steps import make_optimiser
 from sampler.training.training_data import (
     EVALUATION,
@@ -179,7 +179,7 @@ def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
 def test_a_form_that_cannot_be_trained_is_refused(form, tmp_path, rng):
     recipe = write_training(tmp_path, rng)
     with pytest.raises(InputError, match=r"^training"):
-        load_training_recipe(recipe, [f"training.form={form}"])
+        load_recipe(recipe, [f"training.form={form}"], kind=TrainingRecipe)
 
 
 def test_blocks_of_the_patch_grid_stay_within_their_image():

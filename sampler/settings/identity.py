@@ -1,0 +1,138 @@
+"""What a recipe is called and known by, wherever its project lies: name, hash, text, and paths.
+
+What data are is said by their checksum; a path is where they were seen last. In a run directory
+paths are relative to it, so that it can be moved with its data, and a table of the recipe there
+says where each led when it was written, for where it is moved alone.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sampler.settings.toml import flattened, toml_text
+from sampler.settings.types import Mark, Name, RelativePath, Section, marks_of
+
+# The table of a recipe in a run directory: path as it is written there → where it led.
+SEEN = "seen"
+# Name of a section → its class; None where it has none, or for an unknown kind of task.
+Sections = Mapping[str, type[Section] | None]
+
+
+class NamedRecipe(Section):
+    """Base of the recipes of every command: a name, a hash, and a text."""
+
+    name: Name
+
+    @property
+    def sections(self) -> Sections:
+        """The class of every section."""
+        return {name: type(value) for name, value in self if isinstance(value, Section)}
+
+    @property
+    def hash8(self) -> str:
+        """Eight hexadecimal digits of all settings that differ from the defaults.
+
+        A new key with a default therefore changes no hash. Of a path only its last part counts: the
+        hash is the same wherever a project lies.
+        """
+        departures = self.model_dump(mode="json", exclude_defaults=True)
+        change_paths(departures, self.sections, RelativePath.name)
+        text = json.dumps(departures, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def to_toml(self, folder: Path | None = None) -> str:
+        """The resolved recipe, every default written out; it reads as an equal recipe.
+
+        folder  of its file, to which paths are then relative; where they lead now follows at the
+                end
+        """
+        settings = self.model_dump()
+        if folder is not None:
+            settings[SEEN] = make_paths_relative(settings, folder, self.sections)
+        return toml_text({key: value for key, value in settings.items() if value != {}})
+
+    def without_paths(self) -> dict[str, Any]:
+        """The settings by section; of a path only that there is one."""
+        settings = self.model_dump()
+        change_paths(settings, self.sections, lambda mark, value: mark.is_path(value) or value)
+        return settings
+
+
+def settings_that_fix_draws(recipe: NamedRecipe) -> dict[str, Any]:
+    """Return the settings, by dotted key and as JSON has them, that a resumed run must keep.
+
+    Those that are declared with Mark.CHANGES_NO_DRAW are left out, and paths: what lies there is
+    told by its checksum.
+    """
+    settings, marks = recipe.model_dump(mode="json"), path_marks(recipe.sections)
+    for name, section in (("", type(recipe)), *recipe.sections.items()):
+        table = settings[name] if name else settings
+        for key, field in section.model_fields.items():
+            mark = marks.get(f"{name}.{key}")
+            is_path = mark is not None and mark.is_path(table[key])
+            if Mark.CHANGES_NO_DRAW in field.metadata or is_path:
+                del table[key]
+    return flattened(settings)
+
+
+# --- paths among settings
+
+
+def make_paths_absolute(settings: dict[str, Any], folder: Path, sections: Sections) -> None:
+    """Make the paths among settings, which are relative to the folder, absolute; in sweeps too.
+
+    One that leads nowhere is where it was seen last.
+    """
+    table = settings.pop(SEEN, None)
+    seen = table if isinstance(table, dict) else {}
+
+    def find(mark: RelativePath, value: Any) -> Any:
+        here = mark.absolute(value, folder)
+        is_lost = mark.is_path(value) and value in seen and not Path(here).exists()
+        return str(seen[value]) if is_lost else here
+
+    change_paths(settings, sections, find)
+
+
+def make_paths_relative(
+    settings: dict[str, Any], folder: Path, sections: Sections
+) -> dict[str, str]:
+    """Make absolute paths among settings relative to the folder, and return where each leads."""
+    seen: dict[str, str] = {}
+
+    def shorten(mark: RelativePath, value: Any) -> Any:
+        shown = mark.relative(value, folder)
+        if shown != value:
+            seen[shown] = value
+        return shown
+
+    change_paths(settings, sections, shorten)
+    return seen
+
+
+def change_paths(
+    settings: dict[str, Any], sections: Sections, change: Callable[[RelativePath, Any], Any]
+) -> None:
+    """Replace values of settings that name files or folders, also where they are swept."""
+    sweep = settings.get("sweep")
+    for setting, mark in path_marks(sections).items():
+        name, _, key = setting.partition(".")
+        table = settings.get(name)
+        if isinstance(table, dict) and key in table:
+            table[key] = change(mark, table[key])
+        values = sweep.get(setting) if isinstance(sweep, dict) else None
+        if isinstance(values, list | tuple):
+            sweep[setting] = [change(mark, value) for value in values]
+
+
+def path_marks(sections: Sections) -> dict[str, RelativePath]:
+    """The marks of the settings that name files or folders, by dotted key."""
+    return {
+        f"{name}.{key}": mark
+        for name, section in sections.items()
+        for key, field in (section.model_fields.items() if section else ())
+        for mark in marks_of(field.annotation, field.metadata)
+        if isinstance(mark, RelativePath)
+    }

@@ -1,0 +1,82 @@
+"""Labels of the points of a sweep: whole ones, which name folders, and short ones, for axes."""
+
+import itertools
+import os
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sampler.settings.toml import toml_value
+
+# The setting whose values are attention variants.
+FORM = "attention.form"
+LONGEST_LABEL, SHORTEST_WORD = 44, 8
+
+
+def setting_text(key: str, value: Any) -> str:
+    """A setting in a label, as in network.widths=10."""
+    return f"{key}={value if isinstance(value, str) else toml_value(value)}"
+
+
+def point_labels(sweep: Mapping[str, Sequence[Any]], paths: Container[str]) -> list[str]:
+    """The labels `key=value,…` of all points of a sweep, the last key fastest.
+
+    They are the same wherever a project lies.
+
+    paths  what among the values names files or folders
+    """
+    shown = {
+        key: different_names(values) if all(str(value) in paths for value in values) else values
+        for key, values in sweep.items()
+    }
+    points = itertools.product(*shown.values())
+    return [",".join(map(setting_text, shown, values)) for values in points]
+
+
+def different_names(paths: Sequence[str]) -> list[str]:
+    """Return short names of different paths: their last parts, or all below the folder of all."""
+    names = [Path(path).name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+    return [os.path.relpath(path, shared) for path in paths]
+
+
+def short_label(settings: Mapping[str, Any]) -> str:
+    """Return swept keys and their values at one point, for an axis: variants by name.
+
+    Where that is too long it is the longest of them that is cut: points still differ by the others.
+    """
+    words = [
+        (key == FORM and name_of_form(value)) or setting_text(key.rpartition(".")[2], value)
+        for key, value in settings.items()
+    ]
+    excess = len(", ".join(words)) - LONGEST_LABEL
+    if excess > 0:
+        longest = max(words, key=len)
+        kept = max(len(longest) - excess - 1, SHORTEST_WORD)
+        words[words.index(longest)] = longest[:kept].rstrip(" ,;") + "…"
+    return ", ".join(words)
+
+
+def name_of_form(form: Any) -> str | None:
+    """Return a short name of the value of `attention.form`: kinds of variants and their settings.
+
+    None for a value of another form.
+    """
+    variants = variants_in(form)
+    if not variants or not all(isinstance(item, dict) and "kind" in item for item in variants):
+        return None
+    values: dict[str, dict[str, None]] = {"kind": {}}
+    for variant in variants:
+        for key, value in variant.items():
+            values.setdefault(key, {})[str(value).replace("_", " ")] = None
+    kinds = values.pop("kind")
+    return "; ".join([" and ".join(kinds), *(f"{key} {', '.join(v)}" for key, v in values.items())])
+
+
+def variants_in(variants: Any) -> list:
+    """Return variants out of lists by layer and by head."""
+    if isinstance(variants, list | tuple):
+        return [variant for inner in variants for variant in variants_in(inner)]
+    return [variants]
