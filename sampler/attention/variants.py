@@ -35,8 +35,9 @@ class AttentionVariant(BaseModel):
     """Settings of a variant, each a field with its limits; `kind` is its name in recipes."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
-    )
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True,
+        use_attribute_docstrings=True,
+    )  # fmt: skip
     # Why gradient descent cannot train queries and keys through this variant; None where it can.
     untrainable: ClassVar[str | None] = None
 

@@ -46,9 +46,7 @@ from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative,
 # First entries of the spawn keys.
 SPLIT_STREAM, CHOICE_STREAM = 0, 1
 HEAD_KINDS = ("lag", "uniform", "random", "learned")
-# How far lag heads look back by default: the lag of the series that are drawn.
-DEFAULT_LAG = 5
-DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": DEFAULT_LAG}
+DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": 5}
 
 
 class SeriesFilesSection(DataSection):
@@ -78,7 +76,7 @@ class TimeSeriesSection(DrawnSection):
     """Time steps of a series."""
     channels: Even = 16
     """Channels of a time step."""
-    lag: Count = DEFAULT_LAG
+    lag: Count = 5
     """Time steps by which one half leads the other."""
     period: Annotated[int, Field(strict=True, ge=3)] = 20
     """Period of the oscillation, in time steps."""
@@ -249,7 +247,7 @@ def series_task(
     token (BOS), whose features are 0. Raises InputError if the series are too short for the heads.
     """
     _, tokens, features = series[0].inputs.shape
-    lag = DEFAULT_LAG if attention.lag is None else attention.lag
+    lag = attention.lag
     if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
         remedy = f"must be below the {tokens} tokens of a series"
         raise InputError(Setting("attention", "lag"), lag, remedy)

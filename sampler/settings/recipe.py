@@ -95,7 +95,7 @@ class Recipe(NamedRecipe):
         filled = {"attention": section.attention_defaults, "network": section.network_defaults}
         given = {"attention": {}} | settings
         return settings | {
-            name: {**defaults, **given[name]}
+            name: defaults | {key: v for key, v in given[name].items() if v is not None}
             for name, defaults in filled.items()
             if defaults and isinstance(given.get(name), dict)
         }

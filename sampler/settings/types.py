@@ -5,22 +5,15 @@ Recipe key, Python keyword, help, completion, reference and hash follow from the
 there is to know of it is a mark in its `Annotated` type.
 """
 
-import ast
 import os
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
-from inspect import getsource
-from itertools import pairwise
 from pathlib import Path
 from sys import float_info
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-
-from sampler.errors import shortened
 
 # Left to the sizes of the problem: `sampler.jobs.method`.
 AUTO = "auto"
@@ -37,8 +30,9 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True
-    )
+        frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True,
+        use_attribute_docstrings=True,
+    )  # fmt: skip
 
 
 class Mark(Enum):
@@ -112,31 +106,8 @@ def section_in(annotation: Any) -> type[Section] | None:
 
 def meaning(section: type[BaseModel], key: str) -> str:
     """Return the docstring of a field on one line, where it has none that of the base's field."""
-    bases = (base for base in section.__mro__ if key in getattr(base, "model_fields", ()))
-    texts = (docstrings_of(base.__module__).get(base.__qualname__, {}).get(key) for base in bases)
-    return " ".join(next(filter(None, texts), "").split())
-
-
-@cache
-def docstrings_of(module: str) -> dict[str, dict[str, str]]:
-    """Return, by class, the docstrings of the fields of a module; empty where it has no source.
-
-    They are read when somebody asks: to start a command nobody does.
-    """
-    try:
-        tree = ast.parse(getsource(sys.modules[module]))
-    except (KeyError, OSError, TypeError):
-        return {}
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
-    return {one.name: dict(field_docstrings(one.body)) for one in classes}
-
-
-def field_docstrings(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the docstring of every field that has one, in the body of a class."""
-    for field, below in pairwise(body):
-        match field, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
-                yield name, text
+    fields = (getattr(base, "model_fields", {}).get(key) for base in section.__mro__)
+    return " ".join(next((f.description for f in fields if f and f.description), "").split())
 
 
 # --- limits that no type of pydantic has; the reference shows the first lines of their docstrings
@@ -158,20 +129,19 @@ def none_or_several(examples: int) -> int:
 
 def different_heads(kept: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
     """Accept the heads to keep if each layer keeps some, none of them twice."""
-    if not kept:
-        raise ValueError("list the heads kept in each layer, as in [[0, 1], [0]]")
-    for layer, heads in enumerate(kept, start=1):
-        if not heads or len(set(heads)) != len(heads):
-            raise ValueError(
-                f"keep at least one head in layer {layer}, and none twice "
-                f"(received {shortened(list(heads))})"
-            )
+    if not kept or any(not heads or len(set(heads)) != len(heads) for heads in kept):
+        raise ValueError("list the heads kept in each layer, none twice, as in [[0, 1], [0]]")
     return kept
+
+
+def listed(value: object) -> list:
+    """The numbers of a list, or a number alone as the only one of them."""
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def count_or_counts(value: object) -> object:
     """Accept a whole number from 1 to 10⁹, or a list of them."""
-    values = value if isinstance(value, list | tuple) else [value]
+    values = listed(value)
     if not values or any(type(item) is not int or not 1 <= item <= 10**9 for item in values):
         raise ValueError("use a whole number from 1 to 10^9, or a list [N_1, …, N_L, N_a] of them")
     return tuple(value) if isinstance(value, list) else value
@@ -184,7 +154,7 @@ def counts_or_infinite(value: object) -> object:
 
 def positive_or_positives(value: object) -> object:
     """Accept a positive finite number, or a list of them."""
-    values = value if isinstance(value, list | tuple) else [value]
+    values = listed(value)
     if not values or any(
         type(item) not in (int, float) or not 0 < item <= float_info.max for item in values
     ):
