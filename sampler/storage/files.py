@@ -106,9 +106,11 @@ def written_by_hdf5(path: Path) -> Iterator["ForHdf5"]:
     opens itself, but files of a run are whole under their names, and their directory has a lock.
     """
     with ForHdf5(path, "w+b") as file:
-        yield file
-        if file.problem is not None:
-            raise file.problem
+        try:
+            yield file
+        finally:
+            if file.problem is not None:
+                raise file.problem
 
 
 class ForHdf5(io.FileIO):

@@ -1,9 +1,8 @@
-"""The directory of a run, claimed once for one recipe; files whole or not at all; strict JSON."""
+"""The directory of a run: claimed once for one recipe, and held by one process."""
 
-import json
-from functools import partial
+import subprocess
+import sys
 
-import numpy as np
 import pytest
 
 from sampler.data.make import build_task
@@ -17,13 +16,15 @@ from sampler.storage.directory import (
     ROWS_FOLDER,
     claim_directory,
     find_directory,
+    is_held,
     left_finished,
+    locked,
     point_directory,
     remove_unfinished,
 )
-from sampler.storage.files import UNFINISHED, read_json, write_atomically, write_json
+from sampler.storage.files import UNFINISHED
 from sampler.storage.manifest import determining, finish_command, read_manifest, record_stage
-from sampler.storage.results import read_draws, read_table
+from tests import ROOT
 
 
 @pytest.fixture
@@ -182,69 +183,48 @@ def test_what_was_made_is_removed_when_the_recipe_cannot_be_written(recipe, tmp_
     assert list((tmp_path / "mine").iterdir()) == []
 
 
-def test_everything_becomes_strict_json(tmp_path):
-    content = {
-        "array": np.array([[1.5, np.nan], [np.inf, -2.0]]),
-        "scalar": np.float32(0.25),
-        "zero_dimensional": np.array(3.0),
-        "count": np.int64(7),
-        "flag": np.bool_(True),
-        "tuple": (1, None, "text"),
-        "nested": {3: float("-inf")},
-    }
-    path = tmp_path / "content.json"
-    write_json(path, content)
+# --- one process holds a directory, until it ends however it ends
 
-    def refuse(constant):
-        raise AssertionError(f"{constant} is not JSON")
-
-    expected = {
-        "array": [[1.5, None], [None, -2.0]],
-        "scalar": 0.25,
-        "zero_dimensional": 3.0,
-        "count": 7,
-        "flag": True,
-        "tuple": [1, None, "text"],
-        "nested": {"3": None},
-    }
-    assert json.loads(path.read_text(), parse_constant=refuse) == expected == read_json(path)
+HOLD = """
+import pathlib, sys
+from sampler.storage.directory import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    input()
+"""
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tmp_path / "result.json"
-    write_json(path, {"old": 1})
-
-    def fail(temporary):
-        temporary.write_text("half of")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(InputError):
-        write_atomically(path, fail)
-    assert read_json(path) == {"old": 1}
-    assert list(tmp_path.iterdir()) == [path]
+def refused(directory) -> bool:
+    """Whether this process cannot have the directory."""
+    try:
+        with locked(directory):
+            return False
+    except InputError:
+        return True
 
 
-def test_an_interrupted_write_leaves_nothing_behind(tmp_path):
-    def interrupt(temporary):
-        raise KeyboardInterrupt
+@pytest.mark.heavy
+def test_a_directory_is_held_until_its_process_is_killed(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, tmp_path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "held\n"
+        assert is_held(tmp_path)
+        assert refused(tmp_path)
+        process.kill()
+        process.wait()
+        assert not is_held(tmp_path)
+        assert not refused(tmp_path)
 
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(tmp_path / "result.json", interrupt)
-    assert not list(tmp_path.iterdir())
+
+def test_a_directory_is_free_after_an_error(tmp_path):
+    with pytest.raises(ZeroDivisionError), locked(tmp_path):
+        raise ZeroDivisionError
+    assert not is_held(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("read", "name"),
-    [
-        (partial(read_table, file="theory.nc"), "theory.nc"),
-        (read_draws, "draws.nc"),
-        (lambda directory: read_json(directory / "comparison.json"), "comparison.json"),
-    ],
-)
-def test_a_missing_or_damaged_file_is_refused(read, name, tmp_path):
-    for content, field in ((None, "DIR"), (b"\x89HDF\r\n\x1a\n" + bytes(100), name)):
-        if content is not None:
-            (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError) as refused:
-            read(tmp_path)
-        assert refused.value.field == field
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    assert refused(tmp_path / "file")
+    assert not is_held(tmp_path / "file")
