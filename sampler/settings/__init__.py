@@ -4,8 +4,10 @@ types     numbers, texts and paths with their limits; the base of all sections
 network   the sections network, posterior and theory
 sampler   the section sampler: how the posterior is sampled
 task      the sections task and attention, and the table of tasks
-training  recipes of `train`
-recipe    recipes of runs, from a TOML file, nested tables and changes
+training  the section training, and the table of what networks are trained on
+recipe    recipes of runs and trainings, from a TOML file, nested tables and changes
+identity  what a recipe is called and known by, and the paths among its settings
+labels    labels of the points of a sweep
 toml      TOML read and written; KEY=VALUE of a command line
 refusals  settings that do not go together, and what pydantic refuses, as one error
 gallery   recipes that ship, and copies of them

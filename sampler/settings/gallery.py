@@ -126,9 +126,5 @@ def remedy_for_missing(path: Path) -> str:
         if meant.is_file():
             return f"no such file; did you mean {meant}?"
     if name in names_of_shipped():
-        new = f"attention-posterior new {name}"
-        if path.suffix != SUFFIX:
-            return f"no such file; `{new}` writes {default}"
-        where = "" if path == default else f" --out {shlex.quote(str(path))}"
-        return f"no such file; `{new}{where}` writes it"
+        return f"no such file; `attention-posterior new {name}` writes {default}"
     return "no such file; name a TOML file to read"

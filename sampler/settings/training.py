@@ -1,4 +1,4 @@
-"""Recipes of `train`: the examples, the network, and the steps of a training."""
+"""The section [training], and the table of what a network is trained on."""
 
 from typing import Annotated, Any, ClassVar, Literal
 
