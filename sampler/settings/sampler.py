@@ -125,8 +125,8 @@ class SamplerSection(Section):
     max_tree_depth: Annotated[int, Field(strict=True, ge=1, le=20)] = 10
     """Depth of the largest trajectory of "nuts": 2^depth steps."""
     target_acceptance: Fraction | None = None
-    """Mean acceptance that step sizes are adapted to; by default the algorithm's own, and 0.8 for
-    "split_hmc" of a network outside the theory."""
+    """Mean acceptance that step sizes are adapted to; by default 0.8, and 0.95 for "split_hmc" of a
+    network within the theory."""
     largest_width: Annotated[dict[SpaceName, Count], Mark.NOT_IN_PYTHON] = Field(
         default_factory=dict
     )

@@ -212,7 +212,7 @@ def test_a_save_that_fails_leaves_the_two_before_it(folder, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
-        with pytest.raises(InputError, match="free space"):
+        with pytest.raises(InputError):
             save(checkpoints, 3)
     assert sorted(read_sealed(path).header["done"] for path in folder.iterdir()) == [1, 2]
     save(checkpoints, 3)
