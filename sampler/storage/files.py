@@ -262,12 +262,8 @@ def read_array(stored: "NpzFile", key: str, remedy: str) -> "np.ndarray":
     """One array of the file; InputError with this remedy if it cannot be read."""
     try:
         array = stored[key]
-        # A member that does not begin as an array does comes as bytes.
-        reason = None if hasattr(array, "dtype") else "is no array"
-    except ValueError:
-        reason = "is damaged, or holds Python objects"
-    except (EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
-        reason = str(problem)
-    if reason:
-        raise InputError(key, Verbatim("(unreadable)"), f"{reason}; {remedy}")
+        if not hasattr(array, "dtype"):  # bytes: a member that does not begin as an array does
+            raise ValueError("is no array")
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
+        raise InputError(key, Verbatim("(unreadable)"), f"{problem}; {remedy}") from None
     return array

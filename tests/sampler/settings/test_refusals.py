@@ -69,7 +69,7 @@ def test_python_reads_keywords_and_never_keys(setting):
     ((keyword, value),) = setting.items()
     text = str(refused.value)
     assert text.startswith(f"{keyword} = {value}: ")
-    assert not {"network.", "true", "table"} & set(text.split())
+    assert not any(word in text for word in ("network.", "true", "a table"))
 
 
 EQUAL = """
