@@ -10,7 +10,7 @@ from sampler.data.task import Task, name_paths, refuse_too_many_paths
 from sampler.errors import InputError, Setting, Verbatim
 from sampler.settings.network import NetworkSection
 from sampler.settings.recipe import Recipe
-from sampler.settings.refusals import as_value, dump_setting, refuse_layers
+from sampler.settings.refusals import FALSE, dump_setting, refuse_layers
 
 
 def build_task(recipe: Recipe) -> Task:
@@ -90,7 +90,7 @@ def refuse_without_tokens(network: NetworkSection, layers: int) -> None:
         if is_asked:
             remedy = f"{remedy}, or give inputs and attention matrices"
             value = dump_setting(getattr(network, key))
-            raise InputError(Setting("network", key), value, remedy, as_value(False))
+            raise InputError(Setting("network", key), value, remedy, FALSE)
 
 
 def check_heads(field: Setting, kept: KeptHeads, task: Task) -> None:

@@ -32,11 +32,10 @@ class MlpSection(Section):
 
 
 class OutsideTheory(NamedTuple):
-    """A setting that the theory does not cover, and the value that it does."""
+    """A setting that the theory does not cover, and its value."""
 
     setting: Setting
     value: Any
-    covered: Any
 
 
 class NetworkSection(Section):
@@ -77,9 +76,9 @@ class NetworkSection(Section):
     def outside_theory(self) -> OutsideTheory | None:
         """A setting that the theory does not cover; None where it covers the network."""
         for key in ("values", "norm", "residual", "mlp"):
-            value, covered = getattr(self, key), type(self).model_fields[key].default
-            if value != covered:
-                return OutsideTheory(Setting("network", key), value, covered)
+            value = getattr(self, key)
+            if value != type(self).model_fields[key].default:
+                return OutsideTheory(Setting("network", key), value)
         return None
 
     def hypernetworks(self, attention_layers: int) -> tuple[bool, ...]:

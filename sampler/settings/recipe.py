@@ -114,7 +114,7 @@ class Recipe(NamedRecipe):
     def outside_theory(self) -> OutsideTheory | None:
         """A setting by which the network is no sum over attention paths; None where it is one."""
         if self.learns_attention and self.attention.reads != INPUTS:
-            return OutsideTheory(Setting("attention", "reads"), self.attention.reads, INPUTS)
+            return OutsideTheory(Setting("attention", "reads"), self.attention.reads)
         return self.network.outside_theory
 
     @property

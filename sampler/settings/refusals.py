@@ -20,13 +20,11 @@ from sampler.settings.identity import Sections
 from sampler.settings.network import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
-from sampler.settings.toml import toml_value
 from sampler.settings.types import AUTO, section_in
 from theory.architecture import HESSIAN_COORDINATES
 
 SPACE_OF_EVIDENCE = f'evidence needs space = "{ORDER_PARAMETERS}"'
-# A network outside the theory, by the setting and the value that keep it there.
-OUTSIDE = "a network with {} = {}"
+FALSE = Words("false", "False")
 
 
 def of_sampler(sampler: SamplerSection, key: str, remedy: str, *parts: Part) -> InputError:
@@ -110,10 +108,10 @@ def refuse_sampler(
     if not sampler.spaces:
         raise of_sampler(sampler, "evidence", SPACE_OF_EVIDENCE)
     if network.is_infinite and outside is not None:
-        change, parts = covering(outside)
-        remedy = f"{OUTSIDE} is sampled by its weights, of which there are none; use a number, or "
-        parts = (*named(outside), *parts)
-        raise InputError(Setting("network", "widths"), network.widths, remedy + change, *parts)
+        remedy = (
+            "a network with {} is sampled by its weights, of which there are none; use a number"
+        )
+        raise InputError(Setting("network", "widths"), network.widths, remedy, outside.setting)
     if sampler.space != AUTO and (sampler.space == ATTENTION) != network.is_infinite:
         allowed = ATTENTION if network.is_infinite else ORDER_PARAMETERS
         words = "infinite" if network.is_infinite else "finite"
@@ -126,11 +124,11 @@ def refuse_sampler(
         if sampler.space == AUTO:  # other settings leave no such space
             has_tokens = set(OF_TOKENS) & set(sampler.algorithm_spaces)
             remedy = SPACE_OF_EVIDENCE if has_tokens else space_of_algorithm
-        remedy = f"{OUTSIDE} has no order parameters; {remedy}"
-        raise of_sampler(sampler, "space", remedy, *named(outside))
+        remedy = f"a network with {{}} has no order parameters; {remedy}"
+        raise of_sampler(sampler, "space", remedy, outside.setting)
     if sampler.points == "selected":
-        remedy = f'{OUTSIDE} has no theory to choose by; use "all"'
-        raise of_sampler(sampler, "points", remedy, *named(outside))
+        remedy = 'a network with {} has no theory to choose by; use "all"'
+        raise of_sampler(sampler, "points", remedy, outside.setting)
 
 
 def refuse_missing_draws(sampler: SamplerSection, weights: int) -> None:
@@ -160,14 +158,13 @@ def refuse_layers(network: NetworkSection, attention_layers: int) -> None:
     lowest = lowest_layers(network.hypernetworks(attention_layers))
     between = [*(widths[layer - 1] for layer in lowest), widths[-1]]
     setting = Setting("network", "widths")
-    given = list(network.widths) if isinstance(network.widths, tuple) else network.widths
+    given = dump_setting(network.widths)
     if network.norm != "none" and 1 in between[1 if network.norm == "after" else 0 :]:
         remedy = "one unit alone is always zero when it is normalised; use at least 2, or {} = {}"
         raise InputError(setting, given, remedy, Setting("network", "norm"), '"none"')
     if network.residual and len({*between}) > 1:
         remedy = f"a residual network adds layers of {between} units; use equal widths, or {{}} = "
-        parts = Setting("network", "residual"), as_value(False)
-        raise InputError(setting, given, remedy + "{}", *parts)
+        raise InputError(setting, given, remedy + "{}", Setting("network", "residual"), FALSE)
 
 
 def refuse_without_theory(outside: OutsideTheory | None, learns: bool, remedy: str) -> None:
@@ -178,9 +175,8 @@ def refuse_without_theory(outside: OutsideTheory | None, learns: bool, remedy: s
     remedy   what to do instead
     """
     if outside is not None:
-        change, parts = covering(outside)
-        text = f"the theory needs a sum over attention paths: {remedy}, or {change}"
-        raise InputError(outside.setting, dump_setting(outside.value), text, *parts)
+        text = f"the theory needs a sum over attention paths: {remedy}, or remove this setting"
+        raise InputError(outside.setting, dump_setting(outside.value), text)
     if learns:
         text = f"the theory needs attention that is fixed: {remedy}, or other kinds of heads"
         raise InputError(Setting("attention", "heads"), LEARNED, text)
@@ -194,7 +190,7 @@ def refuse_without_hessian(setting: Setting, value: object, coordinates: int) ->
             f'(limit {HESSIAN_COORDINATES:,}); use {{}} = "nuts" and {{}} = {{}}'
         )
         algorithm, evidence = Setting("sampler", "algorithm"), Setting("sampler", "evidence")
-        raise InputError(setting, value, remedy, algorithm, evidence, as_value(False))
+        raise InputError(setting, value, remedy, algorithm, evidence, FALSE)
 
 
 def refuse_untrainable(
@@ -220,33 +216,11 @@ def refuse_untrainable(
                 raise InputError(Setting("training", "form"), variant.kind, remedy)
 
 
-# --- settings and values in the words of both faces
-
-
 def dump_setting(value: Any) -> Any:
     """A setting as a recipe has it."""
     if isinstance(value, BaseModel):
         return value.model_dump()
     return [dump_setting(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def as_value(value: Any) -> Words:
-    """A value in the words of TOML and of Python."""
-    plain = dump_setting(value)
-    text = toml_value(plain)
-    return Words(text, text if isinstance(plain, str) else repr(plain))
-
-
-def named(outside: OutsideTheory) -> tuple[Part, Part]:
-    """The parts of `OUTSIDE`."""
-    return outside.setting, as_value(outside.value)
-
-
-def covering(outside: OutsideTheory) -> tuple[str, tuple[Part, ...]]:
-    """The change that brings a network back into the theory, and its parts."""
-    if outside.covered is None:
-        return "remove {}", (outside.setting,)
-    return "set {} = {}", (outside.setting, as_value(outside.covered))
 
 
 # --- what pydantic refuses
