@@ -69,8 +69,9 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a text, unless the file has it already; InputError where that fails."""
-    if not (path.is_file() and path.read_text(encoding="utf-8") == text):
-        write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    content = text.encode()
+    if not (path.is_file() and path.read_bytes() == content):
+        write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def unfinished(path: Path) -> Path:
