@@ -31,7 +31,7 @@ from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import tables_of
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import RECIPE_FILE
-from sampler.storage.files import write_atomically
+from sampler.storage.files import write_whole
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.status import state_of
 
@@ -175,7 +175,7 @@ def write_report(
         if not (shown["comparison"] or any(contents["comparison_tables"])):
             titles["comparison"] = ""
         text = page(titles=titles, shown=shown, undrawn=drawn is None)
-        write_atomically(file, lambda path: path.write_text(text, encoding="utf-8"))
+        write_whole(file, text)
 
     if ended is not None or not figures:
         write(None)
