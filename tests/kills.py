@@ -106,7 +106,8 @@ class Work:
     def end(self, process: Command) -> bool:
         """Wait for a process → whether it came to its end; else it was killed."""
         code, errors = finish(process)
-        assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED, -signal.SIGKILL), errors
+        ended = ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED, ExitCode.NOT_CONVERGED
+        assert code in (*ended, -signal.SIGKILL), errors
         return code != -signal.SIGKILL
 
     def undisturbed(self, directory: Path) -> "Work":
@@ -200,7 +201,7 @@ def content(path: Path) -> dict[tuple, object]:
                 attributes = dict(owner.attrs)
                 attributes |= json.loads(attributes.pop("cost", "{}"))
                 for key in attributes.keys() - TIMES:
-                    stored[group.path, name, key] = np.asarray(attributes[key]).tolist()
+                    stored[group.path, name, key] = repr(np.asarray(attributes[key]).tolist())
     return stored
 
 

@@ -47,7 +47,7 @@ SAMPLED_ELSEWHERE = (
 # So large that compiling for speed pays.
 LARGE = (
     "digits_ten_outputs", "one_shot_A", "quickstart", "three_layers_unequal", "folded_examples",
-    "importance",
+    "importance", "relu",
 )  # fmt: skip
 # Seven or six of 6000 draws diverge, and six are allowed. R-hat was 1.0100, which is allowed, and
 # is 1.007 to 1.022 with other rounding.
