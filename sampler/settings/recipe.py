@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from os.path import isabs
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -222,7 +223,6 @@ class TrainingRecipe(NamedRecipe):
 
 
 AnyRecipe = Recipe | TrainingRecipe
-Kind = TypeVar("Kind", bound=NamedRecipe)
 
 # --- made from a file, or from nested tables and changes
 
@@ -231,8 +231,8 @@ def load_recipe(
     path: str | Path,
     overrides: Sequence[str] = (),
     over: Sequence[str] = (),
-    kind: type[Kind] = Recipe,
-) -> Kind:
+    kind: type[NamedRecipe] | UnionType = Recipe,
+) -> Any:
     """Read and validate a recipe.
 
     overrides  KEY=VALUE: a dotted key and a TOML value, as in `network.widths=100`; it also takes
@@ -254,8 +254,11 @@ def load_recipe(
 
 
 def recipe_of(
-    settings: dict[str, Any], folder: Path, changes: Changes = (), kind: type[Kind] = Recipe
-) -> Kind:
+    settings: dict[str, Any],
+    folder: Path,
+    changes: Changes = (),
+    kind: type[NamedRecipe] | UnionType = Recipe,
+) -> Any:
     """The recipe of nested settings, which are filled in, and of changes of dotted keys.
 
     Paths are relative to the folder. Raises InputError as `load_recipe` does.

@@ -222,7 +222,7 @@ class Checkpoints:
 def newest_first(folder: Path | None) -> list[Path]:
     """The checkpoints in a folder, by their headers; one without a header comes first."""
 
-    def sequence(path: Path) -> float:
+    def sequence(path: Path) -> int | float:
         try:
             return read_header(path)["sequence"]
         except (DamagedFile, KeyError, TypeError):

@@ -228,7 +228,7 @@ class UnstableSteps(StaticHmc):
 
 @pytest.mark.heavy
 def test_divergences_between_kept_draws_are_counted():
-    space, algorithm = Normal.standard(2), UnstableSteps()
+    space, algorithm = Normal.standard(2), UnstableSteps(0.8, 5)
     settings, thinning, kept = replace(SETTINGS, warmup=0, draws=120), 4, 30
     every = sampled(space, settings, algorithm).statistics["diverging"]
     groups = every.reshape(settings.chains, kept, thinning)
