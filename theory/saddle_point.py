@@ -233,6 +233,7 @@ def solve_saddle_point(
     starts: int = 1,
     seed: int = 0,
     initial: OrderParameters | None = None,
+    on_start: Callable[[int], None] = lambda ended: None,
 ) -> SaddlePoint:
     """Minimise the action by damped Newton steps on log-Cholesky coordinates, in float64.
 
@@ -240,7 +241,7 @@ def solve_saddle_point(
     converged minimum counts. Up to 500 coordinates Newton equations use the exact Hessian, and
     `tolerance`, the limit on |∂(A / max width)|, is 1e-10 by default; above, conjugate gradients on
     exact Hessian products, and 1e-8. Never raises for a search that fails: `status` says what
-    happened.
+    happened. `on_start` is called with the number of starts that came to their end.
     """
     if problem.attended.dtype != jnp.float64:
         raise ValueError(
@@ -257,6 +258,7 @@ def solve_saddle_point(
         starts=starts,
         seed=seed,
         initial=initial,
+        on_start=on_start,
     )
 
 
@@ -271,6 +273,7 @@ def minimise_action(
     starts: int = 1,
     seed: int = 0,
     initial: OrderParameters | None = None,
+    on_start: Callable[[int], None] = lambda ended: None,
 ) -> SaddlePoint:
     """Minimise an action from all starts, as `solve_saddle_point` does.
 
@@ -289,10 +292,11 @@ def minimise_action(
     first, rng = first_start(initial, architecture), np.random.default_rng(seed)
     others = [first + RANDOM_SPREAD * rng.standard_normal(count) for _ in range(starts - 1)]
     scales_at = partial(coordinate_scales, sizes=sizes)
-    descents = [
-        descend(action.value_and_gradient, direction, scales_at, start, tolerance, max_steps)
-        for start in (first, *others)
-    ]
+    descents: list[Descent] = []
+    for start in (first, *others):
+        ends = tolerance, max_steps
+        descents.append(descend(action.value_and_gradient, direction, scales_at, start, *ends))
+        on_start(len(descents))
     finite = [end for end in descents if end.status is not SaddlePointStatus.NOT_FINITE]
     converged = [end for end in finite if end.converged]
     best = min(converged or finite or descents, key=lambda end: end.value)

@@ -26,5 +26,6 @@ slowest             the slowest numbers of a run, for figures of chains
 model_comparison    models of several runs side by side
 finite_size         U_1 against the width, and power laws of its differences
 sweep_dataset       the Dataset of a sweep gathered from its points
+selection           the point of a sweep that its validation split or evidence chooses
 sweep_results       tables and verdicts that derive from the Dataset of a sweep
 """

@@ -292,12 +292,6 @@ def stored_thinned(tree: xr.DataTree) -> frozenset[str]:
     return frozenset([*pointwise, *logits])
 
 
-def collected_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Draws by name, [chain, draw, …], as a collector has them: whole or of some elements."""
-    whole = {name: with_output(name, drawn) for name, drawn in drawn_variables(tree).items()}
-    return whole | {name: one.values for name, one in stored_selected(tree).items()}
-
-
 def is_judged(name: str, exchangeable: bool = False) -> bool:
     """Whether draws of this name are neither weights nor coordinates of the sampler.
 
@@ -322,11 +316,11 @@ def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
     }
 
 
-def stored_statistics(tree: xr.DataTree, group: str = "sample_stats") -> dict[str, np.ndarray]:
-    """Sampler statistics of the draws, or those of warm-up in `warmup_sample_stats`."""
-    if group not in tree.children:
+def stored_statistics(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Sampler statistics of the draws."""
+    if "sample_stats" not in tree.children:
         return {}
-    return {str(n): v.values for n, v in tree[group].to_dataset().items()}
+    return {str(n): v.values for n, v in tree["sample_stats"].to_dataset().items()}
 
 
 def stored_weights(tree: xr.DataTree) -> RepetitionWeights:

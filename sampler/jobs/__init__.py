@@ -10,16 +10,14 @@ stages        the stages of a run: theory, draws, comparison, page
 draw          draws from the posterior
 folding       rows that stand for training examples too many to be held
 keeper        running chains in their checkpoints
-repetitions   repetitions of particles in their checkpoints
-stored        one stage from stored results
-pages         figures and page of stored results
+repetitions   repetitions of particles made, kept in checkpoints and judged
+stored        one stage from stored results: comparison, diagnostics, figures, page
 reproduce     a run done again, compared number by number
 sweep         the points of a grid, done by workers, then gathered
 executors     workers: this process, others, a Dask cluster
 slurm         a job array for the points of a sweep
-selection     the point of a sweep that its validation split or evidence chooses
 train         training a transformer
 prune         the heads of a trained network removed
 interruption  signals that ask to stop
-progress      what running jobs show
+progress      what running jobs show: a line for each stage, and the time left
 """

@@ -7,9 +7,9 @@ from sampler.attention.variants import AttentionVariant
 from sampler.data.episodes import PATCHES, TOKENS
 from sampler.data.one_shot import CharacterSplits
 from sampler.data.raven import PANELS, MatrixSplits, MatrixTokens
+from sampler.jobs.check import section
 from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
-from sampler.presentation.table import section
 from sampler.settings.recipe import TrainingRecipe
 from sampler.transformer.model import TransformerShape
 
@@ -18,59 +18,47 @@ FLOAT32_BYTES = 4
 
 def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
     """The text that `check` prints for a valid training recipe and its data."""
-    settings = recipe.training
+    settings, batch = recipe.training, recipe.training.batch
     if isinstance(splits, CharacterSplits):
-        counted = "characters, drawings"
-        counts = {name: f"{part.characters}, {len(part.images)}" for name, part in named(splits)}
+        counts = [
+            (f"{name}: characters, drawings", f"{part.characters}, {len(part.images)}")
+            for name, part in named(splits)
+        ]
         shape = TransformerShape.of(settings, recipe.task.token_channels)
-        tokens, held = TOKENS, len(splits.train.images) * PATCHES * shape.channels
-        what, batch, classes = "patches", settings.batch, []
+        tokens, numbers = TOKENS, len(splits.train.images) * PATCHES * shape.channels
+        data = "patches of training"
     elif isinstance(splits, MatrixSplits):
-        counted = "compositions"
-        counts = {"seen": str(len(splits.seen)), "held out": str(len(splits.held_out))}
+        parts = {"seen": splits.seen, "held out": splits.held_out}
+        counts = [(f"{name}: compositions", f"{len(part)}") for name, part in parts.items()]
         form = MatrixTokens.of(recipe.task)
         shape = TransformerShape.of(settings, form.channels, form.outputs)
-        tokens, batch = PANELS, settings.batch
-        what, held, classes = "tokens of a batch", batch * PANELS * form.channels, []
+        tokens, numbers = PANELS, batch * PANELS * form.channels
+        data = "tokens of a batch of training"
     else:
-        counted, what = "series", "series"
-        counts = {name: str(part.examples) for name, part in named(splits)}
         examples, tokens, channels = splits.train.inputs.shape
+        counts = [(f"{name}: series", f"{part.examples}") for name, part in named(splits)]
+        counts += [("classes", ", ".join(splits.names)), ("tokens T", f"{tokens}")]
         shape = TransformerShape.of(settings, channels, splits.outputs)
-        held, batch = splits.train.inputs.size, min(settings.batch, examples)
-        classes = [("classes", ", ".join(splits.names)), ("tokens T", str(tokens))]
-    operations = 3 * batch * example_operations(shape, tokens)
+        numbers, batch = splits.train.inputs.size, min(batch, examples)
+        data = "series of training"
     sizes = [
-        *((f"{name}: {counted}", count) for name, count in counts.items()),
-        *classes,
+        *counts,
         ("heads per layer", ", ".join(map(str, shape.heads))),
         ("attention", variants_text(settings.variants)),
         ("widths N_1 … N_L, N_a", ", ".join(map(str, shape.widths))),
         ("key channels G, input channels D", f"{shape.key_size}, {shape.channels}"),
         ("parameters", f"{shape.parameter_count:,}"),
     ]
-    weights = batch * sum(shape.heads) * tokens**2 * FLOAT32_BYTES
-    return "\n\n".join(
-        [
-            f"{recipe.name} ({recipe.hash8}): recipe and {recipe.task.of_training} are valid",
-            section("Sizes", sizes),
-            "Settings, defaults included\n" + indent(recipe.to_toml().strip(), "  "),
-            section(
-                "Memory of the largest arrays",
-                [
-                    (f"{what} of training", byte_text(float(held * FLOAT32_BYTES))),
-                    ("attention of a batch", byte_text(float(weights))),
-                ],
-            ),
-            section(
-                "Cost, leading order, in floating-point operations",
-                [
-                    ("one step", f"{operations:.1e}"),
-                    (f"{settings.steps} steps", f"{operations * settings.steps:.1e}"),
-                ],
-            ),
-        ]
-    )
+    matrices = batch * sum(shape.heads) * tokens**2
+    arrays = {data: numbers, "attention of a batch": matrices}
+    memory = [(name, byte_text(float(FLOAT32_BYTES * size))) for name, size in arrays.items()]
+    parts = [
+        f"{recipe.name} ({recipe.hash8}): recipe and {recipe.task.of_training} are valid",
+        section("Sizes", sizes),
+        f"Settings, defaults included\n{indent(recipe.to_toml().strip(), '  ')}",
+        section("Memory of the largest arrays", memory),
+    ]
+    return "\n\n".join(parts)
 
 
 def named(splits: TrainingSplits) -> list[tuple[str, Any]]:
@@ -84,15 +72,3 @@ def variants_text(variants: tuple[tuple[AttentionVariant, ...], ...]) -> str:
         for of_layer in (dict.fromkeys(of_layer) for of_layer in variants)
     ]
     return "; ".join(layers if len(set(layers)) > 1 else layers[:1])
-
-
-def example_operations(shape: TransformerShape, length: int) -> int:
-    """Operations of one forward pass of `length` tokens; the last layer has one token."""
-    products = length * shape.channels * shape.widths[0]
-    attended = length * shape.key_size * (2 * shape.channels + length)
-    products += sum(shape.heads) * attended
-    for layer, heads in enumerate(shape.value_heads, start=1):
-        below, above = shape.widths[layer - 1], shape.widths[layer]
-        tokens = 1 if layer == shape.layers else length
-        products += heads * tokens * below * (length + above)
-    return 2 * products

@@ -16,11 +16,11 @@ from sampler.analysis.matched_heads import kept_logits
 from sampler.attention.learned import LOGITS
 from sampler.errors import OutOfTimeError
 from sampler.jobs.keeper import ChainKeeper
-from sampler.jobs.progress import LOG, SamplingProgress
+from sampler.jobs.progress import Progress, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
-from sampler.mcmc.bridge import BridgeEvidence, bridge_evidence
+from sampler.mcmc.algorithm import Algorithm, ChainSettings, IndependentDraws, algorithm_named
+from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
@@ -32,6 +32,7 @@ from sampler.presentation.terminal import print_line
 from sampler.problem import AnyProblem, Problem
 from sampler.runtime import jax_settings
 from sampler.settings.sampler import SamplerSection
+from sampler.storage.directory import LOG
 from sampler.token_problem import TokenProblem
 
 
@@ -43,44 +44,29 @@ def draw_posterior(
 ) -> xr.DataTree:
     """Draw from the posterior in the space, by the algorithm and in the precision that are named.
 
-    Chains go on from the checkpoint that the keeper finds, if there is one; `show`
-    says whether progress is shown.
+    Draws go on from the checkpoint that the keeper finds, if there is one; `show` says whether
+    progress is shown.
     """
     keeper = ChainKeeper() if keeper is None else keeper
     started = time.perf_counter()
-    kept = weights_observed(problem, settings.space, settings.weight_draws)
-    collected = DrawCollector(weights=kept, weight_draws=settings.weight_draws)
-    weights = None
+    observed = weights_observed(problem, settings.space, settings.weight_draws)
+    collected = DrawCollector(weights=observed, weight_draws=settings.weight_draws)
     with jax_settings(settings.precision):
-        drawn = draw_collected(problem, settings, collected, keeper, show)
-        if kept:
-            weights = kept_weights(collected)
-        elif settings.weight_draws:
-            weights = weights_drawn_back(problem, collected, settings)
-    evidence = dict(drawn.evidence)
-    if settings.evidence and drawn.are_chains:
-        found = evidence_of_draws(problem, drawn.space, collected.draws, settings)
-        evidence |= {
-            "log_evidence": found.log_evidence,
-            "log_evidence_error": found.error,
-            "log_evidence_method": "bridge",
-            "log_evidence_trusted": int(found.trusted),
-        }
-        log_and_tell(found.explain(), show)
-    algorithm = drawn.algorithm
+        origin = collect_draws(problem, settings, collected, keeper, show)
+        weights = weights_of_draws(problem, settings, collected)
     attributes = {
-        **algorithm.settings,
+        **origin.algorithm.settings,
         "space": settings.space,
-        "algorithm": drawn.name,
-        "gradient_dtype": drawn.space.gradient_dtype,
-        **mode_attributes(drawn.space),
+        "algorithm": origin.name,
+        "gradient_dtype": origin.space.gradient_dtype,
+        **mode_attributes(origin.space),
         "draws_per_chain": collected.draws_made,
-        "ended_by": drawn.ended,
+        "ended_by": origin.ended,
         "seconds": time.perf_counter() - started + keeper.seconds_before,
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
-        "gradients": collected.total(algorithm.gradients),
-        **evidence,
+        "gradients": collected.total(origin.algorithm.gradients),
+        **origin.attributes,
         **({EXCHANGEABLE: 1} if has_exchangeable_heads(problem) else {}),
     }
     left_out = leave_one_out_table(problem, collected, settings.space)
@@ -93,37 +79,30 @@ def has_exchangeable_heads(problem: AnyProblem) -> bool:
     return isinstance(problem, LearnedProblem) and problem.exchangeable
 
 
-def judged_of(problem: AnyProblem) -> Callable[[str], bool]:
-    """Tell by their name whether draws of this problem are judged."""
-    return partial(is_judged, exchangeable=has_exchangeable_heads(problem))
-
-
 @dataclass(frozen=True)
-class Drawn:
+class Origin:
     """Origin of draws that were collected.
 
     name        of the algorithm in force, as in the table of algorithms
     space       that was sampled
     ended       why no more draws were made
-    evidence    attributes that an algorithm adds, the evidence where it knows it
-    are_chains  whether they are chains, which the evidence can be found from
+    attributes  that an algorithm adds, the evidence where it knows it
     """
 
     name: str
     algorithm: Algorithm
     space: Space
     ended: str = "draws"
-    evidence: Mapping[str, Any] = field(default_factory=dict)
-    are_chains: bool = False
+    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def draw_collected(
+def collect_draws(
     problem: AnyProblem,
     settings: SamplerSection,
     collected: DrawCollector,
     keeper: ChainKeeper,
     show: bool,
-) -> Drawn:
+) -> Origin:
     """Collect draws of repetitions, independent ones, or those of chains: as the algorithm has it.
 
     Chains take the place of independent draws that cannot be trusted.
@@ -131,47 +110,118 @@ def draw_collected(
     name = settings.algorithm
     algorithm = algorithm_named(name, settings.values_for(name))
     space = problem.space(settings.space, settings.precision, collected.weights)
+    judged = partial(is_judged, exchangeable=has_exchangeable_heads(problem))
     if algorithm.repeated:
         space = algorithm.suited(space)
-        judged = judged_of(problem)
-        made = run_repetitions(space, algorithm, settings, collected, keeper, show, judged)
-        log_and_tell(made.text, show)
-        return Drawn(name, algorithm, space, made.ended, made.attributes)
+        with Progress() if show else nullcontext() as progress:
+            arguments = space, algorithm, settings, collected, keeper, progress, judged
+            ended, attributes, text = run_repetitions(*arguments)
+        print_and_log(text, show)
+        return Origin(name, algorithm, space, ended, attributes)
     if space.mode is not None and not space.mode.converged:
-        log_and_tell(space.mode.explain(), show)
+        print_and_log(space.mode.explain(), show)
     independent = algorithm.independent_draws(space, chain_settings(settings))
-    evidence = {}
+    attributes = {}
     if independent is not None:
-        evidence = dict(independent.attributes)
+        attributes = dict(independent.attributes)
         if show:
             print_line(independent.text)
         if independent.points is not None:
-            count, chains = settings.draws_per_chain, chain_settings(settings)
-            observer = Observer.of(space, chains, chain_mesh(chains.chains))
-            observables = observer(independent.points, np.arange(count, dtype=np.int32))
-            collected(Chunk("draws", count, count, independent.statistics, observables))
-            return Drawn(name, algorithm, space, evidence=evidence)
+            collect_independent(space, settings, independent, collected)
+            return Origin(name, algorithm, space, attributes=attributes)
         name = algorithm.fallback
         algorithm = algorithm_named(name, settings.values_for(name))
     space = algorithm.suited(space)
-    judged = judged_of(problem)
-    rule = run_chains(space, algorithm, settings, collected, keeper, show, judged)
-    ended = (rule and rule.ended) or "draws"
-    return Drawn(name, algorithm, space, ended, evidence, are_chains=True)
+    ended = run_chains(space, algorithm, settings, collected, keeper, show, judged)
+    if settings.evidence:
+        attributes |= evidence_attributes(problem, space, settings, collected, show)
+    return Origin(name, algorithm, space, ended, attributes)
 
 
-def mode_attributes(space: Space) -> dict[str, Any]:
-    """How the mode was found that chains are whitened by; nothing where there is none."""
-    if space.mode is None:
-        return {}
-    return {"mode_converged": int(space.mode.converged), "mode_search": space.mode.explain()}
+def collect_independent(
+    space: Space,
+    settings: SamplerSection,
+    independent: IndependentDraws,
+    collected: DrawCollector,
+) -> None:
+    """Observe independent draws, as one chunk."""
+    count, chains = settings.draws_per_chain, chain_settings(settings)
+    observer = Observer.of(space, chains, chain_mesh(chains.chains))
+    observables = observer(independent.points, np.arange(count, dtype=np.int32))
+    collected(Chunk("draws", count, count, independent.statistics, observables))
 
 
-def log_and_tell(text: str, show: bool) -> None:
-    """Log a line, and show it if asked for."""
+def run_chains(
+    space: Space,
+    algorithm: Algorithm,
+    settings: SamplerSection,
+    collected: DrawCollector,
+    keeper: ChainKeeper,
+    show: bool,
+    judged: Callable[[str], bool] = is_judged,
+) -> str:
+    """Collect all chunks of chains, from where the keeper says → why no more draws were made."""
+    rule = None
+    if settings.until == "trusted":
+        most = settings.max_draws, settings.max_minutes
+        fewest = settings.weight_draws, settings.warmup_steps
+        rule = StoppingRule(algorithm, collected, *most, judged, *fewest)
+    with Progress() if show else nullcontext() as progress:
+        listeners = [collected, keeper] if rule is None else [collected, rule, keeper]
+        if progress is not None:
+            progress.wait("compiling")
+            draws = settings.draws_per_chain if rule is None else rule.next_end("draws", 0)
+            steps = draws * settings.thinning
+            listeners.insert(-1, SamplingProgress(progress, algorithm, steps, rule))
+        earlier = keeper.go_on(collected, rule)
+
+        def on_chunk(chunk: Chunk) -> None:
+            for listen in listeners:
+                listen(chunk)
+
+        chains, ends = chain_settings(settings, settings.most_draws), rule and rule.next_end
+        sample(space, algorithm, chains, on_chunk, earlier, ends)
+    if rule is None:
+        return "draws"
+    if not collected.draws_made:
+        raise out_of_time(settings, "warm-up, before any draw")
+    print_and_log(rule.explain(), show)
+    return rule.ended or "draws"
+
+
+def out_of_time(settings: SamplerSection, where: str) -> OutOfTimeError:
+    """The error of a run that has no draws when its minutes are over."""
+    return OutOfTimeError(
+        f"sampler.max_minutes = {settings.max_minutes:g}: over in {where}; everything is saved: "
+        "resume it for as many minutes again, or raise them"
+    )
+
+
+def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainSettings:
+    """The chains that the recipe asks for, with this number of draws or that of the recipe."""
+    return ChainSettings(
+        chains=settings.chain_count,
+        warmup=settings.warmup_steps,
+        draws=settings.draws_per_chain if draws is None else draws,
+        thinning=settings.thinning,
+        seed=settings.seed,
+    )
+
+
+def print_and_log(text: str, show: bool) -> None:
     LOG.info(text)
     if show:
         print_line(text)
+
+
+# --- what is stored beside the draws
+
+
+def mode_attributes(space: Space) -> dict[str, Any]:
+    """How the mode was searched that chains are whitened by; nothing where there is none."""
+    if space.mode is None:
+        return {}
+    return {"mode_converged": int(space.mode.converged), "mode_search": space.mode.explain()}
 
 
 def weights_observed(problem: AnyProblem, space: str, draws: int) -> tuple[str, ...]:
@@ -185,26 +235,28 @@ def weights_observed(problem: AnyProblem, space: str, draws: int) -> tuple[str, 
     return tuple(name for name in network.weight_shapes if not name.startswith(LOGITS))
 
 
-def kept_weights(collected: DrawCollector) -> WeightDraws:
-    """The weights of evenly spaced draws of each chain, as many as were asked for."""
-    some = {name: collected.thinned[name] for name in collected.weights}
-    numbers, count = some[collected.weights[0]].draws, collected.weight_draws
-    chosen = np.arange(1, count + 1) * len(numbers) // count - 1
-    return WeightDraws({name: one.values[:, chosen] for name, one in some.items()}, numbers[chosen])
+def weights_of_draws(
+    problem: AnyProblem, settings: SamplerSection, collected: DrawCollector
+) -> WeightDraws | None:
+    """Weights of evenly spaced draws of each chain, as many as are asked for.
 
-
-def weights_drawn_back(
-    problem: AnyProblem, collected: DrawCollector, settings: SamplerSection
-) -> WeightDraws:
-    """Draw weights for some of the draws of order parameters."""
-    sites = sites_of_draws(collected.draws, problem)
-    numbers = np.arange(collected.draws_made)
+    They are those of the draws themselves, or drawn back from order parameters.
+    """
+    count = collected.weight_draws
+    if not count:
+        return None
+    if collected.weights:
+        some = {name: collected.thinned[name] for name in collected.weights}
+        numbers = some[collected.weights[0]].draws
+        chosen = np.arange(1, count + 1) * len(numbers) // count - 1
+        weights = {name: kept.values[:, chosen] for name, kept in some.items()}
+        return WeightDraws(weights, numbers[chosen])
+    sites, numbers = sites_of_draws(collected.draws, problem), np.arange(collected.draws_made)
     if isinstance(problem, LearnedProblem):
         logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
         sites = {name: values[:, numbers] for name, values in sites.items()} | logits
     space = problem.space(ORDER_PARAMETERS, settings.precision, whitened=False)
-    arguments = sites, settings.weight_draws, settings.seed
-    drawn = draw_weights_back(space, problem.architecture, *arguments)
+    drawn = draw_weights_back(space, problem.architecture, sites, count, settings.seed)
     return replace(drawn, draws=numbers[drawn.draws])
 
 
@@ -221,61 +273,27 @@ def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[st
         return problem.prior_draws(count, settings.seed)
 
 
-def run_chains(
+def evidence_attributes(
+    problem: Problem,
     space: Space,
-    algorithm: Algorithm,
     settings: SamplerSection,
     collected: DrawCollector,
-    keeper: ChainKeeper,
     show: bool,
-    judged: Callable[[str], bool] = is_judged,
-) -> StoppingRule | None:
-    """Collect all chunks of chains, from where the keeper says; progress is shown if asked for.
-
-    The result is how the draws were judged on the way, if they are made until they can be trusted.
-    """
-    rule = None
-    if settings.until == "trusted":
-        most = settings.max_draws, settings.max_minutes
-        fewest = settings.weight_draws, settings.warmup_steps
-        rule = StoppingRule(algorithm, collected, *most, judged, *fewest)
-    draws = settings.draws_per_chain if rule is None else rule.next_end("draws", 0)
-    shown = SamplingProgress(algorithm, draws * settings.thinning, rule) if show else nullcontext()
-    with shown as progress:
-        earlier = keeper.go_on(collected, rule)
-        listeners = [each for each in (collected, rule, progress, keeper) if each is not None]
-
-        def on_chunk(chunk: Chunk) -> None:
-            for listen in listeners:
-                listen(chunk)
-
-        chains, ends = chain_settings(settings, settings.most_draws), rule and rule.next_end
-        sample(space, algorithm, chains, on_chunk, earlier, ends)
-    if rule is not None and not collected.draws_made:
-        raise out_of_time(settings, "warm-up")
-    if rule is not None:
-        log_and_tell(rule.explain(), show)
-    return rule
-
-
-def out_of_time(settings: SamplerSection, where: str) -> OutOfTimeError:
-    """The error of a run that has no draws when its minutes are over."""
-    return OutOfTimeError(
-        f"sampler.max_minutes = {settings.max_minutes:g}: over in {where}, before any draw; "
-        "everything is saved: resume it for as many minutes again, or raise them"
-    )
-
-
-def evidence_of_draws(
-    problem: Problem, space: Space, draws: dict, settings: SamplerSection
-) -> BridgeEvidence:
+) -> dict[str, Any]:
     """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
     with jax_settings():
         if settings.precision != "float64":
             space = problem.space(settings.space)
-        sites = sites_of_draws(draws, problem)
+        sites = sites_of_draws(collected.draws, problem)
         points = np.concatenate([sites[name] for name in space.shapes], axis=2)
-        return bridge_evidence(space, points, settings.seed)
+        evidence = bridge_evidence(space, points, settings.seed)
+    print_and_log(evidence.explain(), show)
+    return {
+        "log_evidence": evidence.log_evidence,
+        "log_evidence_error": evidence.error,
+        "log_evidence_method": "bridge",
+        "log_evidence_trusted": int(evidence.trusted),
+    }
 
 
 def sites_of_draws(draws: dict, problem: AnyProblem) -> dict[str, np.ndarray]:
@@ -284,14 +302,3 @@ def sites_of_draws(draws: dict, problem: AnyProblem) -> dict[str, np.ndarray]:
     if "temperature" in draws:
         sites[TEMPERATURE] = np.log(draws["temperature"] / problem.temperature)[..., None]
     return sites
-
-
-def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainSettings:
-    """The chains that the recipe asks for, with this number of draws or that of the recipe."""
-    return ChainSettings(
-        chains=settings.chain_count,
-        warmup=settings.warmup_steps,
-        draws=settings.draws_per_chain if draws is None else draws,
-        thinning=settings.thinning,
-        seed=settings.seed,
-    )

@@ -10,8 +10,9 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -32,6 +33,10 @@ from sampler.storage.files import UNFINISHED, unfinished, write_whole
 OUTPUT_ENDING = ".output.txt"
 STOP_FILE = f"{UNFINISHED}stop"
 CONNECT_SECONDS = 20
+SECONDS_BETWEEN_LOOKS = 0.5
+# Workers that a point may lose before it is given up.
+MOST_LOST = 3
+LOST = f"its worker was killed {MOST_LOST} times; the same command goes on from here"
 NOT_BEGUN = "not begun"
 
 
@@ -43,85 +48,96 @@ class PointOutcome:
     problem: str = ""
 
 
-class InThisProcess(Executor):
-    """Does what is submitted at once."""
-
-    def submit(self, function, /, *arguments) -> Future:
-        future: Future = Future()
-        future.set_result(function(*arguments))
-        return future
-
-
-@dataclass
-class Workers:
-    """Does points, `size` of them at a time.
-
-    make      makes the executor, anew where a worker was killed
-    submit_to hands a point to an executor
-    ask       asks those who are at work to stop
-    """
-
-    make: Callable[[], Executor]
-    submit_to: Callable[[Executor, Plan], Future]
-    size: int
-    ask: Callable[[signal.Signals], None] = lambda number: None
-
-    def __post_init__(self) -> None:
-        self.executor = self.make()
-
-    def submit(self, point: Plan) -> Future:
-        """Begin a point; its result is a PointOutcome."""
-        try:
-            return self.submit_to(self.executor, point)
-        except BrokenExecutor:
-            self.executor = self.make()
-            return self.submit_to(self.executor, point)
+# Does points, and gives every one with its outcome in the order in which they end. Where a signal
+# asks to stop, no other point is begun, and those in work are saved.
+Engine = Callable[[Sequence[Plan]], Iterator[tuple[Plan, PointOutcome]]]
 
 
 @contextmanager
-def chosen_workers(
+def chosen_engine(
     plan: Plan,
     interruption: Interruption,
     workers: int | None = None,
     scheduler: str | None = None,
-) -> Iterator[Workers]:
+) -> Iterator[Engine]:
     """So many worker processes, the cluster behind a Dask scheduler, or this process."""
     if workers is None and scheduler is None:
-
-        def submit(executor: Executor, point: Plan) -> Future:
-            print_line(f"\n{plan.recipe.name}, {point.label}")
-            return executor.submit(attempt_point, point, interruption)
-
-        yield Workers(InThisProcess, submit, size=1)
+        yield partial(one_by_one, plan.recipe.name, interruption)
         return
-    stop_file = plan.directory / STOP_FILE
-    stop_file.unlink(missing_ok=True)
+    executors = worker_processes(workers) if scheduler is None else dask_executors(scheduler)
+    size = len(plan.points) if workers is None else workers
+    with stored_plans(plan) as file, executors as make:
+        yield partial(by_workers, make, size, file, interruption)
 
-    def ask(number: signal.Signals) -> None:
-        write_whole(stop_file, number.name)
 
-    is_local = scheduler is None
-    executors = worker_processes(workers) if is_local else dask_executors(scheduler)
+def one_by_one(
+    name: str, interruption: Interruption, points: Sequence[Plan]
+) -> Iterator[tuple[Plan, PointOutcome]]:
+    """Do points one after the other in this process."""
+    for point in points:
+        if interruption.received is not None:
+            return
+        print_line(f"\n{name}, {point.label}")
+        yield point, attempt_point(point, interruption)
+
+
+def by_workers(
+    make: Callable[[], futures.Executor],
+    size: int,
+    file: Path,
+    interruption: Interruption,
+    points: Sequence[Plan],
+) -> Iterator[tuple[Plan, PointOutcome]]:
+    """Do points in other processes, so many at a time, with an executor that `make` makes.
+
+    It is made anew where a worker was killed.
+    """
+    executor, waiting, lost = make(), deque(points), Counter[str]()
+    at_work: dict[futures.Future, Plan] = {}
+    while waiting or at_work:
+        if interruption.received is not None:
+            write_whole(file.with_name(STOP_FILE), interruption.received.name)
+            waiting.clear()
+        while waiting and len(at_work) < size:
+            words = do_point, file, waiting[0].label, waiting[0].sampling
+            try:
+                future = executor.submit(*words)
+            except futures.BrokenExecutor:
+                executor = make()
+                future = executor.submit(*words)
+            at_work[future] = waiting.popleft()
+        ended, _ = futures.wait(at_work, SECONDS_BETWEEN_LOOKS, futures.FIRST_COMPLETED)
+        for future in ended:
+            point, outcome = at_work.pop(future), outcome_of(future)
+            lost[point.label] += outcome is None
+            if outcome is None and lost[point.label] < MOST_LOST:
+                waiting.append(point)
+            elif outcome is None:
+                yield point, PointOutcome(ExitCode.INTERNAL_ERROR, LOST)
+            elif outcome.problem != NOT_BEGUN:
+                yield point, outcome
+
+
+def outcome_of(future: futures.Future) -> PointOutcome | None:
+    """The outcome of a point; None where its worker was killed."""
     try:
-        with stored_plans(plan) as file, executors as make:
-
-            def submit(executor: Executor, point: Plan) -> Future:
-                return executor.submit(do_point, file, point.label, point.sampling)
-
-            yield Workers(make, submit, workers if is_local else len(plan.points), ask)
-    finally:
-        stop_file.unlink(missing_ok=True)
+        return future.result()
+    except (futures.BrokenExecutor, futures.CancelledError):
+        return None
+    except Exception as problem:  # of Dask: a worker given up, an environment without this package
+        text = f"Dask gave it up ({type(problem).__name__}); the same command goes on from here"
+        return PointOutcome(ExitCode.INTERNAL_ERROR, text)
 
 
 @contextmanager
-def worker_processes(count: int) -> Iterator[Callable[[], Executor]]:
+def worker_processes(count: int) -> Iterator[Callable[[], futures.Executor]]:
     """A function that makes an executor of so many processes, again where one was killed."""
     context, made = multiprocessing.get_context("spawn"), []
 
-    def make() -> Executor:
+    def make() -> futures.Executor:
         for earlier in made:
             earlier.shutdown()
-        made.append(ProcessPoolExecutor(count, context, begin_worker))
+        made.append(futures.ProcessPoolExecutor(count, context, begin_worker))
         return made[-1]
 
     try:
@@ -136,19 +152,7 @@ def worker_processes(count: int) -> Iterator[Callable[[], Executor]]:
 
 
 @contextmanager
-def stored_plans(plan: Plan) -> Iterator[Path]:
-    """The plans of all points in a file, each array once, for as long as there are workers."""
-    file = unfinished(plan.directory / "plans.pickle")
-    try:
-        with file.open("wb") as stream:
-            pickle.dump({point.label: point for point in plan.points}, stream, protocol=5)
-        yield file
-    finally:
-        file.unlink(missing_ok=True)
-
-
-@contextmanager
-def dask_executors(scheduler: str) -> Iterator[Callable[[], Executor]]:
+def dask_executors(scheduler: str) -> Iterator[Callable[[], futures.Executor]]:
     """A function that makes an executor of the cluster at this address.
 
     Raises InputError where there is none.
@@ -168,6 +172,21 @@ def dask_executors(scheduler: str) -> Iterator[Callable[[], Executor]]:
         print_line(f"Dask at {scheduler}: {count} workers" + ("" if count else ", waiting"))
         # Not pure: the result is in the files, so no earlier one may stand in for it.
         yield partial(client.get_executor, pure=False)
+
+
+@contextmanager
+def stored_plans(plan: Plan) -> Iterator[Path]:
+    """The plans of all points in a file, each array once, for as long as there are workers."""
+    file = unfinished(plan.directory / "plans.pickle")
+    stop_file = file.with_name(STOP_FILE)
+    stop_file.unlink(missing_ok=True)
+    try:
+        with file.open("wb") as stream:
+            pickle.dump({point.label: point for point in plan.points}, stream, protocol=5)
+        yield file
+    finally:
+        for path in (file, stop_file):
+            path.unlink(missing_ok=True)
 
 
 # --- in a worker
@@ -192,8 +211,11 @@ def end_with_parent() -> None:
 
 def do_point(file: Path, label: str, sampling: bool) -> PointOutcome:
     """Do a point in a worker; everything it prints goes beside the point's directory."""
+    prepare_process()
     point = replace(plans_in(file)[label], sampling=sampling)
     interruption = Interruption(file.with_name(STOP_FILE))
+    if interruption.received is not None:
+        return PointOutcome(ExitCode.REQUEUE, NOT_BEGUN)
     # A pool that has lost a worker terminates the others: they save before they leave. Under Dask
     # this is not the main thread, which alone handles signals.
     with suppress(ValueError):
@@ -208,6 +230,15 @@ def do_point(file: Path, label: str, sampling: bool) -> PointOutcome:
 
 
 @cache
+def prepare_process() -> None:
+    """Set a worker up as a command does, once; one of Dask's has another environment."""
+    use_one_blas_thread()
+    draw_into_files()
+    cache_programs()
+    silence_compiler()
+
+
+@cache
 def plans_in(file: Path) -> dict[str, Plan]:
     """The plans of all points, by label."""
     return pickle.loads(file.read_bytes())
@@ -218,10 +249,9 @@ def attempt_point(point: Plan, interruption: Interruption) -> PointOutcome:
 
     An error becomes an outcome, so that it does not stop the other points.
     """
-    if interruption.received is not None:
-        return PointOutcome(ExitCode.REQUEUE, NOT_BEGUN)
     try:
-        return PointOutcome(run_point(point, interruption))
+        plan = with_own_data(point) if point.own_data else point
+        return PointOutcome(start_run(plan, interruption))
     except Exception as problem:
         code = getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
         if code != ExitCode.INTERNAL_ERROR:
@@ -232,18 +262,3 @@ def attempt_point(point: Plan, interruption: Interruption) -> PointOutcome:
                 LOG.info("internal error", exc_info=True)
             text += f" (traceback in {point.directory / LOG_FILE})"
         return PointOutcome(code, text)
-
-
-def run_point(point: Plan, interruption: Interruption) -> ExitCode:
-    """Run a point of a sweep. Raises RequeueError when the interruption asks to stop."""
-    prepare_process()
-    return start_run(with_own_data(point) if point.own_data else point, interruption)
-
-
-@cache
-def prepare_process() -> None:
-    """Set this process up for points, once; the cache of programs is tidied meanwhile."""
-    use_one_blas_thread()
-    draw_into_files()
-    cache_programs()
-    silence_compiler()

@@ -4,13 +4,12 @@ Points of a sweep with the same data share the rows: the first to have them leav
 """
 
 import hashlib
-import time
 from pathlib import Path
 
 from sampler.data.split import StreamedSplit
 from sampler.data.task import Task
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.progress import ProgressDisplay
+from sampler.jobs.progress import Progress
 from sampler.problem import fold_training, is_folded
 from sampler.settings.recipe import Recipe
 from sampler.storage.checkpoints import Checkpoints, DamagedFile, Sealed, read_sealed, write_sealed
@@ -30,7 +29,9 @@ def folded_training_set(
     """
     if not (isinstance(task.train, StreamedSplit) and is_folded(recipe, task)):
         return None
-    key = fingerprint_of_rows(recipe, task)
+    checksum = hashlib.sha256(repr((recipe.network.readout, task.pairs)).encode())
+    task.train.add_to(checksum)
+    key = checksum.hexdigest()  # of all that the triangle follows from
     checkpoints = Checkpoints(directory / ROWS_FOLDER, {"data": key})
     whole = shared / f"rows-{key[:8]}.bin"
     triangle = stored_triangle(whole, key)
@@ -46,34 +47,25 @@ def whole_pass(
     recipe: Recipe, task: Task, checkpoints: Checkpoints, interruption: Interruption
 ) -> Triangle:
     """The triangle of all training examples, by the pass that is saved on the way."""
-    stored = checkpoints.newest()
+    stored, examples = checkpoints.newest(), task.train.examples
     triangle = start = None if stored is None else triangle_of(stored)
-    examples, done = task.train.examples, 0 if start is None else start.examples
+    done = 0 if start is None else start.examples
     if done == examples:  # stopped at its last block
         return start
-    began = time.monotonic()
 
     def save() -> None:
         header, arrays = content_of(triangle)
-        done = triangle.examples
-        checkpoints.save(header | {"phase": "examples", "done": done, "total": examples}, arrays)
+        place = {"phase": "examples", "done": triangle.examples, "total": examples}
+        checkpoints.save(header | place, arrays)
 
-    with ProgressDisplay() as display:
+    with Progress() as progress:
+        progress.show("reading examples", done, examples)
         for triangle in fold_training(recipe, task, start):
-            rate = (triangle.examples - done) / (time.monotonic() - began)
-            left = f"{(examples - triangle.examples) / rate:.0f} s left"
-            display.show("reading examples", triangle.examples, examples, left)
+            progress.show("reading examples", triangle.examples, examples)
             if checkpoints.due:
                 save()
             interruption.leave_if_asked("the pass over the examples", save)
     return triangle
-
-
-def fingerprint_of_rows(recipe: Recipe, task: Task) -> str:
-    """SHA-256 of all that the triangle follows from."""
-    checksum = hashlib.sha256(repr((recipe.network.readout, task.pairs)).encode())
-    task.train.add_to(checksum)
-    return checksum.hexdigest()
 
 
 def content_of(triangle: Triangle) -> tuple[dict, dict]:

@@ -32,18 +32,18 @@ class Interruption:
     def __init__(self, stop_file: Path | None = None) -> None:
         self.stop_file = stop_file
         self.moment_over = 0.0
-        self._heard: signal.Signals | None = None
+        self._signal: signal.Signals | None = None
 
     @property
     def received(self) -> signal.Signals | None:
         """The signal that asked; None where there was none."""
-        if self._heard is None and self.stop_file is not None:
+        if self._signal is None and self.stop_file is not None:
             with suppress(OSError, KeyError):
-                self._heard = signal.Signals[self.stop_file.read_text(encoding="ascii")]
-        return self._heard
+                self._signal = signal.Signals[self.stop_file.read_text(encoding="ascii")]
+        return self._signal
 
     def __call__(self, number: int, _frame) -> None:
-        if self._heard is None:
+        if self._signal is None:
             self.ask(number)
         elif time.monotonic() > self.moment_over:
             os._exit(ExitCode.REQUEUE)
@@ -51,7 +51,7 @@ class Interruption:
     def ask(self, number: int) -> None:
         """Ask the program to stop."""
         self.moment_over = time.monotonic() + MOMENT
-        self._heard = signal.Signals(number)
+        self._signal = signal.Signals(number)
 
     def leave_if_asked(self, where: str, save: Callable[[], object] = lambda: None) -> None:
         """Raise RequeueError if there was a signal, after `save` has saved what `where` names."""

@@ -5,12 +5,11 @@ algorithm named.
 """
 
 import os
-import re
 import resource
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from sampler.attention.learned import BLOCK_BYTES as BLOCK_BYTES_OF_ATTENTION
 from sampler.data.split import BLOCK_BYTES, StreamedSplit
@@ -59,64 +58,20 @@ PROGRAM = Part("the program and what it compiles", BASE_BYTES, "give it more, wh
 
 def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True) -> list[Part]:
     """The arrays of one run, largest copies counted."""
-    parts = [Part("data", data_bytes(task), "use fewer examples, or give attended inputs (.h5)")]
+    # Of splits that are not held there is one block.
+    numbers = sum(
+        BLOCK_BYTES // 8 if isinstance(split, StreamedSplit) else sum(a.size for a in split.arrays)
+        for split in task.splits
+    )
+    parts = [Part("data", FLOAT * numbers, "use fewer examples, or give attended inputs (.h5)")]
     if task.learned is not None:
         parts += parts_of_attention(recipe, task, sizes)
     if recipe.fits_theory:
         parts += parts_of_theory(task, sizes)
-    elif sampled:
-        tokens = FLOAT * task.train.examples * token_numbers(recipe, task, sizes)
-        parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
     if recipe.has_value_theories:
-        parts.append(kernels_of_values(task))
-    if not sampled:
-        return parts
-    if recipe.sampler.space in OF_TOKENS:
-        chains = FLOAT * sizes.weight_count * recipe.sampler.chain_count
-        parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
-    draws = recipe.sampler.draws_per_chain  # about as many where they are not named
-    remedy = "use fewer draws or test examples, or a smaller weight_draws"
-    size = draw_bytes(recipe, sizes, draws)
-    parts.append(Part(f"draws, {draws:,} a chain", size, remedy, 2))
-    labels = SINGLE * recipe.sampler.chain_count * draws * task.train.examples * task.outputs
-    if task.train.examples < MOST_POINTWISE:
-        whole = FLOAT * task.train.examples * sizes.architecture.path_count * task.channels
-        size = len(POINTWISE) * min(labels, KEPT_BYTES) + whole
-        parts.append(Part("training labels in every draw", size, "use fewer draws", 2))
-    return parts
-
-
-def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
-    """Arrays of a network that is a sum over attention paths."""
-    paths = sizes.architecture.path_count
-    examples = sum(
-        sizes.examples if split is task.train else split.examples for split in task.splits
-    )
-    attended = FLOAT * examples * paths * task.channels
-    rows = sizes.examples * task.outputs
-    features = sizes.architecture.order_parameter_sizes[0] * task.channels
-    fewer = "use fewer training examples, paths or channels"
-    found = [
-        Part("attended inputs", attended, "use fewer examples, paths or channels", 2),
-        Part("kernel K and its inverse", FLOAT * rows**2, fewer, 6),
-        Part("features of all outputs", FLOAT * rows * features, fewer, 3),
-    ]
-    if task.learned is not None:  # features differ in every draw: nothing can be stored of them
-        return found
-    if storing_pays(sizes.examples, None, sizes.architecture):
-        paths, outputs = sizes.architecture.path_count, sizes.architecture.outputs
-        stored = float(stored_bytes(sizes.examples, None, paths, outputs))
-        found.append(Part("path kernels", stored, fewer))
-    if sizes.architecture.is_dense or sizes.architecture.has_next_order:
-        second = FLOAT * max(features**2, sizes.architecture.order_parameter_sizes[0] ** 4)
-        found.append(Part("second derivatives", second, "use fewer paths", 4))
-    return found
-
-
-def kernels_of_values(task: Task) -> Part:
-    """Kernels of nonlinear values at infinite width, of all examples with the training examples."""
-    pairs = task.train.examples * (task.train.examples + task.test.examples)
-    return Part("kernels at infinite width", FLOAT * pairs, "use fewer examples", 3)
+        pairs = task.train.examples * (task.train.examples + task.test.examples)
+        parts.append(Part("kernels at infinite width", FLOAT * pairs, "use fewer examples", 3))
+    return parts + (parts_of_draws(recipe, task, sizes) if sampled else [])
 
 
 def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
@@ -134,32 +89,60 @@ def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
     ]
 
 
-def data_bytes(task: Task) -> float:
-    """Bytes of the splits that are held, and of one block of those that are not."""
-    return FLOAT * sum(
-        BLOCK_BYTES // 8 if isinstance(split, StreamedSplit) else sum(a.size for a in split.arrays)
-        for split in task.splits
+def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
+    """Arrays of a network that is a sum over attention paths."""
+    network, paths, outputs = sizes.architecture, sizes.architecture.path_count, task.outputs
+    examples = sum(
+        sizes.examples if split is task.train else split.examples for split in task.splits
     )
+    attended = FLOAT * examples * paths * task.channels
+    rows, first = sizes.examples * outputs, network.order_parameter_sizes[0]
+    features = first * task.channels
+    fewer = "use fewer training examples, paths or channels"
+    parts = [
+        Part("attended inputs", attended, "use fewer examples, paths or channels", 2),
+        Part("kernel K and its inverse", FLOAT * rows**2, fewer, 6),
+        Part("features of all outputs", FLOAT * rows * features, fewer, 3),
+    ]
+    if task.learned is not None:  # features differ in every draw: nothing can be stored of them
+        return parts
+    if storing_pays(sizes.examples, None, network):
+        stored = float(stored_bytes(sizes.examples, None, paths, outputs))
+        parts.append(Part("path kernels", stored, fewer))
+    if network.is_dense or network.has_next_order:
+        second = FLOAT * max(features**2, first**4)
+        parts.append(Part("second derivatives", second, "use fewer paths", 4))
+    return parts
 
 
-def token_numbers(recipe: Recipe, task: Task, sizes: Sizes) -> int:
-    """Numbers of one example that is followed token by token, in all layers."""
-    heads, mlp = (1, *task.heads), recipe.network.mlp
-    numbers = sum(h * n for h, n in zip(heads, sizes.architecture.widths, strict=True))
-    numbers += 0 if mlp is None else mlp.width * len(task.pairs)
-    return task.train.tokens * numbers
+def parts_of_draws(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
+    """Arrays of the sampler, and the draws."""
+    parts, settings, examples = [], recipe.sampler, task.train.examples
+    if not recipe.fits_theory:  # followed token by token
+        network, mlp = sizes.architecture, recipe.network.mlp
+        numbers = sum(h * n for h, n in zip((1, *task.heads), network.widths, strict=True))
+        numbers += 0 if mlp is None else mlp.width * len(task.pairs)
+        tokens = FLOAT * examples * task.train.tokens * numbers
+        parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
+    if settings.space in OF_TOKENS:
+        chains = FLOAT * sizes.weight_count * settings.chain_count
+        parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
+    draws = settings.draws_per_chain  # about as many where they are not named
+    remedy = "use fewer draws or test examples, or a smaller weight_draws"
+    parts.append(Part(f"draws, {draws:,} a chain", draw_bytes(recipe, sizes), remedy, 2))
+    if examples < MOST_POINTWISE:
+        labels = SINGLE * settings.chain_count * draws * examples * task.outputs
+        whole = FLOAT * examples * sizes.architecture.path_count * task.channels
+        size = len(POINTWISE) * min(labels, KEPT_BYTES) + whole
+        parts.append(Part("training labels in every draw", size, "use fewer draws", 2))
+    return parts
 
 
-def draws_kept_whole(recipe: Recipe, sizes: Sizes) -> int:
-    """Draws of each chain up to which all are kept, or those asked for if more."""
-    tests = sizes.observed * sizes.architecture.outputs
-    whole = PREDICTOR_BYTES // (SINGLE * tests * recipe.sampler.chain_count)
-    return max(int(whole) + 1, recipe.sampler.draws_per_chain)
-
-
-def draw_bytes(recipe: Recipe, sizes: Sizes, draws_of_chain: int) -> float:
+def draw_bytes(recipe: Recipe, sizes: Sizes) -> float:
+    """Bytes of all draws, of predictors as far as they are kept."""
     architecture, whole = sizes.architecture, STATISTICS
     settings, tests = recipe.sampler, sizes.observed * architecture.outputs
+    draws_of_chain = settings.draws_per_chain
     if recipe.fits_theory:
         whole += sum(p * p for p in architecture.order_parameter_sizes)
     logits = FLOAT * settings.chain_count * draws_of_chain * sizes.logits
@@ -196,10 +179,7 @@ def refuse_what_does_not_fit(parts: Sequence[Part]) -> None:
 def refuse_too_large(
     recipe: Recipe, task: Task, *, sampled: bool = False, more: Sequence[Part] = ()
 ) -> None:
-    """Raise InputError where theory, or also draws, of a task exceed the memory.
-
-    more  further arrays that are held
-    """
+    """Raise InputError where theory, or also draws, and `more` arrays exceed the memory."""
     parts = memory_parts(recipe, task, Sizes.of(recipe, task), sampled)
     refuse_what_does_not_fit([*parts, *more])
 
@@ -218,22 +198,17 @@ def byte_text(size: float) -> str:
 
 
 # --- what there is
-#
-# A scheduler or a container limits the group of a process, or one of those around it. Where each
-# is: the file `cgroup` of a process has its path in every hierarchy, `mountinfo` where a hierarchy
-# is mounted, and which part of it.
 
-PROCESS = Path("/proc/self")
-# The files with the limit of a group, in versions 1 and 2.
-LIMIT_FILES = {"cgroup": "memory.limit_in_bytes", "cgroup2": "memory.max"}
+# The groups of this process, and where Linux mounts their hierarchies by convention.
+GROUPS_OF_PROCESS, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 # What a run maps and does not touch, on two cores: libraries, stacks, what allocators hold ready.
 UNTOUCHED_BYTES = 1.3 * 2**30
 
 
-def available_bytes(process: Path = PROCESS) -> float:
+def available_bytes() -> float:
     """Memory that this process may have at most."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return float(min([machine, *group_limits(process), *own_limits()]))
+    return float(min([machine, *group_limits(), *own_limits()]))
 
 
 def own_limits() -> Iterator[float]:
@@ -244,42 +219,27 @@ def own_limits() -> Iterator[float]:
             yield max(0.0, limit - untouched)
 
 
-def group_limits(process: Path = PROCESS) -> Iterator[int]:
-    """Limits of the control groups of a process, and of all groups around them that are seen."""
-    for top, group, file in memory_groups(process):
+def group_limits(groups: Path = GROUPS_OF_PROCESS, mounted: Path = MOUNTED) -> Iterator[int]:
+    """Limits of the control groups of a process, and of all groups around them that are seen.
+
+    A scheduler sets them, or a container, in which a group may have the path of its host: then the
+    limit is at the top.
+    """
+    try:
+        lines = groups.read_text(errors="replace").splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, file = mounted, "memory.max"
+        elif "memory" in controllers.split(","):
+            top, file = mounted / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = top / path.lstrip("/")
         for folder in (group, *group.parents):
             with suppress(OSError, ValueError):  # no such file, or no limit
                 yield int((folder / file).read_text(encoding="ascii"))
             if folder == top:
                 break
-
-
-def memory_groups(process: Path) -> Iterator[tuple[Path, Path, str]]:
-    """The top of each hierarchy that limits memory, the folder of the group, and its file."""
-    try:
-        memberships = (process / "cgroup").read_text(errors="replace").splitlines()
-        mounts = (process / "mountinfo").read_text(errors="replace").splitlines()
-    except OSError:  # not Linux
-        return
-    paths = {}
-    for line in memberships:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            paths["cgroup2"] = path
-        elif "memory" in controllers.split(","):
-            paths["cgroup"] = path
-    for line in mounts:
-        about, _, of_type = line.partition(" - ")
-        kind, _, options = of_type.split(" ", 2)
-        if kind not in paths or (kind == "cgroup" and "memory" not in re.split("[ ,]", options)):
-            continue
-        root, top = (unescaped(part) for part in about.split(" ")[3:5])
-        inside = PurePosixPath(paths[kind])
-        # Where another part of the hierarchy is mounted, a container sees its own group there.
-        there = inside.is_relative_to(root) and ".." not in inside.parts
-        yield Path(top), Path(top, inside.relative_to(root) if there else ""), LIMIT_FILES[kind]
-
-
-def unescaped(text: str) -> str:
-    r"""A name as `mountinfo` has it, where \040 is a space."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

@@ -94,13 +94,13 @@ def choose_method(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
 
     Order parameters are left only for a space of `ADVANTAGE` times fewer.
     """
-    found, warmup = choose_pair(recipe, sizes), recipe.sampler.warmup
+    chosen, settings = choose_pair(recipe, sizes), recipe.sampler
+    warmup, target = settings.warmup, settings.target_acceptance
     if warmup is None and recipe.has_theory:
-        warmup = warmup_of(found.space, found.algorithm, sizes.architecture)
-    target = recipe.sampler.target_acceptance
-    if target is None and not recipe.fits_theory and found.algorithm == "split_hmc":
+        warmup = warmup_of(chosen.space, chosen.algorithm, sizes.architecture)
+    if target is None and not recipe.fits_theory and chosen.algorithm == "split_hmc":
         target = OUTSIDE_ACCEPTANCE
-    return replace(found, warmup=warmup, target_acceptance=target)
+    return replace(chosen, warmup=warmup, target_acceptance=target)
 
 
 def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:
@@ -122,14 +122,13 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     named = None if settings.algorithm == AUTO else settings.algorithm
     if settings.space != AUTO and named:
         return SamplingMethod(settings.space, named, NAMED)
-    if not recipe.fits_theory:
-        allowed = *settings.spaces_for(network, recipe.fits_theory), *settings.spaces
-        space = next(one for one in allowed if one in OF_TOKENS)
-        reason = "fewer gradients than all weights, of a network outside the theory"
-        if space == WEIGHTS:
-            reason = "of a network outside the theory"
-        return SamplingMethod(space, named or "split_hmc", reason)
     spaces = settings.spaces_for(network, recipe.fits_theory) or settings.spaces
+    if not recipe.fits_theory:
+        space = next(space for space in (*spaces, *settings.spaces) if space in OF_TOKENS)
+        reason = "of a network outside the theory"
+        if space != WEIGHTS:
+            reason = f"fewer gradients than all weights, {reason}"
+        return SamplingMethod(space, named or "split_hmc", reason)
     if settings.space == AUTO:
         spaces = tuple(space for space in spaces if space != HIDDEN_WEIGHTS) or spaces
     if recipe.learns_attention:
@@ -152,14 +151,15 @@ def ranked(
     sizes: Sizes, spaces: Sequence[str], algorithms: Sequence[str] = MEASURED
 ) -> list[tuple[tuple[str, str], float]]:
     """Pairs of space and algorithm with operations per effective draw, the one to choose first."""
-
-    def operations(space: str, algorithm: str) -> float:
-        measured = GRADIENTS.get((space, algorithm)) or GRADIENTS[space, LIKE_OTHERS]
-        return measured.needed(sizes) * sizes.gradient_operations(space)
+    pairs = {}
+    for space in spaces:
+        for algorithm in algorithms:
+            gradients = GRADIENTS.get((space, algorithm)) or GRADIENTS[space, LIKE_OTHERS]
+            operations = gradients.needed(sizes) * sizes.gradient_operations(space)
+            pairs[space, algorithm] = operations
 
     def weighed(counted: tuple[tuple[str, str], float]) -> float:
-        (space, _), number = counted
-        return number * (1.0 if space == PREFERRED else ADVANTAGE)
+        (space, _), operations = counted
+        return operations * (1.0 if space == PREFERRED else ADVANTAGE)
 
-    pairs = [(space, algorithm) for space in spaces for algorithm in algorithms]
-    return sorted(((pair, operations(*pair)) for pair in pairs), key=weighed)
+    return sorted(pairs.items(), key=weighed)

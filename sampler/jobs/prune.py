@@ -1,6 +1,5 @@
 """The command `prune`: which heads of a trained network can go, from a solved directory."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from sampler.heads.figures import DRAWN
 from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
 from sampler.heads.removal import HeadsToRemove, RemovedHeads, Steps, remove_heads
 from sampler.heads.report import removal_text
-from sampler.jobs.progress import ProgressDisplay
+from sampler.jobs.progress import Progress
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.problem import Problem, build_problem
@@ -27,27 +26,14 @@ from sampler.storage.files import to_json, write_json
 from sampler.storage.results import read_table
 
 
-class RemovalProgress(ProgressDisplay):
-    """Shows how many sets of heads were removed, and the time left of each phase."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._began: dict[str, float] = {}
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        began = self._began.setdefault(phase, time.monotonic())
-        left = (time.monotonic() - began) / done * (total - done) if done else None
-        self.show(phase, done, total, "" if left is None else f"{left:.0f} s left")
-
-
 @contextmanager
 def shown_steps(progress: bool) -> Iterator[Steps]:
     """Steps of the work inside, shown if asked for."""
     if not progress:
         yield Steps()
         return
-    with RemovalProgress() as display:
-        yield Steps(display)
+    with Progress() as display:
+        yield Steps(display.show)
 
 
 def prune(

@@ -71,10 +71,10 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     redone = replace(redone, sampling=plan.sampling, figures=False)
     with open_run_directory(redone, devices=manifest.devices or DEVICES):
         run_stages(redone, interruption)
-    found = agreements(directory, folder)
-    write_json(directory / REPRODUCTION_FILE, to_json(found))
-    print_line("\n" + agreement_text(found))
-    agree = all(entry.agrees for entry in found.values())
+    results = agreements(directory, folder)
+    write_json(directory / REPRODUCTION_FILE, to_json(results))
+    print_line(f"\n{agreement_text(results)}")
+    agree = all(each.agrees for each in results.values())
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
 
 
@@ -85,20 +85,23 @@ def agreements(one: Path, other: Path) -> dict[str, Agreement]:
     stores cannot be: a point of a sweep has more than a run of its own.
     """
     stored, redone = RunResults(one), RunResults(other)
-    found = {}
+    results = {}
     if stored.theory is not None and redone.theory is not None:
-        left, right = map(every_number, (stored.theory, redone.theory))
-        for name in sorted((left.keys() & right.keys()) - {"gradient_norm"}):
-            found[f"theory: {name}"] = agreement(
-                left[name], right[name], relative_difference, THEORY_TOLERANCE
-            )
+        for name in sorted((set(stored.theory) & set(redone.theory)) - {"gradient_norm"}):
+            arrays = (table[name].values.astype(float) for table in (stored.theory, redone.theory))
+            results[f"theory: {name}"] = agreement(*arrays, relative_difference, THEORY_TOLERANCE)
     if stored.draws is not None and redone.draws is not None:
         left, right = map(every_draw, (stored.draws, redone.draws))
         for name in sorted(left.keys() | right.keys()):
-            found[f"draws: {name}"] = agreement(
-                left.get(name), right.get(name), deviation_of_means, LARGEST_DEVIATION
-            )
-    return found
+            arrays = left.get(name), right.get(name)
+            results[f"draws: {name}"] = agreement(*arrays, deviation_of_means, LARGEST_DEVIATION)
+    return results
+
+
+def every_draw(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Name → [chain, draw, …]: of quantities too large to keep, the elements that were kept."""
+    selected = {f"{name}, some": some.values for name, some in stored_selected(tree).items()}
+    return stored_draws(tree) | selected
 
 
 def agreement(
@@ -126,26 +129,13 @@ def deviation_of_means(left: np.ndarray, right: np.ndarray) -> float:
     return float(np.max(np.nan_to_num(deviation, nan=np.inf)))
 
 
-def every_number(theory: xr.Dataset) -> dict[str, np.ndarray]:
-    """Name → array of the theory."""
-    return {str(name): values.values.astype(float) for name, values in theory.items()}
-
-
-def every_draw(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Name → [chain, draw, …]: of quantities too large to keep, the elements that were kept."""
-    selected = {f"{name}, some": one.values for name, one in stored_selected(tree).items()}
-    return stored_draws(tree) | selected
-
-
-def agreement_text(found: Mapping[str, Agreement]) -> str:
+def agreement_text(results: Mapping[str, Agreement]) -> str:
     """One line per array."""
-    width = max(map(len, found))
+    width = max(map(len, results))
     lines = []
-    for name, entry in found.items():
-        if entry.identical:
-            how = "the same bits"
-        else:
-            unit = "standard errors" if name.startswith("draws") else "(relative)"
-            how = f"differs by {entry.difference:.2g} {unit}, limit {entry.limit:g}"
-        lines.append(f"{name:<{width}}  {how}{'' if entry.agrees else '  NOT REPRODUCED'}")
+    for name, each in results.items():
+        unit = "standard errors" if name.startswith("draws") else "(relative)"
+        how = f"differs by {each.difference:.2g} {unit}, limit {each.limit:g}"
+        end = "" if each.agrees else "  NOT REPRODUCED"
+        lines.append(f"{name:<{width}}  {'the same bits' if each.identical else how}{end}")
     return "\n".join(lines)

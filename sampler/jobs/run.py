@@ -123,8 +123,6 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
 
     Raises InputError where they cannot be appended, before anything is changed.
     """
-    from sampler.jobs.keeper import completed
-
     manifest, remedy = read_manifest(directory), None
     if recipe.sweep:
         remedy = "this is a sweep; name the directory of one of its points"
@@ -134,18 +132,15 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
         remedy = "it has no checkpoint of chains to go on from; run the recipe with more draws"
     if remedy:
         raise InputError("DIR", directory, remedy)
-    folder = directory / CHECKPOINT_FOLDER
-    reached = Checkpoints(folder, manifest.plan or {}).newest(completed(folder)).header["done"]
-    # An algorithm that the recipe leaves open is the one that was chosen.
-    sampler = recipe.sampler
-    if manifest.choice is not None:
-        sampler = SamplingMethod(**manifest.choice).applied_to(recipe).sampler
-    made = manifest.draws_per_chain
-    if made is None:
-        made = sampler.repetitions if sampler.repeated else sampler.draws_per_chain
+    checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, manifest.plan or {})
+    reached = checkpoints.newest().header["done"]
+    made = manifest.draws_per_chain or reached  # unknown where it was killed before it was recorded
     if made + more < reached:
         remedy = f"{reached} are saved already; append at least {reached - made}"
         raise InputError("--more", more, remedy)
-    key = "repetitions" if sampler.repeated else "draws"
+    chosen = recipe  # an algorithm that the recipe leaves open is the one that was chosen
+    if manifest.choice is not None:
+        chosen = SamplingMethod(**manifest.choice).applied_to(recipe)
+    key = "repetitions" if chosen.sampler.repeated else "draws"
     further = recipe.sampler.model_copy(update={"until": "draws", key: made + more})
     return recipe.model_copy(update={"sampler": further})

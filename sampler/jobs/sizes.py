@@ -1,15 +1,13 @@
 """Sizes of a network with its data, from which memory and cost follow. Free of JAX."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from sampler.attention.layers import lowest_layers, mlp_shapes
-from sampler.data.split import AnySplit, AttendedSplit, Split, StreamedSplit, attended_by_numpy
+from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.data.task import Task
 from sampler.mcmc.kept import evenly_spaced
 from sampler.posterior.spaces import WEIGHTS
@@ -72,47 +70,6 @@ class Sizes:
         """Number of weights of the network, its logits left out."""
         return self.architecture.weight_count + self.added
 
-    @property
-    def path_pairs(self) -> int:
-        """Number of path kernels to store: C_{ππ'} with π ≤ π' is enough for one output."""
-        paths = self.architecture.path_count
-        return paths * (paths + 1) // 2 if self.architecture.outputs == 1 else paths**2
-
-    @property
-    def stores_kernels(self) -> bool:
-        """Whether path kernels are few enough to be stored; else K is assembled from features."""
-        paths, outputs = self.architecture.path_count, self.architecture.outputs
-        return stored_bytes(self.examples, None, paths, outputs) <= STORED_TRAINING_BYTES
-
-    @property
-    def kernel_operations(self) -> int:
-        """Products that assemble K(U_1): O² P² for each pair of paths, or p_1 D P (P O² + p_1)."""
-        one = self.architecture
-        if self.stores_kernels:
-            return one.outputs**2 * self.path_pairs * self.examples**2
-        rows = self.examples * one.outputs**2 + one.order_parameter_sizes[0]
-        return self.path_operations * self.examples * rows
-
-    @property
-    def contraction_operations(self) -> int:
-        """Products of the weights along all paths above the input weights, Σ_l p_l N_l N_{l+1}."""
-        one = self.architecture
-        rows = one.order_parameter_sizes
-        return sum(
-            p * n * m for p, n, m in zip(rows[:-1], one.widths[:-1], one.widths[1:], strict=True)
-        )
-
-    @property
-    def path_operations(self) -> int:
-        """Products that give the predictor of one example from all path weights, p_1 D."""
-        return self.architecture.order_parameter_sizes[0] * self.architecture.channels
-
-    @property
-    def forward_operations(self) -> int:
-        """Products of a forward pass of all examples, contracted along the paths first."""
-        inner = self.architecture.widths[0] + self.examples
-        return self.contraction_operations + self.path_operations * inner
-
     def gradient_operations(self, space: str) -> int:
         """Operations of one gradient of the log posterior, leading order.
 
@@ -120,9 +77,22 @@ class Sizes:
         the attended inputs, 2 P p_1 D. Order parameters assemble K, factorise it and invert the
         factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
         """
+        one, examples, outputs = self.architecture, self.examples, self.architecture.outputs
+        rows = one.order_parameter_sizes
+        # Of one example from all path weights.
+        along_paths = rows[0] * one.channels
         if space == WEIGHTS:
-            return 6 * self.forward_operations
-        return 6 * (self.kernel_operations + (self.examples * self.architecture.outputs) ** 3)
+            layers = zip(rows[:-1], one.widths[:-1], one.widths[1:], strict=True)
+            contracted = sum(p * n * m for p, n, m in layers)
+            return 6 * (contracted + along_paths * (one.widths[0] + examples))
+        if stored_bytes(examples, None, one.path_count, outputs) <= STORED_TRAINING_BYTES:
+            # Stored path kernels: C_{ππ'} with π ≤ π' is enough for one output.
+            paths = one.path_count
+            pairs = paths * (paths + 1) // 2 if outputs == 1 else paths**2
+            kernel = outputs**2 * pairs * examples**2
+        else:
+            kernel = along_paths * examples * (examples * outputs**2 + rows[0])
+        return 6 * (kernel + (examples * outputs) ** 3)
 
 
 def narrowness(one: Architecture) -> float:
@@ -131,30 +101,21 @@ def narrowness(one: Architecture) -> float:
 
 
 def leading_eigenvalue(task: Task, readout: str) -> float:
-    """Largest eigenvalue of the Gram matrix Σ_π ξ^π(x)·ξ^π(x')/(D Π), estimated from some examples.
+    """Largest eigenvalue of the Gram matrix Σ_π ξ^π(x)·ξ^π(x')/(D Π) of all training examples.
 
-    The estimate is for all training examples.
+    Estimated from some of them, evenly spaced where all are held and the first ones where they are
+    not: it grows with their number. NaN where the matrix overflows.
     """
-    blocks, attended, count = some_examples(task.train), [], 0
-    while count < min(MOST_EXAMPLES, task.train.examples):
-        attended.append(attended_by_numpy(next(blocks), readout, task.pairs))
-        count += len(attended[-1])
-    return eigenvalue_of_all(np.concatenate(attended), task.train.examples)
-
-
-def some_examples(split: AnySplit) -> Iterator[Split | AttendedSplit]:
-    """Examples of a split, evenly spaced where all are held, the first ones where they are not."""
+    split, examples = task.train, task.train.examples
     if isinstance(split, StreamedSplit):
-        return split.blocks()
-    return iter([split.part(evenly_spaced(split.examples, MOST_EXAMPLES))])
-
-
-def eigenvalue_of_all(attended: Float[np.ndarray, "example path channel"], examples: int) -> float:
-    """The largest eigenvalue of the Gram matrix of so many examples like these: it is extensive.
-
-    NaN where the matrix overflows.
-    """
-    flat = attended.reshape(len(attended), -1)
+        blocks = split.blocks()
+    else:
+        blocks = iter([split.part(evenly_spaced(examples, MOST_EXAMPLES))])
+    rows: list[np.ndarray] = []
+    while sum(map(len, rows)) < min(MOST_EXAMPLES, examples):
+        attended = attended_by_numpy(next(blocks), readout, task.pairs)
+        rows.append(attended.reshape(len(attended), -1))
+    flat = np.concatenate(rows)
     with np.errstate(over="ignore", invalid="ignore"):
         gram = flat @ flat.T if len(flat) < flat.shape[1] else flat.T @ flat
     if not np.isfinite(gram).all():

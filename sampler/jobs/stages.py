@@ -22,9 +22,9 @@ from sampler.errors import ExitCode
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.keeper import ChainKeeper, without_draws
+from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.plan import Plan
-from sampler.jobs.progress import busy
+from sampler.jobs.progress import Progress, busy
 from sampler.mcmc.algorithm import algorithm_named
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.presentation.summary import (
@@ -97,16 +97,10 @@ def run_stages(plan: Plan, interruption: Interruption) -> ExitCode:
     return code
 
 
-def stage(
-    directory: Path,
-    name: str,
-    file: str,
-    make: Callable[[], Any],
-    read: Callable[[], Any],
-) -> Any:
+def stage(directory: Path, name: str, file: str, make: Callable[[], Any]) -> Any:
     """A result as it is stored; else it is made, written and recorded with its seconds."""
     if name in read_manifest(directory).seconds and (directory / file).is_file():
-        return read()
+        return read_draws(directory) if file == DRAWS_FILE else read_table(directory, file)
     started = time.perf_counter()
     result = make()
     write_result(directory, file, result)
@@ -119,13 +113,10 @@ def theory_of(plan: Plan, problem: Callable[[], AnyProblem]) -> xr.Dataset:
 
     def solve() -> xr.Dataset:
         made = problem()  # which may show how far a pass over the examples is
-        with busy("compiling and solving the theory"):
-            return solve_problem(made, plan.recipe, cut=bool(plan.label))
+        with Progress() as progress:
+            return solve_problem(made, plan.recipe, bool(plan.label), progress.show)
 
-    def read() -> xr.Dataset:
-        return read_table(plan.directory, THEORY_FILE)
-
-    return stage(plan.directory, "solve", THEORY_FILE, solve, read)
+    return stage(plan.directory, "solve", THEORY_FILE, solve)
 
 
 def draws_of(
@@ -140,10 +131,10 @@ def draws_of(
         record_devices(plan.directory)
         return draw_posterior(problem(), settings, ChainKeeper(checkpoints, interruption))
 
-    draws = stage(plan.directory, "sample", DRAWS_FILE, draw, lambda: read_draws(plan.directory))
+    draws = stage(plan.directory, "sample", DRAWS_FILE, draw)
     made = draws["posterior"].sizes["chain" if settings.repeated else "draw"]
     record(plan.directory, draws_per_chain=made)
-    checkpoints.settle(without_draws)
+    checkpoints.settle()
     return draws
 
 
@@ -191,7 +182,7 @@ def opening_text(plan: Plan) -> str:
 
 def show(plan: Plan, results: RunResults, code: ExitCode) -> None:
     """Print the comparison and the verdicts of a run, and write its page."""
-    from sampler.jobs.pages import write_page  # matplotlib takes a second, which no theory needs
+    from sampler.jobs.stored import write_page  # matplotlib takes a second, which no theory needs
 
     if plan.is_sampled:
         with log_errors("the summary"):
@@ -215,23 +206,40 @@ def verdict_code(diagnostics: Diagnostics) -> ExitCode:
 # --- theory and comparison as values
 
 
-def solve_problem(problem: Problem | TokenProblem, recipe: Recipe, cut: bool = False) -> xr.Dataset:
-    """The content of `theory.nc`. cut: with the accuracies of a U_1 cut to its diagonal."""
-    settings = recipe.theory
+def solve_problem(
+    problem: Problem | TokenProblem,
+    recipe: Recipe,
+    cut: bool = False,
+    show: Callable[[str, int, int, str], None] = lambda *_: None,
+) -> xr.Dataset:
+    """The content of `theory.nc`.
+
+    cut   with the accuracies of a U_1 cut to its diagonal
+    show  how far it is: stage, parts that are done and in all, and the part in work
+    """
+    settings, shown = recipe.theory, "theory"
     if isinstance(problem, TokenProblem):
+        show(shown, 0, 1, "infinite width")
         return nonlinear_table(problem)
+    done, parts = settings.starts, settings.starts + settings.next_order + 1
+    show(shown, 0, parts, "saddle point")
     saddle_point = solve_saddle_point(
         problem.learning,
         tolerance=settings.tolerance,
         max_steps=settings.max_steps,
         starts=settings.starts,
         seed=settings.seed,
+        on_start=lambda ended: show(shown, ended, parts, "saddle point"),
     )
     next_order = None
     if settings.next_order:
+        show(shown, done, parts, "next order")
         evidence = wants_evidence(recipe, problem.architecture)
         next_order = solve_next_order(problem.learning, saddle_point, evidence=evidence)
-    return theory_table(problem, saddle_point, settings.subnetworks, next_order, cut)
+    show(shown, parts - 1, parts, "predictions")
+    table = theory_table(problem, saddle_point, settings.subnetworks, next_order, cut)
+    show(shown, parts, parts, "")
+    return table
 
 
 def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
@@ -244,16 +252,15 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     """Judge stored draws. Raises InputError for draws of an algorithm that is not registered."""
     attributes = tree["sample_stats"].attrs
     algorithm = algorithm_named(attributes["algorithm"], attributes)
-    draws, selected = stored_draws(tree), stored_selected(tree)
-    ended = attributes.get("ended_by")
-    more = ended if ended in ("max_draws", "max_minutes") else "draws"
-    if algorithm.repeated and more == "draws":
-        more = "repetitions"
-    found = diagnose(draws, stored_statistics(tree), algorithm, selected, more_draws=more)
-    remarks = found.remarks
-    if not attributes.get("mode_converged", 1):
-        remarks = (*remarks, f"{attributes['mode_search']}; chains are whitened at its last point")
-    return replace(found, remarks=remarks)
+    more = "repetitions" if algorithm.repeated else "draws"
+    if attributes.get("ended_by") in ("max_draws", "max_minutes"):
+        more = attributes["ended_by"]
+    arguments = stored_statistics(tree), algorithm, stored_selected(tree)
+    diagnostics = diagnose(stored_draws(tree), *arguments, more_draws=more)
+    if attributes.get("mode_converged", 1):
+        return diagnostics
+    remark = f"{attributes['mode_search']}; chains are whitened at its last point"
+    return replace(diagnostics, remarks=(*diagnostics.remarks, remark))
 
 
 def compare_stage(results: RunResults) -> RunResults:
@@ -282,14 +289,12 @@ def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:
 
     Seconds include compilation and warm-up. Without U_1 it is the worst test example that counts.
     """
-    attributes = tree["sample_stats"].attrs
-    judged = diagnostics.quantities
+    attributes, judged = tree["sample_stats"].attrs, diagnostics.quantities
     worst = judged.get("order_parameter", judged.get("predictor"))
     ess = float("nan") if worst is None else min(worst.ess_bulk, worst.ess_tail)
+    times = ("seconds", "seconds_warmup", "seconds_draws")
     return {
-        "seconds": float(attributes["seconds"]),
-        "seconds_warmup": float(attributes["seconds_warmup"]),
-        "seconds_draws": float(attributes["seconds_draws"]),
+        **{name: float(attributes[name]) for name in times},
         "gradients": int(attributes["gradients"]),
         "effective_draws": ess,
         "effective_draws_per_second": ess / float(attributes["seconds"]),

@@ -1,18 +1,17 @@
-"""A sweep: the points of a grid, done by workers, then its tables, figures and page."""
+"""A sweep: the points of a grid, done by an engine, then its tables, figures and page."""
 
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ExitCode, InputError, Option
-from sampler.jobs.executors import NOT_BEGUN, PointOutcome, Workers, chosen_workers, run_point
+from sampler.jobs.executors import Engine, PointOutcome, chosen_engine
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, make_plan
-from sampler.jobs.run import open_run_directory
+from sampler.jobs.run import open_run_directory, start_run
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import (
@@ -29,11 +28,14 @@ if TYPE_CHECKING:
     from sampler.analysis.sweep_dataset import SweptPoint
     from sampler.analysis.sweep_results import SweepResults
 
-SECONDS_BETWEEN_LOOKS = 0.5
-# Workers that a point may lose before it is given up.
-MOST_LOST = 3
 # Exit codes of points that were not run to their end.
 NOT_RUN = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.INTERRUPTED)
+ENDINGS = {
+    ExitCode.OK: "fine",
+    ExitCode.DIAGNOSTICS_FAILED: "diagnostics fail",
+    ExitCode.NOT_CONVERGED: "saddle point not converged",
+    ExitCode.REQUEUE: "stopped, saved",
+}
 
 
 def start_sweep(
@@ -56,12 +58,13 @@ def start_sweep(
     with open_run_directory(plan):
         remove_unfinished(plan.directory)
         outcomes: dict[str, PointOutcome] = {}
-        with chosen_workers(plan, interruption, workers, scheduler) as pool:
+        with chosen_engine(plan, interruption, workers, scheduler) as engine:
             for points in rounds(plan):
-                for point, outcome in outcomes_of(plan, points, pool, interruption):
-                    before = outcomes.get(point.label, outcome)
-                    outcomes[point.label] = gravest([outcome, before])
-        worst = worst_code(outcome.code for outcome in outcomes.values())
+                for point, outcome in outcomes_of(plan, points, engine):
+                    earlier = outcomes.get(point.label, outcome)
+                    outcomes[point.label] = max(outcome, earlier, key=lambda o: severity(o.code))
+                interruption.leave_if_asked("what was in work")
+        worst = max((outcome.code for outcome in outcomes.values()), key=severity)
         gather(plan, worst)
         if worst not in NOT_RUN:
             finish_command(plan.directory, plan.command, worst)
@@ -75,64 +78,37 @@ def rounds(plan: Plan) -> Iterator[Sequence[Plan]]:
     selecting = plan.recipe.sampler.points == "selected" and plan.command == "run"
     yield [replace(point, sampling=not selecting) for point in plan.points]
     if selecting:
-        from sampler.jobs.selection import chosen_points
+        from sampler.analysis.selection import chosen_points
 
         chosen = chosen_points(plan.directory, plan.recipe)
         yield [point for point in plan.points if point.label in chosen]
 
 
 def outcomes_of(
-    plan: Plan, points: Sequence[Plan], pool: Workers, interruption: Interruption
+    plan: Plan, points: Sequence[Plan], engine: Engine
 ) -> Iterator[tuple[Plan, PointOutcome]]:
-    """Every point with its outcome, in the order in which they end; says how each of them ended.
+    """Every point with its outcome, in the order in which they end.
 
-    Raises RequeueError when a signal has asked to stop, and who was at work has saved.
+    A line says how each ended, and the time left at the speed so far.
     """
-    codes = [(point, finished_earlier(point)) for point in points]
-    yield from ((point, PointOutcome(code)) for point, code in codes if code is not None)
-    waiting = deque(point for point, code in codes if code is None)
-    count = len(points) - len(waiting)
-    print_line(f"{plan.recipe.name}: {len(points)} points, {count} finished earlier")
-    at_work: dict[Future, Plan] = {}
-    lost: Counter[str] = Counter()
-    while waiting or at_work:
-        while waiting and len(at_work) < pool.size and interruption.received is None:
-            point = waiting.popleft()
-            at_work[pool.submit(point)] = point
-        if interruption.received is not None:
-            pool.ask(interruption.received)
-            waiting.clear()
-        ended, _ = wait(at_work, SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-        for future in ended:
-            point = at_work.pop(future)
-            outcome = outcome_of(future)
-            if outcome is None and lost[point.label] < MOST_LOST - 1:
-                lost[point.label] += 1
-                waiting.append(point)
-                continue
-            outcome = outcome or PointOutcome(ExitCode.INTERNAL_ERROR, LOST)
-            if outcome.problem == NOT_BEGUN:
-                continue
-            count += 1
-            line = f"{count}/{len(points)} {point.label}: {ending(outcome)}"
-            print_line(line)
-            LOG.info(line)
-            yield point, outcome
-    interruption.leave_if_asked("what the workers had in work")
-
-
-LOST = f"its worker was killed {MOST_LOST} times; the same command goes on from here"
-
-
-def outcome_of(future: Future) -> PointOutcome | None:
-    """The outcome of a point; None where its worker was killed."""
-    try:
-        return future.result()
-    except (BrokenExecutor, CancelledError):
-        return None
-    except Exception as problem:  # of Dask: a worker given up, an environment without this package
-        text = f"Dask gave it up ({type(problem).__name__}); the same command goes on from here"
-        return PointOutcome(ExitCode.INTERNAL_ERROR, text)
+    left = []
+    for point in points:
+        code = finished_earlier(point)
+        if code is None:
+            left.append(point)
+        else:
+            yield point, PointOutcome(code)
+    earlier = len(points) - len(left)
+    print_line(f"{plan.recipe.name}: {len(points)} points, {earlier} finished earlier")
+    began = time.monotonic()
+    for ended, (point, outcome) in enumerate(engine(left), start=1):
+        line = f"{earlier + ended}/{len(points)} {point.label}: {ending(outcome)}"
+        if ended < len(left):
+            seconds = (time.monotonic() - began) / ended * (len(left) - ended)
+            line += f", {seconds:.0f} s left"
+        print_line(line)
+        LOG.info(line)
+        yield point, outcome
 
 
 def finished_earlier(point: Plan) -> ExitCode | None:
@@ -165,7 +141,7 @@ def run_one(
             pass
     label, asked = points[index]
     plan = make_plan("run", asked, point_directory(directory, label), figures)
-    return run_point(replace(plan, label=label), interruption)
+    return start_run(replace(plan, label=label), interruption)
 
 
 def refuse_without_grid(recipe: Recipe) -> None:
@@ -185,7 +161,7 @@ def gather(plan: Plan, code: ExitCode) -> None:
     """
     from sampler.analysis.sweep_dataset import gathered, swept_points
     from sampler.analysis.sweep_results import sweep_trend
-    from sampler.jobs.pages import draw_stored_figures, write_page
+    from sampler.jobs.stored import draw_stored_figures, write_page
     from sampler.presentation.several_runs import points_table
 
     points = swept_points(plan.directory, plan.recipe)
@@ -203,16 +179,15 @@ def gather(plan: Plan, code: ExitCode) -> None:
 
 def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPoint"]) -> None:
     """Write everything that a sweep stores beside its points, which are chosen from."""
-    from sampler.analysis import sweep_results
-    from sampler.jobs.selection import write_selection
+    from sampler.analysis.selection import write_selection
+    from sampler.analysis.sweep_results import SEED_AVERAGES_FILE, SWEEP_FILE
     from sampler.storage.results import write_result
 
-    directory = sweep.directory
-    write_table(directory / sweep_results.SWEEP_FILE, sweep.table)
+    write_table(sweep.directory / SWEEP_FILE, sweep.table)
     if sweep.seed_averages is not None:
-        write_table(directory / sweep_results.SEED_AVERAGES_FILE, sweep.seed_averages)
-    write_selection(directory, recipe, points)
-    write_result(directory, SWEEP_DATASET_FILE, sweep.dataset)
+        write_table(sweep.directory / SEED_AVERAGES_FILE, sweep.seed_averages)
+    write_selection(sweep.directory, recipe, points)
+    write_result(sweep.directory, SWEEP_DATASET_FILE, sweep.dataset)
 
 
 # --- exit codes of points
@@ -221,23 +196,6 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPo
 def severity(code: ExitCode) -> tuple[bool, ExitCode]:
     """Return the order of an exit code: points not run to their end count before any verdict."""
     return code in NOT_RUN, code
-
-
-def gravest(outcomes: Iterable[PointOutcome]) -> PointOutcome:
-    """The outcome with the gravest exit code, the first of several."""
-    return max(outcomes, key=lambda outcome: severity(outcome.code))
-
-
-def worst_code(codes: Iterable[ExitCode]) -> ExitCode:
-    return max(codes, key=severity)
-
-
-ENDINGS = {
-    ExitCode.OK: "fine",
-    ExitCode.DIAGNOSTICS_FAILED: "diagnostics fail",
-    ExitCode.NOT_CONVERGED: "saddle point not converged",
-    ExitCode.REQUEUE: "stopped, saved",
-}
 
 
 def failures_text(outcomes: Mapping[str, PointOutcome]) -> str:

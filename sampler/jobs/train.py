@@ -4,8 +4,6 @@ Recipe, data and directory are checked before JAX is imported.
 """
 
 import time
-from dataclasses import dataclass, field
-from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,17 +35,8 @@ if TYPE_CHECKING:
     from sampler.training.training_data import LearningData
 
 CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
-
-
-def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
-    """Read the data, claim the directory, and train what is left of the training."""
-    splits = read_splits(recipe)
-    refuse_absent_platforms()
-    common = determining(settings_that_fix_draws(recipe), splits.checksum)
-    claim_directory(directory, recipe, TRAIN, common)
-    with locked(directory):
-        return TrainingJob(recipe, splits, directory, common, interruption).work()
-
+# Losses whose mean is shown.
+RECENT = 100
 
 TrainingSplits = CharacterSplits | LabelledSplits | MatrixSplits
 
@@ -61,100 +50,102 @@ def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
     return split_characters(read_drawings(recipe.task), recipe.task)
 
 
-@dataclass
-class TrainingJob:
-    """One training in its claimed directory, saved from time to time."""
+def start_training(recipe: TrainingRecipe, directory: Path, interruption: Interruption) -> ExitCode:
+    """Train what is left of a training, then write curve, model and summary.
 
-    recipe: TrainingRecipe
-    splits: TrainingSplits
-    directory: Path
-    fingerprint: dict
-    interruption: Interruption
-    _saved: int | None = field(default=None, init=False)
-    _seconds: float = field(default=0.0, init=False)
-
-    def work(self) -> ExitCode:
-        """Train what is left, then write curve, model and summary.
-
-        A training that came to its end is left alone. Raises RequeueError when a signal asks to
-        stop, with everything saved.
-        """
-
-        with log_to(self.directory):
-            remove_unfinished(self.directory)
-            if self.finished():
-                print_line(f"{self.directory}: `{TRAIN}` was finished before, with exit code 0")
-                return ExitCode.OK
-            with jax_settings("float32"):
-                state = self.train()
-                self.store(state)
-            record_stage(self.directory, TRAIN, self._seconds)
-            finish_command(self.directory, TRAIN, ExitCode.OK)
-            print_line(f"results: {self.directory}")
-            return ExitCode.OK
-
-    @cached_property
-    def checkpoints(self) -> Checkpoints:
-        folder = self.directory / CHECKPOINT_FOLDER
-        return Checkpoints(folder, self.fingerprint, work="training")
-
-    @cached_property
-    def data(self) -> "LearningData":
-        from sampler.training.training_data import learning_data
-
-        return learning_data(self.recipe, self.splits)
-
-    def finished(self) -> bool:
+    A training that came to its end is left alone. Raises RequeueError when a signal asks to stop,
+    with everything saved.
+    """
+    splits = read_splits(recipe)
+    refuse_absent_platforms()
+    fingerprint = determining(settings_that_fix_draws(recipe), splits.checksum)
+    claim_directory(directory, recipe, TRAIN, fingerprint)
+    with locked(directory), log_to(directory):
+        remove_unfinished(directory)
         files = (MODEL_FILE, CURVE_FILE, SUMMARY_FILE)
-        return finished_code(self.directory, TRAIN, files) is not None
+        if finished_code(directory, TRAIN, files) is not None:
+            print_line(f"{directory}: `{TRAIN}` was finished before, with exit code 0")
+            return ExitCode.OK
+        checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, fingerprint, work="training")
+        with jax_settings("float32"):
+            from sampler.training.training_data import learning_data
 
-    def train(self) -> "TrainingState":
-        """From the newest checkpoint, or from the beginning, to the last step."""
-        from sampler.jobs.progress import TrainingProgress
-        from sampler.training.steps import initial_state, stored_training, train
+            data = learning_data(recipe, splits)
+            state, seconds = train_from(checkpoints, recipe, data, interruption)
+            store_training(directory, recipe, splits, data, state, seconds)
+        record_stage(directory, TRAIN, seconds)
+        finish_command(directory, TRAIN, ExitCode.OK)
+        print_line(f"results: {directory}")
+    return ExitCode.OK
 
-        state, stored = initial_state(self.recipe, self.data), self.checkpoints.newest()
-        if stored is not None:
-            state, self._seconds = stored_training(stored, state), stored.header["seconds"]
-        steps = self.recipe.training.steps
-        with TrainingProgress(steps) as progress:
-            latest = time.monotonic()
 
-            def on_chunk(state: "TrainingState") -> None:
-                nonlocal latest
-                now = time.monotonic()
-                self._seconds += now - latest
-                latest = now
-                progress(state)
-                if self.checkpoints.due or state.is_last(self.recipe.training):
-                    self.save(state)
-                where = f"training step {state.step} of {steps}"
-                self.interruption.leave_if_asked(where, partial(self.save, state))
+def train_from(
+    checkpoints: Checkpoints,
+    recipe: TrainingRecipe,
+    data: "LearningData",
+    interruption: Interruption,
+) -> "tuple[TrainingState, float]":
+    """From the newest checkpoint, or from the beginning, to the last step, and the seconds."""
+    from sampler.jobs.progress import Progress
+    from sampler.training.steps import initial_state, stored_training, train, training_content
 
-            return train(self.recipe, self.data, state, on_chunk)
+    state, earlier = initial_state(recipe, data), 0.0
+    stored = checkpoints.newest()
+    if stored is not None:
+        state, earlier = stored_training(stored, state), stored.header["seconds"]
+    steps = recipe.training.steps
+    with Progress() as progress:
+        progress.wait("compiling")
+        began = time.monotonic() - earlier
 
-    def save(self, state: "TrainingState") -> None:
-        """Store a checkpoint, unless that of this state is there."""
-        from sampler.training.steps import training_content
+        def on_chunk(state: "TrainingState") -> None:
+            def save() -> None:
+                header, arrays = training_content(state, steps)
+                checkpoints.save(header | {"seconds": time.monotonic() - began}, arrays)
 
-        if state.step != self._saved:
-            header, arrays = training_content(state, self.recipe.training.steps)
-            self.checkpoints.save(header | {"seconds": self._seconds}, arrays)
-            self._saved = state.step
+            progress.show("training", state.step, steps, losses_text(state))
+            where = f"training step {state.step} of {steps}"
+            if checkpoints.due or state.is_last(recipe.training):
+                save()
+                interruption.leave_if_asked(where)
+            interruption.leave_if_asked(where, save)
 
-    def store(self, state: "TrainingState") -> None:
-        """Write the learning curve, the model and its summary."""
-        import pandas as pd
+        state = train(recipe, data, state, on_chunk)
+        return state, time.monotonic() - began
 
-        from sampler.training.training_data import summary_text, training_summary
 
-        write_table(self.directory / CURVE_FILE, pd.DataFrame(state.curve))
-        kept, step = state.kept(self.recipe.training)
-        model = TrainedModel(self.recipe, kept, self.data.embedding, step, self.splits.checksum)
-        checksum = write_model(self.directory, model)
-        summary = training_summary(model, self.data) | {
-            "model_sha256": checksum,
-            "seconds": self._seconds,
-        }
-        write_json(self.directory / SUMMARY_FILE, summary)
-        print_line(summary_text(summary))
+def losses_text(state: "TrainingState") -> str:
+    """The latest losses, and the latest and the best validation."""
+    # A validation takes the losses before it into its point of the curve.
+    losses = state.losses[-RECENT:] or (state.curve[-1]["training_loss"],)
+    text = f"loss {sum(losses) / len(losses):.3f}"
+    if not state.curve:
+        return text
+    latest, best = state.curve[-1], state.best_point
+    return (
+        f"{text}, validation accuracy {latest['validation_accuracy']:.3f}, best "
+        f"{best['validation_accuracy']:.3f} at step {best['step']}"
+    )
+
+
+def store_training(
+    directory: Path,
+    recipe: TrainingRecipe,
+    splits: TrainingSplits,
+    data: "LearningData",
+    state: "TrainingState",
+    seconds: float,
+) -> None:
+    """Write the learning curve, the model and its summary."""
+    import pandas as pd
+
+    from sampler.training.training_data import summary_text, training_summary
+
+    write_table(directory / CURVE_FILE, pd.DataFrame(state.curve))
+    kept, step = state.kept(recipe.training)
+    model = TrainedModel(recipe, kept, data.embedding, step, splits.checksum)
+    checksum = write_model(directory, model)
+    summary = training_summary(model, data)
+    summary |= {"model_sha256": checksum, "seconds": seconds}
+    write_json(directory / SUMMARY_FILE, summary)
+    print_line(summary_text(summary))

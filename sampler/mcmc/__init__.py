@@ -6,6 +6,7 @@ split_hmc         HMC about a Gaussian whose motion is solved exactly
 importance_draws  independent draws of the order parameters
 tempered          tempered sequential Monte Carlo as an algorithm, and its verdict; free of JAX
 tempered_smc      particles led from a law that can be drawn to the posterior
+repetitions       repetitions of particles: how they are stored, what draws they are
 chains            warm-up and draws of chains in chunks that can be stored and resumed
 collected_draws   chunks gathered: kept whole, or every k-th where they would not fit
 kept              the limits of what is kept, and the forms other than all draws

@@ -276,8 +276,3 @@ def cell_texts(cells: Sequence[Cell]) -> list[str]:
     behind = [len(text) - len(WHOLE_PART.match(text)[0]) for text in texts]
     padded = zip(texts, behind, strict=True)
     return [text if text == MISSING else text + " " * (max(behind) - n) for text, n in padded]
-
-
-def section(title: str, rows: Sequence[Sequence[str]]) -> str:
-    """A title, and below it a name and a text in each line."""
-    return f"{title}\n{Table('', ('', ''), rows).text(indent='  ')}"

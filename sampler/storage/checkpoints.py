@@ -9,7 +9,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,18 +143,16 @@ class Checkpoints:
         waited = time.monotonic() - self._saved_at
         return self.folder is not None and waited >= self._wait
 
-    def newest(self, complete: Callable[[Sealed], Sealed] = lambda sealed: sealed) -> Sealed | None:
+    def newest(self) -> Sealed | None:
         """The newest checkpoint that is intact; None where nothing was saved yet.
 
         A damaged one is reported in the log, and the other is used. Raises InputError where there
         was one and none can be used, which are never begun again in silence, and for a checkpoint
         of another work.
-
-        complete  adds what is stored elsewhere; raises DamagedFile where it is not
         """
         if self.folder is None or not self.folder.is_dir():
             return None
-        for sealed in self.intact(complete):
+        for sealed in self.intact():
             LOG.info("going on after {phase}, {done} of {total}".format(**sealed.header))
             self._sequence = sealed.header["sequence"] + 1
             return sealed
@@ -162,19 +160,16 @@ class Checkpoints:
         text = f"its checkpoints are damaged or missing; {remedy}"
         raise InputError("DIR", self.folder.parent, text)
 
-    def intact(
-        self, complete: Callable[[Sealed], Sealed] = lambda sealed: sealed
-    ) -> Iterator[Sealed]:
+    def intact(self) -> Iterator[Sealed]:
         """Yield the checkpoints that can be used, the newest first."""
         for path in newest_first(self.folder):
             try:
                 sealed = read_sealed(path)
-                self._refuse_another(sealed)
-                whole = complete(sealed)
             except DamagedFile as problem:
                 LOG.warning("%s; this checkpoint is not used", problem)
             else:
-                yield whole
+                self._refuse_another(sealed)
+                yield sealed
 
     def _refuse_another(self, sealed: Sealed) -> None:
         if other := differences(sealed.header["fingerprint"], self.fingerprint):
@@ -202,16 +197,12 @@ class Checkpoints:
         took = self._saved_at - began
         self._wait = self.every * max(1.0, TIMES_THE_LAST * took / SECONDS_BETWEEN)
 
-    def settle(self, reduced: Callable[[Sealed], Sealed]) -> None:
-        """Keep one checkpoint of what came to its end: what `reduced` leaves of the newest."""
+    def settle(self) -> None:
+        """Keep the newest checkpoint alone, of what came to its end."""
         newest = next(self.intact(), None)
-        if newest is None:
-            return
-        self._sequence = newest.header["sequence"] + 1
-        kept = reduced(newest)
-        if kept is not newest:
-            self.save(kept.header, kept.arrays)
-        (self.folder / SLOTS[self._sequence % 2]).unlink(missing_ok=True)
+        if newest is not None:
+            older = SLOTS[(newest.header["sequence"] + 1) % 2]
+            (self.folder / older).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove the checkpoints, whose work is stored."""

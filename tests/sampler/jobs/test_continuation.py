@@ -93,6 +93,13 @@ def test_finished_run_is_left_alone(copy, recipe_file):
 
 
 @pytest.mark.heavy
+def test_draws_that_are_lost_come_back_from_their_checkpoint(copy, run_of_six_draws):
+    (copy / "draws.nc").unlink()
+    assert command("resume", copy) == ExitCode.DIAGNOSTICS_FAILED
+    assert_same_bits(copy, run_of_six_draws)
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "words",
     [["run"], ["resume"], ["reproduce"], ["compare"], ["diagnose"], ["report"], ["prune"]],
@@ -227,9 +234,6 @@ def test_what_cannot_be_extended(copy, recipe_file, capsys, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("sampler.storage.manifest.__version__", "7.0.0")
         refusal(capsys, "resume", copy)
-    draws = (copy / "draws.nc").rename(copy.parent / "draws.nc")
-    refusal(capsys, "resume", copy)
-    draws.rename(copy / "draws.nc")
     shutil.rmtree(copy / "checkpoint")
     refusal(capsys, "resume", copy, "--more", "3")
 

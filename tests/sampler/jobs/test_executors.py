@@ -4,15 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import xarray as xr
 
 from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.executors import dask_executors
 from sampler.jobs.plan import make_plan
 from sampler.jobs.sweep import start_sweep
 from sampler.settings.recipe import load_recipe
-from sampler.storage.results import read_draws
-from tests.commands import TINY_SAMPLED, AfterChunks, command, in_process
+from tests.commands import TINY_SAMPLED, AfterChunks, in_process
 
 OVER = ("--over", "network.widths=4,5")
 
@@ -31,22 +29,6 @@ def test_no_point_is_begun_after_a_request_to_stop(recipe, tmp_path):
     with pytest.raises(RequeueError):
         start_sweep(plan, AfterChunks(2))
     assert [path.name for path in out.iterdir() if path.is_dir()] == ["network.widths=4"]
-
-
-@pytest.mark.slow
-def test_workers_draw_the_bits_of_a_run(recipe, tmp_path):
-    there = tmp_path / "there"
-    sweep = ("sweep", recipe, *OVER, "--no-figures", "--workers", 2, "--out", there)
-    assert command(*sweep)[0] == ExitCode.DIAGNOSTICS_FAILED
-    for width in (4, 5):
-        alone = tmp_path / f"{width}"
-        command("run", recipe, "--set", f"network.widths={width}", "--no-figures", "--out", alone)
-        point = f"network.widths={width}"
-        for group in ("posterior", "predictions", "sample_stats"):
-            one, other = (read_draws(directory)[group] for directory in (there / point, alone))
-            xr.testing.assert_equal(one.to_dataset(), other.to_dataset())
-        assert (there / f"{point}.output.txt").read_text()
-    assert not [path for path in there.iterdir() if path.name.startswith(".part-")]
 
 
 def test_missing_dask_is_named_with_its_remedy(monkeypatch):

@@ -1,16 +1,13 @@
-"""Chains in checkpoints: what was gathered comes back, from them or from `draws.nc`."""
+"""Chains in checkpoints: what was gathered comes back from them."""
 
 import signal
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-import xarray as xr
 
-from sampler.errors import InputError, RequeueError
-from sampler.jobs import keeper as module
+from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.keeper import ChainKeeper, without_draws
+from sampler.jobs.keeper import ChainKeeper
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
@@ -118,80 +115,3 @@ def test_chains_left_between_two_checks_that_pass_end_where_they_would_have(tmp_
     assert again.checks == undisturbed.checks
     for name in ("whole", "parts"):  # what the last check ended is saved
         np.testing.assert_array_equal(stored_draws(tmp_path / name), values[:, :second])
-
-
-# --- chains that came to their end
-
-
-def tree_of(collected: DrawCollector) -> xr.DataTree:
-    """The groups of `draws.nc` with what a collector has gathered."""
-
-    def table(arrays, axes=(), **coordinates):
-        columns = {n: (("chain", "draw", *axes)[: v.ndim], v) for n, v in arrays.items()}
-        return xr.Dataset(columns, coordinates)
-
-    drawn, thinned = collected.draws, collected.thinned
-    groups = {
-        "posterior": table({"order_parameter": drawn["order_parameter"]}, ("path", "path_")),
-        "sample_stats": table(collected.statistics),
-        "warmup_sample_stats": table(collected.warmup_statistics),
-    }
-    if "predictor" in drawn:
-        predictor = drawn["predictor"][..., 0]
-        groups["predictions"] = table({"predictor": predictor}, ("test_example",))
-        return xr.DataTree.from_dict(groups)
-    kept, selected = thinned["predictor"], collected.selected["predictor"]
-    some = table({"predictor": kept.values[..., 0]}, ("test_example",), draw=kept.draws)
-    groups["predictions"] = some.assign_attrs(thinned=2)
-    element = {"predictor_element": selected.places}
-    groups["selected"] = table({"predictor": selected.values}, ("predictor_element",), **element)
-    groups["selected"]["predictor"].attrs["shape_of_draw"] = selected.shape
-    return xr.DataTree.from_dict(groups)
-
-
-def returning(tree: xr.DataTree) -> Callable:
-    return lambda _: tree
-
-
-@pytest.mark.parametrize("limits", [WHOLE, THINNED], ids=["whole", "thinned"])
-def test_more_draws_are_appended_to_what_draws_nc_holds(limits, tmp_path, rng, monkeypatch):
-    """Also where it holds further draws: those of an extension whose checkpoint is lost.
-
-    Where predictors are thinned these are others, if their number was halved meanwhile.
-    """
-    every = list(chunks(rng))
-    _, expected = draw(tmp_path / "undisturbed", every, limits)
-    folder = tmp_path / "run" / "checkpoint"
-    folder.parent.mkdir()
-    keeper, first = draw(folder, every[:4], limits)
-    size = sum(path.stat().st_size for path in folder.iterdir())
-    for _ in range(2):
-        keeper.checkpoints.settle(without_draws)
-    (path,) = folder.iterdir()
-    assert path.stat().st_size < size
-    with pytest.raises(InputError, match=r"draws\.nc with its draws is missing"):
-        draw(folder, every, limits)
-    monkeypatch.setattr(module, "is_sampled", lambda _: True)
-    _, longer = draw(tmp_path / "longer", every[:5], limits)
-    for collected in (first, longer) if limits == WHOLE else (first,):
-        monkeypatch.setattr(module, "read_draws", returning(tree_of(collected)))
-        back = DrawCollector(**limits)
-        settled = Checkpoints(folder, {"settings": {}})
-        assert ChainKeeper(settled).go_on(back).done == 3 * STEPS
-        assert_same(back, first)
-    _, received = draw(folder, every, limits)
-    assert_same(received, expected)
-
-
-def test_draws_that_draws_nc_does_not_hold_whole_are_refused(tmp_path, rng, monkeypatch):
-    """It was written by another run, or the predictors of a longer one were thinned."""
-    every = list(chunks(rng))
-    folder = tmp_path / "checkpoint"
-    keeper, _ = draw(folder, every[:4])
-    keeper.checkpoints.settle(without_draws)
-    monkeypatch.setattr(module, "is_sampled", lambda _: True)
-    shorter, thinned = draw(tmp_path / "a", every[:3])[1], draw(tmp_path / "b", every, THINNED)[1]
-    for collected in (shorter, thinned):
-        monkeypatch.setattr(module, "read_draws", returning(tree_of(collected)))
-        with pytest.raises(InputError, match=r"draws\.nc does not hold all its draws"):
-            draw(folder, every)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import sampler.jobs.keeper
-import sampler.jobs.train
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.interruption import MOMENT, Interruption
 from sampler.jobs.keeper import ChainKeeper

@@ -33,10 +33,10 @@ def test_draws_beyond_what_is_kept_take_less(load):
 
     def predictors(draws: int, examples: int) -> tuple[float, int]:
         """Bytes without eight statistics and 4 + 1 + 1 order parameters; draws of all chains."""
-        size = f"task.examples_test={examples}"
-        recipe, task = load("sampler.space=order_parameters", "sampler.weight_draws=0", size)
+        size = f"task.examples_test={examples}", f"sampler.draws={draws}"
+        recipe, task = load("sampler.space=order_parameters", "sampler.weight_draws=0", *size)
         every = recipe.sampler.chain_count * draws
-        return draw_bytes(recipe, Sizes.of(recipe, task), draws) - every * (8 + 6) * 8, every
+        return draw_bytes(recipe, Sizes.of(recipe, task)) - every * (8 + 6) * 8, every
 
     kept, every = predictors(100, 60)
     assert kept == 3 * every * 60 * 4

@@ -5,26 +5,28 @@ import pty
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from sampler.jobs.progress import SamplingProgress
+from sampler.jobs import progress as module
+from sampler.jobs.progress import Progress, SamplingProgress
 from sampler.mcmc.chains import Chunk
 from tests import ROOT
 from tests.problems import HMC
 
 CLOSED = """
 import os, sys
-from sampler.jobs.progress import ProgressDisplay, busy
+from sampler.jobs.progress import Progress, busy
 
-with busy("solving"), ProgressDisplay() as progress:
+with busy("solving"), Progress() as progress:
     progress.wait("compiling")
-    progress.show("draws", 1, 2, "1 s left")
+    progress.show("draws", 1, 2, "acceptance 0.8")
     open(sys.argv[1], "w").close()
     sys.stdin.readline()
     progress.wait("compiling")
-    progress.show("draws", 2, 2, "0 s left")
+    progress.show("draws", 2, 2, "acceptance 0.8")
     os.write(int(sys.argv[2]), b"shown")
 os.write(int(sys.argv[2]), b" and left")
 """
@@ -51,16 +53,42 @@ def test_progress_stops_nothing_in_a_terminal_that_was_closed_meanwhile(tmp_path
         process.wait(60.0)
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The time that progress reads, and the lines that it writes into a file."""
+    clock = SimpleNamespace(now=100.0, lines=[])
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(module, "print_stderr", clock.lines.append)
+    monkeypatch.setattr(module, "in_terminal", lambda: False)
+    return clock
+
+
 @pytest.mark.parametrize(
-    ("phase", "done", "total", "left"),
-    [("warmup", 20, 100, 0.5 * (80 + 600)), ("draws", 50, 200, 0.5 * 150), ("draws", 200, 200, 0)],
+    ("phase", "done", "left"), [("warmup", 20, 2.0 * (80 + 600)), ("draws", 40, 2.0 * 60)]
 )
-def test_the_time_left_is_that_until_the_last_draw(phase, done, total, left):
-    """Ten steps in five seconds; 200 draws of three steps each follow the warm-up."""
-    progress = SamplingProgress(HMC, steps=600)
+def test_the_time_left_is_that_until_the_last_draw(phase, done, left, clock):
+    """Ten steps in twenty seconds, of 100; 200 draws of three steps each follow the warm-up."""
     names = ("lp", "step_size", "acceptance_rate", "diverging", "n_steps")
     statistics = {name: np.ones((2, 10)) for name in names}
-    shown = []
-    progress.show = lambda *arguments: shown.append(arguments[3])
-    progress(Chunk(phase, done, total, statistics, seconds=5.0))
-    assert shown[0].startswith(f"{left:.0f} s left")
+    with Progress() as progress:
+        listener = SamplingProgress(progress, HMC, steps=600)
+        listener(Chunk(phase, done - 10, 100, statistics, seconds=500.0, compiled=True))
+        clock.now += 20.0
+        listener(Chunk(phase, done, 100, statistics, seconds=20.0))
+    first, second = clock.lines
+    assert first == f"{phase} {done - 10}/100, compiled in 500 s"
+    assert second.startswith(f"{phase} {done}/100, {left:.0f} s left, ")
+
+
+def test_in_a_file_there_is_a_line_now_and_then(clock):
+    """At the beginning and the end of a stage, and every ten seconds or more in between."""
+    with Progress() as progress:
+        for step in range(100):
+            progress.show("theory", step, 100)
+            clock.now += 0.3
+        progress.show("theory", 100, 100)
+        progress.show("draws", 1, 10)
+    assert clock.lines == [
+        "theory 0/100", "theory 34/100, 20 s left", "theory 68/100, 10 s left",
+        "theory 100/100", "draws 1/10",
+    ]  # fmt: skip

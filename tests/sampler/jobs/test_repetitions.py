@@ -14,11 +14,11 @@ from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import make_plan
-from sampler.jobs.repetitions import reason_to_end
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
+from sampler.mcmc.repetitions import reason_to_end
 from sampler.settings.recipe import load_recipe
-from sampler.storage.checkpoints import newest_header, read_sealed
+from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import CHECKPOINT_FOLDER
 from sampler.storage.results import read_draws
 from sampler.storage.status import state_of
@@ -98,24 +98,6 @@ def test_interrupted_repetitions_go_on_bit_for_bit(recipe_file, run_of_four, tmp
     assert_same_bits(directory, run_of_four)
 
 
-def test_repetitions_go_on_from_the_checkpoint_before_a_damaged_one(
-    recipe_file, run_of_four, tmp_path
-):
-    recipe, directory = load_recipe(recipe_file, COUNTED), tmp_path / "run"
-    plan = make_plan("run", recipe, directory)
-    with pytest.raises(RequeueError):
-        jobs.start_run(plan, AfterTemperatures(9))
-    newest = max(
-        (directory / CHECKPOINT_FOLDER).iterdir(),
-        key=lambda path: read_sealed(path).header["sequence"],
-    )
-    with newest.open("r+b") as file:
-        file.seek(newest.stat().st_size // 2)
-        file.write(b"damaged")
-    jobs.start_run(plan, Interruption())
-    assert_same_bits(directory, run_of_four)
-
-
 def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path):
     directory, longer = tmp_path / "run", tmp_path / "longer"
     shutil.copytree(run_of_four, directory)
@@ -155,8 +137,8 @@ def test_repetitions_of_an_algorithm_left_open_are_appended_and_none_is_lost(
 def test_repetitions_are_made_until_their_draws_are_trusted(recipe_file, tmp_path, monkeypatch):
     asked = []
 
-    def judged(made):
-        asked.append(len(made.kept))
+    def judged(made, collected):
+        asked.append(len(made.observed))
         return verdict(passed=len(asked) == 3)
 
     monkeypatch.setattr(repetitions.Repetitions, "judged", judged)

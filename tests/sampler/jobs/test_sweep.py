@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode, InputError
-from sampler.jobs.sweep import worst_code
+from sampler.jobs.sweep import severity
 from sampler.settings.recipe import load_recipe
 from sampler.settings.toml import parse_over
 from tests.commands import TINY_SAMPLED, made_once, without_drawing
@@ -180,7 +180,13 @@ def test_what_cannot_be_swept_is_refused_before_anything_is_written(recipe, tmp_
     assert len(capsys.readouterr().err.splitlines()) == 6
 
 
-def test_worst_exit_code():
-    assert worst_code([ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED]) == ExitCode.DIAGNOSTICS_FAILED
-    assert worst_code([ExitCode.INTERNAL_ERROR, ExitCode.REQUEUE]) == ExitCode.INTERNAL_ERROR
-    assert worst_code([ExitCode.BAD_INPUT, ExitCode.NOT_CONVERGED]) == ExitCode.BAD_INPUT
+@pytest.mark.parametrize(
+    ("codes", "worst"),
+    [
+        ([ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED], ExitCode.DIAGNOSTICS_FAILED),
+        ([ExitCode.INTERNAL_ERROR, ExitCode.REQUEUE], ExitCode.INTERNAL_ERROR),
+        ([ExitCode.BAD_INPUT, ExitCode.NOT_CONVERGED], ExitCode.BAD_INPUT),
+    ],
+)
+def test_worst_exit_code(codes, worst):
+    assert max(codes, key=severity) == worst

@@ -6,14 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, RequeueError
-from sampler.jobs import run as jobs
-from sampler.jobs.plan import make_plan
+from sampler.errors import ExitCode
 from sampler.settings.recipe import load_recipe
 from sampler.storage.files import read_json
 from sampler.storage.manifest import read_manifest
 from sampler.storage.results import read_draws
-from tests.commands import TINY, AfterChunks, assert_same_bits, made_once, settings, without_drawing
+from tests.commands import TINY, made_once, settings, without_drawing
 from tests.commands import in_process as command
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
@@ -47,15 +45,6 @@ def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
     numbers = read_json(trusted / "comparison.json")["diagnostics"]
     assert numbers["verdict"] == "pass"
     assert min(one["ess_bulk"] for one in numbers["quantities"].values()) >= 500
-
-
-def test_interrupted_between_looks_they_end_at_the_same_draws(recipe_file, trusted, tmp_path):
-    recipe = load_recipe(recipe_file, FAST)
-    directory = tmp_path / "run"
-    with pytest.raises(RequeueError):
-        jobs.start_run(make_plan("sample", recipe, directory), AfterChunks(11))
-    assert command("resume", directory) == ExitCode.OK
-    assert_same_bits(directory, trusted)
 
 
 def test_more_draws_are_those_of_a_longer_run(trusted, recipe_file, tmp_path):

@@ -10,20 +10,20 @@ import xarray as xr
 
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweep_dataset import swept_points
-from sampler.data.markov_chain import MarkovChainSection
-from sampler.errors import ExitCode
-from sampler.jobs.selection import (
+from sampler.analysis.selection import (
     CRITERIA,
     EVIDENCE,
     OTHER_DATA,
     Candidate,
+    Score,
     choose,
     evidence_score,
-    score_with_error,
     select,
     validation_scores,
 )
+from sampler.analysis.sweep_dataset import swept_points
+from sampler.data.markov_chain import MarkovChainSection
+from sampler.errors import ExitCode
 from sampler.settings.recipe import load_recipe
 from sampler.settings.task import AttentionSection
 from sampler.storage.results import write_result
@@ -53,12 +53,9 @@ draws = 200
 
 
 def candidate(point, density, accuracy=(1.0, 0.0), mcse=None, data="same"):
-    scores = {
-        DENSITY: score_with_error(np.array(density)),
-        "accuracy": score_with_error(np.array(accuracy)),
-    }
-    if mcse is not None:
-        scores[DENSITY]["mcse"] = mcse
+    by_example = {DENSITY: np.array(density), "accuracy": np.array(accuracy)}
+    errors = {DENSITY: mcse, "accuracy": None}
+    scores = {n: Score(values.mean(), errors[n], values) for n, values in by_example.items()}
     return Candidate(point, {"key": point}, data, scores)
 
 
@@ -69,42 +66,40 @@ def test_the_largest_value_is_chosen_and_the_second_is_the_runner_up():
         candidate("c", [-2.0] * 2),
     ]
     choice = choose(candidates, DENSITY)
-    assert (choice.best.point, choice.runner_up.point) == ("b", "c")
-    found = choice.to_json()
-    assert found["settings"] == {"key": "b"}
-    assert found["runner_up"]["difference"] == 1.0
-    assert "mcse" not in found
+    assert (choice["point"], choice["runner_up"]["point"]) == ("b", "c")
+    assert choice["settings"] == {"key": "b"}
+    assert choice["runner_up"]["difference"] == 1.0
+    assert "mcse" not in choice
 
 
 def test_equal_accuracies_are_told_apart_by_the_density_and_else_by_their_order():
     candidates = [candidate("a", [-3.0, -2.0]), candidate("b", [-1.0, -1.0])]
-    assert choose(candidates, "accuracy").best.point == "b"
-    assert (
-        choose([candidate("a", [-1.0, 0.0]), candidate("b", [-1.0, 0.0])], DENSITY).best.point
-        == "a"
-    )
+    assert choose(candidates, "accuracy")["point"] == "b"
+    equal = [candidate("a", [-1.0, 0.0]), candidate("b", [-1.0, 0.0])]
+    assert choose(equal, DENSITY)["point"] == "a"
 
 
 def test_points_with_the_same_examples_are_compared_example_by_example():
     """Examples differ by ten, points by 0.1 ± 0.02: only paired examples show it."""
     common = np.array([-10.0, 0.0, 10.0, 3.0])
     better = common + 0.1 + np.array([0.03, -0.03, 0.04, -0.04])
-    paired = choose([candidate("a", common), candidate("b", better)], DENSITY)
+    paired = choose([candidate("a", common), candidate("b", better)], DENSITY)["runner_up"]
     expected = np.std([0.13, 0.07, 0.14, 0.06], ddof=1) / 2
-    assert_equal_to_rounding(paired.error, expected, operations=100, scale=10)
-    assert not paired.within_errors
-    apart = choose([candidate("a", common, data="other"), candidate("b", better)], DENSITY)
+    assert_equal_to_rounding(paired["error_of_difference"], expected, operations=100, scale=10)
+    assert not paired["within_errors"]
+    other = candidate("a", common, data="other")
+    apart = choose([other, candidate("b", better)], DENSITY)["runner_up"]
     expected = np.hypot(np.std(common, ddof=1) / 2, np.std(better, ddof=1) / 2)
-    assert_equal_to_rounding(apart.error, expected, operations=100)
-    assert apart.within_errors
+    assert_equal_to_rounding(apart["error_of_difference"], expected, operations=100)
+    assert apart["within_errors"]
 
 
 def test_monte_carlo_errors_add_to_the_error_of_the_difference():
     first, second = candidate("a", [-1.0] * 3, mcse=3.0), candidate("b", [-2.0] * 3, mcse=4.0)
     choice = choose([first, second], DENSITY)
-    assert choice.error == 5.0
-    assert choice.within_errors
-    assert choice.to_json()["mcse"] == 3.0
+    assert choice["runner_up"]["error_of_difference"] == 5.0
+    assert choice["runner_up"]["within_errors"]
+    assert choice["mcse"] == 3.0
 
 
 @pytest.mark.parametrize("place", [0, 2])
@@ -113,9 +108,9 @@ def test_a_score_that_is_no_number_is_never_chosen(place):
     candidates = [candidate("a", [-2.0, -2.0]), candidate("b", [-1.0, -1.0])]
     candidates.insert(place, candidate("none", [np.nan, 0.0]))
     choice = choose(candidates, DENSITY)
-    assert (choice.best.point, choice.runner_up.point) == ("b", "a")
+    assert (choice["point"], choice["runner_up"]["point"]) == ("b", "a")
     # Of equal accuracies, the density tells nothing apart where one of them has none.
-    assert choose(candidates, "accuracy").best is candidates[0]
+    assert choose(candidates, "accuracy")["point"] == candidates[0].point
     assert choose([candidates[place]], DENSITY) is None
 
 
@@ -279,8 +274,8 @@ def test_a_next_order_that_is_not_to_be_used_has_its_reason(
     run = RunResults(tmp_path)
     received = validation_scores(run, "next"), evidence_score(run, "next")
     if reasons == (None, None):
-        assert received[0][DENSITY]["value"] == -2.0
-        assert received[1] == {EVIDENCE: {"value": -2.0}}
+        assert received[0][DENSITY].value == -2.0
+        assert received[1] == {EVIDENCE: Score(-2.0)}
     else:
         assert received == reasons
     empty = RunResults(tmp_path / "empty")
@@ -293,8 +288,8 @@ def test_evidence_of_other_labels_is_not_compared(finished):
     task = second.recipe.task.model_copy(update={"path": "b.npz"})
     foreign = replace(second, recipe=second.recipe.model_copy(update={"task": task}))
     found = select("leading", [first, foreign], EVIDENCE)
-    assert found.left_out == {second.label: OTHER_DATA}
-    assert found.choices[EVIDENCE].best.point == first.label
+    assert found["left_out"] == {second.label: OTHER_DATA}
+    assert found[EVIDENCE]["point"] == first.label
 
 
 @pytest.mark.heavy
