@@ -19,7 +19,12 @@ from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
+from sampler.mcmc.algorithm import (
+    BRIDGED_DRAWS,
+    Algorithm,
+    ChainSettings,
+    algorithm_named,
+)
 from sampler.mcmc.bridge import BridgeEvidence, bridge_evidence
 from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
 from sampler.mcmc.collected_draws import DrawCollector
@@ -58,7 +63,10 @@ def draw_posterior(
         elif settings.weight_draws:
             weights = weights_drawn_back(problem, collected, settings)
     evidence = dict(drawn.evidence)
-    if settings.evidence and drawn.are_chains:
+    if settings.evidence and drawn.are_chains and collected.draws_made < BRIDGED_DRAWS:
+        needed = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
+        log_and_tell(f"{needed}; there are {collected.draws_made}", show)
+    elif settings.evidence and drawn.are_chains:
         found = evidence_of_draws(problem, drawn.space, collected.draws, settings)
         evidence |= {
             "log_evidence": found.log_evidence,
@@ -186,9 +194,10 @@ def weights_observed(problem: AnyProblem, space: str, draws: int) -> tuple[str, 
 
 
 def kept_weights(collected: DrawCollector) -> WeightDraws:
-    """The weights of evenly spaced draws of each chain, as many as were asked for."""
+    """The weights of evenly spaced draws of each chain, as many as were asked for, or all."""
     some = {name: collected.thinned[name] for name in collected.weights}
-    numbers, count = some[collected.weights[0]].draws, collected.weight_draws
+    numbers = some[collected.weights[0]].draws
+    count = min(collected.weight_draws, len(numbers))
     chosen = np.arange(1, count + 1) * len(numbers) // count - 1
     return WeightDraws({name: one.values[:, chosen] for name, one in some.items()}, numbers[chosen])
 
@@ -196,14 +205,14 @@ def kept_weights(collected: DrawCollector) -> WeightDraws:
 def weights_drawn_back(
     problem: AnyProblem, collected: DrawCollector, settings: SamplerSection
 ) -> WeightDraws:
-    """Draw weights for some of the draws of order parameters."""
+    """Draw weights for some of the draws of order parameters, or for all where they are few."""
     sites = sites_of_draws(collected.draws, problem)
     numbers = np.arange(collected.draws_made)
     if isinstance(problem, LearnedProblem):
         logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
         sites = {name: values[:, numbers] for name, values in sites.items()} | logits
     space = problem.space(ORDER_PARAMETERS, settings.precision, whitened=False)
-    arguments = sites, settings.weight_draws, settings.seed
+    arguments = sites, min(settings.weight_draws, len(numbers)), settings.seed
     drawn = draw_weights_back(space, problem.architecture, *arguments)
     return replace(drawn, draws=numbers[drawn.draws])
 
