@@ -60,8 +60,8 @@ def whole_pass(
 
     with ProgressDisplay() as display:
         for triangle in fold_training(recipe, task, start):
-            rate = (triangle.examples - done) / (time.monotonic() - began)
-            left = f"{(examples - triangle.examples) / rate:.0f} s left"
+            each = (time.monotonic() - began) / (triangle.examples - done)
+            left = f"{(examples - triangle.examples) * each:.0f} s left"
             display.show("reading examples", triangle.examples, examples, left)
             if checkpoints.due:
                 save()
