@@ -124,6 +124,7 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
     Raises InputError where they cannot be appended, before anything is changed.
     """
     from sampler.jobs.keeper import completed
+    from sampler.mcmc.convergence import FEWEST_DRAWS
 
     manifest, remedy = read_manifest(directory), None
     if recipe.sweep:
@@ -143,8 +144,10 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
     made = manifest.draws_per_chain
     if made is None:
         made = sampler.repetitions if sampler.repeated else sampler.draws_per_chain
-    if made + more < reached:
-        remedy = f"{reached} are saved already; append at least {reached - made}"
+    # Of either kind there are four at least; those that minutes ended may be fewer.
+    fewest = max(reached, FEWEST_DRAWS)
+    if made + more < fewest:
+        remedy = f"{reached} are saved already; append at least {fewest - made}"
         raise InputError("--more", more, remedy)
     key = "repetitions" if sampler.repeated else "draws"
     further = recipe.sampler.model_copy(update={"until": "draws", key: made + more})

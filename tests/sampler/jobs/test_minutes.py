@@ -59,3 +59,6 @@ def test_of_fewer_draws_than_asked_for_all_weights_are_kept(space, recipe, tmp_p
     made = drawn["posterior"].sizes["draw"]
     assert drawn["posterior_weights"]["draw"].values.tolist() == list(range(made))
     assert "log_evidence" not in drawn["sample_stats"].attrs
+    # A recipe asks for four draws at least: fewer in all would never be read again.
+    assert command("resume", run, "--more", 3 - made) == ExitCode.BAD_INPUT
+    assert command("status", run) == ExitCode.OK
