@@ -286,11 +286,12 @@ def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:
     judged = diagnostics.quantities
     worst = judged.get("order_parameter", judged.get("predictor"))
     ess = float("nan") if worst is None else min(worst.ess_bulk, worst.ess_tail)
+    seconds = float(attributes["seconds"])
     return {
-        "seconds": float(attributes["seconds"]),
+        "seconds": seconds,
         "seconds_warmup": float(attributes["seconds_warmup"]),
         "seconds_draws": float(attributes["seconds_draws"]),
         "gradients": int(attributes["gradients"]),
         "effective_draws": ess,
-        "effective_draws_per_second": ess / float(attributes["seconds"]),
+        "effective_draws_per_second": ess / seconds if seconds else float("nan"),
     }
