@@ -4,6 +4,7 @@ A command parses, calls one function and prints. Modules that read data or compu
 the command that needs them: --help is instant, and a bad recipe is reported before JAX is there.
 """
 
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -61,10 +62,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (InputError, OutOfTimeError) as problem:
         return fail(arguments, one_line(str(problem)), problem.exit_code)
     except OSError as problem:
+        if isinstance(problem, BrokenPipeError) and arguments.command in PRINTING:
+            leave_reader()
+            return int(ExitCode.OK)
         return fail(arguments, one_line(reason_of(problem)), ExitCode.BAD_INPUT)
     except Exception as problem:
         text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
         return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
+
+
+def leave_reader() -> None:
+    """Print no more to a reader that has read enough, as `head` has."""
+    with suppress(OSError):  # Python still writes at its end what is left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def signals_of(command: str) -> "AbstractContextManager[Interruption | None]":
@@ -78,8 +88,10 @@ def signals_of(command: str) -> "AbstractContextManager[Interruption | None]":
 
 def announce(arguments: Namespace, line: str, directory: Path) -> None:
     """Say at once what is done and where results go, and remember that directory."""
+    from sampler.presentation.terminal import print_line
+
     arguments.directory = directory
-    print(f"{line}\nresults go to {directory}", flush=True)
+    print_line(f"{line}\nresults go to {directory}")
 
 
 def find_newest(arguments: Namespace) -> None:
@@ -256,9 +268,10 @@ def reproduce(arguments: Namespace) -> ExitCode:
 
     plan = plan_in(arguments.directory)
     line = first_line(plan.command, plan.asked, figures=False)
-    print(f"once more, to compare: {line}", flush=True)
     from sampler.jobs.reproduce import reproduce_run
+    from sampler.presentation.terminal import print_line
 
+    print_line(f"once more, to compare: {line}")
     return reproduce_run(plan, arguments.interruption)
 
 

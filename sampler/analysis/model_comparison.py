@@ -7,7 +7,7 @@ beside them.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +89,7 @@ def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:
         if estimate is None and predictor != SAMPLED:
             estimate = Estimate(number(run.theory, score, predictor))
         if estimate is not None and np.isfinite(estimate.value):
-            scores[score] = estimate
+            scores[score] = estimate if predictor == SAMPLED else replace(estimate, mcse=0.0)
     return scores
 
 

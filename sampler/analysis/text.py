@@ -18,6 +18,8 @@ MOST_PLACES = 8
 class Number:
     """A value, with its error where it has one; NaN or None stand for a number that is undefined.
 
+    An error that is None or 0 is not shown, one that is not finite is unknown.
+
     scale: what it is multiplied by to be shown, 100 for a share in per cent. unit: after it.
     digits: significant ones of a value without an error.
     """
@@ -34,13 +36,14 @@ class Number:
 
     @property
     def text(self) -> str:
-        """`14.96 ± 0.13`: the error to two digits, the value to as many decimals."""
+        """`14.96 ± 0.13`: the error to two digits, the value to as many decimals; `14.96 ± ?`."""
         if not self.defined:
             return MISSING
         value = self.value if self.scale == 1.0 else self.scale * float(self.value)
         error = self.scale * float(self.error or 0.0)
         if not (math.isfinite(error) and error > 0.0):
-            return _minus(significant(value, self.digits)) + self.unit
+            unknown = "" if error == 0.0 else " ± ?"
+            return _minus(significant(value, self.digits)) + unknown + self.unit
         places = max(0, 1 - math.floor(math.log10(error)))
         # 0.0996 is 0.10 to two digits, not 0.100.
         if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places):
@@ -81,7 +84,7 @@ def _minus(text: str) -> str:
 # Where nothing says how wide the terminal is, and what is written for at least.
 USUAL, NARROWEST = 80, 40
 # A number and its error, its unit, or what it is compared with.
-TOGETHER = re.compile(r"(?<=[<=±\d]) (?=[<=±%\d])|(?<=\d) (?=points|nats)|(?<=\w) (?=[<=] ?[\d-])")
+TOGETHER = re.compile(r"(?<=[<=±\d]) (?=[<=±?%\d])|(?<=\d) (?=points|nats)|(?<=\w) (?=[<=] ?[\d-])")
 
 
 def terminal_width() -> int:

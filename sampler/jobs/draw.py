@@ -19,7 +19,13 @@ from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import Progress, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
 from sampler.learned_problem import LearnedProblem
-from sampler.mcmc.algorithm import Algorithm, ChainSettings, IndependentDraws, algorithm_named
+from sampler.mcmc.algorithm import (
+    BRIDGED_DRAWS,
+    Algorithm,
+    ChainSettings,
+    IndependentDraws,
+    algorithm_named,
+)
 from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
 from sampler.mcmc.collected_draws import DrawCollector
@@ -238,7 +244,7 @@ def weights_observed(problem: AnyProblem, space: str, draws: int) -> tuple[str, 
 def weights_of_draws(
     problem: AnyProblem, settings: SamplerSection, collected: DrawCollector
 ) -> WeightDraws | None:
-    """Weights of evenly spaced draws of each chain, as many as are asked for.
+    """Weights of evenly spaced draws of each chain, as many as are asked for, or of all.
 
     They are those of the draws themselves, or drawn back from order parameters.
     """
@@ -248,6 +254,7 @@ def weights_of_draws(
     if collected.weights:
         some = {name: collected.thinned[name] for name in collected.weights}
         numbers = some[collected.weights[0]].draws
+        count = min(count, len(numbers))
         chosen = np.arange(1, count + 1) * len(numbers) // count - 1
         weights = {name: kept.values[:, chosen] for name, kept in some.items()}
         return WeightDraws(weights, numbers[chosen])
@@ -256,6 +263,7 @@ def weights_of_draws(
         logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
         sites = {name: values[:, numbers] for name, values in sites.items()} | logits
     space = problem.space(ORDER_PARAMETERS, settings.precision, whitened=False)
+    count = min(count, len(numbers))
     drawn = draw_weights_back(space, problem.architecture, sites, count, settings.seed)
     return replace(drawn, draws=numbers[drawn.draws])
 
@@ -280,7 +288,14 @@ def evidence_attributes(
     collected: DrawCollector,
     show: bool,
 ) -> dict[str, Any]:
-    """ln p(y) by bridge sampling, in double precision whatever the draws were made in."""
+    """ln p(y) by bridge sampling, in double precision whatever the draws were made in.
+
+    None of a few draws, where a limit of minutes ended them.
+    """
+    if collected.draws_made < BRIDGED_DRAWS:
+        needed = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
+        print_and_log(f"{needed}; there are {collected.draws_made}", show)
+        return {}
     with jax_settings():
         if settings.precision != "float64":
             space = problem.space(settings.space)

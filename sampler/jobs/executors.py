@@ -131,13 +131,20 @@ def outcome_of(future: futures.Future) -> PointOutcome | None:
 
 @contextmanager
 def worker_processes(count: int) -> Iterator[Callable[[], futures.Executor]]:
-    """A function that makes an executor of so many processes, again where one was killed."""
+    """A function that makes an executor of so many processes, again where one was killed.
+
+    It raises InputError where the system has no semaphores for them.
+    """
     context, made = multiprocessing.get_context("spawn"), []
 
     def make() -> futures.Executor:
         for earlier in made:
             earlier.shutdown()
-        made.append(futures.ProcessPoolExecutor(count, context, begin_worker))
+        try:
+            made.append(futures.ProcessPoolExecutor(count, context, begin_worker))
+        except OSError as problem:
+            remedy = f"needs room in /dev/shm ({problem.strerror}); make some, or leave it out"
+            raise InputError(Option("workers"), count, remedy) from None
         return made[-1]
 
     try:

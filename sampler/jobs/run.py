@@ -123,6 +123,8 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
 
     Raises InputError where they cannot be appended, before anything is changed.
     """
+    from sampler.mcmc.convergence import FEWEST_DRAWS
+
     manifest, remedy = read_manifest(directory), None
     if recipe.sweep:
         remedy = "this is a sweep; name the directory of one of its points"
@@ -135,8 +137,10 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
     checkpoints = Checkpoints(directory / CHECKPOINT_FOLDER, manifest.plan or {})
     reached = checkpoints.newest().header["done"]
     made = manifest.draws_per_chain or reached  # unknown where it was killed before it was recorded
-    if made + more < reached:
-        remedy = f"{reached} are saved already; append at least {reached - made}"
+    # Of either kind there are four at least; those that minutes ended may be fewer.
+    fewest = max(reached, FEWEST_DRAWS)
+    if made + more < fewest:
+        remedy = f"{reached} are saved already; append at least {fewest - made}"
         raise InputError("--more", more, remedy)
     chosen = recipe  # an algorithm that the recipe leaves open is the one that was chosen
     if manifest.choice is not None:

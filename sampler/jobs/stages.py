@@ -292,10 +292,13 @@ def cost(tree: xr.DataTree, diagnostics: Diagnostics) -> dict:
     attributes, judged = tree["sample_stats"].attrs, diagnostics.quantities
     worst = judged.get("order_parameter", judged.get("predictor"))
     ess = float("nan") if worst is None else min(worst.ess_bulk, worst.ess_tail)
-    times = ("seconds", "seconds_warmup", "seconds_draws")
+    times = {
+        name: float(attributes[name]) for name in ("seconds", "seconds_warmup", "seconds_draws")
+    }
+    seconds = times["seconds"]  # zero by a clock that stood still
     return {
-        **{name: float(attributes[name]) for name in times},
+        **times,
         "gradients": int(attributes["gradients"]),
         "effective_draws": ess,
-        "effective_draws_per_second": ess / float(attributes["seconds"]),
+        "effective_draws_per_second": ess / seconds if seconds else float("nan"),
     }

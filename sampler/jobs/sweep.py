@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from multiprocessing import current_process
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,10 @@ def start_sweep(
     """
     if workers is not None and workers < 1:
         raise InputError(Option("workers"), workers, "must be at least 1")
+    # A worker reads the script that began it, and must not begin a sweep by that.
+    if workers is not None and getattr(current_process(), "_inheriting", False):
+        remedy = 'begin the work of this script under `if __name__ == "__main__":`'
+        raise InputError(Option("workers"), workers, remedy)
     with open_run_directory(plan):
         remove_unfinished(plan.directory)
         outcomes: dict[str, PointOutcome] = {}

@@ -53,6 +53,8 @@ class BridgeEvidence:
             f"bridge sampling: ln p(y) = {self.log_evidence:.3f} ± {self.error:.3f} (limit of the "
             f"error {LARGEST_ERROR}), halves {self.apart:.1f} errors apart (limit {MOST_APART:g})"
         )
+        if not np.isfinite(self.error):
+            text = "bridge sampling: ln p(y) has no error, as chains did not move"
         return text if self.trusted else f"{text}; raise `draws`"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.convergence import rank_diagnostics, repetition_diagnostics
+from sampler.mcmc.convergence import FEWEST_DRAWS, rank_diagnostics, repetition_diagnostics
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
 
 R_HAT_LIMIT = 1.01
@@ -70,9 +70,9 @@ def diagnose(
     """Judge draws [chain, draw, …] by rank-normalised split R-hat and effective sample size.
 
     `selected` has the elements to be judged of quantities whose draws were not kept. The algorithm
-    judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains and a
-    single chain fail. `most` elements of each are judged; `more_draws` names the setting
-    to raise. Settings of chains and algorithms stand in backticks in the reasons.
+    judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains, a single
+    chain and fewer than four draws fail. `most` elements of each are judged; `more_draws` names the
+    setting to raise. Settings of chains and algorithms stand in backticks in the reasons.
 
     Of repetitions effective draws are those of the means of repetitions, on average over elements:
     by few repetitions they are known for no single element.
@@ -86,6 +86,10 @@ def diagnose(
         limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, "`particles`")
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise `chains`")
+    if count < FEWEST_DRAWS:
+        needed = f"R-hat and ESS need at least {FEWEST_DRAWS}"
+        reasons.append(f"draws: {count} of each chain, {needed}; raise `{more_draws}`")
+        quantities = {}
     for name, values in quantities.items():
         flat = _some_elements(values, most)
         problem = _unsound(name, flat, algorithm)

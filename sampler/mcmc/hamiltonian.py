@@ -223,8 +223,13 @@ class NumPyroChain(Chain):
 
 
 def bfmi_of(energy: np.ndarray) -> tuple[float, ...]:
-    """Σ (E_t − E_{t−1})² / Σ (E_t − Ē)² of each chain; 0 where the energy never changes."""
+    """Σ (E_t − E_{t−1})² / Σ (E_t − Ē)² of each chain; 0 where the energy never changes.
+
+    Empty for a single draw.
+    """
     energy = np.asarray(energy, dtype=np.float64)
+    if energy.shape[1] < 2:
+        return ()
     changes = np.sum(np.diff(energy, axis=1) ** 2, axis=1)
     spread = np.sum((energy - energy.mean(axis=1, keepdims=True)) ** 2, axis=1)
     return tuple(np.divide(changes, spread, out=np.zeros(len(energy)), where=spread > 0).tolist())

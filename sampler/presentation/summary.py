@@ -12,6 +12,7 @@ import xarray as xr
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.analysis.verdict import limits_sentence
+from sampler.mcmc.convergence import FEWEST_DRAWS
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.table import Table
 from sampler.presentation.tables import (
@@ -108,11 +109,11 @@ def verdicts_text(run: RunResults) -> str:
 
 
 def arviz_summary(tree: xr.DataTree) -> str:
-    """ArviZ's summary of the order parameters; empty where there are none."""
+    """ArviZ's summary of the order parameters; empty where there are none, or too few draws."""
     import arviz_stats  # only here: it takes long
 
     names = [name for name in tree["posterior"].data_vars if "order_parameter" in str(name)]
-    if not names:
+    if not names or tree["posterior"].sizes["draw"] < FEWEST_DRAWS:
         return ""
     table = arviz_stats.summary(tree, var_names=names)
     return "\n".join(line.rstrip() for line in table.to_string(max_rows=MOST_ROWS).splitlines())

@@ -28,9 +28,11 @@ def draw_predictor(run: RunResults) -> Figure | None:
         sampled, predictions = run.sampled(quantity), run.predictions(quantity)
         theories = orders_and_users(list(predictions))
         if sampled is not None and theories:
-            panels[symbol] = {
+            of_theories = {
                 name: residuals(sampled.value, predictions[name], sampled.mcse) for name in theories
             }
+            if all(values.size for values in of_theories.values()):
+                panels[symbol] = of_theories
     if not panels:
         return None
     width = style.WIDTH if len(panels) > 1 else 3.6

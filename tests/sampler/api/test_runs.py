@@ -172,3 +172,19 @@ def test_recipes_are_refused_by_their_keys_and_before_jax():
     assert len(printed) == len(beginnings)
     for line, beginning in zip(printed, beginnings, strict=True):
         assert line.startswith(beginning), line
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_of_it(tmp_path):
+    """Workers read the script that began them: each of them would begin the sweep again."""
+    script = tmp_path / "unguarded.py"
+    script.write_text(
+        f"import sampler\nsampler.sweep({TABLES}, {{'network.widths': [2, 3]}}, workers=2,"
+        f" out={str(tmp_path / 'out')!r}, figures=False)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], env=environment(None) | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert "__main__" in done.stderr
+    assert "is in use" not in done.stderr

@@ -135,10 +135,20 @@ class Stops(io.StringIO):
         return super().write(text)
 
 
-def test_a_reader_that_goes_away_costs_a_run_nothing(stored, monkeypatch):
-    monkeypatch.setattr(sys, "stdout", Stops(2))  # the first line, and its end
+@pytest.mark.parametrize("texts", [0, 2])  # nothing; the first line, and its end
+def test_a_reader_that_goes_away_costs_a_run_nothing(texts, stored, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Stops(texts))
     assert in_process("resume", stored, "--no-figures") == ExitCode.DIAGNOSTICS_FAILED
     assert (stored / "report.html").is_file()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_enough_is_no_error(unbuffered, stored):
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{sys.executable} -m sampler status {stored} | true"],
+        env=environment(None) | {"PYTHONUNBUFFERED": unbuffered}, capture_output=True, cwd=ROOT,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (ExitCode.OK, b"")
 
 
 CLOSED = ("", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")

@@ -1,5 +1,6 @@
 """Workers of a sweep: this process, others, a Dask cluster that is not there."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from sampler.jobs.executors import dask_executors
 from sampler.jobs.plan import make_plan
 from sampler.jobs.sweep import start_sweep
 from sampler.settings.recipe import load_recipe
+from tests import ROOT
 from tests.commands import TINY_SAMPLED, AfterChunks, in_process
 
 OVER = ("--over", "network.widths=4,5")
@@ -36,6 +38,30 @@ def test_missing_dask_is_named_with_its_remedy(monkeypatch):
     with pytest.raises(InputError) as refused, dask_executors("tcp://127.0.0.1:1"):
         pass
     assert refused.value.field == "--scheduler"
+
+
+WORKERS = """
+from sampler.errors import InputError
+from sampler.jobs.executors import worker_processes
+try:
+    with worker_processes(2) as make:
+        make()
+except InputError as problem:
+    print(problem.field)
+"""
+
+
+def test_workers_without_shared_memory_are_refused_by_their_option():
+    """In containers /dev/shm may be full, or not to be written."""
+    words = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o ro none /dev/shm && exec "$@"']
+    try:
+        done = subprocess.run([*words, "sh", sys.executable, "-c", WORKERS], cwd=ROOT,
+                              capture_output=True, text=True)  # fmt: skip
+    except FileNotFoundError:
+        pytest.skip("no program `unshare`")
+    if done.returncode:
+        pytest.skip(f"the superuser alone can: {done.stderr}")
+    assert done.stdout == "--workers\n"
 
 
 # Dask warns of ports and loops that it closes late.

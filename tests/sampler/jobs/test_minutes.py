@@ -46,3 +46,19 @@ def test_among_draws_those_so_far_stand_with_their_verdict(recipe, tmp_path):
     expected = read_draws(whole)["posterior"]["order_parameter"].values
     assert 0 < received.shape[1] < 20
     np.testing.assert_array_equal(received, expected[:, : received.shape[1]])
+
+
+@pytest.mark.parametrize("space", ["order_parameters", "weights"])
+def test_of_fewer_draws_than_asked_for_all_weights_are_kept(space, recipe, tmp_path):
+    """And there is no evidence, which a few draws say nothing of."""
+    run, asked = tmp_path / "run", [f"sampler.space={space}", "sampler.weight_draws=9"]
+    asked += ["sampler.evidence=true"] * (space == "order_parameters")
+    cut = settings("sampler.warmup=0", *asked)
+    assert command("sample", recipe, "--out", run, *cut, *NO_TIME) == ExitCode.DIAGNOSTICS_FAILED
+    drawn = read_draws(run)
+    made = drawn["posterior"].sizes["draw"]
+    assert drawn["posterior_weights"]["draw"].values.tolist() == list(range(made))
+    assert "log_evidence" not in drawn["sample_stats"].attrs
+    # A recipe asks for four draws at least: fewer in all would never be read again.
+    assert command("resume", run, "--more", 3 - made) == ExitCode.BAD_INPUT
+    assert command("status", run) == ExitCode.OK

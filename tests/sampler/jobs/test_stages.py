@@ -32,6 +32,12 @@ def test_effective_draws_are_the_fewest_of_bulk_and_tail(rng):
     assert {name: found[name] for name in times} == times
 
 
+def test_where_the_clock_stood_still_no_speed_is_known(rng):
+    times = dict.fromkeys(("seconds", "seconds_warmup", "seconds_draws", "gradients"), 0)
+    tree = tree_of(rng, 40, **times)
+    assert np.isnan(cost(tree, diagnose_stage(tree))["effective_draws_per_second"])
+
+
 def test_more_draws_are_counted_from_those_that_were_made(run_of_six_draws, recipe_file, tmp_path):
     """Not from those of the recipe, of chains that ended when they could be trusted."""
     copy = tmp_path / "copy"

@@ -84,10 +84,12 @@ def test_an_element_that_is_constant_by_construction_is_left_out(rng):
     assert diagnose(draws, statistics, NUTS).passed
 
 
-def test_draws_too_few_for_r_hat_miss_its_limit(rng):
-    draws = {"predictor": rng.standard_normal((2, 3, 6))}
-    received = diagnose(draws, healthy_statistics(rng, (2, 3)), NUTS)
-    assert any("predictor: R-hat nan" in reason for reason in received.reasons)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_draws_too_few_for_r_hat_fail_by_their_number(count, rng):
+    draws = {"predictor": rng.standard_normal((2, count, 6))}
+    received = diagnose(draws, healthy_statistics(rng, (2, count)), NUTS)
+    assert [reason.split()[1] for reason in received.reasons] == [str(count)]
+    assert received.quantities == {}
 
 
 def test_divergences_fail_above_one_in_a_thousand_and_are_remarked_on_below(rng):

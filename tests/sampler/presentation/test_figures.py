@@ -52,10 +52,14 @@ def test_residuals_of_the_predictor_are_in_errors_of_the_samples():
     received = residuals(sampled, np.array([0.0, 1.0, 1.0]), mcse)
     np.testing.assert_array_equal(received, [2.0, 1.0])
     theory = theory_of({"leading": {"predictor_mean": (("test_example",), np.zeros(3))}})
-    compared = comparison_of(
-        {"predictor_mean": Estimate(sampled, mcse)}, {"leading": {"predictor_mean": np.zeros(3)}}
-    )
-    (ax,) = draw_predictor(held(theory, comparison=compared)).axes
+
+    def drawn(errors):
+        estimate, predicted = Estimate(sampled, errors), {"predictor_mean": np.zeros(3)}
+        compared = comparison_of({"predictor_mean": estimate}, {"leading": predicted})
+        return draw_predictor(held(theory, comparison=compared))
+
+    assert drawn(np.full(3, np.nan)) is None  # of too few draws
+    (ax,) = drawn(mcse).axes
     heights, edges, _ = ax.patches[0].get_data()
     assert np.sum(heights * np.diff(edges)) == pytest.approx(1.0)
 

@@ -9,7 +9,7 @@ import xarray as xr
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import wrapped
+from sampler.analysis.text import Number, wrapped
 from sampler.presentation.several_runs import difference_cell, selection_table
 from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
@@ -81,6 +81,15 @@ def test_numbers_stand_by_predictor_with_both_errors():
     assert row.to_dict() == predictions | {
         "sampled": 0.75, "error": 0.0625, "test_error": 0.125
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(None, "1.500"), (0.0, "1.500"), (0.25, "1.50 ± 0.25"), (np.nan, "1.500 ± ?"),
+     (np.inf, "1.500 ± ?")],
+)  # fmt: skip
+def test_an_error_that_is_unknown_is_no_error_of_zero(error, shown):
+    assert str(Number(1.5, error)) == shown
 
 
 @pytest.mark.parametrize(("gap", "resolved"), [(0.0, False), (0.5, True)])
