@@ -14,7 +14,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import LEADING, predictor_name
-from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads
+from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads, all_heads
 
 Loss = Literal["squared", "likelihood"]
 OfExamples = Float[np.ndarray, "head example"]
@@ -103,17 +103,16 @@ def without_error(values: np.ndarray) -> Estimate:
 
 
 def numbers_of_model(
-    model: ModelWithHeads, places: Sequence[int], labels: Outputs, loss: Loss
+    model: ModelWithHeads, heads: Sequence[Head], labels: Outputs, loss: Loss
 ) -> dict[str, Estimate]:
     """Taylor importance, the mean of |∂L/∂g_h| over examples (Michel et al., 2019), and magnitude.
 
-    places  of the heads among all heads of the model
-
     Taylor importance is left out where the model gives no gradients.
     """
-    slopes = model.slopes(loss_slopes(loss, model.without([]), labels))[:, list(places)]
+    places = [all_heads(model.heads).index(head) for head in heads]
+    slopes = model.slopes(loss_slopes(loss, model.without([]), labels))[:, places]
     numbers = {} if np.isnan(slopes).any() else {TAYLOR: over_examples(np.abs(slopes).T)}
-    return {**numbers, "magnitude": without_error(model.magnitudes[list(places)])}
+    return {**numbers, "magnitude": without_error(model.magnitudes[places])}
 
 
 def numbers_of_theory(

@@ -44,7 +44,7 @@ class Sum:
 def test_taylor_importance_is_the_mean_size_of_finite_differences(loss, rng):
     model = Sum(rng.standard_normal((EXAMPLES, sum(HEADS), 1)))
     labels = rng.choice([-1.0, 1.0], (EXAMPLES, 1))
-    numbers = numbers_of_model(model, [0, 2], labels, loss)
+    numbers = numbers_of_model(model, [(0, 0), (1, 1)], labels, loss)
     step, whole = 1e-6, model.sent.sum(axis=1)
     sizes = []
     for head in (0, 2):
@@ -106,5 +106,5 @@ def test_a_model_without_gradients_has_no_taylor_importance():
             return np.full((EXAMPLES, 3), np.nan)
 
     model = Frozen(HEADS, np.ones((EXAMPLES, 2, 1)), np.ones(3))
-    numbers = numbers_of_model(model, [0, 1, 2], np.ones((EXAMPLES, 1)), "squared")
+    numbers = numbers_of_model(model, all_heads(HEADS), np.ones((EXAMPLES, 1)), "squared")
     assert list(numbers) == ["magnitude"]
