@@ -12,7 +12,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import expit, logsumexp, softmax
 
-from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import LEADING, predictor_name
 from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads, all_heads
 
@@ -86,25 +85,26 @@ class Numbers:
     values: tuple[float, ...]
     errors: tuple[float, ...]
 
-    @classmethod
-    def of(cls, estimate: Estimate) -> "Numbers":
-        """Values and errors as plain numbers."""
-        return cls(*(tuple(map(float, part)) for part in (estimate.value, estimate.mcse)))
+
+def floats(values: np.ndarray) -> tuple[float, ...]:
+    """The entries of an array as plain numbers."""
+    return tuple(map(float, values))
 
 
-def over_examples(values: OfExamples) -> Estimate:
+def over_examples(values: OfExamples) -> Numbers:
     """Mean over examples with its standard error."""
-    return Estimate(values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
+    errors = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    return Numbers(floats(values.mean(axis=1)), floats(errors))
 
 
-def without_error(values: np.ndarray) -> Estimate:
+def without_error(values: np.ndarray) -> Numbers:
     """Numbers that are known exactly."""
-    return Estimate(np.asarray(values, float), np.zeros(len(values)))
+    return Numbers(floats(values), (0.0,) * len(values))
 
 
 def numbers_of_model(
     model: ModelWithHeads, heads: Sequence[Head], labels: Outputs, loss: Loss
-) -> dict[str, Estimate]:
+) -> dict[str, Numbers]:
     """Taylor importance, the mean of |∂L/∂g_h| over examples (Michel et al., 2019), and magnitude.
 
     Taylor importance is left out where the model gives no gradients.
@@ -117,7 +117,7 @@ def numbers_of_model(
 
 def numbers_of_theory(
     theory: TheoryOfHeads, heads: Sequence[Head], labels: Outputs
-) -> dict[str, Estimate]:
+) -> dict[str, Numbers]:
     """Head scores, and the squared loss gained with heads removed or zeroed."""
     numbers = {SCORE: without_error(theory.scores(heads))}
     for key, without in ((REMOVED, theory.path_sum.without), (ZEROED, theory.zeroed)):
@@ -158,9 +158,8 @@ class JudgedNumbers(Numbers):
     spearman: Mapping[str, RankCorrelation]
 
 
-def judged_numbers(estimate: Estimate, lost: Mapping[str, OfExamples]) -> JudgedNumbers:
+def judged_numbers(numbers: Numbers, lost: Mapping[str, OfExamples]) -> JudgedNumbers:
     """Numbers with their rank correlations, of heads with a number that were removed."""
-    numbers = Numbers.of(estimate)
     values = np.asarray(numbers.values)
     spearman = {}
     for key, of_heads in lost.items():

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Num
 
-from sampler.analysis.estimates import Estimate
 from sampler.heads.importance import (
     PREDICTIONS,
     SCORE,
@@ -23,6 +22,7 @@ from sampler.heads.importance import (
     Loss,
     ModelWithHeads,
     Numbers,
+    floats,
     judged_numbers,
     losses,
     numbers_of_model,
@@ -106,7 +106,7 @@ def lost(costs: Costs) -> Costs:
 def with_all_heads(costs: Costs) -> dict[str, tuple[float, float]]:
     """Loss and accuracy of the first set, which is empty, with their errors over examples."""
     means = {measure: over_examples(of_sets[:1]) for measure, of_sets in costs.items()}
-    return {measure: (float(one.value[0]), float(one.mcse[0])) for measure, one in means.items()}
+    return {measure: (one.values[0], one.errors[0]) for measure, one in means.items()}
 
 
 def one_by_one(heads: Sequence[Head]) -> list[list[Head]]:
@@ -269,7 +269,7 @@ def remove_heads(
         len(test),
         None if models["numbers"] is models["test"] else len(labels["numbers"]),
         whole,
-        {key: Numbers.of(over_examples(of_heads)) for key, of_heads in measured.items()},
+        {key: over_examples(of_heads) for key, of_heads in measured.items()},
         {
             key: judged_numbers(predictions[key], measured)
             for key in PREDICTIONS
@@ -295,7 +295,7 @@ def losing_theory(
 
 
 def orders_of(
-    predictions: Mapping[str, Estimate],
+    predictions: Mapping[str, Numbers],
     heads: Sequence[Head],
     counts: Sequence[int],
     random: int,
@@ -304,7 +304,7 @@ def orders_of(
     """Heads in ascending order of numbers, and in random orders; no layer loses all of them."""
     generator = np.random.default_rng(seed)
     orders = {
-        key: [in_order(predictions[key].value, heads, counts)]
+        key: [in_order(predictions[key].values, heads, counts)]
         for key in ORDERED_BY
         if key in predictions
     }
@@ -337,7 +337,7 @@ def curves_of(
                 for name, one in costs.items()
                 if "accuracy" in one
             }
-            gained = Numbers.of(over_examples(lost(costs[MODEL])["loss"]))
+            gained = over_examples(lost(costs[MODEL])["loss"])
             curves.setdefault(key, []).append(Curve(shown(order), accuracy, gained))
     return {name: tuple(of) for name, of in curves.items()}
 
@@ -348,7 +348,7 @@ def accuracies(right: Float[np.ndarray, "set example"]) -> Numbers:
     errors = [
         np.nan if np.isnan(share) else binomial_error(share, right.shape[1]) for share in shares
     ]
-    return Numbers(tuple(map(float, shares)), tuple(map(float, errors)))
+    return Numbers(floats(shares), floats(errors))
 
 
 # --- the largest set within a limit
@@ -408,7 +408,7 @@ def largest_set(
     key = TAYLOR if TAYLOR in numbers else "magnitude"
     notes = [] if key == TAYLOR else ["no gradients came back: heads are in order of magnitude"]
     # A layer with one head more than it has never comes to its last.
-    order = in_order(numbers[key].value, heads, [count + emptied for count in counts])
+    order = in_order(numbers[key].values, heads, [count + emptied for count in counts])
     costs = {
         split: costs_of(
             lambda removed, split=split: models[split].without(removed, replacement),
@@ -420,7 +420,7 @@ def largest_set(
         raise KeyboardInterrupt
     costs_lost = {split: lost(of_split) for split, of_split in costs.items()}
     curves = {
-        split: {measure: Numbers.of(over_examples(of)) for measure, of in of_split.items()}
+        split: {measure: over_examples(of) for measure, of in of_split.items()}
         for split, of_split in costs_lost.items()
     }
     choosing = costs_lost["validation"][measure]

@@ -6,8 +6,8 @@ identity takes its place, and what comes out are the heads.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -47,12 +47,10 @@ class HeadProjection:
 
     name   of the module in the model
     heads  side by side in what it is given
-    run    which of its calls in a forward pass, from 0
     """
 
     name: str
     heads: int
-    run: int = 0
 
     def weight(self, model: Any) -> Any:
         """Its matrix [channel of heads, output], a view."""
@@ -195,9 +193,13 @@ class TorchHeads:
     def _run(self, examples: list[int], change: Change | None = None) -> Any:
         """f [example, output] of some examples, the outputs of heads changed."""
         batch = batch_of(self.inputs, examples, self.model)
-        layers = self.projections if change else ()
         mask = batch.get("attention_mask") if isinstance(batch, dict) else None
-        with evaluating(self.model), changed(self.model, layers, change, len(examples), mask):
+        hooks = (
+            nullcontext()
+            if change is None
+            else changed(self.model, self.projections, change, len(examples), mask)
+        )
+        with evaluating(self.model), hooks:
             returned = (self.forward or call)(self.model, batch)
         outputs = getattr(returned, "logits", returned)
         if getattr(outputs, "ndim", 0) not in (1, 2) or len(outputs) != len(examples):
@@ -246,17 +248,17 @@ def find_projections(heads: TorchHeads, examples: list[int]) -> tuple[HeadProjec
     ends = PROJECTIONS if named is None else tuple([named] if isinstance(named, str) else named)
     modules = dict(model.named_modules())
     multihead = {name for name, module in modules.items() if is_multihead(module)}
-    projections = {name for name in modules if name.endswith(ends)}
-    projections -= {f"{name}.out_proj" for name in multihead}
-    if named is None:
-        projections |= multihead
+    names = {name for name in modules if name.endswith(ends)}
+    names -= {f"{name}.out_proj" for name in multihead}
     order: list[str] = []
-    with ExitStack() as hooks:
-        for name in projections:
-            before = partial(lambda name, *_: order.append(name), name)
-            hooks.enter_context(modules[name].register_forward_pre_hook(before))
-        with torch_module().no_grad():
-            heads._run(examples)
+
+    def note(name: str, joined: Any, real: Any) -> Any:
+        order.append(name)
+        return joined
+
+    watched = names if named is not None else names | multihead
+    with torch_module().no_grad(), changing(model, watched, note):
+        heads._run(examples)
     if not order:
         last = sorted({name.split(".")[-1] for name in modules if name})
         remedy = (
@@ -265,11 +267,7 @@ def find_projections(heads: TorchHeads, examples: list[int]) -> tuple[HeadProjec
             f"{', '.join(last[:12])})"
         )
         raise InputError("projection", named, remedy)
-    counts = {name: count_heads(model, name, named) for name in set(order)}
-    return tuple(
-        HeadProjection(name, counts[name], order[:place].count(name))
-        for place, name in enumerate(order)
-    )
+    return tuple(HeadProjection(name, count_heads(model, name, named)) for name in order)
 
 
 def count_heads(model: Any, name: str, projection: Projection | None) -> int:
@@ -302,60 +300,61 @@ def count_heads(model: Any, name: str, projection: Projection | None) -> int:
 
 @contextmanager
 def changed(
-    model: Any,
-    layers: Sequence[HeadProjection],
-    change: Change | None,
-    examples: int,
-    mask: Any,
+    model: Any, layers: Sequence[HeadProjection], change: Change, examples: int, mask: Any
 ) -> Iterator[None]:
     """The model with the outputs of its heads changed, layer by layer, in one forward pass.
 
     mask  [example, token], 0 for padding; None: what layers of `nn.MultiheadAttention` are given
 
-    Raises InputError where a layer did not run in it.
+    Raises InputError unless the layers run in it that ran with the first examples.
     """
-    numbers = {(layer.name, layer.run): number for number, layer in enumerate(layers)}
-    runs: Counter[str] = Counter()
-    reached: set[int] = set()
+    runs: list[str] = []
 
-    def change_joined(name: str, joined: Any, mask: Any) -> Any:
+    def change_joined(name: str, joined: Any, real: Any) -> Any:
         """What a projection is given, its heads changed."""
-        layer = numbers.get((name, runs[name]))
-        runs[name] += 1
-        if layer is None:
+        layer = len(runs)
+        runs.append(name)
+        if runs != names[: layer + 1]:
             return joined
-        reached.add(layer)
         heads = layers[layer].heads
         if joined.numel() % (examples * heads) or joined.shape[-1] % heads:
             remedy = f"must be [{examples}, token, channel] with {heads} heads side by side"
             raise InputError(f"heads of layer {layer + 1}", tuple(joined.shape), remedy)
         by_head = joined.reshape(examples, -1, heads, joined.shape[-1] // heads)
-        real = mask if mask is not None and mask.shape == by_head.shape[:2] else None
+        real = mask if real is None else real
+        real = real if real is not None and real.shape == by_head.shape[:2] else None
         return change(layer, by_head, real).reshape(joined.shape)
 
+    names = [layer.name for layer in layers]
+    with changing(model, set(names), change_joined):
+        yield
+    if runs != names:
+        remedy = (
+            f"ran, but {names} with the first examples; give a `forward` that runs the same "
+            "layers for all"
+        )
+        raise InputError("layers of attention", runs, remedy)
+
+
+@contextmanager
+def changing(
+    model: Any, names: Iterable[str], change: Callable[[str, Any, Any], Any]
+) -> Iterator[None]:
+    """The model with other inputs of projections: change(name, heads side by side, real tokens)."""
     with ExitStack() as hooks:
-        for name in {layer.name for layer in layers}:
-            module = model.get_submodule(name)
-            of_module = partial(change_joined, name)
+        for name in names:
+            module, of_module = model.get_submodule(name), partial(change, name)
             if is_multihead(module):
                 hooks.enter_context(behind_heads(module, of_module))
             else:
-                hooks.enter_context(
-                    module.register_forward_pre_hook(
-                        lambda _, given, of_module=of_module: (
-                            of_module(given[0], mask),
-                            *given[1:],
-                        )
-                    )
-                )
+                before = partial(before_projection, of_module)
+                hooks.enter_context(module.register_forward_pre_hook(before))
         yield
-    missing = [number + 1 for number in range(len(layers)) if number not in reached]
-    if missing:
-        remedy = (
-            "layers of attention that ran with the first examples did not with these; give a "
-            "`forward` that runs the same ones for all"
-        )
-        raise InputError("layers", missing, remedy)
+
+
+def before_projection(change: Callable[[Any, Any], Any], _: Any, positional: tuple) -> tuple:
+    """A hook that changes what a module is given."""
+    return change(positional[0], None), *positional[1:]
 
 
 @contextmanager

@@ -229,7 +229,7 @@ def test_a_layer_that_some_examples_skip_is_named():
         return model(batch)
 
     heads = TorchHeads(Own(), tokens, forward, {"after.0": 4, "after.1": 4}, batch_size=2)
-    with pytest.raises(InputError, match=r"layers = \[1, 2\].*did not with these"):
+    with pytest.raises(InputError, match=r"layers of attention = \[\].*'after.1'\] with the first"):
         heads.without([(1, 0)])
 
 
