@@ -198,11 +198,8 @@ def rank_correlation(
 
     def interval(values: np.ndarray) -> tuple[float, float]:
         # A sample of equal scores or drops has no correlation.
-        values = values[np.isfinite(values)]
-        if not values.size:
-            return unknown
-        tail = (1.0 - LEVEL) / 2.0
-        return float(np.quantile(values, tail)), float(np.quantile(values, 1.0 - tail))
+        values, tail = values[np.isfinite(values)], (1.0 - LEVEL) / 2.0
+        return floats(np.quantile(values, [tail, 1.0 - tail])) if values.size else unknown
 
     drops = lost.mean(axis=1)
     chosen = generator.integers(heads, size=(REPLICATES, heads))
