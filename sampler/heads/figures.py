@@ -241,7 +241,7 @@ def draw_removable(found: LargestSet, measure: Measure) -> Figure:
     axes.axvline(found.count, color=style.GREY, linewidth=0.8, linestyle=":")
     if measure == found.measure:
         axes.axhline(scale * found.limit, color=style.GREY, linewidth=0.8, linestyle=":")
-    unit = "points" if measure == "accuracy" else UNITS[found.loss].removesuffix(" loss")
+    unit = "points" if measure == "accuracy" else UNITS[found.loss]
     what = "accuracy lost" if measure == "accuracy" else "loss gained"
     axes.set(xlabel="heads removed", ylabel=f"{what} ({unit}, ±1σ over examples)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -4,7 +4,7 @@ Of a trained model: Taylor importance and magnitude. Of the theory: head score, 
 with a head removed after learning, with its rows of U₁ zeroed, and solved again without it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import expit, logsumexp, softmax
 
-from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import LEADING, predictor_name
-from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads
+from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads, all_heads
 
 Loss = Literal["squared", "likelihood"]
 OfExamples = Float[np.ndarray, "head example"]
@@ -86,39 +85,39 @@ class Numbers:
     values: tuple[float, ...]
     errors: tuple[float, ...]
 
-    @classmethod
-    def of(cls, estimate: Estimate) -> "Numbers":
-        """Values and errors as plain numbers."""
-        return cls(*(tuple(map(float, part)) for part in (estimate.value, estimate.mcse)))
+
+def floats(values: Iterable[float]) -> tuple[float, ...]:
+    """Some numbers of NumPy as plain ones."""
+    return tuple(map(float, values))
 
 
-def over_examples(values: OfExamples) -> Estimate:
+def over_examples(values: OfExamples) -> Numbers:
     """Mean over examples with its standard error."""
-    return Estimate(values.mean(axis=1), values.std(axis=1, ddof=1) / np.sqrt(values.shape[1]))
+    errors = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+    return Numbers(floats(values.mean(axis=1)), floats(errors))
 
 
-def without_error(values: np.ndarray) -> Estimate:
+def without_error(values: np.ndarray) -> Numbers:
     """Numbers that are known exactly."""
-    return Estimate(np.asarray(values, float), np.zeros(len(values)))
+    return Numbers(floats(values), (0.0,) * len(values))
 
 
 def numbers_of_model(
-    model: ModelWithHeads, places: Sequence[int], labels: Outputs, loss: Loss
-) -> dict[str, Estimate]:
+    model: ModelWithHeads, heads: Sequence[Head], labels: Outputs, loss: Loss
+) -> dict[str, Numbers]:
     """Taylor importance, the mean of |∂L/∂g_h| over examples (Michel et al., 2019), and magnitude.
-
-    places  of the heads among all heads of the model
 
     Taylor importance is left out where the model gives no gradients.
     """
-    slopes = model.slopes(loss_slopes(loss, model.without([]), labels))[:, list(places)]
+    places = [all_heads(model.heads).index(head) for head in heads]
+    slopes = model.slopes(loss_slopes(loss, model.without([]), labels))[:, places]
     numbers = {} if np.isnan(slopes).any() else {TAYLOR: over_examples(np.abs(slopes).T)}
-    return {**numbers, "magnitude": without_error(model.magnitudes[list(places)])}
+    return {**numbers, "magnitude": without_error(model.magnitudes[places])}
 
 
 def numbers_of_theory(
     theory: TheoryOfHeads, heads: Sequence[Head], labels: Outputs
-) -> dict[str, Estimate]:
+) -> dict[str, Numbers]:
     """Head scores, and the squared loss gained with heads removed or zeroed."""
     numbers = {SCORE: without_error(theory.scores(heads))}
     for key, without in ((REMOVED, theory.path_sum.without), (ZEROED, theory.zeroed)):
@@ -159,9 +158,8 @@ class JudgedNumbers(Numbers):
     spearman: Mapping[str, RankCorrelation]
 
 
-def judged_numbers(estimate: Estimate, lost: Mapping[str, OfExamples]) -> JudgedNumbers:
+def judged_numbers(numbers: Numbers, lost: Mapping[str, OfExamples]) -> JudgedNumbers:
     """Numbers with their rank correlations, of heads with a number that were removed."""
-    numbers = Numbers.of(estimate)
     values = np.asarray(numbers.values)
     spearman = {}
     for key, of_heads in lost.items():
@@ -200,11 +198,8 @@ def rank_correlation(
 
     def interval(values: np.ndarray) -> tuple[float, float]:
         # A sample of equal scores or drops has no correlation.
-        values = values[np.isfinite(values)]
-        if not values.size:
-            return unknown
-        tail = (1.0 - LEVEL) / 2.0
-        return float(np.quantile(values, tail)), float(np.quantile(values, 1.0 - tail))
+        values, tail = values[np.isfinite(values)], (1.0 - LEVEL) / 2.0
+        return floats(np.quantile(values, [tail, 1.0 - tail])) if values.size else unknown
 
     drops = lost.mean(axis=1)
     chosen = generator.integers(heads, size=(REPLICATES, heads))

@@ -4,7 +4,7 @@ Without a head the sum is over the paths that avoid it. With its mean in its pla
 through it brings what it brings on average over the examples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -37,6 +37,14 @@ Outputs = Float[np.ndarray, "example output"]
 def all_heads(counts: Sequence[int]) -> list[Head]:
     """Every head of layers with so many, lowest layer first."""
     return [(layer, head) for layer, count in enumerate(counts) for head in range(count)]
+
+
+def by_layer(heads: Iterable[Head]) -> dict[int, list[int]]:
+    """The numbers of some heads by their layer, both ascending."""
+    layers: dict[int, list[int]] = {}
+    for layer, head in sorted(heads):
+        layers.setdefault(layer, []).append(head)
+    return layers
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Num
 
-from sampler.analysis.estimates import Estimate
 from sampler.heads.importance import (
     PREDICTIONS,
     SCORE,
@@ -23,18 +22,21 @@ from sampler.heads.importance import (
     Loss,
     ModelWithHeads,
     Numbers,
+    floats,
     judged_numbers,
     losses,
     numbers_of_model,
     numbers_of_theory,
     over_examples,
 )
-from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads, all_heads
+from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads
 from theory.observables import binomial_error, correct, labels_are_classes
 
 # Outputs of all examples without some heads; None where there are none
 Without = Callable[[Sequence[Head]], Outputs | None]
 Measure = Literal["loss", "accuracy"]
+# Losses of a model without sets of heads and, where labels are classes, its right answers
+Costs = Mapping[Measure, Float[np.ndarray, "set example"]]
 Place = tuple[int, int]  # layer from 1, head from 0
 # Who loses heads: the trained model, or the theory.
 MODEL = "model"
@@ -63,43 +65,18 @@ class Steps:
             self.shown(phase, done, total)
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Losses, and right answers, of a model without sets of heads [set, example].
-
-    NaN where a set was not reached, or has no outputs.
-    """
-
-    loss: Float[np.ndarray, "set example"]
-    right: Float[np.ndarray, "set example"] | None
-
-    def lost(self, measure: Measure) -> Float[np.ndarray, "set example"]:
-        """What is lost against the first set, which is empty."""
-        if measure == "loss":
-            return self.loss - self.loss[0]
-        return self.right[0] - self.right
-
-    def measures(self) -> tuple[Measure, ...]:
-        """Loss, and accuracy where labels are classes."""
-        return ("loss",) if self.right is None else ("loss", "accuracy")
-
-    def whole(self) -> dict[str, tuple[float, float]]:
-        """Loss and accuracy with all heads, each with its error over examples."""
-        values = {"loss": self.loss} | ({} if self.right is None else {"accuracy": self.right})
-        means = {key: over_examples(of[:1]) for key, of in values.items()}
-        return {key: (float(one.value[0]), float(one.mcse[0])) for key, one in means.items()}
-
-
 def costs_of(
     without: Without,
     sets: Sequence[Sequence[Head]],
     labels: Outputs,
     loss: Loss,
-    steps: Steps | None = None,
+    steps: Steps,
     phase: str = "",
 ) -> Costs:
-    """Measure a model without each of these sets of heads; Ctrl-C leaves out the rest."""
-    steps = steps or Steps()
+    """Measure a model without each of these sets of heads; Ctrl-C leaves out the rest.
+
+    NaN where a set was not reached, or has no outputs.
+    """
     gone, right = np.full((2, len(sets), len(labels)), np.nan)
     for place, removed in enumerate(sets):
         if steps.ended:
@@ -115,7 +92,21 @@ def costs_of(
             right[place] = correct(outputs, labels)
     if not steps.ended:
         steps.show(phase, len(sets), len(sets))
-    return Costs(gone, right if labels_are_classes(labels) else None)
+    return {"loss": gone, "accuracy": right} if labels_are_classes(labels) else {"loss": gone}
+
+
+def lost(costs: Costs) -> Costs:
+    """What is lost against the first set, which is empty."""
+    return {
+        measure: of_sets[0] - of_sets if measure == "accuracy" else of_sets - of_sets[0]
+        for measure, of_sets in costs.items()
+    }
+
+
+def with_all_heads(costs: Costs) -> dict[str, tuple[float, float]]:
+    """Loss and accuracy of the first set, which is empty, with their errors over examples."""
+    means = {measure: over_examples(of_sets[:1]) for measure, of_sets in costs.items()}
+    return {measure: (one.values[0], one.errors[0]) for measure, one in means.items()}
 
 
 def one_by_one(heads: Sequence[Head]) -> list[list[Head]]:
@@ -236,34 +227,37 @@ def remove_heads(
     """
     steps = steps or Steps()
     test, counts = labels["test"], models["test"].heads
-    places = [all_heads(counts).index(head) for head in heads.model]
-    predictions = numbers_of_model(models["numbers"], places, labels["numbers"], loss)
+    predictions = numbers_of_model(models["numbers"], heads.model, labels["numbers"], loss)
     theory = None if theories is None else theories["numbers"]
     if theory is not None:
         predictions |= numbers_of_theory(theory, heads.theory, labels["numbers"])
-    measured: dict[str, np.ndarray] = {}
-    whole: Costs | None = None
-    for kind in replacements:
-        costs = costs_of(
+    costs = {
+        kind: costs_of(
             lambda removed, kind=kind: models["test"].without(removed, kind),
             one_by_one(heads.model), test, loss, steps, f"heads removed, {kind}",
-        )  # fmt: skip
-        whole = whole or costs
-        measured |= {f"{kind}_{one}": costs.lost(one)[1:] for one in costs.measures()}
+        )
+        for kind in replacements
+    }  # fmt: skip
+    whole = with_all_heads(costs[replacements[0]])
     losing: dict[str, Without] = {MODEL: models["test"].without}
     if theories is not None and "test" in theories:
         by_model = dict(zip(heads.model, heads.theory, strict=True))
         losing |= losing_theory(theories["test"], by_model, solve_again)
-        costs = costs_of(losing[ZEROED], one_by_one(heads.model), test, "squared", steps, "theory")
-        measured |= {f"theory_{one}": costs.lost(one)[1:] for one in costs.measures()}
-    measured = {key: lost for key, lost in measured.items() if np.isfinite(lost).any()}
+        sets = one_by_one(heads.model)
+        costs["theory"] = costs_of(losing[ZEROED], sets, test, "squared", steps, "theory")
+    measured = {
+        f"{kind}_{measure}": of_sets[1:]
+        for kind, of_kind in costs.items()
+        for measure, of_sets in lost(of_kind).items()
+        if np.isfinite(of_sets[1:]).any()
+    }
     if theory is not None and solve_again and not steps.ended:
         sets = one_by_one(heads.theory)
         again = costs_of(
             theory.solved_again, sets, labels["numbers"], "squared", steps,
             "theory solved without a head",
         )  # fmt: skip
-        predictions[SOLVED_AGAIN] = over_examples(again.lost("loss")[1:])
+        predictions[SOLVED_AGAIN] = over_examples(lost(again)["loss"][1:])
     curves = {}
     if random:
         orders = orders_of(predictions, heads.model, counts, random, seed)
@@ -274,8 +268,8 @@ def remove_heads(
         loss,
         len(test),
         None if models["numbers"] is models["test"] else len(labels["numbers"]),
-        whole.whole(),
-        {key: Numbers.of(over_examples(lost)) for key, lost in measured.items()},
+        whole,
+        {key: over_examples(of_heads) for key, of_heads in measured.items()},
         {
             key: judged_numbers(predictions[key], measured)
             for key in PREDICTIONS
@@ -301,7 +295,7 @@ def losing_theory(
 
 
 def orders_of(
-    predictions: Mapping[str, Estimate],
+    predictions: Mapping[str, Numbers],
     heads: Sequence[Head],
     counts: Sequence[int],
     random: int,
@@ -310,7 +304,7 @@ def orders_of(
     """Heads in ascending order of numbers, and in random orders; no layer loses all of them."""
     generator = np.random.default_rng(seed)
     orders = {
-        key: [in_order(predictions[key].value, heads, counts)]
+        key: [in_order(predictions[key].values, heads, counts)]
         for key in ORDERED_BY
         if key in predictions
     }
@@ -339,19 +333,22 @@ def curves_of(
             if steps.ended:
                 return {name: tuple(of) for name, of in curves.items()}
             accuracy = {
-                name: accuracies(one) for name, one in costs.items() if one.right is not None
+                name: accuracies(one["accuracy"])
+                for name, one in costs.items()
+                if "accuracy" in one
             }
-            gained = Numbers.of(over_examples(costs[MODEL].lost("loss")))
+            gained = over_examples(lost(costs[MODEL])["loss"])
             curves.setdefault(key, []).append(Curve(shown(order), accuracy, gained))
     return {name: tuple(of) for name, of in curves.items()}
 
 
-def accuracies(costs: Costs) -> Numbers:
+def accuracies(right: Float[np.ndarray, "set example"]) -> Numbers:
     """Shares of right answers without each set, with binomial errors."""
-    shares = costs.right.mean(axis=1)
-    examples = costs.right.shape[1]
-    errors = [np.nan if np.isnan(one) else binomial_error(one, examples) for one in shares]
-    return Numbers(tuple(map(float, shares)), tuple(map(float, errors)))
+    shares = right.mean(axis=1)
+    errors = [
+        np.nan if np.isnan(share) else binomial_error(share, right.shape[1]) for share in shares
+    ]
+    return Numbers(floats(shares), floats(errors))
 
 
 # --- the largest set within a limit
@@ -407,12 +404,11 @@ def largest_set(
     """
     steps = steps or Steps()
     counts = models["test"].heads
-    places = [all_heads(counts).index(head) for head in heads]
-    numbers = numbers_of_model(models["validation"], places, labels["validation"], loss)
+    numbers = numbers_of_model(models["validation"], heads, labels["validation"], loss)
     key = TAYLOR if TAYLOR in numbers else "magnitude"
     notes = [] if key == TAYLOR else ["no gradients came back: heads are in order of magnitude"]
     # A layer with one head more than it has never comes to its last.
-    order = in_order(numbers[key].value, heads, [count + emptied for count in counts])
+    order = in_order(numbers[key].values, heads, [count + emptied for count in counts])
     costs = {
         split: costs_of(
             lambda removed, split=split: models[split].without(removed, replacement),
@@ -422,11 +418,12 @@ def largest_set(
     }  # fmt: skip
     if steps.ended:
         raise KeyboardInterrupt
-    lost = costs["validation"].lost(measure)
+    costs_lost = {split: lost(of_split) for split, of_split in costs.items()}
     curves = {
-        split: {one: Numbers.of(over_examples(of.lost(one))) for one in of.measures()}
-        for split, of in costs.items()
+        split: {measure: over_examples(of) for measure, of in of_split.items()}
+        for split, of_split in costs_lost.items()
     }
+    choosing = costs_lost["validation"][measure]
     return LargestSet(
         shown(order),
         loss,
@@ -437,9 +434,9 @@ def largest_set(
         len(labels["test"]),
         curves["validation"],
         curves["test"],
-        within(lost.mean(axis=1), limit),
-        counts_drawn_anew(lost, limit),
-        costs["test"].whole(),
+        within(choosing.mean(axis=1), limit),
+        counts_drawn_anew(choosing, limit),
+        with_all_heads(costs["test"]),
         (*notes, *notes_of_whole(costs["test"], labels["test"])),
     )
 
@@ -464,11 +461,11 @@ def counts_drawn_anew(
 
 def notes_of_whole(costs: Costs, labels: Outputs) -> tuple[str, ...]:
     """A sentence where a model tells classes no better than by naming the most frequent one."""
-    if costs.right is None:
+    if "accuracy" not in costs:
         return ()
     positive = (labels > 0.5).mean(axis=0)
     frequent = max(positive.max(), 1.0 - positive.sum() if labels.shape[1] == 1 else 0.0)
-    share = float(costs.right[0].mean())
+    share = float(costs["accuracy"][0].mean())
     if share > frequent + 2.0 * binomial_error(share, len(labels)):
         return ()
     return (

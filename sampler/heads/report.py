@@ -1,6 +1,6 @@
 """Removed heads as tables and texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from sampler.heads.importance import (
     Numbers,
     RankCorrelation,
 )
-from sampler.heads.removal import MODEL, RANDOM, LargestSet, Measure, Place, RemovedHeads
+from sampler.heads.path_sum import by_layer
+from sampler.heads.removal import MODEL, RANDOM, LargestSet, Measure, RemovedHeads
 from sampler.presentation.table import Column, Table
 
 UNITS: Mapping[Loss, str] = {"likelihood": "nats", "squared": "squared loss"}
@@ -149,17 +150,17 @@ def tables_of(removed: RemovedHeads) -> dict[str, Table]:
 
 def whole_text(removed: RemovedHeads) -> str:
     """Loss and accuracy of the whole model, and on which examples."""
-    units = {"loss": UNITS[removed.loss].removesuffix(" loss"), "accuracy": ""}
-    whole = [
-        f"{key} {Number(value, error)} {units[key]}".rstrip()
-        for key, (value, error) in removed.unpruned.items()
-    ]
     count = removed.examples_numbers
     examples = "the same examples" if count is None else f"{count} validation examples"
     return (
-        f"the model on {removed.examples_test} test examples: {', '.join(whole)}; numbers from "
-        f"{examples}"
+        f"the model on {removed.examples_test} test examples: {values_text(removed.unpruned)}; "
+        f"numbers from {examples}"
     )
+
+
+def values_text(values: Mapping[str, tuple[float, float]]) -> str:
+    """Values with their errors, as in "loss 0.31 ± 0.01, accuracy 0.90 ± 0.01"."""
+    return ", ".join(f"{name} {Number(*value)}" for name, value in values.items())
 
 
 def removal_text(removed: RemovedHeads, elsewhere: str | None = None) -> str:
@@ -192,37 +193,28 @@ def correlation(rho: RankCorrelation, heads: int) -> str:
 # --- the largest set
 
 
-def by_layer(heads: Sequence[Place]) -> str:
-    """Heads as "layer 1: 0, 3; layer 2: 1"."""
-    layers: dict[int, list[int]] = {}
-    for layer, head in sorted(heads):
-        layers.setdefault(layer, []).append(head)
-    return "; ".join(
-        f"layer {layer}: {', '.join(map(str, some))}" for layer, some in layers.items()
-    )
-
-
 def measured_text(measure: Measure, loss: Loss, value: float, error: float | None = None) -> str:
     """A loss in its unit, or accuracy in points."""
     if measure == "accuracy":
         return f"{Number(value, error, scale=100.0)} points of accuracy"
-    return f"{Number(value, error)} {UNITS[loss].removesuffix(' loss')}"
+    return f"{Number(value, error)} {UNITS[loss]}"
 
 
 def removable_text(found: LargestSet) -> str:
     """The heads that can go, how firmly they are chosen, and what they cost on unseen examples."""
     low, high = found.counts
+    layers = by_layer(found.order[: found.count])
+    heads = [f"layer {layer}: {', '.join(map(str, of))}" for layer, of in layers.items()]
     chosen = measured_text(found.measure, found.loss, *found.at("validation", found.measure))
     costs = [measured_text(one, found.loss, *found.at("test", one)) for one in found.test]
-    whole = ", ".join(f"{key} {Number(*value)}" for key, value in found.unpruned.items())
     lines = [
         f"{found.count} of {len(found.order)} heads can go, in order of Taylor importance, at a "
         f"limit of {measured_text(found.measure, found.loss, found.limit)}",
-        by_layer(found.order[: found.count]) or "no head",
+        "; ".join(heads) or "no head",
         f"chosen on {found.examples_validation} validation examples, where they cost {chosen}; "
         f"other examples would choose {low} to {high} heads (95 %)",
         f"lost without them on {found.examples_test} test examples, which chose nothing: "
-        f"{', '.join(costs)} (the whole model: {whole})",
+        f"{', '.join(costs)} (the whole model: {values_text(found.unpruned)})",
     ]
     return "\n".join(map(wrapped, [*lines, *found.notes]))
 

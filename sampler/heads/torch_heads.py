@@ -1,20 +1,21 @@
 """Heads of a PyTorch model, each with a gate on what it hands to the projection of its layer.
 
 The projection joins the heads of a layer, side by side on its last axis; it is known by its name.
-Heads of `torch.nn.MultiheadAttention` are computed once more from the weights of the module.
+`torch.nn.MultiheadAttention` uses the weights of its projection without calling it: there the
+identity takes its place, and what comes out are the heads.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from sampler.errors import InputError, Verbatim
-from sampler.heads.path_sum import Head, Replacement
+from sampler.heads.path_sum import Head, Replacement, by_layer
 from sampler.torch_models.model_inputs import (
     Forward,
     as_numpy,
@@ -25,7 +26,7 @@ from sampler.torch_models.model_inputs import (
     evaluating,
     torch_module,
 )
-from sampler.torch_models.recording import as_asked, hides, is_multihead, settings_of_call
+from sampler.torch_models.recording import call_arguments, hides, is_multihead
 
 # Ends of the names of modules that join heads, in models of common libraries.
 PROJECTIONS = (
@@ -46,12 +47,10 @@ class HeadProjection:
 
     name   of the module in the model
     heads  side by side in what it is given
-    run    which of its calls in a forward pass, from 0
     """
 
     name: str
     heads: int
-    run: int = 0
 
     def weight(self, model: Any) -> Any:
         """Its matrix [channel of heads, output], a view."""
@@ -113,7 +112,7 @@ class TorchHeads:
     def outputs(self) -> int:
         """The number of outputs."""
         with torch_module().no_grad():
-            return self._run([0], None).shape[1]
+            return self._run([0]).shape[1]
 
     @cached_property
     def magnitudes(self) -> np.ndarray:
@@ -122,17 +121,15 @@ class TorchHeads:
     def without(self, removed: Sequence[Head], replacement: Replacement = "zero") -> np.ndarray:
         """f of all examples without some heads."""
         means = self._means if replacement == "mean" and removed else None
-        by_layer: dict[int, list[int]] = {}
-        for layer, head in removed:
-            by_layer.setdefault(layer, []).append(head)
+        heads = by_layer(removed)
 
         def change(layer: int, sent: Any, real: Any) -> Any:
-            heads = by_layer.get(layer)
-            if heads is None:
+            if layer not in heads:
                 return sent
-            changed = sent.clone()
-            mean = 0.0 if means is None else means[layer][: sent.shape[1], heads].to(sent)
-            changed[:, :, heads] = mean
+            changed, gone = sent.clone(), heads[layer]
+            changed[:, :, gone] = (
+                0.0 if means is None else means[layer][: sent.shape[1], gone].to(sent)
+            )
             return changed
 
         with torch_module().no_grad():
@@ -146,7 +143,6 @@ class TorchHeads:
         torch, starts = torch_module(), np.cumsum([0, *self.heads])
 
         def of_batch(batch: list[int]) -> Any:
-            rows = torch.as_tensor(along[batch])
             gates = torch.ones(len(batch), sum(self.heads), requires_grad=True)
 
             def change(layer: int, sent: Any, real: Any) -> Any:
@@ -154,7 +150,7 @@ class TorchHeads:
                 return gate[:, None, :, None] * sent
 
             outputs = self._run(batch, change)
-            summed = (outputs * rows.to(outputs)).sum()
+            summed = (outputs * torch.as_tensor(along[batch]).to(outputs)).sum()
             if not summed.requires_grad:
                 return torch.full_like(gates, torch.nan)
             return torch.autograd.grad(summed, gates)[0]
@@ -179,31 +175,31 @@ class TorchHeads:
         """
         torch = torch_module()
         sums: dict[int, Any] = {}
-        counts: dict[int, Any] = {}
 
         def add(layer: int, sent: Any, real: Any) -> Any:
-            ones = torch.ones(sent.shape[:2], device=sent.device)
-            here = ones if real is None else real.to(ones)
-            # What padding sends may be no number.
-            kept = torch.where(here[:, :, None, None] > 0, sent.double(), 0.0).sum(dim=0)
-            sums[layer] = added(sums.get(layer), kept)
-            counts[layer] = added(counts.get(layer), here.double().sum(dim=0))
+            # Behind the channels a 1, which counts examples.
+            counted = torch.nn.functional.pad(sent.double(), (0, 1), value=1.0)
+            if real is not None:  # what padding sends may be no number
+                counted = torch.where(real.bool()[:, :, None, None], counted, 0.0)
+            sums[layer] = added(sums.get(layer), counted.sum(dim=0))
             return sent
 
         with torch.no_grad():
             for batch in batches(self.inputs, self.batch_size):
                 self._run(batch, add)
-        return [
-            sums[layer] / counts[layer].clamp(min=1.0)[:, None, None]
-            for layer in range(len(self.heads))
-        ]
+        totals = [sums[layer] for layer in range(len(self.heads))]
+        return [total[..., :-1] / total[..., -1:].clamp(min=1.0) for total in totals]
 
-    def _run(self, examples: list[int], change: Change | None) -> Any:
+    def _run(self, examples: list[int], change: Change | None = None) -> Any:
         """f [example, output] of some examples, the outputs of heads changed."""
         batch = batch_of(self.inputs, examples, self.model)
-        layers = self.projections if change else ()
         mask = batch.get("attention_mask") if isinstance(batch, dict) else None
-        with evaluating(self.model), changed(self.model, layers, change, len(examples), mask):
+        hooks = (
+            nullcontext()
+            if change is None
+            else changed(self.model, self.projections, change, len(examples), mask)
+        )
+        with evaluating(self.model), hooks:
             returned = (self.forward or call)(self.model, batch)
         outputs = getattr(returned, "logits", returned)
         if getattr(outputs, "ndim", 0) not in (1, 2) or len(outputs) != len(examples):
@@ -251,29 +247,18 @@ def find_projections(heads: TorchHeads, examples: list[int]) -> tuple[HeadProjec
     model, named = heads.model, heads.projection
     ends = PROJECTIONS if named is None else tuple([named] if isinstance(named, str) else named)
     modules = dict(model.named_modules())
-    inner = {f"{name}.out_proj" for name, module in modules.items() if is_multihead(module)}
-    known = {
-        name: module
-        for name, module in modules.items()
-        if (is_multihead(module) and named is None) or (name.endswith(ends) and name not in inner)
-    }
-    runs: Counter[str] = Counter()
-    order: list[HeadProjection] = []
+    multihead = {name for name, module in modules.items() if is_multihead(module)}
+    names = {name for name in modules if name.endswith(ends)}
+    names -= {f"{name}.out_proj" for name in multihead}
+    order: list[str] = []
 
-    def note(name: str) -> None:
-        order.append(HeadProjection(name, count_heads(model, name, named), runs[name]))
-        runs[name] += 1
+    def note(name: str, joined: Any, real: Any) -> Any:
+        order.append(name)
+        return joined
 
-    handles = [
-        module.register_forward_pre_hook(lambda *_, name=name: note(name))
-        for name, module in known.items()
-    ]
-    try:
-        with torch_module().no_grad():
-            heads._run(examples, None)
-    finally:
-        for handle in handles:
-            handle.remove()
+    watched = names if named is not None else names | multihead
+    with torch_module().no_grad(), changing(model, watched, note):
+        heads._run(examples)
     if not order:
         last = sorted({name.split(".")[-1] for name in modules if name})
         remedy = (
@@ -282,139 +267,118 @@ def find_projections(heads: TorchHeads, examples: list[int]) -> tuple[HeadProjec
             f"{', '.join(last[:12])})"
         )
         raise InputError("projection", named, remedy)
-    return tuple(order)
+    return tuple(HeadProjection(name, count_heads(model, name, named)) for name in order)
 
 
 def count_heads(model: Any, name: str, projection: Projection | None) -> int:
     """The number of heads in what a projection is given.
 
-    It is as stated, or an attribute of a module around it, or of the configuration of one.
+    It is as stated, or an attribute of the module or of one around it, or of its configuration.
     """
-    module = model.get_submodule(name)
-    if is_multihead(module):
-        return module.num_heads
     stated = projection if isinstance(projection, Mapping) else {}
-    found = next((count for end, count in stated.items() if name.endswith(end)), None)
+    counts = [count for end, count in stated.items() if name.endswith(end)]
     around = name
-    while found is None and around:
-        around = around.rpartition(".")[0]
+    while not counts:
         module = model.get_submodule(around)
-        for owner in (module, getattr(module, "config", None)):
-            found = next((getattr(owner, one) for one in COUNTS if hasattr(owner, one)), found)
+        owners = module, getattr(module, "config", None)
+        counts = [getattr(owner, key) for owner in owners for key in COUNTS if hasattr(owner, key)]
+        if not around:
+            break
+        around = around.rpartition(".")[0]
+    count = counts[0] if counts else None
     remedy = 'give the number of heads: projection={"' + name.split(".")[-1] + '": 4}'
-    if type(found) is not int or found < 1:
-        raise InputError(f"heads of {name}", found, remedy)
-    channels = len(HeadProjection(name, found).weight(model))
-    if channels % found:
-        raise InputError(f"heads of {name}", found, f"are of {channels} channels; {remedy}")
-    return found
+    if type(count) is not int or count < 1:
+        raise InputError(f"heads of {name}", count, remedy)
+    channels = len(HeadProjection(name, count).weight(model))
+    if channels % count:
+        raise InputError(f"heads of {name}", count, f"are of {channels} channels; {remedy}")
+    return count
+
+
+# --- heads that are changed
 
 
 @contextmanager
 def changed(
-    model: Any,
-    layers: Sequence[HeadProjection],
-    change: Change | None,
-    examples: int,
-    mask: Any,
+    model: Any, layers: Sequence[HeadProjection], change: Change, examples: int, mask: Any
 ) -> Iterator[None]:
     """The model with the outputs of its heads changed, layer by layer, in one forward pass.
 
     mask  [example, token], 0 for padding; None: what layers of `nn.MultiheadAttention` are given
 
-    Raises InputError where a layer did not run in it.
+    Raises InputError unless the layers run in it that ran with the first examples.
     """
-    places: dict[str, dict[int, int]] = {}
-    for number, layer in enumerate(layers):
-        places.setdefault(layer.name, {})[layer.run] = number
-    handles: list[Any] = []
-    reached: set[int] = set()
+    runs: list[str] = []
 
-    def change_here(layer: int, sent: Any, real: Any) -> Any:
-        reached.add(layer)
-        return change(layer, sent, real)
-
-    try:
-        for name, runs in places.items():
-            module = model.get_submodule(name)
-            heads = layers[next(iter(runs.values()))].heads
-            if is_multihead(module):
-                handles += gate_multihead(module, runs, change_here)
-            else:
-                handles.append(gate_projection(module, heads, runs, change_here, examples, mask))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-    missing = [number + 1 for number in range(len(layers)) if number not in reached]
-    if missing:
-        remedy = (
-            "layers of attention that ran with the first examples did not with these; give a "
-            "`forward` that runs the same ones for all"
-        )
-        raise InputError("layers", missing, remedy)
-
-
-def gate_projection(
-    module: Any, heads: int, runs: Mapping[int, int], change: Change, examples: int, mask: Any
-) -> Any:
-    """A hook on a module that is given all heads side by side, on the last axis."""
-    counts: Counter[str] = Counter()
-
-    def before(_: Any, positional: tuple) -> tuple | None:
-        counts["calls"] += 1
-        layer = runs.get(counts["calls"] - 1)
-        if layer is None:
-            return None
-        joined = positional[0]
+    def change_joined(name: str, joined: Any, real: Any) -> Any:
+        """What a projection is given, its heads changed."""
+        layer = len(runs)
+        runs.append(name)
+        if runs != names[: layer + 1]:
+            return joined
+        heads = layers[layer].heads
         if joined.numel() % (examples * heads) or joined.shape[-1] % heads:
             remedy = f"must be [{examples}, token, channel] with {heads} heads side by side"
             raise InputError(f"heads of layer {layer + 1}", tuple(joined.shape), remedy)
         by_head = joined.reshape(examples, -1, heads, joined.shape[-1] // heads)
-        real = mask if mask is not None and mask.shape == by_head.shape[:2] else None
-        return change(layer, by_head, real).reshape(joined.shape), *positional[1:]
+        real = mask if real is None else real
+        real = real if real is not None and real.shape == by_head.shape[:2] else None
+        return change(layer, by_head, real).reshape(joined.shape)
 
-    return module.register_forward_pre_hook(before)
+    names = [layer.name for layer in layers]
+    with changing(model, set(names), change_joined):
+        yield
+    if runs != names:
+        remedy = (
+            f"ran, but {names} with the first examples; give a `forward` that runs the same "
+            "layers for all"
+        )
+        raise InputError("layers of attention", runs, remedy)
 
 
-def gate_multihead(module: Any, runs: Mapping[int, int], change: Change) -> list[Any]:
-    """Hooks on `torch.nn.MultiheadAttention`, which never shows its heads.
+@contextmanager
+def changing(
+    model: Any, names: Iterable[str], change: Callable[[str, Any, Any], Any]
+) -> Iterator[None]:
+    """The model with other inputs of projections: change(name, heads side by side, real tokens)."""
+    with ExitStack() as hooks:
+        for name in names:
+            module, of_module = model.get_submodule(name), partial(change, name)
+            if is_multihead(module):
+                hooks.enter_context(behind_heads(module, of_module))
+            else:
+                before = partial(before_projection, of_module)
+                hooks.enter_context(module.register_forward_pre_hook(before))
+        yield
 
-    They are computed once more, from the weights that it returns: o_h = Ω^h (x W_V^h + b_V^h).
-    """
-    functional, heads = torch_module().nn.functional, module.num_heads
-    if module.bias_k is not None or module.add_zero_attn:
-        remedy = "keys beyond those of the tokens cannot be followed; build the layer without them"
-        raise InputError("add_bias_kv or add_zero_attn", True, remedy)
-    given: list[dict] = []
-    counts: Counter[str] = Counter()
 
-    def before(_: Any, positional: tuple, named: dict) -> tuple[tuple, dict]:
-        bound = settings_of_call(module, positional, named)
-        given.append(dict(bound.arguments))
-        bound.arguments.update(need_weights=True, average_attn_weights=False)
-        return bound.args, bound.kwargs
+def before_projection(change: Callable[[Any, Any], Any], _: Any, positional: tuple) -> tuple:
+    """A hook that changes what a module is given."""
+    return change(positional[0], None), *positional[1:]
 
-    def after(_: Any, positional: tuple, named: dict, returned: tuple) -> tuple:
-        settings, (attended, weights) = given.pop(), returned
-        counts["calls"] += 1
-        layer = runs.get(counts["calls"] - 1)
-        if layer is not None:
-            tokens = settings["value"] if module.batch_first else settings["value"].transpose(0, 1)
-            size = module.embed_dim
-            whole = module.in_proj_weight is not None
-            matrix = module.in_proj_weight[2 * size :] if whole else module.v_proj_weight
-            bias = None if module.in_proj_bias is None else module.in_proj_bias[2 * size :]
-            values = functional.linear(tokens, matrix, bias)
-            by_head = values.reshape(*values.shape[:2], heads, -1).transpose(1, 2)
-            mask = settings["key_padding_mask"]
-            real = None if mask is None else ~hides(mask)
-            sent = change(layer, (weights @ by_head).transpose(1, 2), real)
-            joined = module.out_proj(sent.reshape(*sent.shape[:2], size))
-            attended = joined if module.batch_first else joined.transpose(0, 1)
-        return as_asked(settings, attended, weights)
 
-    return [
-        module.register_forward_pre_hook(before, with_kwargs=True),
-        module.register_forward_hook(after, with_kwargs=True),
-    ]
+@contextmanager
+def behind_heads(module: Any, change: Callable[[Any, Any], Any]) -> Iterator[None]:
+    """`torch.nn.MultiheadAttention` with its heads changed before its projection."""
+    torch, projection = torch_module(), module.out_proj
+    like = {"device": projection.weight.device, "dtype": projection.weight.dtype}
+    identity = torch.nn.utils.skip_init(
+        torch.nn.Linear, module.embed_dim, module.embed_dim, bias=False, **like
+    )
+    torch.nn.init.eye_(identity.weight)
+
+    def behind(_: Any, positional: tuple, named: dict, returned: tuple) -> tuple:
+        padding = call_arguments(module, positional, named)["key_padding_mask"]
+        real = None if padding is None else ~hides(padding)
+        joined, weights = returned
+        if not module.batch_first:
+            joined = joined.transpose(0, 1)
+        sent = projection(change(joined, real))
+        return sent if module.batch_first else sent.transpose(0, 1), weights
+
+    module.out_proj = identity
+    try:
+        with module.register_forward_hook(behind, with_kwargs=True):
+            yield
+    finally:
+        module.out_proj = projection

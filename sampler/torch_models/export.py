@@ -13,7 +13,7 @@ from sampler.data.split import AttendedSplit, Split, attended_by_numpy
 from sampler.data.task import refuse_too_many_paths
 from sampler.errors import InputError, Verbatim
 from sampler.storage.files import write_atomically
-from sampler.torch_models.export_files import Origin, write_pieces
+from sampler.torch_models.export_files import write_hdf5, write_npz
 from sampler.torch_models.model_inputs import (
     Forward,
     as_numpy,
@@ -23,12 +23,7 @@ from sampler.torch_models.model_inputs import (
     count_of,
     torch_module,
 )
-from sampler.torch_models.recording import (
-    Attention,
-    RecordedAttention,
-    check_window,
-    record_attention,
-)
+from sampler.torch_models.recording import Attention, RecordedAttention, record_attention
 from theory.attended import Readout
 
 # Inputs, and labels or None.
@@ -82,7 +77,6 @@ def export_attention(
     if attended not in (None, *get_args(Readout)):
         raise InputError("attended", attended, 'must be "last", "first" or "mean"')
     check_batch_size(batch_size)
-    check_window(layers)
     settings = {
         "layers": layers, "heads": heads, "forward": forward, "attention": attention,
         "batch_size": batch_size,
@@ -94,14 +88,10 @@ def export_attention(
         for name, examples in given.items()
         if examples is not None
     }
+    write = write_hdf5 if path.suffix in HDF5_SUFFIXES else write_npz
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            path,
-            lambda temporary: write_pieces(
-                temporary, path.suffix, agreeing(splits), recorder.origin
-            ),
-        )
+        write_atomically(path, lambda file: write(file, agreeing(splits), recorder.arrays_of_heads))
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise InputError("path", path, f"{reason}; name a file to write") from None
@@ -148,7 +138,10 @@ class Recorder:
     def split(self, inputs: Any, labels: np.ndarray | None) -> Split | AttendedSplit:
         """A piece of a split: its attention, or what that leads to at the end of every path."""
         recorded = record_attention(self.model, inputs, **self.settings)
-        self.check_names(recorded.heads)
+        counts = recorded.heads
+        if self.head_names is not None and list(map(len, self.head_names)) != list(counts):
+            remedy = f"name the heads of each layer of the model, {counts} in all"
+            raise InputError("head_names", [list(names) for names in self.head_names], remedy)
         self.recorded = recorded
         if self.residual:
             recorded = recorded.with_identity_heads()
@@ -160,43 +153,30 @@ class Recorder:
         reached = attended_by_numpy(split, self.readout, pairs).astype(recorded.inputs.dtype)
         return AttendedSplit(reached, labels, recorded.heads)
 
-    def check_names(self, counts: Sequence[int]) -> None:
-        """Raise InputError unless names that are given are of these heads."""
-        if self.head_names is None or [len(names) for names in self.head_names] == list(counts):
-            return
-        remedy = f"name the heads of each layer of the model, {tuple(counts)} in all"
-        raise InputError("head_names", [list(names) for names in self.head_names], remedy)
+    def arrays_of_heads(self) -> dict[str, Any]:
+        """Arrays without an example axis: names of the heads, and where they come from.
 
-    @property
-    def is_part(self) -> bool:
-        """Whether some layers or heads of the model are left out."""
-        return self.settings["layers"] is not None or bool(self.settings["heads"])
-
-    @property
-    def names(self) -> tuple[tuple[str, ...], ...] | None:
-        """Names of the heads of each layer; None where they are all heads, called by number."""
-        further = (RESIDUAL,) * self.residual
-        chosen = self.recorded.chosen
-        if self.head_names is not None:
-            names = [tuple(map(str, of_layer)) for of_layer in self.head_names]
-        elif self.is_part:
-            names = [tuple(f"{layer}.{head}" for head in chosen[layer]) for layer in chosen]
-        elif self.residual:
-            names = [tuple(map(str, heads)) for heads in chosen.values()]
-        else:
-            return None
-        return tuple((*of_layer, *further) for of_layer in names)
-
-    def origin(self) -> Origin:
-        """What the file has of its heads; known once all pieces are."""
-        recorded = self.recorded
+        Heads are called by their numbers in the model; without names by their numbers in the file,
+        which are the same unless some layers or heads are left out.
+        """
+        recorded, is_part = self.recorded, bool(self.settings["layers"] or self.settings["heads"])
         modules = zip(recorded.chosen, recorded.modules, strict=True)
-        lines = [f"layer {number}: {module}" for number, module in modules if module]
+        origin = [f"layer {number}: {module}" for number, module in modules if module]
+        arrays: dict[str, Any] = {}
         if self.readout:
-            lines.append(f"token read: {self.readout}")
-        heads = tuple(count + self.residual for count in recorded.heads)
-        numbers = tuple(recorded.chosen) if self.is_part else None
-        return Origin(heads if self.readout else None, self.names, numbers, tuple(lines))
+            origin.append(f"token read: {self.readout}")
+            arrays["heads"] = np.array([count + self.residual for count in recorded.heads])
+        if origin:
+            arrays["origin"] = origin
+        if is_part:
+            arrays["layer_numbers"] = np.array(list(recorded.chosen))
+        if is_part or self.residual or self.head_names is not None:
+            for place, (number, heads) in enumerate(recorded.chosen.items()):
+                names = [f"{number}.{head}" if is_part else str(head) for head in heads]
+                if self.head_names is not None:
+                    names = list(map(str, self.head_names[place]))
+                arrays[f"head_names_{place + 1}"] = names + [RESIDUAL] * self.residual
+        return arrays
 
 
 def agreeing(
@@ -204,9 +184,9 @@ def agreeing(
 ) -> Iterator[tuple[str, Split | AttendedSplit]]:
     """Every piece with the name of its split; InputError where one differs from the first."""
     first = None
-    for name, found in splits.items():
+    for name, of_name in splits.items():
         of_split = None
-        for piece in found:
+        for piece in of_name:
             first, of_split = first or piece, of_split or piece
             check_agreement(first, piece, name)
             if (piece.labels is None) != (of_split.labels is None):

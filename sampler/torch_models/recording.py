@@ -7,8 +7,9 @@ function that returns its attention.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from sampler.torch_models.model_inputs import (
     batch_of,
     batches,
     call,
-    check_batch_size,
+    count_of,
     eager,
     evaluating,
     torch_module,
@@ -44,6 +45,21 @@ def is_multihead(module: Any) -> bool:
     return isinstance(module, torch_module().nn.MultiheadAttention)
 
 
+def call_arguments(module: Any, positional: tuple, named: dict) -> dict[str, Any]:
+    """Arguments of a call of `torch.nn.MultiheadAttention`, by their names."""
+    bound = inspect.signature(module.forward).bind(*positional, **named)
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def hides(mask: Any) -> Any:
+    """True where a mask hides: where it is True, or a number that lowers logits out of sight."""
+    return mask if mask.dtype == torch_module().bool else mask <= HIDING
+
+
+# --- what a forward pass shows
+
+
 @dataclass
 class SeenAttention:
     """Attention that a forward pass computed, layer by layer in the order of computation.
@@ -59,62 +75,87 @@ class SeenAttention:
     modules: list[str] = field(default_factory=list)
     real: Any = None
 
+    def add(self, tokens: Any, weights: Any, module: str) -> None:
+        """Add one more layer."""
+        self.tokens.append(tokens)
+        self.weights.append(weights.detach())
+        self.modules.append(module)
+
 
 @contextmanager
 def watching(model: Any) -> Iterator[SeenAttention]:
-    """See the attention of every module that returns its weights, of nested ones the innermost.
-
-    Modules of `torch.nn.MultiheadAttention` are made to compute the weights of each head; their
-    callers receive what they asked for.
-    """
-    seen, running, handles = SeenAttention(), [], []
-
-    def before(name: str, module: Any, positional: tuple, named: dict) -> Any:
-        if not is_multihead(module):
-            running.append((first_tokens((*positional, *named.values())), len(seen.weights), None))
-            return None
-        settings = settings_of_call(module, positional, named)
-        values = settings.arguments["value"]
-        tokens = values if module.batch_first else values.transpose(0, 1)
-        asked = dict(settings.arguments)
-        running.append((tokens, len(seen.weights), asked))
-        settings.arguments.update(need_weights=True, average_attn_weights=False)
-        if asked["key_padding_mask"] is not None and seen.real is None:
-            seen.real = ~hides(asked["key_padding_mask"])
-        return settings.args, settings.kwargs
-
-    def after(name: str, module: Any, positional: tuple, named: dict, returned: Any) -> Any:
-        tokens, count, asked = running.pop()
-        weights = returned[1] if is_multihead(module) else returned_weights(returned)
-        if weights is None or len(seen.weights) > count:
-            return None
-        seen.tokens.append(tokens)
-        seen.weights.append(weights.detach())
-        seen.modules.append(name)
-        return None if asked is None else as_asked(asked, *returned)
-
-    try:
+    """See the attention of every module that returns its weights, of nested ones the innermost."""
+    seen = SeenAttention()
+    with ExitStack() as hooks:
         for name, module in model.named_modules():
-            if is_multihead(module) or "Attention" in type(module).__name__:
-                handles += [
-                    module.register_forward_pre_hook(
-                        lambda *given, name=name: before(name, *given), with_kwargs=True
-                    ),
-                    module.register_forward_hook(
-                        lambda *given, name=name: after(name, *given), with_kwargs=True
-                    ),
-                ]
+            if is_multihead(module):
+                hooks.enter_context(watching_multihead(module, name, seen))
+            elif is_attention(module) and not any(map(is_attention, inner_modules(module))):
+                see = partial(see_returned, seen, name)
+                hooks.enter_context(module.register_forward_hook(see, with_kwargs=True))
         yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
-def settings_of_call(module: Any, positional: tuple, named: dict) -> inspect.BoundArguments:
-    """Arguments of a call of `torch.nn.MultiheadAttention`; InputError for unusual ones."""
-    bound = inspect.signature(module.forward).bind(*positional, **named)
-    bound.apply_defaults()
-    query, key = bound.arguments["query"], bound.arguments["key"]
+def is_attention(module: Any) -> bool:
+    """Whether a module is attention, by the name of its class."""
+    return "Attention" in type(module).__name__
+
+
+def inner_modules(module: Any) -> list[Any]:
+    """The modules within a module."""
+    return list(module.modules())[1:]
+
+
+def see_returned(
+    seen: SeenAttention, name: str, module: Any, positional: tuple, named: dict, returned: Any
+) -> None:
+    """See weights [example, head, query, key] among what a module returns, if there are any."""
+    weights = [
+        tensor
+        for tensor in (returned if isinstance(returned, tuple) else ())
+        if getattr(tensor, "ndim", 0) == 4
+        and tensor.shape[-1] == tensor.shape[-2]
+        and not bool(((tensor < -1e-3) | (tensor > 1.001)).any())
+    ]
+    if weights:
+        given = (*positional, *named.values())
+        tokens = (one for one in given if getattr(one, "ndim", 0) == 3 and one.is_floating_point())
+        seen.add(next(tokens, None), weights[-1], name)
+
+
+@contextmanager
+def watching_multihead(module: Any, name: str, seen: SeenAttention) -> Iterator[None]:
+    """Make a `torch.nn.MultiheadAttention` compute the weights of each head, and see them.
+
+    Its callers receive what they asked for.
+    """
+    asked: list[dict[str, Any]] = []
+
+    def before(_: Any, positional: tuple, named: dict) -> tuple[tuple, dict]:
+        arguments = call_arguments(module, positional, named)
+        refuse_other_keys(arguments["query"], arguments["key"])
+        asked.append(dict(arguments))
+        return (), {**arguments, "need_weights": True, "average_attn_weights": False}
+
+    def after(_: Any, positional: tuple, named: dict, returned: tuple) -> tuple:
+        arguments, (attended, weights) = asked.pop(), returned
+        tokens, padding = arguments["value"], arguments["key_padding_mask"]
+        seen.add(tokens if module.batch_first else tokens.transpose(0, 1), weights, name)
+        if padding is not None and seen.real is None:
+            seen.real = ~hides(padding)
+        if not arguments["need_weights"]:
+            return attended, None
+        return attended, weights.mean(dim=1) if arguments["average_attn_weights"] else weights
+
+    with (
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        module.register_forward_hook(after, with_kwargs=True),
+    ):
+        yield
+
+
+def refuse_other_keys(query: Any, key: Any) -> None:
+    """Raise InputError unless queries and keys are a batch of the same tokens."""
     if query.ndim != 3:
         remedy = "must be a batch of sequences with three axes; give the batch axis"
         raise InputError("query of MultiheadAttention", tuple(query.shape), remedy)
@@ -124,36 +165,6 @@ def settings_of_call(module: Any, positional: tuple, named: dict) -> inspect.Bou
             "only, so of an encoder with a decoder take the encoder"
         )
         raise InputError("key of MultiheadAttention", tuple(key.shape), remedy)
-    return bound
-
-
-def as_asked(asked: Mapping[str, Any], attended: Any, weights: Any) -> tuple[Any, Any]:
-    """What a call of `torch.nn.MultiheadAttention` returns to its caller."""
-    if not asked["need_weights"]:
-        return attended, None
-    return attended, weights.mean(dim=1) if asked["average_attn_weights"] else weights
-
-
-def hides(mask: Any) -> Any:
-    """True where a mask hides: where it is True, or a number that lowers logits out of sight."""
-    return mask if mask.dtype == torch_module().bool else mask <= HIDING
-
-
-def first_tokens(given: Sequence[Any]) -> Any:
-    """The first tensor [example, token, channel] among arguments; None where there is none."""
-    tensors = (one for one in given if getattr(one, "ndim", 0) == 3 and one.is_floating_point())
-    return next(tensors, None)
-
-
-def returned_weights(returned: Any) -> Any:
-    """Weights [example, head, query, key] among what a module returns; None without any."""
-    tensors = [
-        one
-        for one in (returned if isinstance(returned, tuple) else ())
-        if getattr(one, "ndim", 0) == 4 and one.shape[-1] == one.shape[-2]
-    ]
-    shares = [one for one in tensors if not bool(((one < -1e-3) | (one > 1.001)).any())]
-    return shares[-1] if shares else None
 
 
 def see_attention(
@@ -170,28 +181,22 @@ def see_attention(
             weights = [torch.as_tensor(one) for one in weights]
             seen = SeenAttention([torch.as_tensor(tokens)], weights, [""] * len(weights))
         else:
-            refuse_models_of_two_parts(model)
+            refuse_decoders(model)
             with eager(model), watching(model) as seen:
                 (forward or call)(model, batch)
     if not seen.weights:
         remedy = "none of its modules of attention returned weights of queries and keys"
-        raise InputError(
-            "attention of the model", Verbatim(f"({type(model).__name__})"),
-            remedy + IN_ANOTHER_WAY,
-        )  # fmt: skip
+        name = Verbatim(f"({type(model).__name__})")
+        raise InputError("attention of the model", name, remedy + IN_ANOTHER_WAY)
     mask = batch.get("attention_mask") if isinstance(batch, dict) else None
     if getattr(mask, "ndim", 0) == 2:
         seen.real = mask.bool()
-    refuse_other_tokens(seen, len(next(iter(batch.values())) if isinstance(batch, dict) else batch))
+    refuse_other_tokens(seen, count_of(batch))
     return seen
 
 
-def refuse_models_of_two_parts(model: Any) -> None:
-    """Raise InputError for an encoder with a decoder, and for a compiled model."""
-    name = Verbatim(type(model).__name__)
-    if hasattr(model, "_orig_mod"):
-        remedy = "is compiled by torch.compile: give the model that was compiled, model._orig_mod"
-        raise InputError("model", name, remedy)
+def refuse_decoders(model: Any) -> None:
+    """Raise InputError for an encoder with a decoder."""
     inner = getattr(model, "base_model", model)
     joined = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
     if joined and hasattr(inner, "encoder") and hasattr(inner, "decoder"):
@@ -199,7 +204,7 @@ def refuse_models_of_two_parts(model: Any) -> None:
             "is an encoder with a decoder, whose layers attend to other tokens than their own; "
             "take the encoder, model.get_encoder()"
         )
-        raise InputError("model", name, remedy)
+        raise InputError("model", Verbatim(type(model).__name__), remedy)
 
 
 def refuse_other_tokens(seen: SeenAttention, examples: int) -> None:
@@ -238,19 +243,23 @@ def chosen_heads(
 
     Raises InputError for layers and heads that the model has not.
     """
-    first, last = check_window(layers) or (1, len(counts))
-    if last > len(counts):
-        raise InputError("layers", layers, f"the layers of the model are 1 to {len(counts)}")
+    window = (1, len(counts)) if layers is None else tuple(layers)
+    if [type(number) for number in window] != [int, int] or not (
+        1 <= window[0] <= window[1] <= len(counts)
+    ):
+        remedy = f"give the first and the last layer, of layers 1 to {len(counts)}: (3, 5)"
+        raise InputError("layers", layers, remedy)
+    numbers = range(window[0], window[1] + 1)
     heads = {} if heads is None else heads
     if not isinstance(heads, Mapping):
         remedy = "give heads by the number of their layer, from 1: {1: [0, 2], 3: [1]}"
         raise InputError("heads", heads, remedy)
-    outside = [number for number in heads if number not in range(first, last + 1)]
+    outside = [number for number in heads if number not in numbers]
     if outside:
-        remedy = f"heads are kept in layers {first} to {last}, which count from 1"
+        remedy = f"heads are kept in layers {window[0]} to {window[1]}, which count from 1"
         raise InputError("heads", outside, remedy)
     chosen = {}
-    for number in range(first, last + 1):
+    for number in numbers:
         count = counts[number - 1]
         given = list(heads.get(number, range(count)))
         if not given or len(set(given)) < len(given) or not set(given) <= set(range(count)):
@@ -258,18 +267,6 @@ def chosen_heads(
             raise InputError(f"heads[{number}]", given, remedy)
         chosen[number] = sorted(map(int, given))
     return chosen
-
-
-def check_window(layers: Any) -> tuple[int, int] | None:
-    """The first and the last layer; InputError for what is no window."""
-    if layers is None:
-        return None
-    window = tuple(layers) if isinstance(layers, tuple | list) else ()
-    if len(window) != 2 or not all(type(one) is int for one in window):
-        raise InputError("layers", layers, "give the first and the last layer: (3, 5)")
-    if not 1 <= window[0] <= window[1]:
-        raise InputError("layers", layers, "must rise, and begin at 1 or later")
-    return window
 
 
 # --- the whole
@@ -308,9 +305,8 @@ class RecordedAttention:
     def with_identity_heads(self) -> "RecordedAttention":
         """Add one more head to each layer, number H_l, whose Ω is the identity."""
         examples, tokens, _ = self.inputs.shape
-        real = np.ones((examples, tokens), bool)
-        if self.lengths is not None:
-            real = within(self.lengths, tokens)
+        lengths = np.full(examples, tokens) if self.lengths is None else self.lengths
+        real = within(lengths, tokens)
         identity = (np.eye(tokens, dtype=self.inputs.dtype) * real[:, None, :])[:, None]
         attention = tuple(np.concatenate([one, identity], axis=1) for one in self.attention)
         return replace(self, attention=attention)
@@ -348,33 +344,23 @@ def record_attention(
     InputError for a model of none of these kinds, and for tokens that attend to padding.
     """
     tensors = as_tensors(inputs)
-    check_batch_size(batch_size)
     order: list[int] = []
     parts: list[list[np.ndarray]] = []
-    counts: list[np.ndarray] = []
-    chosen, modules = {}, ()
     for examples in batches(tensors, batch_size):
         seen = see_attention(model, batch_of(tensors, examples, model), forward, attention)
         chosen = chosen_heads([one.shape[1] for one in seen.weights], layers, heads)
-        part, lengths = arrays_of(seen, chosen)
-        refuse_change(part, parts[0] if parts else part)
-        modules = tuple(seen.modules[number - 1] for number in chosen)
         order += examples
-        parts.append(part)
-        counts.append(lengths)
+        parts.append(arrays_of(seen, chosen))
+        refuse_change(parts[-1], parts[0])
     back = np.argsort(order)
-    arrays = [padded_together(one)[back] for one in zip(*parts, strict=True)]
-    lengths = np.concatenate(counts)[back]
-    equal = (lengths == arrays[0].shape[1]).all()
-    return RecordedAttention(
-        arrays[0], tuple(arrays[1:]), chosen, modules, None if equal else lengths
-    )
+    tokens, *matrices, lengths = (padded_together(one)[back] for one in zip(*parts, strict=True))
+    modules = tuple(seen.modules[number - 1] for number in chosen)
+    equal = (lengths == tokens.shape[1]).all()
+    return RecordedAttention(tokens, tuple(matrices), chosen, modules, None if equal else lengths)
 
 
-def arrays_of(
-    seen: SeenAttention, chosen: Mapping[int, Sequence[int]]
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """x_0 and Ω of the chosen heads without padding, and the number of tokens of each example."""
+def arrays_of(seen: SeenAttention, chosen: Mapping[int, Sequence[int]]) -> list[np.ndarray]:
+    """x_0, Ω of the chosen heads of each layer, and the number of tokens; without padding."""
     first = min(chosen)
     if len(seen.tokens) < first or seen.tokens[first - 1] is None:
         remedy = "the tokens before this layer are not seen: export all of its layers"
@@ -390,7 +376,8 @@ def arrays_of(
         place = int(np.argmin(real.any(axis=1)))
         remedy = "every sequence needs one token at least; leave this example out"
         raise InputError(f"tokens of example {place}", 0, remedy)
-    return without_padding(inputs, [one.swapaxes(-1, -2) for one in weights], real)
+    arrays, lengths = without_padding(inputs, [one.swapaxes(-1, -2) for one in weights], real)
+    return [*arrays, lengths]
 
 
 def refuse_unseen(weights: Sequence[np.ndarray]) -> None:
@@ -406,14 +393,12 @@ def refuse_unseen(weights: Sequence[np.ndarray]) -> None:
         raise InputError(f"attention to token {token} of example {example}", 0.0, remedy)
 
 
-def refuse_change(part: list[np.ndarray], first: list[np.ndarray]) -> None:
+def refuse_change(arrays: list[np.ndarray], first: list[np.ndarray]) -> None:
     """Raise InputError if channels, layers or heads are not those of the first examples."""
-
-    def sizes(arrays: list[np.ndarray]) -> list[tuple[int, ...]]:
-        return [arrays[0].shape[2:], *(array.shape[1:2] for array in arrays[1:])]
-
-    if sizes(part) != sizes(first):
-        remedy = (
-            f"was {sizes(first)} for the first examples; layers and heads must not depend on them"
-        )
-        raise InputError("channels, and heads of each layer", Verbatim(sizes(part)), remedy)
+    sizes, expected = (
+        [tokens.shape[2:], *(one.shape[1] for one in matrices)]
+        for tokens, *matrices, _ in (arrays, first)
+    )
+    if sizes != expected:
+        remedy = f"was {expected} for the first examples; layers and heads must not depend on them"
+        raise InputError("channels, and heads of each layer", Verbatim(sizes), remedy)

@@ -60,7 +60,7 @@ def alone():
     return sampler.ablate_heads(Layers(), **UNSEEN, orders=2, **QUIET)
 
 
-def test_heads_are_removed_without_any_theory(alone, monkeypatch):
+def test_heads_are_removed_without_any_theory(alone):
     """Training examples are not needed, and no attention is recorded."""
     model, (tokens, labels) = Layers(), SPLITS["test"]
     labels = labels.numpy()
@@ -74,14 +74,11 @@ def test_heads_are_removed_without_any_theory(alone, monkeypatch):
         expected = gained.mean(), gained.std(ddof=1) / COUNT**0.5
         np.testing.assert_allclose(received, expected, atol=1e-6)
     assert alone.result.predicted.keys() == {"taylor", "magnitude"}
+    assert (alone.correlations()["heads"] == 4).all()
     assert alone.result.curves.keys() == {"taylor", "random"}
     assert len(alone.plot("orders").axes) == 1
     with pytest.raises(InputError, match=r"figure = .*give a `network`"):
         alone.plot("scores")
-
-
-def test_correlations_say_of_how_many_heads_they_are(alone):
-    assert (alone.correlations()["heads"] == 4).all()
 
 
 @pytest.mark.heavy

@@ -59,10 +59,6 @@ def gates_without(removed) -> np.ndarray:
 def test_a_trained_network_without_heads_is_that_of_its_tokens(drawn, trained, removed):
     expected = by_token(drawn, gates_without(removed))
     assert_equal_to_rounding(trained.without(removed), expected, operations=1000)
-    network, inputs, attention = drawn
-    attended = attended_inputs(inputs, attention, "mean")
-    by_weights = network.without(removed).predictor(attended)
-    assert_equal_to_rounding(trained.without(removed), by_weights, operations=1000)
 
 
 def test_a_mean_is_that_of_the_paths_through_a_head(drawn, trained):

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -13,7 +12,7 @@ from sampler.analysis.predictors import predicted
 from sampler.cli import main
 from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
-from sampler.heads.path_sum import TheoryOfHeads, all_heads
+from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
 from sampler.heads.removal import in_order
 from sampler.jobs.prune import pruned_heads, refuse_unprunable
 from sampler.problem import build_problem
@@ -94,7 +93,7 @@ def trained_by_tokens(folder, task, removed=()):
 def test_removed_heads_of_the_trained_network_have_zero_output(folder):
     task, problem = load(folder)
     for removed in ((), [(0, 1)], [(0, 0), (1, 2)]):
-        received = problem.trained.without(removed).predictor(problem.attended_test)
+        received = PathSum.of_trained(problem.trained, problem.attended_test).without(removed)
         expected = trained_by_tokens(folder, task, removed)
         assert_equal_to_rounding(received[:, 0], expected, operations=48 * 64 * 6)
     assert problem.trained.architecture.heads == HEADS
@@ -170,12 +169,6 @@ def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
     assert solved.solved_again([(0, 0), (0, 1)]) is None
 
 
-def test_no_layer_loses_all_of_its_heads():
-    heads = all_heads(HEADS)
-    values = [2.0, 1.0, 3.0, 5.0, 4.0]
-    assert in_order(values, heads, HEADS) == [(0, 1), (1, 0), (1, 2)]
-
-
 @pytest.fixture(scope="module")
 def pruned(folder):
     """The stored result of `prune`."""
@@ -191,11 +184,11 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, pruned):
     scores = predicted(theory, "head_score")
     assert predictions["score"]["values"] == list(scores[np.isfinite(scores)])
     heads, labels = all_heads(HEADS), problem.labels_test
-    whole = accuracy(problem.trained.predictor(problem.attended_test), labels)
+    network = PathSum.of_trained(problem.trained, problem.attended_test)
+    whole = accuracy(network.without([]), labels)
     for place, head in enumerate(heads):
-        without = problem.trained.without([head]).predictor(problem.attended_test)
         lost = pruned["measured"]["zero_accuracy"]["values"][place]
-        assert lost == pytest.approx(whole - accuracy(without, labels))
+        assert lost == pytest.approx(whole - accuracy(network.without([head]), labels))
     curves = pruned["curves"]
     assert [len(curves[name]) for name in ("score", "taylor", "random")] == [1, 1, 3]
     assert len({json.dumps(one["removed"]) for one in curves["random"]}) > 1
@@ -241,40 +234,13 @@ def test_without_validation_examples_numbers_come_from_test_examples(folder):
     theory = read_table(folder / "solved", "theory.nc")
     result = pruned_heads(problem, theory, 0, 0, False)
     assert result.examples_numbers is None
-    whole = problem.trained.predictor(problem.attended_test)
+    network = PathSum.of_trained(problem.trained, problem.attended_test)
+    whole = network.without([])
     expected = [
-        np.mean(np.abs(2 * (whole - problem.labels_test) * (whole - without)))
-        for without in (
-            problem.trained.without([head]).predictor(problem.attended_test)
-            for head in all_heads(HEADS)
-        )
+        np.mean(np.abs(2 * (whole - problem.labels_test) * (whole - network.without([head]))))
+        for head in all_heads(HEADS)
     ]
     np.testing.assert_allclose(result.predicted["taylor"].values, expected, rtol=1e-8)
-
-
-@pytest.mark.heavy
-def test_gradients_of_the_network_are_those_of_its_paths(folder, pruned):
-    """f is Σ_π m_π with what the trained weights of each path bring, Π_{h∈π} g_h its gate.
-
-    By hand: ∂f/∂g_h with all gates open is Σ_{π∋h} m_π.
-    """
-    problem = load(folder)[1]
-    labels, heads = np.asarray(problem.labels_validation)[:, 0], all_heads(HEADS)
-    brought = {}
-    for first, second in product(range(HEADS[0]), range(HEADS[1])):
-        others = [head for head in heads if head not in ((0, first), (1, second))]
-        path = problem.trained.without(others)
-        brought[first, second] = path.predictor(problem.attended_validation)[:, 0]
-    whole = sum(brought.values())
-    taylor = pruned["predicted"]["taylor"]
-    for place, (layer, head) in enumerate(heads):
-        through = sum(one for path, one in brought.items() if path[layer] == head)
-        expected = np.abs(2 * (whole - labels) * through)
-        value, error = (taylor[of][place] for of in ("values", "errors"))
-        scale = expected.max()
-        assert_equal_to_rounding(value, expected.mean(), operations=1e4, scale=scale)
-        deviation = expected.std(ddof=1) / len(labels) ** 0.5
-        assert_equal_to_rounding(error, deviation, operations=1e4, scale=scale)
 
 
 def test_random_heads_come_after_the_trained_ones(folder):

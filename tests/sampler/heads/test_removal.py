@@ -5,18 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sampler.heads.importance import Numbers
 from sampler.heads.path_sum import all_heads
 from sampler.heads.removal import (
     ENDED,
-    Costs,
     HeadsToRemove,
     Steps,
     costs_of,
     counts_drawn_anew,
     in_order,
     largest_set,
-    nested,
+    lost,
     one_by_one,
     remove_heads,
     shown,
@@ -76,13 +74,13 @@ def test_every_head_alone_by_zero_and_by_mean():
 
 def test_errors_are_paired():
     """Of what is lost example by example, not of two means."""
-    costs = costs_of(Answers().without, one_by_one(EVERY), LABELS, "squared")
+    costs = costs_of(Answers().without, one_by_one(EVERY), LABELS, "squared", Steps())
     for place, worth in enumerate(WORTH.values()):
         each = np.zeros(EXAMPLES)
         each[60 - worth : 60] = 4.0
         error = removed().measured["zero_loss"].errors[place]
         assert error == pytest.approx(each.std(ddof=1) / np.sqrt(EXAMPLES))
-        np.testing.assert_array_equal(costs.lost("loss")[place + 1], each)
+        np.testing.assert_array_equal(lost(costs)["loss"][place + 1], each)
 
 
 def test_curves_are_in_order_of_the_number_and_leave_each_layer_a_head():
@@ -90,12 +88,12 @@ def test_curves_are_in_order_of_the_number_and_leave_each_layer_a_head():
     (curve,) = result.curves["taylor"]
     # Ascending: (1, 0), (1, 1), (0, 1); then (1, 2) and (0, 0) are the last of their layers.
     assert curve.removed == ((2, 0), (2, 1), (1, 1))
-    lost = np.cumsum([0, 4, 8, 2])
-    shares = (60 - lost) / EXAMPLES
+    worth = np.cumsum([0, 4, 8, 2])
+    shares = (60 - worth) / EXAMPLES
     np.testing.assert_allclose(curve.accuracy["model"].values, shares)
     errors = [binomial_error(share, EXAMPLES) for share in shares]
     np.testing.assert_allclose(curve.accuracy["model"].errors, errors)
-    np.testing.assert_allclose(curve.loss.values, 4 * lost / EXAMPLES)
+    np.testing.assert_allclose(curve.loss.values, 4 * worth / EXAMPLES)
     generator = np.random.default_rng(3)
     for one in result.curves["random"]:
         order = in_order(generator.permutation(5), EVERY, HEADS)
@@ -116,7 +114,7 @@ def test_ctrl_c_keeps_what_is_done_and_correlations_say_of_how_many_heads():
 def test_an_interruption_before_any_head_leaves_later_phases_out():
     steps = Steps(ended=True)
     costs = costs_of(Answers().without, one_by_one(EVERY), LABELS, "squared", steps)
-    assert np.isnan(costs.loss).all()
+    assert np.isnan(costs["loss"]).all()
 
 
 # --- the largest set
@@ -188,10 +186,3 @@ def test_a_model_that_tells_nothing_says_so():
 
     assert any("most frequent class" in note for note in largest(test=Guesses()).notes)
     assert largest().notes == ()
-
-
-def test_removed_sets_are_nested():
-    assert [len(some) for some in nested(EVERY)] == [0, 1, 2, 3, 4, 5]
-    costs = Costs(np.zeros((2, 3)), None)
-    assert costs.measures() == ("loss",)
-    assert Numbers((1.0,), (0.0,)).values == (1.0,)

@@ -8,7 +8,7 @@ import pytest
 
 from sampler.errors import InputError
 from sampler.heads.torch_heads import TorchHeads, zero_heads
-from tests.assertions import assert_equal_in_float32
+from tests.assertions import assert_equal_in_float32, assert_equal_to_rounding
 from tests.sampler.torch_models.families import (
     FAMILIES,
     HEADS,
@@ -229,16 +229,42 @@ def test_a_layer_that_some_examples_skip_is_named():
         return model(batch)
 
     heads = TorchHeads(Own(), tokens, forward, {"after.0": 4, "after.1": 4}, batch_size=2)
-    with pytest.raises(InputError, match=r"layers = \[1, 2\].*did not with these"):
+    with pytest.raises(InputError, match=r"layers of attention = \[\].*'after.1'\] with the first"):
         heads.without([(1, 0)])
 
 
-def test_outputs_of_another_kind_and_keys_beyond_those_of_tokens_are_refused():
+def test_outputs_of_another_kind_are_refused():
     model = Own()
     heads = TorchHeads(model, TOKENS_OF_OWN, lambda model, batch: model(batch)[:, None])
     with pytest.raises(InputError, match=r"outputs of the model = \(1, 1, 2\)"):
         _ = heads.outputs
-    layer = torch.nn.MultiheadAttention(WIDTH, HEADS, batch_first=True, add_bias_kv=True)
-    heads = TorchHeads(layer, TOKENS_OF_OWN, lambda layer, x: layer(x, x, x)[0][:, -1])
-    with pytest.raises(InputError, match="add_bias_kv"):
-        heads.without([(0, 0)])
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_layer_of_multihead_attention_is_itself_with_zeros_in_its_projection(batch_first):
+    """With keys beyond those of the tokens, and no batch axis in front, too."""
+    torch.manual_seed(0)
+    layer = torch.nn.MultiheadAttention(
+        WIDTH, HEADS, batch_first=batch_first, add_bias_kv=True, dtype=torch.float64
+    )
+
+    def forward(layer, batch):
+        tokens = batch if batch_first else batch.transpose(0, 1)
+        sent = layer(tokens, tokens, tokens)[0]
+        return sent[:, -1] if batch_first else sent[-1]
+
+    tokens = TOKENS_OF_OWN.double()
+    projection, heads = layer.out_proj, TorchHeads(layer, tokens, forward)
+    received = heads.without([(0, 1)])
+
+    def fails(layer, batch):
+        forward(layer, batch)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TorchHeads(layer, tokens, fails).without([(0, 1)])
+    assert layer.out_proj is projection
+    with torch.no_grad():
+        projection.weight[:, part_of(1)] = 0.0
+        expected = forward(layer, tokens).numpy()
+    assert_equal_to_rounding(received, expected, operations=1000)

@@ -97,7 +97,7 @@ def test_attended_inputs_in_double_precision(readout, tmp_path):
         ({"train": (examples(2)[0], torch.tensor([0, 1]))}, "labels_train = .*class numbers"),
         ({"head_names": [["a", "b"], ["c"]]}, "head_names = "),
         ({"attended": "middle"}, "attended = "),
-        ({"layers": (2, 1)}, "layers = "),
+        ({"batch_size": 0}, "batch_size = "),
         ({"train": iter([])}, r"train = \(no examples\)"),
         ({"test": (examples(1)[0], torch.tensor([torch.inf]))}, "labels_test = "),
         ({"test": (examples(1)[0], torch.ones(1, 2))}, "labels_test = "),

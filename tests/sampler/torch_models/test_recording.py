@@ -188,9 +188,10 @@ def test_a_window_begins_with_the_tokens_before_its_first_layer():
 @pytest.mark.parametrize(
     ("layers", "heads", "message"),
     [
-        ((2, 3), None, "layers = .*are 1 to 2"),
-        ((0, 1), None, "layers = .*begin at 1"),
-        ((2,), None, "layers = .*first and the last"),
+        ((2, 3), None, "layers = .*layers 1 to 2"),
+        ((0, 1), None, "layers = "),
+        ((2, 1), None, "layers = "),
+        ((2,), None, "layers = "),
         (None, {1: [2]}, r"heads\[1\] = "),
         (None, {2: [0, 0]}, r"heads\[2\] = "),
         (None, {3: [0]}, "heads = "),
@@ -258,7 +259,6 @@ PADDING = torch.tensor([[False, False, False, False, True]] * 3)
     [
         (lambda: torch.nn.Linear(WIDTH, 2), BATCH, {}, "attention of the model = "),
         (Changing, [], {}, "inputs = "),
-        (Changing, BATCH, {"batch_size": 0}, "batch_size = "),
         (Changing, BATCH, {"batch_size": 2}, "was .* for the first examples"),
         (Cross, BATCH, {}, "key of MultiheadAttention = "),
         (spoiled, BATCH, {}, r"attention of layer 2\[0, 0, 0, 0\] = nan: every entry"),
