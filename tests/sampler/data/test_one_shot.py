@@ -141,7 +141,7 @@ def test_omniglot_in_a_folder_that_moved(tmp_path):
     assert summary["splits"]["test"]["characters"] == 3
     files.rename(tmp_path / "elsewhere")
     (tmp_path / "analysis.toml").write_text(ANALYSIS)
-    with pytest.raises(InputError, match=r"^task\.folder = .*is no folder"):
+    with pytest.raises(InputError, match=r"^task\.folder = "):
         build_task(load(tmp_path))
     for test in ("characters", "all_runs"):
         task = build_task(load(tmp_path, "task.folder=elsewhere", f"task.test={test}"))
