@@ -73,7 +73,8 @@ class DigitsSection(DrawnSection):
             return RawExamples.of(
                 lambda part: patches_with_positions(chosen[part], self.patch),
                 labels,
-                *(chosen, np.array(self.patch)),
+                chosen,
+                np.array(self.patch),
             )
 
         order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
