@@ -250,7 +250,7 @@ def series_task(
     """
     _, tokens, features = series[0].inputs.shape
     lag = attention.lag
-    if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
+    if any("lag" in kinds for kinds in attention.heads) and lag >= tokens:
         remedy = f"must be below the {tokens} tokens of a series"
         raise InputError(Setting("attention", "lag"), lag, remedy)
     logit_weights = {"lag": lambda: lag_weights(features, tokens + 1, lag)}
