@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float
 
+from sampler.data.checks import check_split
 from sampler.data.make import build_task, fit_task
 from sampler.data.split import (
     AnySplit,
@@ -84,6 +85,7 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
             noise = stream(seed, NOISE_STREAM, place).standard_normal(outputs[name].shape)
             labels = outputs[name] + math.sqrt(temperature) * noise
             labelled[name] = with_labels(task.named_splits[name], labels)
+            check_split(labelled[name], name)
     attention = ()
     if task.learned is not None and not task.learned.stream:
         measured = measured_examples(task.train.examples)

@@ -239,7 +239,7 @@ def task_in_memory(settings: Settings) -> ChosenTask:
     if attention:
         sections["attention"] = attention
     chosen = validated(sections).attention
-    data = task_of_arrays(arrays, layers=0 if chosen is None else len(chosen.heads))
+    data = task_of_arrays(arrays, heads_are_chosen=chosen is not None)
     return ChosenTask(sections, with_chosen_heads(data, chosen))
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from sampler.attention.padding import refuse_attended_padding, within
 from sampler.data.split import AnySplit, AttendedSplit, Split, StreamedSplit
-from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.errors import InputError, Verbatim
 
 # Weights in bfloat16, of eight digits, sum to 1 up to so much, and somewhat less exact ones too.
 ROUNDED = 2.0**-7
@@ -22,24 +22,16 @@ NamedArray = tuple[str, Any, tuple[str, ...]]
 
 
 def check_split(split: AnySplit, name: str, first: int = 0) -> None:
-    """Raise InputError unless a split has labels and attention whose arrays fit together.
+    """Raise InputError unless the arrays of a split are finite and fit together.
 
-    `first` is the number of its first example, where it is a block of a larger one.
+    Of a streamed split these are its labels: its blocks are checked as they come, and `first` is
+    the number of the first example of such a block.
     """
-    if split.labels is None and name != "test":
-        raise InputError(f"labels_{name}", ABSENT, "this split needs labels [example, output]")
-    if isinstance(split, Split) and not split.attention:
-        raise InputError(f"attention_{name}", (), "give attention matrices for at least one layer")
-    check_arrays(split, name, first)
-
-
-def check_arrays(split: AnySplit, name: str, first: int = 0) -> None:
-    """Raise InputError unless the arrays of a split are finite and their shapes fit together."""
     sizes: dict[str, int] = {}
-    if isinstance(split, StreamedSplit):  # its blocks are checked as they come
+    if isinstance(split, StreamedSplit):
         sizes["example"] = split.examples
     elif isinstance(split, AttendedSplit):
-        if not split.heads or min(split.heads) < 1:
+        if min(split.heads, default=0) < 1:
             raise InputError("heads", list(split.heads), "give at least one head for each layer")
         sizes["path"] = math.prod(split.heads)
     for field, array, axes in named_arrays(split, name):
@@ -54,7 +46,7 @@ def named_arrays(split: AnySplit, name: str) -> Iterator[NamedArray]:
         yield f"attended_{name}", split.attended, ("example", "path", "channel")
     elif isinstance(split, Split):
         yield f"inputs_{name}", split.inputs, ("example", "token", "channel")
-    if split.labels is not None:
+    if split.labels is not None or name != "test":
         yield f"labels_{name}", split.labels, ("example", "output")
     if isinstance(split, Split):
         for layer, matrices in enumerate(split.attention, start=1):
@@ -72,12 +64,10 @@ def check_array(
     sizes  of the axes of arrays before it, to which those of this one are added
     first  number of its first example
     """
-    dtype = array.dtype if isinstance(array, np.ndarray) else None
-    is_whole = field.startswith("lengths_")
+    dtype, is_whole = getattr(array, "dtype", None), axes == ("example",)
     if dtype is None or not (dtype.kind in "iu" if is_whole else dtype == np.float64):
-        received = type(array).__name__ if dtype is None else str(dtype)
         wanted = "integers" if is_whole else "float64"
-        raise InputError(field, received, f"must be an array of {wanted}")
+        raise InputError(field, Verbatim(f"({dtype})"), f"must be an array of {wanted}")
     fits = array.ndim == len(axes) and array.size > 0
     for axis, size in zip(axes, array.shape, strict=False):
         fits = fits and sizes.setdefault(axis, size) == size

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator
 
-from sampler.data.heads_of_task import RawExamples, attended_task, refuse_unfit_length
+from sampler.data.heads_of_task import RawExamples, with_logit_weights
 from sampler.data.labels import centred_one_hot
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
@@ -59,15 +59,10 @@ class DigitsSection(DrawnSection):
         images, digits = read_images(self.classes)
         sizes = (self.examples_train, self.examples_validation, self.examples_test)
         wanted = sum(sizes)
-        others = wanted - self.examples_test
         if wanted > len(images):
-            remedy = (
-                f"there are {len(images)} drawings of these classes: with {others} in the other "
-                f"splits use at most {max(0, len(images) - others)}"
-            )
+            remedy = f"there are {len(images)} drawings of these classes for {wanted} examples of "
+            remedy += "all splits; use fewer"
             raise InputError(Setting("task", "examples_test"), self.examples_test, remedy)
-        patches = (SIDE // self.patch) ** 2
-        refuse_unfit_length(attention, patches)
         logit_weights = {
             "similar": lambda: similarity_weights(SIDE, self.patch),
             "near": lambda: distance_weights(SIDE, self.patch),
@@ -75,10 +70,11 @@ class DigitsSection(DrawnSection):
 
         def examples(drawings: np.ndarray) -> RawExamples | None:
             chosen, labels = images[drawings], centred_one_hot(digits[drawings], self.classes)
-            return RawExamples(
+            return RawExamples.of(
                 lambda part: patches_with_positions(chosen[part], self.patch),
                 labels,
-                (chosen, np.array(self.patch)),
+                chosen,
+                np.array(self.patch),
             )
 
         order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
@@ -86,8 +82,9 @@ class DigitsSection(DrawnSection):
             examples(drawings) if drawings.size else None
             for drawings in np.split(order[:wanted], np.cumsum(sizes)[:-1])
         )
-        splits, channels = (train, test, validation), SIDE**2 + patches
-        return attended_task(splits, attention, self.head_seed, channels, logit_weights)
+        return with_logit_weights(
+            (train, test, validation), attention, self.head_seed, logit_weights
+        )
 
 
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:

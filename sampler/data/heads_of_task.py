@@ -4,8 +4,9 @@ A recipe names a kind for each head of each layer, and an attention variant. Hea
 "learned" are sampled: their matrices are one draw of their prior, and uniform before it is made.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,16 @@ from sampler.attention.heads import factored_attention, variants_by_head
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.padding import within
 from sampler.attention.variants import AttentionVariant, Softmax
-from sampler.data.split import HEAD_STREAM, AnySplit, Split, made_in_parts, measured_examples
-from sampler.data.task import Task, name_paths
+from sampler.data.split import (
+    HEAD_STREAM,
+    AnySplit,
+    Split,
+    block_size,
+    checksum_of,
+    held_or_streamed,
+    measured_examples,
+)
+from sampler.data.task import NO_NAMES, HeadNames, PathNames, Task
 from sampler.errors import InputError, Setting, Verbatim
 from sampler.runtime import stream
 from sampler.settings.task import LEARNED, STREAM, UNIFORM, AttentionSection, LearnedSection
@@ -25,30 +34,31 @@ from sampler.transformer.model import TrainedModel, frozen_attention, read_model
 
 # The variant of every head, layer by layer.
 HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
-# Arrays of the heads of a layer, [head, …] each.
-LayerWeights = tuple[np.ndarray, ...]
+# Ω of every layer, from the inputs [example, token, channel].
+Attend = Callable[[np.ndarray], tuple[np.ndarray, ...]]
+# W/β [channel, channel] of a kind of heads, for logits x_sᵀ W x_t.
+LogitWeights = Mapping[str, Callable[[], np.ndarray]]
 
 
 # --- what the recipe says of heads
 
 
-def chosen_variants(attention: AttentionSection) -> HeadVariants:
-    """Look up the variant of every head, layer by layer; softmax where the recipe names none."""
-    return variants_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
+def chosen_variants(attention: AttentionSection, tokens: int) -> HeadVariants:
+    """Look up the variant of every head, layer by layer; softmax where the recipe names none.
+
+    Raises InputError if a variant cannot take sequences of this length.
+    """
+    variants = variants_by_head(attention.form or Softmax(), tuple(map(len, attention.heads)))
+    for variant in chain.from_iterable(variants):
+        try:
+            variant.refuse_tokens(tokens)
+        except ValueError as problem:
+            form = Setting("attention", "form")
+            raise InputError(form, variant.model_dump(), str(problem)) from None
+    return variants
 
 
-def refuse_unfit_length(attention: AttentionSection, tokens: int) -> None:
-    """Raise InputError if a variant cannot take sequences of this length."""
-    for of_layer in chosen_variants(attention):
-        for variant in of_layer:
-            try:
-                variant.refuse_tokens(tokens)
-            except ValueError as problem:
-                form = Setting("attention", "form")
-                raise InputError(form, variant.model_dump(), str(problem)) from None
-
-
-def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:
+def name_heads(attention: AttentionSection) -> HeadNames:
     """Name the heads of every layer: by their kinds, with the head's number where one repeats.
 
     ("random", "good", "random") are "random 0", "good" and "random 2".
@@ -61,14 +71,11 @@ def name_heads(attention: AttentionSection) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def number_heads(heads: Sequence[int], random_heads: int = 0) -> tuple[tuple[str, ...], ...]:
-    """Number the heads of every layer; random ones after them are r0, r1, …."""
-    added = [f"r{head}" for head in range(random_heads)]
-    return tuple((*map(str, range(count)), *added) for count in heads)
-
-
 def learned_heads(
-    attention: AttentionSection, channels: int, random: LearnedHeads | None = None
+    attention: AttentionSection,
+    variants: HeadVariants,
+    channels: int,
+    random: LearnedHeads | None = None,
 ) -> LearnedHeads | None:
     """The learned heads of a recipe; None where it has none.
 
@@ -79,7 +86,6 @@ def learned_heads(
         return None
     section = attention.learned or LearnedSection()
     learned = tuple(tuple(kind == LEARNED for kind in kinds) for kinds in attention.heads)
-    variants = chosen_variants(attention)
     refuse_without_derivatives(learned, variants)
     reads_stream = attention.reads == STREAM
     if section.form is None and random is not None and not reads_stream:
@@ -116,129 +122,177 @@ def refuse_without_derivatives(
     for layer, (of_layer, those) in enumerate(zip(learned, variants, strict=True)):
         fixed = [v for v, is_learned in zip(those, of_layer, strict=True) if not is_learned]
         for head, (is_learned, variant) in enumerate(zip(of_layer, those, strict=True)):
-            remedy = None
-            if is_learned and variant.untrainable is not None:
-                remedy = f"{variant.untrainable}; give this learned head another variant"
-            elif is_learned and variant.joins_heads and variant in fixed:
-                remedy = (
-                    "joins all heads of a layer, and some of this one are fixed; make all of them "
-                    "learned, or give those another variant"
-                )
-            if remedy is not None:
+            problem = variant.untrainable
+            if variant.joins_heads and variant in fixed:
+                problem = "joins all heads of a layer, and some of this one are fixed"
+            if is_learned and problem is not None:
                 field = Setting("attention", f"form (layer {layer + 1}, head {head})")
-                raise InputError(field, variant.kind, remedy)
+                raise InputError(field, variant.kind, f"{problem}; use another variant")
 
 
-# --- heads that are drawn
-
-
-def draw_layers(
-    attention: AttentionSection,
-    weights_of: Callable[[str, np.random.Generator], LayerWeights],
-    seed: int,
-) -> tuple[LayerWeights, ...]:
-    """Draw the weights of the heads of every layer, [head, …] each.
-
-    `weights_of` makes those of one head from its kind and a random generator of its own.
-    """
-    layers = []
-    for layer, kinds in enumerate(attention.heads):
-        of_heads = [
-            weights_of(kind, stream(seed, HEAD_STREAM, layer, head))
-            for head, kind in enumerate(kinds)
-        ]
-        layers.append(tuple(np.stack(matrices) for matrices in zip(*of_heads, strict=True)))
-    return tuple(layers)
-
-
-def query_and_key_weights(
-    kind: str,
-    channels: int,
-    inverse_temperature: float,
-    generator: np.random.Generator,
-    logit_weights: Mapping[str, Callable[[], np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Make W_Q and W_K of one head, [key channel, channel], for logits (W_K x_s)·(W_Q x_t)/√D.
-
-    uniform  all logits are equal
-    random   Gaussian entries of variance 1/D, W_Q multiplied by the inverse temperature β
-    learned  as random: one draw of the prior
-    others   logits are β x_sᵀ W x_t, with W [channel, channel] made by `logit_weights`
-
-    Only a random head draws from the generator.
-    """
-    if kind in ("random", LEARNED):
-        query, key = generator.standard_normal((2, channels, channels)) / np.sqrt(channels)
-        return inverse_temperature * query, key
-    weights = np.zeros((channels, channels)) if kind == UNIFORM else logit_weights[kind]()
-    # Keys are the inputs themselves, as in `bilinear_attention`.
-    return inverse_temperature * np.sqrt(channels) * weights, np.eye(channels)
+# --- heads attend to examples
 
 
 @dataclass(frozen=True)
 class RawExamples:
     """The examples of a split before any head attends to them.
 
-    inputs_of  makes the inputs [example, token, channel] of some of them
-    labels     [example, output]
-    origin     arrays that all inputs follow from
+    blocks    yields their inputs [example, token, channel], from an example on, so many at a time
+    labels    [example, output]
+    origin    arrays that all inputs follow from
+    settings  text that they follow from, beside these
     """
 
-    inputs_of: Callable[[slice], np.ndarray]
+    blocks: Callable[[int, int], Iterator[np.ndarray]]
     labels: np.ndarray
     origin: tuple[np.ndarray, ...]
+    settings: str = ""
+
+    @classmethod
+    def of(
+        cls, inputs_of: Callable[[slice], np.ndarray], labels: np.ndarray, *origin: np.ndarray
+    ) -> "RawExamples":
+        """Examples of which `inputs_of` makes the inputs of some."""
+
+        def blocks(first: int, size: int) -> Iterator[np.ndarray]:
+            for start in range(first, len(labels), size):
+                yield inputs_of(slice(start, start + size))
+
+        return cls(blocks, labels, origin)
+
+
+@dataclass(frozen=True)
+class AttendedExamples:
+    """Examples with the matrices that heads have on them, made in blocks.
+
+    attend    makes the matrices of every layer
+    variants  of the heads
+    weights   of the heads
+    """
+
+    raw: RawExamples
+    attend: Attend
+    variants: HeadVariants
+    weights: tuple[np.ndarray, ...]
+
+    def identity(self) -> str:
+        """Return a checksum of what the examples follow from, and of the heads."""
+        settings = self.raw.settings + repr(self.variants)
+        return checksum_of(settings, *self.raw.origin, *self.weights)
+
+    def blocks(self, first: int, size: int | None = None) -> Iterator[Split]:
+        """Yield the examples from this one on, so many at a time, or as many as fit a block."""
+        if size is None:
+            size = block_size(sum(array.size for array in next(self.blocks(0, 1)).arrays))
+        for inputs in self.raw.blocks(first, size):
+            end = first + len(inputs)
+            yield Split(inputs, self.raw.labels[first:end], self.attend(inputs))
+            first = end
 
 
 def attended_split(
-    examples: RawExamples | None,
-    attend: Callable[[np.ndarray], tuple[np.ndarray, ...]],
+    raw: RawExamples | None,
+    attend: Attend,
     variants: HeadVariants,
-    origin: tuple[np.ndarray, ...],
+    weights: tuple[np.ndarray, ...],
 ) -> AnySplit | None:
-    """Make the split in which `attend` gives the matrices of every layer, from its origin."""
-    if examples is None:
+    """The split of examples that heads attend to; None for none."""
+    if raw is None:
         return None
-
-    def make(part: slice) -> Split:
-        inputs = examples.inputs_of(part)
-        return Split(inputs, examples.labels[part], attend(inputs))
-
-    return made_in_parts(make, examples.labels, repr(variants), (*examples.origin, *origin))
+    return held_or_streamed(AttendedExamples(raw, attend, variants, weights), raw.labels)
 
 
-def attended_task(
+def with_drawn_heads(
     splits: Sequence[RawExamples | None],
     attention: AttentionSection,
     head_seed: int,
-    channels: int,
-    logit_weights: Mapping[str, Callable[[], np.ndarray]],
+    weights_of: Callable[[str, np.random.Generator], tuple[np.ndarray, ...]],
+    matrices_of: Callable[..., np.ndarray],
+    random: LearnedHeads,
+    named_paths: PathNames = NO_NAMES,
 ) -> Task:
-    """Make the task of training, test and validation examples, and of heads with W_Q and W_K.
+    """The task of training, test and validation examples, with the heads of a recipe.
 
-    The latter are made by `query_and_key_weights`.
+    weights_of   draws the weights of one head from its kind and a random generator of its own
+    matrices_of  makes Ω [example, head, key, query] of a layer from inputs, weights [head, …] and
+                 the variants of the heads
+    random       form and scale of random heads, which learned ones have a priori
     """
-
-    def weights_of(kind: str, generator: np.random.Generator) -> LayerWeights:
-        beta = attention.inverse_temperature
-        return query_and_key_weights(kind, channels, beta, generator, logit_weights)
-
-    weights, variants = draw_layers(attention, weights_of, head_seed), chosen_variants(attention)
-    origin = tuple(array for of_layer in weights for array in of_layer)
+    _, tokens, channels = next(splits[0].blocks(0, 1)).shape
+    variants = chosen_variants(attention, tokens)
+    layers = []
+    for layer, kinds in enumerate(attention.heads):
+        of_heads = [
+            weights_of(kind, stream(head_seed, HEAD_STREAM, layer, head))
+            for head, kind in enumerate(kinds)
+        ]
+        layers.append(tuple(np.stack(arrays) for arrays in zip(*of_heads, strict=True)))
 
     def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         return tuple(
-            factored_attention(inputs, *of_layer, those)
-            for of_layer, those in zip(weights, variants, strict=True)
+            matrices_of(inputs, *weights, those)
+            for weights, those in zip(layers, variants, strict=True)
         )
 
-    train, test, validation = (attended_split(one, attend, variants, origin) for one in splits)
-    names, root = name_heads(attention), 1.0 / np.sqrt(channels)
-    scale = np.array([attention.inverse_temperature * root, root])
-    learned = learned_heads(attention, channels, LearnedHeads("low_rank", scale, (), (), channels))
-    return Task(train, test, names, name_paths(names), validation, learned=learned)
+    weights = tuple(array for of_layer in layers for array in of_layer)
+    return Task.of(
+        *(attended_split(raw, attend, variants, weights) for raw in splits),
+        name_heads(attention),
+        named_paths=named_paths,
+        learned=learned_heads(attention, variants, channels, random),
+    )
+
+
+def with_logit_weights(
+    splits: Sequence[RawExamples | None],
+    attention: AttentionSection,
+    head_seed: int,
+    logit_weights: LogitWeights,
+) -> Task:
+    """The task of training, test and validation examples, whose heads have W_Q and W_K.
+
+    They are [key channel, channel], for logits (W_K x_s)·(W_Q x_t)/√D, of a head that is
+
+    uniform  0
+    random   Gaussian entries of variance 1/D, W_Q multiplied by the inverse temperature β
+    learned  as random: one draw of the prior
+
+    and of other kinds those of logits β x_sᵀ W x_t. Only a random head draws random numbers.
+    """
+    channels = next(splits[0].blocks(0, 1)).shape[2]
+    beta, root = attention.inverse_temperature, np.sqrt(channels)
+
+    def weights_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        if kind in ("random", LEARNED):
+            query, key = generator.standard_normal((2, channels, channels)) / root
+            return beta * query, key
+        weights = np.zeros((channels, channels)) if kind == UNIFORM else logit_weights[kind]()
+        # Keys are the inputs themselves.
+        return beta * root * weights, np.eye(channels)
+
+    scale = np.array([beta * (1.0 / root), 1.0 / root])
+    random = LearnedHeads("low_rank", scale, (), (), channels)
+    return with_drawn_heads(splits, attention, head_seed, weights_of, factored_attention, random)
 
 
 # --- heads of a trained transformer
+
+
+def read_model_of(directory: str, section: type[TrainedSection]) -> TrainedModel:
+    """Read a model that was trained on data of this section."""
+    model = read_model(Path(directory))
+    if not isinstance(model.recipe.task, section):
+        remedy = f"was trained on {model.recipe.task.of_training}, not on {section.of_training}"
+        raise InputError(Setting("task", "model"), Path(directory), remedy)
+    return model
+
+
+def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> None:
+    """Raise InputError unless the data are those that the model was trained on."""
+    if checksum != model.data:
+        remedy = f"was trained on other {model.recipe.task.of_training}; restore those, or set {{}}"
+        model_key, folder_key = Setting("task", "model"), Setting("task", "folder")
+        raise InputError(model_key, Path(directory), remedy, folder_key)
 
 
 def task_of_model(
@@ -254,38 +308,19 @@ def task_of_model(
     random_heads  further ones of the model in each layer, which have no trained values
     """
     variants, parameters = model.recipe.training.variants, model.parameters
-    origin = tuple(parameters.values())
 
     def attend(inputs: np.ndarray) -> tuple[np.ndarray, ...]:
         return frozen_attention(parameters, inputs, variants)
 
-    train, test, validation = (attended_split(one, attend, variants, origin) for one in splits)
-    names = number_heads(model.recipe.training.heads, random_heads)
-    trained = None if random_heads else trained_network(model)
-    paths = name_paths(names)
-    task = Task(train, test, names, paths, validation, trained, nearest_neighbour)
+    weights = tuple(parameters.values())
+    further = [f"r{head}" for head in range(random_heads)]
+    task = Task.of(
+        *(attended_split(raw, attend, variants, weights) for raw in splits),
+        [[*map(str, range(count)), *further] for count in model.recipe.training.heads],
+        trained=None if random_heads else trained_network(model),
+        nearest_neighbour=nearest_neighbour,
+    )
     return with_chosen_heads(task, attention)
-
-
-def read_model_of(directory: str, section: type[TrainedSection], kind: str) -> TrainedModel:
-    """Read a model that was trained on such data; others are for tasks of another `kind`."""
-    model = read_model(Path(directory))
-    if not isinstance(model.recipe.task, section):
-        remedy = f'was trained on {model.recipe.task.of_training}; use {{}} = "{kind}"'
-        model_key, kind_key = Setting("task", "model"), Setting("task", "kind")
-        raise InputError(model_key, Path(directory), remedy, kind_key)
-    return model
-
-
-def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> None:
-    """Raise InputError unless the data are those that the model was trained on."""
-    if checksum != model.data:
-        remedy = (
-            f"was trained on other {model.recipe.task.of_training} than those that its recipe "
-            "names; restore them, or set {}"
-        )
-        model_key, folder_key = Setting("task", "model"), Setting("task", "folder")
-        raise InputError(model_key, Path(directory), remedy, folder_key)
 
 
 # --- heads chosen for data that come with heads
@@ -302,22 +337,21 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
     heads = head_numbers(task, attention)
     for name, split in task.named_splits.items():
         if not isinstance(split, Split):
-            words = "attended inputs" if split.tokens is None else f"{split.examples:,} examples"
-            remedy = "heads are chosen for tokens that are held; use fewer examples, or give inputs"
-            raise InputError(Setting("attention", f"heads ({name} split)"), Verbatim(words), remedy)
-    refuse_unfit_length(attention, task.train.tokens)
-    names = name_heads(attention)
+            remedy = "heads are chosen for tokens that are held; use fewer examples, or tokens in "
+            remedy += "the place of attended inputs"
+            size = Verbatim(f"{split.examples:,} examples")
+            raise InputError(Setting("attention", f"heads ({name} split)"), size, remedy)
+    variants, names = chosen_variants(attention, task.train.tokens), name_heads(attention)
     measured = measured_examples(task.train.examples)
     return replace(
         task,
         **{name: with_heads(split, heads) for name, split in task.named_splits.items()},
-        head_names=names,
-        path_names=name_paths(names),
+        attention_names=names,
         trained=None,
-        learned=learned_heads(attention, task.channels),
+        learned=learned_heads(attention, variants, task.channels),
         brought=tuple(
             {name: matrices[measured, head] for head, name in enumerate(of_layer)}
-            for of_layer, matrices in zip(task.head_names, task.train.attention, strict=True)
+            for of_layer, matrices in zip(task.attention_names, task.train.attention, strict=True)
         ),
         layer_numbers=task.layer_numbers if len(names) == task.layers else None,
     )
@@ -330,7 +364,7 @@ def head_numbers(task: Task, attention: AttentionSection) -> tuple[tuple[int | N
     """
     layers = []
     for layer, kinds in enumerate(attention.heads):
-        names = task.head_names[layer] if layer < len(task.head_names) else ()
+        names = task.attention_names[layer] if layer < len(task.attention_names) else ()
         places: dict[str, int | None] = {str(head): head for head in range(len(names))}
         places |= {name: head for head, name in enumerate(names)} | {LEARNED: None, UNIFORM: None}
         for head, kind in enumerate(kinds):
@@ -347,20 +381,17 @@ def with_heads(split: Split, heads: Sequence[Sequence[int | None]]) -> Split:
     uniform = uniform_attention(split)
     layers = []
     for layer, chosen in enumerate(heads):
-        own = split.attention[layer] if layer < len(split.attention) else None
-        matrices = [uniform if head is None else own[:, head] for head in chosen]
+        matrices = [uniform if head is None else split.attention[layer][:, head] for head in chosen]
         layers.append(np.stack(matrices, axis=1))
     return replace(split, attention=tuple(layers))
 
 
 def uniform_attention(split: Split) -> Float[np.ndarray, "example key query"]:
     """Equal weights of all tokens of a sequence, and none of its padding."""
-    tokens = split.tokens
-    if split.lengths is None:
-        return np.broadcast_to(1.0 / tokens, (split.examples, tokens, tokens))
-    real = within(split.lengths, tokens)
-    weights = real / np.maximum(real.sum(axis=1, keepdims=True), 1)
-    return np.broadcast_to(weights[:, :, None], (split.examples, tokens, tokens))
+    examples, tokens, _ = split.inputs.shape
+    lengths = np.full(examples, tokens) if split.lengths is None else split.lengths
+    weights = within(lengths, tokens) / lengths[:, None]
+    return np.broadcast_to(weights[:, :, None], (examples, tokens, tokens))
 
 
 def with_prior_draw(task: Task, attention: AttentionSection, brought: bool, seed: int) -> Task:
@@ -378,12 +409,11 @@ def with_prior_draw(task: Task, attention: AttentionSection, brought: bool, seed
 
     def with_draw(split: Split) -> Split:
         layers = []
-        for layer, (matrices, of_layer) in enumerate(
-            zip(split.attention, learned.learned, strict=True)
-        ):
-            chosen = [head for head, is_learned in enumerate(of_layer) if is_learned]
-            if chosen:
-                generators = [stream(seed, HEAD_STREAM, layer, head) for head in chosen]
+        for layer, of_layer in enumerate(learned.learned):
+            matrices = split.attention[layer]
+            chosen = np.flatnonzero(of_layer)
+            if chosen.size:
+                generators = [stream(seed, HEAD_STREAM, layer, head) for head in chosen.tolist()]
                 matrices = matrices.copy()
                 matrices[:, chosen] = learned.drawn_matrices(split.inputs, layer, generators)
             layers.append(matrices)

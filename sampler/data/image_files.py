@@ -11,18 +11,17 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt8
-from numpy.lib.npyio import NpzFile
 
-from sampler.errors import ABSENT, InputError, Setting, Verbatim
+from sampler.errors import ABSENT, InputError, Setting
 from sampler.storage.files import REQUIRED_ARRAY, open_npz, read_array
 
 SIDE = 32  # pixels of an image
@@ -49,13 +48,16 @@ CHECKSUMS: Mapping[str, str] = MappingProxyType(
         "all_runs.zip": "sha256:437c1eeab0af8484112e1b4cc0f3d541ec727f7c47b9b202da738af9dfd6c325",
     }
 )
-DOWNLOAD = Setting("task", "download")
+IMAGES, DOWNLOAD = Setting("task", "images"), Setting("task", "download")
+# What zip files and images raise that are cut short, damaged, or none.
 UNREADABLE = (
-    OSError, EOFError, ValueError, SyntaxError, NotImplementedError, RuntimeError, struct.error,
-    zipfile.BadZipFile, zlib.error,
+    OSError, EOFError, KeyError, ValueError, SyntaxError, NotImplementedError, RuntimeError,
+    struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-Content = TypeVar("Content")
 IMAGES_PART, LABELS_PART = "images-idx3-ubyte", "labels-idx1-ubyte"
+
+
+# --- drawings
 
 
 def resizing_matrix(source: int, target: int) -> Float[np.ndarray, "target source"]:
@@ -138,36 +140,33 @@ def with_rotations(drawings: Drawings) -> Drawings:
 
 
 def read_labelled_images(path: Path) -> Drawings:
-    """Images from an .npz file, any size, the label of an image being its character.
+    """Images from a file, any size, the label of an image being its character.
+
+    An .npz file has, of each image,
 
     images  [drawing, row, column], ink bright: booleans, whole numbers 0 … 255, or 0.0 … 1.0
     labels  [drawing], whole numbers or text
 
-    Raises InputError for a file or an array that cannot be used.
+    Files in the format of MNIST have it in two: `t10k-labels-idx1-ubyte` lies beside
+    `t10k-images-idx3-ubyte`, both with .gz at the end or without it. Raises InputError for files
+    and arrays that cannot be used.
     """
-    with open_npz(path, Setting("task", "images")) as stored:
-        images, labels = (required_array(stored, key) for key in ("images", "labels"))
+    if path.suffix == ".npz":
+        with open_npz(path, IMAGES) as stored:
+            for key in ("images", "labels"):
+                if key not in stored.files:
+                    raise InputError(key, ABSENT, "{}", REQUIRED_ARRAY)
+            images, labels = (
+                np.atleast_1d(read_array(stored, key, "store a plain array again"))
+                for key in ("images", "labels")
+            )
+    else:
+        images = read_idx(path, dimensions=3)
+        beside = path.with_name(path.name.replace(IMAGES_PART, LABELS_PART))
+        labels = read_idx(beside, dimensions=1)
     if labels.ndim != 1 or labels.dtype.kind not in "iuU" or images.shape[:1] != labels.shape:
         remedy = f"give a whole number or a word for each of the {len(images)} images"
         raise InputError("labels", f"{labels.dtype} {labels.shape}", remedy)
-    return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
-
-
-def read_idx_images(path: Path) -> Drawings:
-    """Images in the format of MNIST, IDX, bright on dark, the class of an image its character.
-
-    The labels lie beside them: `t10k-labels-idx1-ubyte` beside `t10k-images-idx3-ubyte`, both with
-    .gz at the end or without it. Raises InputError for files that cannot be used.
-    """
-    setting = Setting("task", "images")
-    if IMAGES_PART not in path.name:
-        raise InputError(setting, path, f"the name must contain {IMAGES_PART}")
-    images = read_idx(path, dimensions=3)
-    beside = path.with_name(path.name.replace(IMAGES_PART, LABELS_PART))
-    labels = read_idx(beside, dimensions=1)
-    if len(images) != len(labels):
-        remedy = f"these are labels of {len(labels)} images, not of {len(images)}"
-        raise InputError(setting, beside, remedy)
     return sort_drawings(resize(brightness(images), SIDE), [str(label) for label in labels])
 
 
@@ -181,35 +180,23 @@ def read_idx(path: Path, dimensions: int) -> UInt8[np.ndarray, "..."]:
             raise ValueError(f"is no IDX file of bytes with {dimensions} axes")
         shape = np.frombuffer(content, ">u4", dimensions, offset=4).astype(int)
         return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-    except (OSError, EOFError, ValueError, zlib.error) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
+    except UNREADABLE as problem:
         remedy = (
-            f"{reason}; name a whole file (those of Fashion-MNIST come with Debian's package "
-            "dataset-fashion-mnist, in /usr/share/datasets/fashion-mnist)"
+            f"{problem}; name a whole file, …{IMAGES_PART}, with that of labels beside it, such as "
+            "of Debian's dataset-fashion-mnist in /usr/share/datasets/fashion-mnist"
         )
-        raise InputError(Setting("task", "images"), path, remedy) from None
+        raise InputError(IMAGES, path, remedy) from None
 
 
-def required_array(stored: NpzFile, key: str) -> np.ndarray:
-    if key not in stored.files:
-        raise InputError(key, ABSENT, "{}", REQUIRED_ARRAY)
-    return np.atleast_1d(read_array(stored, key, "store a plain array again"))
-
-
-def brightness(images: np.ndarray) -> np.ndarray:
-    """Images as numbers from 0 to 1, [drawing, row, column]."""
-    if images.ndim != 3 or images.size == 0:
-        raise InputError("images", images.shape, "the shape must be [drawing, row, column]")
-    kind = images.dtype.kind
-    if kind not in "buif":
-        raise InputError("images", str(images.dtype), "store booleans, whole numbers or floats")
-    values = images.astype(np.float64) / (255.0 if kind in "ui" else 1.0)
-    outside = ~((values >= 0.0) & (values <= 1.0))
-    if outside.any():
-        place = tuple(int(index) for index in np.argwhere(outside)[0])
-        limits = "0 … 255" if kind in "ui" else "0.0 … 1.0"
-        raise InputError(f"images{list(place)}", images[place].item(), f"must lie in {limits}")
-    return values
+def brightness(images: np.ndarray) -> Float[np.ndarray, "drawing row column"]:
+    """Images as numbers from 0 to 1; InputError for what are none."""
+    largest = {"b": 1.0, "u": 255.0, "i": 255.0, "f": 1.0}.get(images.dtype.kind)
+    if largest is not None and images.ndim == 3 and images.size:
+        values = images.astype(np.float64) / largest
+        if ((values >= 0.0) & (values <= 1.0)).all():
+            return values
+    remedy = "must be [drawing, row, column] of booleans, whole numbers 0 … 255, or 0.0 … 1.0"
+    raise InputError("images", f"{images.dtype} {images.shape}", remedy)
 
 
 # --- Omniglot
@@ -217,89 +204,60 @@ def brightness(images: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file. Raises InputError where there is none, or where it is cut short."""
+    """Open a zip file. Raises InputError where it, or what is read from it, cannot be used."""
     try:
-        archive = zipfile.ZipFile(path)
-    except (OSError, zipfile.BadZipFile) as problem:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except UNREADABLE as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise InputError(path.name, path.parent, f"{reason}; fetch this file again") from None
-    with archive:
-        yield archive
 
 
-def read_member(archive: zipfile.ZipFile, name: str, decode: Callable[[bytes], Content]) -> Content:
-    """The content of a member, decoded. Raises InputError if it is absent, damaged, or another."""
-    try:
-        return decode(archive.read(name))
-    except (KeyError, *UNREADABLE) as problem:
-        raise unusable(archive, name, f"{problem}; fetch the file again") from None
-
-
-def unusable(archive: zipfile.ZipFile, name: str, remedy: str) -> InputError:
-    """Make the error for a member that cannot be used."""
-    member = f"{Path(str(archive.filename)).name}/{name}"
-    return InputError(member, Verbatim("(unreadable)"), remedy)
-
-
-def read_ink(content: bytes) -> Bool[np.ndarray, "row column"]:
-    """A black-and-white image of Omniglot: true where it has ink, which is black.
-
-    Raises one of `UNREADABLE` for an image that cannot be decoded, or of another size.
-    """
+def read_ink(archive: zipfile.ZipFile, name: str) -> Bool[np.ndarray, "row column"]:
+    """A black-and-white image of Omniglot: true where it has ink, which is black."""
     from PIL import Image  # only here: other tasks need no images
 
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            if image.size != (SOURCE_SIDE, SOURCE_SIDE):
-                sizes = " × ".join(map(str, image.size))
-                raise ValueError(f"has {sizes} pixels, not {SOURCE_SIDE} × {SOURCE_SIDE}")
-            return np.asarray(image.convert("L")) < 128
-    except Image.DecompressionBombError as problem:
-        raise ValueError(str(problem)) from None
+    with Image.open(io.BytesIO(archive.read(name))) as image:
+        if image.size != (SOURCE_SIDE, SOURCE_SIDE):
+            raise ValueError(f"{name} has {image.size} pixels")
+        return np.asarray(image.convert("L")) < 128
+
+
+def shrink(ink: Sequence[np.ndarray]) -> Float32[np.ndarray, "drawing row column"]:
+    """Black-and-white images as drawings."""
+    # A few at a time: as floating-point numbers all of them would take gigabytes.
+    pieces = [
+        resize(np.stack(ink[start : start + 1000]).astype(np.float64), SIDE)
+        for start in range(0, len(ink), 1000)
+    ]
+    return np.concatenate(pieces)
 
 
 def read_omniglot(folder: Path, wanted: tuple[str, ...] = ()) -> Drawings:
     """The union of the archives in a folder; what is in several of them is taken once.
 
     `wanted` names the archives to use; without it all that are there are used. Raises InputError
-    for a missing folder or archive and for an image that cannot be used.
+    for a missing folder or archive, for an image that cannot be used, and for two drawings of one
+    name.
     """
-    found: dict[tuple[str, str], np.ndarray] = {}
+    drawings: dict[tuple[str, str], np.ndarray] = {}
     for path in archive_paths(folder, wanted):
         with open_archive(path) as archive:
-            before = len(found)
-            add_drawings(archive, found)
-            if len(found) == before and not any(map(MEMBER.fullmatch, archive.namelist())):
-                remedy = "holds no drawings; fetch the official file"
-                raise InputError(path.name, path.parent, remedy)
-    keys = sorted(found)
-    # A few at a time: as floating-point numbers all of them would take gigabytes.
-    pieces = []
-    for start in range(0, len(keys), 1000):
-        ink = np.stack([found[key] for key in keys[start : start + 1000]])
-        pieces.append(resize(ink.astype(np.float64), SIDE))
-    return sort_drawings(np.concatenate(pieces), [character for character, _ in keys])
-
-
-def add_drawings(archive: zipfile.ZipFile, found: dict[tuple[str, str], np.ndarray]) -> None:
-    """Add what is new by its character and drawing; an equal name has to be an equal drawing."""
-    for name in archive.namelist():
-        match = MEMBER.fullmatch(name)
-        if match is None:
-            continue
-        key = (match["character"], match["drawing"])
-        ink = read_member(archive, name, read_ink)
-        if key in found and not np.array_equal(found[key], ink):
-            remedy = "is another drawing in another archive; use official files only"
-            raise unusable(archive, name, remedy)
-        found[key] = ink
+            members = [match for match in map(MEMBER.fullmatch, archive.namelist()) if match]
+            for match in members:
+                key = match["character"], match["drawing"]
+                ink = read_ink(archive, match[0])
+                if not np.array_equal(drawings.setdefault(key, ink), ink):
+                    raise ValueError(f"{match[0]} is another drawing in another archive")
+            if not members:
+                raise ValueError("holds no drawings")
+    keys = sorted(drawings)
+    images = shrink([drawings[key] for key in keys])
+    return sort_drawings(images, [character for character, _ in keys])
 
 
 def archive_paths(folder: Path, wanted: tuple[str, ...]) -> list[Path]:
     """The archives to read. Raises InputError, saying what is missing."""
-    if not folder.is_dir():
-        remedy = "is no folder; name the one that holds Omniglot's zip files, or set {}"
-        raise InputError(Setting("task", "folder"), folder, remedy, DOWNLOAD)
     paths = [folder / name for name in wanted or ARCHIVES]
     there = [path for path in paths if path.is_file()]
     if not there or (wanted and len(there) < len(paths)):
@@ -327,10 +285,7 @@ def download_omniglot(
         # The libraries beneath raise OSError for what the network does, ValueError for a checksum
         # or an address.
         except (OSError, ValueError) as problem:
-            remedy = (
-                f"cannot be fetched ({problem}); put the file into {folder} yourself, or use "
-                'images = "digits"'
-            )
+            remedy = f"cannot be fetched ({problem}); put the file into {folder} yourself"
             raise InputError(DOWNLOAD, f"{base}{name}", remedy) from None
 
 
@@ -343,7 +298,7 @@ def read_all_runs(folder: Path) -> tuple[Drawings, Int[np.ndarray, "episode draw
     with open_archive(folder / ARCHIVE) as archive:
         pairs = [read_pairs(archive, f"run{run:02d}") for run in range(1, RUNS + 1)]
         names = list(dict.fromkeys(name for run in pairs for pair in run for name in pair))
-        ink = np.stack([read_member(archive, name, read_ink) for name in names])
+        ink = [read_ink(archive, name) for name in names]
     place = {name: row for row, name in enumerate(names)}
     episodes = [
         (place[item], place[own], place[other])
@@ -353,15 +308,14 @@ def read_all_runs(folder: Path) -> tuple[Drawings, Int[np.ndarray, "episode draw
         if other != own
     ]
     # Which character a drawing is of does not matter here: the episodes are there already.
-    drawings = Drawings(resize(ink.astype(np.float64), SIDE), (ARCHIVE,), np.array([len(names)]))
-    return drawings, np.array(episodes)
+    return Drawings(shrink(ink), (ARCHIVE,), np.array([len(names)])), np.array(episodes)
 
 
 def read_pairs(archive: zipfile.ZipFile, run: str) -> list[tuple[str, str]]:
     """Members of one run: each drawing to classify with the drawing of its character."""
     name = f"{run}/class_labels.txt"
-    lines = read_member(archive, name, lambda content: content.decode("ascii")).split("\n")
+    lines = archive.read(name).decode("ascii").split("\n")
     pairs = [tuple(line.split()) for line in lines if line.strip()]
-    if len({pair[-1] for pair in pairs}) != CHARACTERS or any(len(pair) != 2 for pair in pairs):
-        raise unusable(archive, name, f"must list {CHARACTERS} pairs of drawings")
-    return [(item, own) for item, own in pairs]
+    if any(len(pair) != 2 for pair in pairs) or len({own for _, own in pairs}) != CHARACTERS:
+        raise ValueError(f"{name} must list {CHARACTERS} pairs of drawings")
+    return pairs

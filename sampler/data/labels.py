@@ -1,6 +1,5 @@
 """Labelled inputs: tokens with their positions, numbers of classes, and labels as numbers."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +7,8 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+
+from sampler.data.split import checksum_of
 
 
 def with_positions(features: np.ndarray) -> np.ndarray:
@@ -51,12 +52,9 @@ class LabelledSplits:
 
     @cached_property
     def checksum(self) -> str:
-        checksum = hashlib.sha256(repr(self.names).encode())
-        for split in (self.train, self.validation, self.test):
-            for array in (split.inputs, split.targets):
-                checksum.update(repr((array.shape, array.dtype.str)).encode())
-                checksum.update(np.ascontiguousarray(array).data)
-        return checksum.hexdigest()
+        splits = self.train, self.validation, self.test
+        arrays = [array for split in splits for array in (split.inputs, split.targets)]
+        return checksum_of(repr(self.names), *arrays)
 
 
 def centred_one_hot(

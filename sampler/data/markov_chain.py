@@ -4,9 +4,7 @@ The channels are features, then one-hot positions with the beginning-of-sequence
 position 0. W is made of blocks (features, positions) and multiplied by the inverse temperature β.
 """
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -14,24 +12,10 @@ import numpy as np
 
 from sampler.attention.heads import bilinear_attention
 from sampler.attention.learned import LearnedHeads
-from sampler.attention.variants import AttentionVariant
-from sampler.data.heads_of_task import (
-    chosen_variants,
-    draw_layers,
-    learned_heads,
-    name_heads,
-    refuse_unfit_length,
-)
+from sampler.data.heads_of_task import RawExamples, with_drawn_heads
 from sampler.data.labels import with_positions
-from sampler.data.split import (
-    AnySplit,
-    Split,
-    add_arrays,
-    block_size,
-    draw_splits,
-    held_or_streamed,
-)
-from sampler.data.task import Task, name_paths
+from sampler.data.split import draw_splits
+from sampler.data.task import Task
 from sampler.runtime import stream
 from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
 from sampler.settings.types import Count, Even, NotNegative, Probability
@@ -74,81 +58,40 @@ class MarkovChainSection(DrawnSection):
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw the sequences, first class + then class −, as evenly as possible, and the heads."""
-        positions = self.tokens + 1
-        refuse_unfit_length(attention, positions)
+        positions, beta = self.tokens + 1, attention.inverse_temperature
 
         def weights_of(kind: str, generator: np.random.Generator) -> tuple[np.ndarray]:
-            beta = attention.inverse_temperature
             return (head_weights(kind, self.features, positions, beta, generator),)
 
-        weights = tuple(w for (w,) in draw_layers(attention, weights_of, self.head_seed))
-        # Without variants all heads are softmax, in less memory.
-        variants = ((),) * len(weights) if attention.form is None else chosen_variants(attention)
+        def matrices_of(inputs: np.ndarray, weights: np.ndarray, variants: tuple) -> np.ndarray:
+            # Without variants all heads are softmax, in less memory.
+            variants = () if attention.form is None else variants
+            return bilinear_attention(inputs, weights, variants)
 
-        def draw(examples: int, key: int) -> AnySplit:
-            chain = HiddenMarkovChain(self, weights, variants, examples, key)
-            heads, channels = tuple(map(len, weights)), self.features + positions
-            sizes = chain.labels, heads, channels, positions
-            return held_or_streamed(chain, lambda: next(chain.blocks(0, examples)), *sizes)
-
-        names = name_heads(attention)
-        train, test, validation = draw_splits(self, draw)
-        scale = np.sqrt(attention.inverse_temperature) * random_scale(self.features, positions)
+        scale = np.sqrt(beta) * random_scale(self.features, positions)
         random = LearnedHeads("full", scale, (), ())
-        learned = learned_heads(attention, scale.size, random)
-        paths = name_paths(names, NAMED_PATHS)
-        return Task(train, test, names, paths, validation, learned=learned)
+        splits = draw_splits(self, self.sequences)
+        return with_drawn_heads(
+            splits, attention, self.head_seed, weights_of, matrices_of, random, NAMED_PATHS
+        )
 
+    def sequences(self, examples: int, key: int) -> RawExamples:
+        """So many sequences with random numbers of this key, drawn at once or in blocks."""
+        is_positive = np.arange(examples) < (examples + 1) // 2
 
-@dataclass(frozen=True)
-class HiddenMarkovChain:
-    """The sequences of one split, drawn all at once or, the same ones, in blocks.
+        def blocks(first: int, size: int) -> Iterator[np.ndarray]:
+            # All first states, then all further states, then all features.
+            generator = stream(self.seed, key)
+            stay = np.where(is_positive, self.stay_positive, self.stay_negative)
+            states = draw_states(stay, self.tokens, generator)
+            for start in range(0, first, size):
+                before = min(size, first - start), self.tokens, self.features
+                generator.standard_normal(before)
+            for start in range(first, examples, size):
+                yield with_positions(draw_features(states[start : start + size], self, generator))
 
-    weights   logit weights [head, channel, channel] of every layer
-    variants  variant of every head; none for softmax in all
-    examples  how many there are
-    key       of their random numbers
-    """
-
-    settings: MarkovChainSection
-    weights: tuple[np.ndarray, ...]
-    variants: tuple[tuple[AttentionVariant, ...], ...]
-    examples: int
-    key: int
-
-    @property
-    def labels(self) -> np.ndarray:
-        """First class +, then class −, as evenly as possible, [example, output]."""
-        first = np.arange(self.examples) < (self.examples + 1) // 2
-        return np.where(first, 1.0, -1.0)[:, None]
-
-    def identity(self) -> str:
-        checksum = hashlib.sha256(repr((self.settings, self.variants)).encode())
-        add_arrays(checksum, self.weights)
-        return f"{self.key} {checksum.hexdigest()}"
-
-    def blocks(self, first: int, block: int | None = None) -> Iterator[Split]:
-        """The sequences from this one on, so many at a time, or as many as are best made together.
-
-        All first states are drawn before all further states, and these before all features.
-        """
-        settings, tokens, labels = self.settings, self.settings.tokens, self.labels
-        if block is None:
-            positions, heads = tokens + 1, sum(map(len, self.weights))
-            block = block_size(positions * (settings.features + positions * (1 + heads)))
-        generator = stream(settings.seed, self.key)
-        stay = np.where(labels[:, 0] > 0, settings.stay_positive, settings.stay_negative)
-        states = draw_states(stay, tokens, generator)
-        for start in range(0, first, block):
-            generator.standard_normal((min(block, first - start), tokens, settings.features))
-        for start in range(first, self.examples, block):
-            part = slice(start, start + block)
-            inputs = with_positions(draw_features(states[part], settings, generator))
-            matrices = tuple(
-                bilinear_attention(inputs, of_layer, those)
-                for of_layer, those in zip(self.weights, self.variants, strict=True)
-            )
-            yield Split(inputs, labels[part], matrices)
+        labels = np.where(is_positive, 1.0, -1.0)[:, None]
+        return RawExamples(blocks, labels, (), f"{key} {self!r}")
 
 
 def state_difference(features: int) -> np.ndarray:
@@ -211,14 +154,14 @@ def draw_states(stay: np.ndarray, tokens: int, generator: np.random.Generator) -
 
 
 def draw_features(
-    states: np.ndarray, settings: MarkovChainSection, generator: np.random.Generator
+    states: np.ndarray, chain: MarkovChainSection, generator: np.random.Generator
 ) -> np.ndarray:
     """Token features v₊ or v₋ plus noise, [example, token, feature].
 
     The noise has its own standard deviation within the plane of v₊ = √2 (1, 0) and
     v₋ = √2 (0, 1) (each half of the features a block) and across it.
     """
-    half = settings.features // 2
+    half = chain.features // 2
     upper = np.concatenate([np.ones(half), np.zeros(half)])
     lower = 1.0 - upper
     features = np.where(states[..., None] > 0, np.sqrt(2.0) * upper, np.sqrt(2.0) * lower)
@@ -228,8 +171,8 @@ def draw_features(
     within = (noise @ plane.T) @ plane
     # In place: these are the largest arrays of the task.
     noise -= within
-    noise *= settings.perpendicular_noise
-    within *= settings.parallel_noise
+    noise *= chain.perpendicular_noise
+    within *= chain.parallel_noise
     features += within
     features += noise
     return features

@@ -38,7 +38,6 @@ from sampler.data.image_files import (
     OmniglotFile,
     download_omniglot,
     read_all_runs,
-    read_idx_images,
     read_labelled_images,
     read_omniglot,
     resize,
@@ -65,7 +64,6 @@ from sampler.settings.types import (
 )
 from sampler.transformer.model import TrainedModel, draw_parameters
 
-SPLITS = ("train", "validation", "test")
 # An episode takes two characters, and two drawings of the one that is asked for.
 FEWEST_CHARACTERS, FEWEST_DRAWINGS = 2, 2
 # First entries of the spawn keys, of a task: the size of one split leaves the others as they are.
@@ -169,24 +167,23 @@ class OneShotSection(TaskSection):
         The inputs are the trained network's, the attention matrices those of its W_Q and W_K.
         Raises InputError where model or images cannot be used, or the images are not the model's.
         """
-        model = read_model_of(self.model, ImageSection, "trained_series")
+        model = read_model_of(self.model, ImageSection)
         images = model.recipe.task
         model = with_random_heads(model, self.random_heads, self.seed)
         if self.folder is not None:
             images = images.model_copy(update={"folder": self.folder})
         splits = split_characters(read_drawings(images), images)
         refuse_other_data(self.model, model, splits.checksum)
-        validation = None
-        if self.examples_validation:
-            generator = stream(self.seed, VALIDATION_STREAM)
-            episodes = draw_episodes(splits.validation, self.examples_validation, generator)
-            validation = tokens_of_episodes(model, splits.validation, episodes)
-        train = draw_episodes(splits.train, self.examples_train, stream(self.seed, TRAIN_STREAM))
-        test = draw_test_set(self, images, splits)
+
+        def draw(drawings: Drawings, examples: int, key: int) -> RawExamples:
+            episodes = draw_episodes(drawings, examples, stream(self.seed, key))
+            return tokens_of_episodes(model, drawings, episodes)
+
+        test, validation = draw_test_set(self, images, splits), self.examples_validation
         examples = (
-            tokens_of_episodes(model, splits.train, train),
+            draw(splits.train, self.examples_train, TRAIN_STREAM),
             tokens_of_episodes(model, *test),
-            validation,
+            draw(splits.validation, validation, VALIDATION_STREAM) if validation else None,
         )
         nearest = nearest_neighbour(*test)
         return task_of_model(model, examples, attention, self.random_heads, nearest)
@@ -209,25 +206,24 @@ def draw_test_set(
     settings: OneShotSection, images: ImageSection, splits: "CharacterSplits"
 ) -> tuple[Drawings, Examples]:
     """Draw episodes of the test set: of the model's test characters, or of other images."""
-    generator = stream(settings.seed, TEST_STREAM)
+    test, generator = Setting("task", "test"), stream(settings.seed, TEST_STREAM)
     if settings.test == "all_runs":
         if settings.test_characters:
             remedy = "these episodes are ready-made; leave it out, or choose other images"
             characters = list(settings.test_characters)
             raise InputError(Setting("task", "test_characters"), characters, remedy)
-        folder = omniglot_folder(images)
-        drawings, candidates = read_all_runs(folder)
+        drawings, candidates = read_all_runs(omniglot_folder(images))
         episodes = draw_run_episodes(candidates, settings.examples_test, generator)
-        refuse_shared_drawings(splits.train, drawings, Setting("task", "test"), ARCHIVE)
+        refuse_shared_drawings(splits.train, drawings, test, ARCHIVE)
         return drawings, episodes
     drawings = splits.test
     if settings.test != "characters":
-        other = ImageSection(kind="one_shot", images=settings.test)
-        drawings = read_drawings(other)
+        drawings = read_drawings(ImageSection(kind="one_shot", images=settings.test))
         check_drawings(drawings)
-        refuse_shared_drawings(splits.train, drawings, Setting("task", "test"), settings.test)
+        refuse_shared_drawings(splits.train, drawings, test, settings.test)
     if settings.test_characters:
-        drawings = named_characters(drawings, settings.test_characters, "test_characters")
+        chosen = listed_characters(drawings, settings.test_characters, "test_characters")
+        drawings = select_characters(drawings, chosen)
     return drawings, draw_episodes(drawings, settings.examples_test, generator)
 
 
@@ -244,8 +240,8 @@ def tokens_of_episodes(model: TrainedModel, drawings: Drawings, episodes: Exampl
     def inputs_of(part: slice) -> np.ndarray:
         return episode_inputs(patches, positions, embedding, places[part], labels[part])
 
-    origin = (patches, places, labels, embedding)
-    return RawExamples(inputs_of, episodes.targets[:, None], origin)
+    origin = patches, places, labels, embedding
+    return RawExamples.of(inputs_of, episodes.targets[:, None], *origin)
 
 
 # --- drawings
@@ -277,73 +273,65 @@ def split_characters(drawings: Drawings, settings: ImageSection) -> CharacterSpl
     drawings.
     """
     check_drawings(drawings)
-    chosen = choose_characters(drawings.names, settings)
-    for split in SPLITS:
+    chosen: dict[str, list[int]] = {}
+    for split in ("train", "validation", "test"):
+        key = f"characters_{split}"
+        listed = getattr(settings, key)
+        chosen[split] = listed_characters(drawings, listed, key) if listed else []
+    every = [character for characters in chosen.values() for character in characters]
+    twice = sorted({drawings.names[c] for c in every if every.count(c) > 1})
+    if twice:
+        remedy = "these are listed for two of train, validation and test; a character has one split"
+        raise InputError(Setting("task", "characters_test"), twice, remedy)
+    free = [c for c in range(drawings.characters) if c not in every]
+    free = [free[i] for i in stream(settings.seed, SPLIT_STREAM).permutation(len(free))]
+    for split in ("test", "validation", "train"):
+        if chosen[split]:
+            continue
+        count = len(free)
+        if split != "train":
+            fraction = getattr(settings, f"fraction_{split}")
+            count = max(FEWEST_CHARACTERS, round(fraction * drawings.characters))
+        chosen[split], free = sorted(free[:count]), free[count:]
         refuse_too_few(drawings, chosen[split], f"characters_{split}")
-    train, validation, test = (select_characters(drawings, chosen[split]) for split in SPLITS)
+    train, validation, test = (
+        select_characters(drawings, chosen[split]) for split in ("train", "validation", "test")
+    )
     return CharacterSplits(with_rotations(train) if settings.rotations else train, validation, test)
 
 
-def check_drawings(drawings: Drawings) -> None:
-    """Raise InputError if a character has too few drawings for an episode."""
-    for name, count in zip(drawings.names, drawings.counts, strict=True):
-        if count < FEWEST_DRAWINGS:
-            remedy = f"give each character at least {FEWEST_DRAWINGS}, or leave it out"
-            raise InputError(Setting("task", "images"), f"{count} drawing of {name}", remedy)
+def listed_characters(drawings: Drawings, listed: Sequence[str], key: str) -> list[int]:
+    """Positions of the characters that a setting lists, themselves or by their groups.
 
-
-def choose_characters(names: Sequence[str], settings: ImageSection) -> dict[str, list[int]]:
-    """Positions of the characters of each split, in the order of the names."""
-    listed = {
-        split: find_listed(names, getattr(settings, f"characters_{split}"), f"characters_{split}")
-        for split in SPLITS
-    }
-    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
-        both = sorted(set(listed[one]) & set(listed[other]))
-        if both:
-            here, there = (Setting("task", f"characters_{split}") for split in (other, one))
-            remedy = "these are in {} too; a character has one split"
-            raise InputError(here, [names[c] for c in both], remedy, there)
-    taken = set().union(*listed.values())
-    free = [c for c in range(len(names)) if c not in taken]
-    free = [free[i] for i in stream(settings.seed, SPLIT_STREAM).permutation(len(free))]
-    for split in ("test", "validation"):
-        if not listed[split]:
-            fraction = getattr(settings, f"fraction_{split}")
-            count = max(FEWEST_CHARACTERS, round(fraction * len(names)))
-            listed[split], free = sorted(free[:count]), free[count:]
-    if not listed["train"]:
-        listed["train"] = sorted(free)
-    return listed
-
-
-def named_characters(drawings: Drawings, listed: Sequence[str], key: str) -> Drawings:
-    """The drawings of listed characters alone; InputError if one is unknown, or all are too few."""
-    found = find_listed(drawings.names, listed, key)
-    refuse_too_few(drawings, found, key)
-    return select_characters(drawings, found)
+    Raises InputError if one is unknown, or all are too few.
+    """
+    chosen = set()
+    for wanted in listed:
+        matches = [
+            c for c, name in enumerate(drawings.names) if f"{name}/".startswith(f"{wanted}/")
+        ]
+        if not matches:
+            groups = sorted({name.split("/")[0] for name in drawings.names})
+            raise InputError(Setting("task", key), wanted, f"is not among {', '.join(groups)}")
+        chosen.update(matches)
+    refuse_too_few(drawings, sorted(chosen), key)
+    return sorted(chosen)
 
 
 def refuse_too_few(drawings: Drawings, chosen: Sequence[int], key: str) -> None:
     """Raise InputError if these characters do not make an episode."""
     if len(chosen) < FEWEST_CHARACTERS:
-        remedy = (
-            f"this split needs at least {FEWEST_CHARACTERS} of the {drawings.characters} "
-            "characters; name more, or change the fractions"
-        )
+        remedy = f"needs at least {FEWEST_CHARACTERS} of the {drawings.characters} characters; "
+        remedy += "name more, or change the fractions"
         raise InputError(Setting("task", key), [drawings.names[c] for c in chosen], remedy)
 
 
-def find_listed(names: Sequence[str], listed: Sequence[str], key: str) -> list[int]:
-    """Positions of the characters that a list names, itself or by its group."""
-    found = set()
-    for wanted in listed:
-        matches = [c for c, name in enumerate(names) if f"{name}/".startswith(f"{wanted}/")]
-        if not matches:
-            groups = sorted({name.split("/")[0] for name in names})
-            raise InputError(Setting("task", key), wanted, f"is not among {', '.join(groups)}")
-        found.update(matches)
-    return sorted(found)
+def check_drawings(drawings: Drawings) -> None:
+    """Raise InputError if a character has too few drawings for an episode."""
+    fewest = int(np.argmin(drawings.counts))
+    if drawings.counts[fewest] < FEWEST_DRAWINGS:
+        remedy = f"give each character at least {FEWEST_DRAWINGS} drawings, or leave it out"
+        raise InputError(Setting("task", "images"), drawings.names[fewest], remedy)
 
 
 def refuse_shared_drawings(one: Drawings, other: Drawings, field: Part, value: str) -> None:
@@ -367,8 +355,7 @@ def read_drawings(settings: ImageSection) -> Drawings:
         images = resize(digits.images / 16.0, SIDE)
         return sort_drawings(images, [str(digit) for digit in digits.target])
     if settings.images != "omniglot":
-        path = Path(settings.images)
-        return read_labelled_images(path) if path.suffix == ".npz" else read_idx_images(path)
+        return read_labelled_images(Path(settings.images))
     folder = omniglot_folder(settings)
     if settings.download:
         there = tuple(name for name in ARCHIVES if (folder / name).is_file())

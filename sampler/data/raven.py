@@ -13,7 +13,6 @@ A composition has one rule for each feature. A matrix is drawn again where anoth
 its first eight panels and ends in another ninth one; rules that agree on it may both hold.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,14 +25,13 @@ from pydantic import Field, field_validator, model_validator
 
 from sampler.data.heads_of_task import (
     RawExamples,
-    attended_task,
     read_model_of,
     refuse_other_data,
-    refuse_unfit_length,
     task_of_model,
+    with_logit_weights,
 )
 from sampler.data.labels import centred_one_hot, scaled_one_hot
-from sampler.data.split import TEST_STREAM, draw_splits
+from sampler.data.split import TEST_STREAM, checksum_of, draw_splits
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.runtime import stream
@@ -125,7 +123,6 @@ class RavenSection(MatrixSection, DrawnSection):
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw matrices, and the heads of the recipe."""
-        refuse_unfit_length(attention, PANELS)
         tokens = MatrixTokens.of(self)
         logit_weights = {
             "row": lambda: position_weights(tokens, lambda place: place // 3),
@@ -133,7 +130,7 @@ class RavenSection(MatrixSection, DrawnSection):
             "same": lambda: symbol_weights(tokens),
         }
         splits = drawn_splits(self, self)
-        return attended_task(splits, attention, self.head_seed, tokens.channels, logit_weights)
+        return with_logit_weights(splits, attention, self.head_seed, logit_weights)
 
 
 class TrainedRavenSection(TaskSection):
@@ -162,7 +159,7 @@ class TrainedRavenSection(TaskSection):
 
         Raises InputError where the model cannot be used, or has no compositions to test on.
         """
-        model = read_model_of(self.model, MatrixTrainingSection, "raven")
+        model = read_model_of(self.model, MatrixTrainingSection)
         matrices = model.recipe.task
         refuse_other_data(self.model, model, MatrixSplits(matrices).checksum)
         return task_of_model(model, drawn_splits(matrices, self), attention)
@@ -198,26 +195,24 @@ def answers(
         last = np.stack([a, b, answer], axis=1)
         three = np.sort(first, axis=1)
         explained = np.all(np.diff(three, axis=1) > 0, axis=1)
-        for one, other in ((second, first), (last, first), (last, second)):
-            explained &= np.all(np.sort(one, axis=1) == three, axis=1)
-            explained &= np.any(one != other, axis=1)
-    else:
-        full, step = rows[:, :2], STEPS.get(rule)
-        answer = (a + b if step is None else b + step) % symbols
-        if step is None:
-            explained = np.all((full[..., 0] + full[..., 1] - full[..., 2]) % symbols == 0, axis=1)
-        else:
-            explained = np.all((np.diff(full, axis=2) - step) % symbols == 0, axis=(1, 2))
-            explained &= (b - a - step) % symbols == 0
-    return np.where(explained, answer, UNEXPLAINED)
+        for row, other in ((second, first), (last, first), (last, second)):
+            explained &= np.all(np.sort(row, axis=1) == three, axis=1)
+            explained &= np.any(row != other, axis=1)
+        return np.where(explained, answer, UNEXPLAINED)
+    if rule == "sum":
+        explained = (rows[:, :2, 0] + rows[:, :2, 1] - rows[:, :2, 2]) % symbols == 0
+        return np.where(explained.all(axis=1), (a + b) % symbols, UNEXPLAINED)
+    steps = np.concatenate([np.diff(rows[:, :2], axis=2).reshape(-1, 4), (b - a)[:, None]], axis=1)
+    explained = (steps - STEPS[rule]) % symbols == 0
+    return np.where(explained.all(axis=1), (b + STEPS[rule]) % symbols, UNEXPLAINED)
 
 
 def ambiguous(
     rules: Sequence[str], symbols: int, rows: Int[np.ndarray, "example row column"]
 ) -> Bool[np.ndarray, " example"]:
     """Tell where one of these rules explains eight panels and ends in another ninth one."""
-    found = np.stack([answers(rule, symbols, rows) for rule in rules])
-    return np.any((found != UNEXPLAINED) & (found != rows[:, 2, 2]), axis=0)
+    ninth = np.stack([answers(rule, symbols, rows) for rule in rules])
+    return np.any((ninth != UNEXPLAINED) & (ninth != rows[:, 2, 2]), axis=0)
 
 
 @dataclass(frozen=True)
@@ -318,10 +313,8 @@ class MatrixSplits:
             counts = left[every, features]
             allowed = ~held & (counts.min(axis=1) > 1)
             if not allowed.any():
-                remedy = (
-                    f"only {held.sum()} of {len(every)} compositions can be held out so that every "
-                    "rule is seen in every feature; use at most those, or more features"
-                )
+                remedy = f"at most {held.sum()} of {len(every)} compositions can be held out, so "
+                remedy += "that every rule is seen in every feature; use fewer, or more features"
                 raise InputError(Setting("task", "held_out"), share, remedy)
             # Rules that are seen most often go first: then all are held out about as often.
             place = np.argmax(np.where(allowed, counts.sum(axis=1), 0))
@@ -342,9 +335,8 @@ class MatrixSplits:
     @property
     def checksum(self) -> str:
         """SHA-256 of all that matrices depend on, but the seed."""
-        fixed = {key: getattr(self.settings, key) for key in MatrixSection.model_fields}
-        known = repr([fixed, *map(np.ndarray.tolist, self._split)])
-        return hashlib.sha256(known.encode()).hexdigest()
+        settings = {key: getattr(self.settings, key) for key in MatrixSection.model_fields}
+        return checksum_of(repr([settings, self.seen.tolist(), self.held_out.tolist()]))
 
 
 # --- splits and heads
@@ -368,7 +360,7 @@ def drawn_splits(
         def inputs_of(part: slice) -> np.ndarray:
             return tokens.inputs(panels[part], asked[part])
 
-        return RawExamples(inputs_of, tokens.targets(drawn), (panels, asked))
+        return RawExamples.of(inputs_of, tokens.targets(drawn), panels, asked)
 
     return draw_splits(settings, draw)
 

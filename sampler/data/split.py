@@ -86,8 +86,8 @@ class Split(HeldSplit):
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        found = self.inputs, self.labels, *self.attention, self.lengths
-        return tuple(array for array in found if array is not None)
+        arrays = self.inputs, self.labels, *self.attention, self.lengths
+        return tuple(array for array in arrays if array is not None)
 
     def part(self, examples: slice | np.ndarray) -> "Split":
         labels, lengths = (
@@ -128,8 +128,8 @@ class AttendedSplit(HeldSplit):
 
     def keeping(self, kept: KeptHeads) -> "AttendedSplit":
         """The split of the sub-network with these heads, layer by layer."""
-        paths = list(kept_paths(self.heads, kept))
-        return AttendedSplit(self.attended[:, paths], self.labels, tuple(map(len, kept)))
+        paths = np.arange(math.prod(self.heads)).reshape(self.heads)[np.ix_(*kept)]
+        return AttendedSplit(self.attended[:, paths.ravel()], self.labels, tuple(map(len, kept)))
 
 
 @runtime_checkable
@@ -139,8 +139,8 @@ class BlockSource(Protocol):
     def identity(self) -> str:
         """Return text from which the numbers of all examples follow."""
 
-    def blocks(self, first: int) -> Iterator[Split | AttendedSplit]:
-        """Yield the examples from this one on. Raises InputError for data that cannot be used."""
+    def blocks(self, first: int, size: int | None = None) -> Iterator[Split | AttendedSplit]:
+        """Yield the examples from this one on, so many at a time, or as many as fit a block."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class StreamedSplit:
 
     source     makes them
     labels     [example, output], float64; None where a test split has no labels
-    all_heads  the number of heads of each layer of attention that the source knows
+    all_heads  the number of heads of each layer of attention that the source has
     tokens     None where there are attended inputs instead
     kept       heads of the network, if they are not all
     """
@@ -193,31 +193,19 @@ class StreamedSplit:
 AnySplit = Split | AttendedSplit | StreamedSplit
 
 
-@dataclass(frozen=True)
-class PartsOf:
-    """Examples that follow from something smaller, which is held, and are made in parts.
+def held_or_streamed(source: BlockSource, labels: np.ndarray) -> Split | StreamedSplit:
+    """The split of a source, held where inputs and attention matrices fit into memory."""
+    examples, first = len(labels), next(source.blocks(0, 1))
+    numbers = examples * (first.inputs.size + sum(one.size for one in first.attention))
+    if 8 * numbers <= HELD_BYTES:
+        return next(source.blocks(0, examples))
+    return StreamedSplit(source, labels, examples, first.heads, first.channels, first.tokens)
 
-    examples  how many there are
-    make      some of them
-    settings  text that their numbers follow from
-    origin    and arrays
-    """
 
-    examples: int
-    make: Callable[[slice], Split]
-    settings: str
-    origin: tuple[np.ndarray, ...]
-
-    def identity(self) -> str:
-        """Return a checksum of settings and origin."""
-        checksum = hashlib.sha256(self.settings.encode())
-        add_arrays(checksum, self.origin)
-        return checksum.hexdigest()
-
-    def blocks(self, first: int) -> Iterator[Split]:
-        size = block_size(sum(array.size for array in self.make(slice(0, 1)).arrays))
-        for start in range(first, self.examples, size):
-            yield self.make(slice(start, start + size))
+def block_size(numbers: int, most: int | None = BLOCK) -> int:
+    """Choose how many examples a block has, each of them with so many numbers."""
+    fitting = max(1, BLOCK_BYTES // (8 * numbers))
+    return fitting if most is None else min(most, fitting)
 
 
 def draw_splits(
@@ -235,37 +223,7 @@ def draw_splits(
     return tuple(draw(size, key) if size else None for size, key in sizes)
 
 
-def block_size(numbers: int, most: int | None = BLOCK) -> int:
-    """Choose how many examples a block has, each of them with so many numbers."""
-    fitting = max(1, BLOCK_BYTES // (8 * numbers))
-    return fitting if most is None else min(most, fitting)
-
-
-def held_or_streamed(
-    source: BlockSource,
-    whole: Callable[[], Split],
-    labels: np.ndarray,
-    heads: tuple[int, ...],
-    channels: int,
-    tokens: int,
-) -> Split | StreamedSplit:
-    """Hold the split where inputs and attention matrices fit into memory, else its source."""
-    numbers = len(labels) * tokens * (channels + tokens * sum(heads))
-    if 8 * numbers <= HELD_BYTES:
-        return whole()
-    return StreamedSplit(source, labels, len(labels), heads, channels, tokens)
-
-
-def made_in_parts(
-    make: Callable[[slice], Split],
-    labels: np.ndarray,
-    settings: str,
-    origin: tuple[np.ndarray, ...],
-) -> Split | StreamedSplit:
-    """Make a split, held or streamed, by `make` from all that its numbers follow from."""
-    first, source = make(slice(0, 1)), PartsOf(len(labels), make, settings, origin)
-    sizes = first.heads, first.channels, first.tokens
-    return held_or_streamed(source, lambda: make(slice(None)), labels, *sizes)
+# --- checksums
 
 
 def add_arrays(checksum: Checksum, arrays: tuple[np.ndarray, ...]) -> None:
@@ -275,6 +233,13 @@ def add_arrays(checksum: Checksum, arrays: tuple[np.ndarray, ...]) -> None:
         checksum.update(np.ascontiguousarray(array).data)
 
 
+def checksum_of(text: str, *arrays: np.ndarray) -> str:
+    """SHA-256 of a text and of arrays."""
+    checksum = hashlib.sha256(text.encode())
+    add_arrays(checksum, arrays)
+    return checksum.hexdigest()
+
+
 def array_sums(array: np.ndarray) -> tuple[float, float]:
     """Return Σ |x| and Σ w x, 0 < w < 1, which are close where only the rounding differs."""
     numbers = np.asarray(array, np.float64).ravel()
@@ -282,10 +247,7 @@ def array_sums(array: np.ndarray) -> tuple[float, float]:
     return float(np.abs(numbers).sum()), float(weights @ numbers)
 
 
-def kept_paths(heads: tuple[int, ...], kept: KeptHeads) -> tuple[int, ...]:
-    """Return the flat numbers of the paths through the kept heads, h_1 slowest."""
-    paths = np.arange(math.prod(heads)).reshape(heads)[np.ix_(*kept)]
-    return tuple(int(path) for path in paths.ravel())
+# --- examples that are looked at, and what a network of the theory sees of them
 
 
 def measured_examples(count: int) -> Int[np.ndarray, " measured"]:

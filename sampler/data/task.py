@@ -11,7 +11,7 @@ layer, from 0: "0", "1", … A path is called by its heads, from the first layer
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
 from types import MappingProxyType
@@ -32,23 +32,20 @@ if TYPE_CHECKING:
 # U_1 of so many paths has 134 MB and 8 million free entries: no search ends with more.
 MOST_PATHS = 4096
 HEADS = Setting("network", "heads")
+# Names of paths, by the names of their heads.
+PathNames = Mapping[tuple[str, ...], str]
+HeadNames = tuple[tuple[str, ...], ...]
+NO_NAMES: PathNames = MappingProxyType({})
 
 
-def name_paths(
-    head_names: Sequence[Sequence[str]],
-    known: Mapping[tuple[str, ...], str] = MappingProxyType({}),
-) -> tuple[str, ...]:
-    """Name all paths in flat order: by a known name, or by the heads on the path.
+def name_paths(head_names: Sequence[Sequence[str]], named: PathNames = NO_NAMES) -> tuple[str, ...]:
+    """Name all paths in flat order: by a name of their own, or by the heads on the path.
 
     None of them is named where there are more than a theory can have.
     """
-    if too_many_paths(list(map(len, head_names))):
+    if math.prod(map(len, head_names)) > MOST_PATHS:
         return ()
-    return tuple(known.get(path, "·".join(path)) for path in product(*head_names))
-
-
-def too_many_paths(heads: Sequence[int]) -> bool:
-    return math.prod(heads) > MOST_PATHS
+    return tuple(named.get(path, "·".join(path)) for path in product(*head_names))
 
 
 def refuse_too_many_paths(heads: Sequence[int], field: Part = HEADS) -> None:
@@ -56,14 +53,12 @@ def refuse_too_many_paths(heads: Sequence[int], field: Part = HEADS) -> None:
 
     field  the setting that keeps fewer of them
     """
-    if too_many_paths(heads):
-        layers = f"{len(heads)} layers of {' × '.join(map(str, heads))} heads"
-        if len(set(heads)) == 1:
-            layers = f"{len(heads)} layers of {heads[0]} heads"
-        received = f"{layers}, {math.prod(heads):,} paths"
+    paths = math.prod(heads)
+    if paths > MOST_PATHS:
+        received = Verbatim(f"({paths:,} paths of {len(heads)} layers)")
         remedy = f"order parameters of {MOST_PATHS:,} paths at most can be held; keep fewer heads "
         remedy += "of each layer, or export a window of layers, as in layers = (3, 4)"
-        raise InputError(field, Verbatim(received), remedy)
+        raise InputError(field, received, remedy)
 
 
 @dataclass(frozen=True)
@@ -89,27 +84,29 @@ class Teacher:
 class Task:
     """Training and test data with the attention matrices that the inputs fix.
 
-    All splits have inputs and attention matrices, or all have attended inputs. head_names has one
-    tuple of names per layer; path_names follows the flat path order, the head of layer 1 varying
-    slowest, and is empty where they are too many to be named. Layers are those of value weights: an
-    attention whose entry of `hypernetworks` is true serves two of them, with the same heads; None
-    stands for none of them. Settings are chosen on `validation`, which has labels. `trained` is the
-    network that the attention comes from, and `nearest_neighbour` [test episode] the ±1 of the
-    nearest support, 0 for a tie. Labels are those of a `teacher`, if there is one. Heads that are
-    `learned` are sampled; their matrices in the splits are those of one draw of their prior, which
-    is the teacher's: otherwise only sizes and costs are read off them. `brought` has, layer by
-    layer, heads of the data that these took the place of, by name: their attention [example, key,
-    query] to the training examples that attention is measured on. `layer_numbers` are those of the
-    layers in the model that they are a part of, and `origin` says, line by line, where data come
-    from.
-    Raises InputError, naming the array, if anything does not fit.
+    All splits have inputs and attention matrices, or all have attended inputs. `Task.of` makes and
+    checks a task; tasks that follow from it are not checked again.
+
+    attention_names    a tuple of names of heads for each layer of attention
+    validation         examples on which settings are chosen, with labels
+    named_paths        names of paths, where they have other ones than by their heads
+    trained            the network that the attention comes from
+    nearest_neighbour  [test episode], ±1 of the nearest support, 0 for a tie
+    hypernetworks      whether each layer of attention serves two layers of value weights
+    teacher            the network that labels are drawn from
+    learned            heads that are sampled; their matrices in the splits are those of one draw of
+                       their prior, which is the teacher's: otherwise only sizes are read off them
+    brought            layer by layer, heads of the data that these took the place of, by name:
+                       their attention to the training examples that attention is measured on
+    layer_numbers      those of the layers in the model that they are a part of
+    origin             where data come from, line by line
     """
 
     train: AnySplit
     test: AnySplit
-    head_names: tuple[tuple[str, ...], ...]
-    path_names: tuple[str, ...]
+    attention_names: HeadNames
     validation: AnySplit | None = None
+    named_paths: PathNames = field(default_factory=dict)
     trained: "FrozenNetwork | None" = None
     nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
@@ -119,26 +116,28 @@ class Task:
     layer_numbers: tuple[int, ...] | None = None
     origin: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        check_split(self.train, "train")
-        if self.hypernetworks is not None and len(self.hypernetworks) != len(self.train.heads):
-            remedy = f"say it for each of the {len(self.train.heads)} layers of attention"
-            raise InputError("hypernetworks", self.hypernetworks, remedy)
-        for name, split in (("test", self.test), ("validation", self.validation)):
+    @classmethod
+    def of(
+        cls,
+        train: AnySplit,
+        test: AnySplit,
+        validation: AnySplit | None = None,
+        names: Sequence[Sequence[str]] | None = None,
+        **others: Any,
+    ) -> "Task":
+        """The task of these splits; InputError, naming the array, if anything does not fit.
+
+        names   of the heads of each layer; by default their numbers
+        others  further fields
+        """
+        check_split(train, "train")
+        for name, split in (("test", test), ("validation", validation)):
             if split is not None:
                 check_split(split, name)
-                check_agreement(self.train, split, name)
-        if tuple(map(len, self.head_names)) != self.heads:
-            remedy = f"name the heads of each layer, {self.heads} in all"
-            raise InputError("head_names", self.head_names, remedy)
-        if self.layer_numbers is not None and len(self.layer_numbers) != len(self.train.heads):
-            remedy = f"number each of the {len(self.train.heads)} layers"
-            raise InputError("layer_numbers", list(self.layer_numbers), remedy)
-        paths = math.prod(self.heads)
-        if too_many_paths(self.heads):
-            return
-        if len(self.path_names) != paths or len(set(self.path_names)) != paths:
-            raise InputError("path_names", self.path_names, f"give {paths} different names")
+                check_agreement(train, split, name)
+        if names is None:
+            names = [map(str, range(count)) for count in train.heads]
+        return cls(train, test, tuple(map(tuple, names)), validation, **others)
 
     @property
     def pairs(self) -> tuple[bool, ...]:
@@ -147,6 +146,7 @@ class Task:
 
     @property
     def layers(self) -> int:
+        """The number of layers of value weights."""
         return len(self.heads)
 
     @property
@@ -158,7 +158,27 @@ class Task:
 
     @property
     def heads(self) -> tuple[int, ...]:
+        """The number of heads of each layer of value weights."""
         return paired(self.train.heads, self.pairs)
+
+    @property
+    def head_names(self) -> HeadNames:
+        """Names of the heads of each layer of value weights."""
+        return paired(self.attention_names, self.pairs)
+
+    @cached_property
+    def path_names(self) -> tuple[str, ...]:
+        """Names of the paths, the head of layer 1 varying slowest; none where they are too many.
+
+        In a hypernetwork the heads h' of values and h of outputs are one step of a path, h'∘h.
+        """
+        if math.prod(self.heads) > MOST_PATHS:
+            return ()
+        steps = [
+            [f"{value}∘{output}" for value, output in product(names, names)] if is_pair else names
+            for names, is_pair in zip(self.attention_names, self.pairs, strict=True)
+        ]
+        return name_paths(steps, self.named_paths)
 
     @property
     def outputs(self) -> int:
@@ -174,6 +194,11 @@ class Task:
         named = {"train": self.train, "test": self.test, "validation": self.validation}
         return {name: split for name, split in named.items() if split is not None}
 
+    @property
+    def splits(self) -> tuple[AnySplit, ...]:
+        """Training, test and, where there is one, validation split."""
+        return tuple(self.named_splits.values())
+
     @cached_property
     def concerns(self) -> tuple[str, ...]:
         """Doubts about what data mean: attention that looks transposed, classes that are not ±1.
@@ -186,11 +211,6 @@ class Task:
         }
         with_tokens = {name: split for name, split in first.items() if isinstance(split, Split)}
         return data_doubts(with_tokens, self.train.labels)
-
-    @property
-    def splits(self) -> tuple[AnySplit, ...]:
-        """Training, test and, where there is one, validation split."""
-        return tuple(self.named_splits.values())
 
     @property
     def checksum(self) -> str:
@@ -228,12 +248,12 @@ class HeadDistances:
             for one, other in combinations(range(attention.shape[1]), 2):
                 difference = attention[:, one] - attention[:, other]
                 matrices.append(np.sqrt((difference**2).sum(axis=(1, 2))).mean())
-                found = []  # Frobenius norm of Δᵀ X for every example
+                norms = []  # of Δᵀ X for every example
                 for start in range(0, len(split.inputs), PIECE):
                     part = slice(start, start + PIECE)
                     moved = np.swapaxes(difference[part], 1, 2) @ split.inputs[part]
-                    found.append(np.sqrt((moved**2).sum(axis=(1, 2))))
-                outputs.append(float(np.concatenate(found).mean()))
+                    norms.append(np.sqrt((moved**2).sum(axis=(1, 2))))
+                outputs.append(float(np.concatenate(norms).mean()))
         return cls(spread(matrices), spread(outputs))
 
 

@@ -26,11 +26,10 @@ from pydantic import Field, field_validator, model_validator
 
 from sampler.data.heads_of_task import (
     RawExamples,
-    attended_task,
     read_model_of,
     refuse_other_data,
-    refuse_unfit_length,
     task_of_model,
+    with_logit_weights,
 )
 from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of, with_positions
 from sampler.data.split import draw_splits
@@ -131,7 +130,10 @@ class SeriesArchiveSection(SeriesFilesSection, TaskSection):
 
         Raises InputError for a file that cannot be used, or where the classes to separate are open.
         """
-        train, test, _ = read_archive(self, two_classes=True)
+        train, test, names = read_archive(self)
+        if len(names) > 2:
+            remedy = f"{self.folder} has more than two: {', '.join(names)}; name two of them"
+            raise InputError(Setting("task", "classes"), ABSENT, remedy)
         return series_task((train, test, None), attention, self.head_seed)
 
 
@@ -190,7 +192,7 @@ class TrainedSeriesSection(TaskSection):
 
         Raises InputError where model or series cannot be used, or are not of one another.
         """
-        model = read_model_of(self.model, SeriesSection, "one_shot")
+        model = read_model_of(self.model, SeriesSection)
         series = model.recipe.task
         if self.folder is not None:
             problem = series.problem or Path(series.folder).name
@@ -210,7 +212,7 @@ class TrainedSeriesSection(TaskSection):
             order = stream(self.seed, CHOICE_STREAM, SPLITS.index(name)).permutation(count)
             split = split.part(order[:wanted])
         labels = split.targets.reshape(split.examples, -1)
-        return RawExamples(lambda part: split.inputs[part], labels, (split.inputs,))
+        return RawExamples.of(lambda part: split.inputs[part], labels, split.inputs)
 
 
 # --- series that are drawn, and heads
@@ -248,21 +250,19 @@ def series_task(
     """
     _, tokens, features = series[0].inputs.shape
     lag = attention.lag
-    if lag >= tokens and any("lag" in kinds for kinds in attention.heads):
+    if any("lag" in kinds for kinds in attention.heads) and lag >= tokens:
         remedy = f"must be below the {tokens} tokens of a series"
         raise InputError(Setting("attention", "lag"), lag, remedy)
-    positions = tokens + 1
-    refuse_unfit_length(attention, positions)
-    logit_weights = {"lag": lambda: lag_weights(features, positions, lag)}
+    logit_weights = {"lag": lambda: lag_weights(features, tokens + 1, lag)}
 
     def examples(of_split: LabelledInputs | None) -> RawExamples | None:
         if of_split is None:
             return None
         values, labels = of_split.inputs, of_split.targets[:, None]
-        return RawExamples(lambda part: with_positions(values[part]), labels, (values,))
+        return RawExamples.of(lambda part: with_positions(values[part]), labels, values)
 
-    splits, channels = tuple(map(examples, series)), features + positions
-    return attended_task(splits, attention, head_seed, channels, logit_weights)
+    splits = tuple(map(examples, series))
+    return with_logit_weights(splits, attention, head_seed, logit_weights)
 
 
 def draw_series(
@@ -301,45 +301,50 @@ class SeriesFile:
 
 def read_ts(path: Path) -> SeriesFile:
     """Read a .ts file. Raises InputError unless it has finite series of equal lengths."""
-    # Comments of archive files are not always UTF-8; what matters is ASCII.
-    lines = map(str.strip, path.read_text(encoding="utf-8-sig", errors="replace").split("\n"))
-    lines = [line for line in lines if line and not line.startswith(("#", "%"))]
-    header = [line.split() for line in lines if line.startswith("@")]
-    rows = [line.split(":") for line in lines if not line.startswith("@")]
-    classes = next((tuple(words[2:]) for words in header if words[0].lower() == "@classlabel"), ())
-    labels = tuple(label.strip() for *_, label in rows)
     try:
+        # Comments of archive files are not always UTF-8; what matters is ASCII.
+        lines = map(str.strip, path.read_text(encoding="utf-8-sig", errors="replace").split("\n"))
+        lines = [line for line in lines if line and not line.startswith(("#", "%"))]
+        header = [line.split() for line in lines if line.startswith("@")]
+        declared = (tuple(words[2:]) for words in header if words[0].lower() == "@classlabel")
+        classes = next(declared, ())
+        rows = [line.split(":") for line in lines if not line.startswith("@")]
+        labels = tuple(label.strip() for *_, label in rows)
         series = [[channel.split(",") for channel in channels] for *channels, _ in rows]
         values = np.array(series, dtype=np.float64)
         if values.ndim != 3 or not np.isfinite(values).all():
             raise ValueError("a value is missing, or there are no series")
-        if undeclared := set(labels).difference(classes):
-            raise ValueError(f"no @classLabel declares {', '.join(sorted(undeclared))}")
-    except ValueError as problem:
-        remedy = f"needs series of equal lengths without missing values or time stamps ({problem})"
-        raise InputError(Setting("task", "folder"), path, remedy) from None
+        if undeclared := sorted(set(labels).difference(classes)):
+            raise ValueError(f"no @classLabel declares {', '.join(undeclared)}")
+    except (OSError, ValueError) as problem:
+        remedy = "{}; give series of equal lengths without missing values or time stamps, in files "
+        remedy += "whose names begin with {}"
+        parts = str(problem), Setting("task", "problem")
+        raise InputError(Setting("task", "folder"), path, remedy, *parts) from None
     return SeriesFile(path, classes, np.ascontiguousarray(values.transpose(0, 2, 1)), labels)
 
 
 def read_archive(
-    settings: SeriesFilesSection, two_classes: bool
+    settings: SeriesFilesSection,
 ) -> tuple[LabelledInputs, LabelledInputs, tuple[str, ...]]:
     """Series of the classes to tell apart, for training and for the test, and names of the classes.
 
-    Settings are folder, problem, classes, stride and max_tokens, as of `SeriesArchiveSection`.
     Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
-    Series are averaged over neighbouring steps.
-    Raises InputError for files that cannot be used, and where it is open which two classes are
-    meant.
+    Series are averaged over neighbouring steps. Raises InputError for files that cannot be used.
     """
     folder = Path(settings.folder)
     problem = settings.problem or folder.name
-    train, test = (read_series_of(folder, problem, split) for split in ("TRAIN", "TEST"))
-    expected, received = train.values.shape[1:], test.values.shape[1:]
-    if received != expected:
-        remedy = f"[step, dimension] of {train.path.name} is {expected}; use files of one problem"
-        raise InputError(test.path.name, received, remedy)
-    names = chosen_classes(settings.classes, train, two_classes)
+    train, test = (read_ts(folder / f"{problem}_{split}.ts") for split in ("TRAIN", "TEST"))
+    steps_and_channels = train.values.shape[1:]
+    if test.values.shape[1:] != steps_and_channels:
+        remedy = f"[step, dimension] of {train.path.name} is {steps_and_channels}; use files of "
+        raise InputError(test.path.name, test.values.shape[1:], f"{remedy}one problem")
+    names = settings.classes or train.classes
+    absent = [name for name in names if name not in train.labels]
+    if absent or len(names) < 2:
+        remedy = f"two classes or more need series in {train.path.name}, which declares "
+        remedy += ", ".join(train.classes)
+        raise InputError(Setting("task", "classes"), absent or list(names), remedy)
     stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
     learned, judged = (of_classes(file, names, stride) for file in (train, test))
     values = learned.inputs
@@ -349,47 +354,13 @@ def read_archive(
     return learned, replace(judged, inputs=(judged.inputs - mean) / scale), names
 
 
-def read_series_of(folder: Path, problem: str, split: str) -> SeriesFile:
-    path = folder / f"{problem}_{split}.ts"
-    if not path.is_file():
-        remedy, problem_key = "holds no {}; put it there, or set {}", Setting("task", "problem")
-        raise InputError(Setting("task", "folder"), folder, remedy, path.name, problem_key)
-    return read_ts(path)
-
-
-def chosen_classes(
-    wanted: tuple[str, ...] | None, train: SeriesFile, two_classes: bool
-) -> tuple[str, ...]:
-    """Return the classes to tell apart. Raises InputError if that is open or impossible."""
-    known = ", ".join(train.classes)
-    if two_classes and not wanted and len(train.classes) > 2:
-        first, second, *_ = train.classes
-        remedy = (
-            f"{train.path.name} has {len(train.classes)} classes, {known}; name the two to "
-            f'separate, as in classes = ["{first}", "{second}"]'
-        )
-        raise InputError(Setting("task", "classes"), ABSENT, remedy)
-    names = wanted or train.classes
-    if len(set(names)) < 2:
-        raise InputError(train.path.name, known, "declares fewer than two classes; nothing to tell")
-    for name in names:
-        if name not in train.labels:
-            field = Setting("task", "classes") if wanted else train.path.name
-            raise InputError(field, name, f"no training series is of this class; declared: {known}")
-    return names
-
-
 def of_classes(file: SeriesFile, names: tuple[str, ...], stride: int) -> LabelledInputs:
     """Select the series of these classes, averaged over neighbouring steps; number the classes."""
     places = {name: place for place, name in enumerate(names)}
     classes = np.array([places.get(label, -1) for label in file.labels])
     kept = classes >= 0
-    if not kept.any():
-        raise InputError(file.path.name, list(names), "no series is of these classes")
-    classes = classes[kept]
-    return LabelledInputs(
-        averaged(file.values[kept], stride), classes, targets_of(classes, len(names))
-    )
+    values = averaged(file.values[kept], stride)
+    return LabelledInputs(values, classes[kept], targets_of(classes[kept], len(names)))
 
 
 def averaged(
@@ -401,18 +372,20 @@ def averaged(
     return np.add.reduceat(values, starts, axis=1) / counts[:, None]
 
 
+# --- series that a transformer learns
+
+
 def series_to_learn(recipe: TrainingRecipe) -> LabelledSplits:
     """Read the series of a training recipe, split; InputError where they cannot be used."""
     splits = read_series_splits(recipe.task)
-    refuse_untrainable(
-        recipe.training.variants, splits.train.inputs.shape[1], "a series and its BOS"
-    )
+    tokens = splits.train.inputs.shape[1]
+    refuse_untrainable(recipe.training.variants, tokens, "a series and its BOS")
     return splits
 
 
 def read_series_splits(settings: SeriesSection) -> LabelledSplits:
     """Read the series of these files, split. Raises InputError where they cannot be used."""
-    *series, names = read_archive(settings, two_classes=False)
+    *series, names = read_archive(settings)
     whole, test = (replace(one, inputs=with_positions(one.inputs)) for one in series)
     train, validation = split_by_class(settings, whole.classes, names)
     return LabelledSplits(whole.part(train), whole.part(validation), test, names)
@@ -425,20 +398,15 @@ def split_by_class(
 
     Raises InputError where a class has too few.
     """
-    train, validation = [], []
+    train, validation, wanted = [], [], settings.examples_per_class
     for number, name in enumerate(names):
         places = np.flatnonzero(classes == number)
         places = stream(settings.seed, SPLIT_STREAM, number).permutation(places)
         aside = max(1, round(settings.fraction_validation * len(places)))
-        wanted, left = settings.examples_per_class or 1, max(0, len(places) - aside)
-        if left < wanted:
-            remedy = (
-                f"class {name} has {len(places)} series for training, {aside} of them for "
-                f"validation: at most {left} are left"
-            )
-            raise InputError(
-                Setting("task", "examples_per_class"), settings.examples_per_class, remedy
-            )
+        if len(places) - aside < (wanted or 1):
+            remedy = f"class {name} has {len(places)} series, {aside} of them for validation: use "
+            remedy += "fewer of each class"
+            raise InputError(Setting("task", "examples_per_class"), wanted, remedy)
         validation.append(places[:aside])
-        train.append(places[aside:][: settings.examples_per_class])
+        train.append(places[aside:][:wanted])
     return np.concatenate(train), np.concatenate(validation)

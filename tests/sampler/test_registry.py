@@ -12,7 +12,7 @@ from sampler import registry
 from sampler.attention.variants import VARIANTS, Array, AttentionVariant, logits
 from sampler.data.make import build_task
 from sampler.data.split import Split
-from sampler.data.task import Task, name_paths
+from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.registry import Registry
 from sampler.settings.recipe import load_recipe, make_recipe
@@ -56,8 +56,7 @@ class CoinSection(TaskSection):
             omega = np.full((self.examples, 2, 3, 3), 1 / 3)
             return Split(inputs, np.sign(inputs[:, 0, :1]), (omega,))
 
-        names = (("0", "1"),)
-        return Task(draw(), draw(), names, name_paths(names))
+        return Task.of(draw(), draw())
 
 
 COIN = """

@@ -1,10 +1,12 @@
 """`task.nc`: heads and their attention to an example, no more of it than figures show."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from sampler.analysis.task_tables import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
-from sampler.data.split import AttendedSplit, PartsOf, Split, StreamedSplit
-from sampler.data.task import Task, name_paths
+from sampler.data.split import AttendedSplit, Split, StreamedSplit
+from sampler.data.task import Task
 from sampler.storage.results import read_table, write_result
 
 
@@ -21,7 +23,7 @@ def split_of(rng, heads=(2, 1), tokens=5, lengths=None, labels=(1.0, 1.0, -1.0))
 
 def task_of(split, heads=(2, 1), **more) -> Task:
     names = tuple(tuple(f"h{head}" for head in range(count)) for count in heads)
-    return Task(split, split, names, name_paths(names), **more)
+    return Task.of(split, split, names=names, **more)
 
 
 def test_heads_and_their_attention_to_the_first_example(rng, tmp_path):
@@ -50,10 +52,7 @@ def test_no_more_is_kept_than_shown(rng):
 
 
 def test_a_hypernetwork_attends_twice(rng):
-    names = (("a", "b"), ("a", "b"))
-    split = split_of(rng, (2,))
-    task = Task(split, split, names, name_paths(names), hypernetworks=(True,))
-    received = task_table(task)
+    received = task_table(task_of(split_of(rng, (2,)), (2,), hypernetworks=(True,)))
     np.testing.assert_array_equal(received["attention_1"], received["attention_2"])
 
 
@@ -67,12 +66,12 @@ def test_attended_inputs_have_no_attention(rng):
 def test_of_examples_that_are_not_held_only_the_first_are_made(rng):
     split, made = split_of(rng), []
 
-    def make(part: slice) -> Split:
-        made.append(part)
-        return split.part(part)
+    def blocks(first: int):
+        made.append(first)
+        yield split.part(slice(first, first + 2))
 
-    source = PartsOf(3, make, "", ())
+    source = SimpleNamespace(identity=str, blocks=blocks)
     task = task_of(StreamedSplit(source, split.labels, 3, (2, 1), 3, 5))
     received = task_table(task)["attention_1"]
     np.testing.assert_array_equal(received, split.attention[0][0].astype(np.float32))
-    assert len(made) == 2  # one example for its size, and a block
+    assert made == [0]

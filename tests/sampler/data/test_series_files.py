@@ -98,18 +98,12 @@ def test_the_stride_is_the_smallest_that_leaves_few_enough_tokens(folder):
         assert received.train.tokens == tokens + 1
 
 
-def test_two_of_many_classes_are_separated(tmp_path):
-    folder = write(tmp_path / "Gait", classes=("walk", "sit", "run"))
-    task = read(folder, classes=("run", "walk"))
-    assert task.train.labels[:, 0].tolist() == [-1, 1, -1, -1, 1]
-
-
-def test_series_of_other_classes_are_left_out(tmp_path):
+def test_two_of_many_classes_are_separated_and_others_left_out(tmp_path):
     folder = write(tmp_path / "Gait", classes=("walk", "sit", "run"))
     path = folder / "Gait_TRAIN.ts"
     path.write_text(path.read_text().replace(":walk", ":sit", 1))
-    task = read(folder, classes=("walk", "run"))
-    assert task.train.labels[:, 0].tolist() == [-1, 1, 1, -1]
+    task = read(folder, classes=("run", "walk"))
+    assert task.train.labels[:, 0].tolist() == [1, -1, -1, 1]
     expected = (TRAIN[1:] - TRAIN[1:].mean(axis=(0, 1))) / TRAIN[1:].std(axis=(0, 1))
     tolerance = 30 * 10 * np.finfo(float).eps
     assert np.abs(task.train.inputs[:, 1:, :CHANNELS] - expected).max() <= tolerance
@@ -132,9 +126,7 @@ REFUSED = {
     "no class": (changed("@classLabel true walk run", ""), "task.folder"),
     "another class": (changed(":walk", ":fly"), "task.folder"),
     "a value too many": (changed(f"{FIRST},", f"{FIRST},7,"), "task.folder"),
-    "a dimension too many": (changed(f"{FIRST},", "1,2,3,4,5,6:"), "task.folder"),
     "a missing value": (changed(f"{FIRST},", "?,"), "task.folder"),
-    "no finite number": (changed(f"{FIRST},", "inf,"), "task.folder"),
     "no file": (lambda folder: (folder / "Gait_TEST.ts").unlink(), "task.folder"),
     "other steps": (lambda folder: write(folder, test=make_series(4, 1, steps=7)), "Gait_TEST.ts"),
     "three classes": (lambda folder: write(folder, classes=(*CLASSES, "sit")), "task.classes"),

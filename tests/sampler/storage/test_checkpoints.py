@@ -155,7 +155,7 @@ def test_data_that_another_processor_rounds_differently_are_the_same(change, sam
     moved = Split(inputs * (1 + change * rng.standard_normal(inputs.shape)), labels, attention)
 
     def stored(split: Split) -> dict:
-        task = Task(split, split, (("a", "b"),), ("a", "b"))
+        task = Task.of(split, split)
         return json.loads(json.dumps(FINGERPRINT | {"data": task.identity}))
 
     assert stored(moved)["data"]["sha256"] != stored(split)["data"]["sha256"]

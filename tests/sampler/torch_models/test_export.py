@@ -119,7 +119,7 @@ def test_more_paths_than_a_theory_can_have_are_not_written(tmp_path):
     model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
     settings = {"train": examples(4), "test": examples(4)}
     path = tmp_path / "a.npz"
-    with pytest.raises(InputError, match=r"heads = 6 layers of 8 heads, 262,144 paths"):
+    with pytest.raises(InputError, match="262,144 paths"):
         export_attention(path, model, attended="last", **settings)
     assert not path.exists()
     assert read_arrays(export_attention(path, model, **settings)).heads == (8,) * 6
