@@ -18,7 +18,8 @@ from jaxtyping import Float, Int
 from sampler.analysis.names import label
 from sampler.analysis.validation import kept_draws
 from sampler.attention.learned import exchange_groups
-from sampler.attention.measures import (
+from sampler.attention.sampled import SampledAttention, Tokens
+from sampler.attention.similarity import (
     Groups,
     aimed_at,
     attention_distances,
@@ -27,7 +28,6 @@ from sampler.attention.measures import (
     matched,
     medoid,
 )
-from sampler.attention.sampled import SampledAttention, Tokens
 from sampler.data.known_heads import KnownHeads
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.collected_draws import DrawCollector
@@ -68,7 +68,7 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
     """The group `attention` of `draws.nc`, for every layer l of attention with learned heads.
 
     Heads are in matched order; distance, overlap and entropy are those of
-    `sampler.attention.measures`, over some training examples, of which a few are shown.
+    `sampler.attention.similarity`, over some training examples, of which a few are shown.
 
     attention_l            [chain, shown_example, head_l, key, query_l], means over draws
     attention_l_deviation  the same, standard deviations
@@ -149,8 +149,7 @@ def layer_table(
     prior = prior_mean(attention, tokens, of_prior, layer, groups)
     others = np.zeros((len(prior), 0, *prior.shape[2:]))
     if known.names:
-        read = attention.read if layer + 1 == len(attention.learned) else slice(None)
-        others = known.matrices[..., read]
+        others = known.matrices[..., attention.read(layer)]
     places = with_known_heads(reference, others, known, groups)
     compared = jnp.asarray(np.concatenate([prior, others, places], axis=1))
     numbers, order = measured_heads(attention, tokens, drawn, layer, compared, groups)

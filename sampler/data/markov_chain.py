@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sampler.attention.heads import bilinear_attention
+from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.data.heads_of_task import RawExamples, with_drawn_heads
 from sampler.data.labels import with_positions

@@ -11,7 +11,7 @@ from sampler.jobs.check import section
 from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
 from sampler.settings.recipe import TrainingRecipe
-from sampler.transformer.model import TransformerShape
+from sampler.transformer.model import Transformer
 
 FLOAT32_BYTES = 4
 
@@ -24,21 +24,21 @@ def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
             (f"{name}: characters, drawings", f"{part.characters}, {len(part.images)}")
             for name, part in named(splits)
         ]
-        shape = TransformerShape.of(settings, recipe.task.token_channels)
+        shape = Transformer.of(recipe, recipe.task.token_channels)
         tokens, numbers = TOKENS, len(splits.train.images) * PATCHES * shape.channels
         data = "patches of training"
     elif isinstance(splits, MatrixSplits):
         parts = {"seen": splits.seen, "held out": splits.held_out}
         counts = [(f"{name}: compositions", f"{len(part)}") for name, part in parts.items()]
         form = MatrixTokens.of(recipe.task)
-        shape = TransformerShape.of(settings, form.channels, form.outputs)
+        shape = Transformer.of(recipe, form.channels, form.outputs)
         tokens, numbers = PANELS, batch * PANELS * form.channels
         data = "tokens of a batch of training"
     else:
         examples, tokens, channels = splits.train.inputs.shape
         counts = [(f"{name}: series", f"{part.examples}") for name, part in named(splits)]
         counts += [("classes", ", ".join(splits.names)), ("tokens T", f"{tokens}")]
-        shape = TransformerShape.of(settings, channels, splits.outputs)
+        shape = Transformer.of(recipe, channels, splits.outputs)
         numbers, batch = splits.train.inputs.size, min(batch, examples)
         data = "series of training"
     sizes = [
