@@ -38,6 +38,15 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
+def run_directory(text: str) -> Path:
+    """Return a run directory, for argparse: of the word `latest` that of the newest run."""
+    if text != LATEST or Path(text).exists():
+        return named_path(text)
+    from sampler.storage.status import newest_run
+
+    return newest_run()
+
+
 class Argument(NamedTuple):
     """An argument as `add_argument` takes it."""
 
@@ -72,9 +81,9 @@ FROM_RECIPE = (
     SET,
 )
 A_RUN = f"directory of an earlier run; `{LATEST}`: of the newest in runs/results"
-DIRECTORY = argument("directory", "DIR", A_RUN, type=named_path)
-DIRECTORIES = argument("directories", "DIR", A_RUN, type=named_path, nargs="+")
-RUNS = argument("directories", "DIR", type=named_path, nargs="*",
+DIRECTORY = argument("directory", "DIR", A_RUN, type=run_directory)
+DIRECTORIES = argument("directories", "DIR", A_RUN, type=run_directory, nargs="+")
+RUNS = argument("directories", "DIR", type=run_directory, nargs="*",
     text="runs, or directories that hold runs; default: runs/results")
 NO_FIGURES = switch("--no-figures", action="store_false", dest="figures",
     text="leave out the figures; `figures DIR` draws them later, `report DIR` shows them as well")

@@ -148,7 +148,7 @@ def token_teacher(
     # Only here: plans of other networks are made without JAX.
     import jax.numpy as jnp
 
-    from sampler.token_network import TokenSplit, predict_split
+    from sampler.token_network import predict_split, token_arrays
     from sampler.token_problem import network_and_heads
 
     # Heads that read inputs are fixed as the task drew them.
@@ -163,9 +163,9 @@ def token_teacher(
 
     def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
         with jax_settings():
-            tokens = TokenSplit.of(block, recipe.network.readout, heads)
+            tokens = token_arrays(block, recipe.network.readout, heads)
             arrays = {name: jnp.asarray(values) for name, values in weights.items()}
-            return np.asarray(predict_split(arrays, tokens.arrays, network))
+            return np.asarray(predict_split(arrays, tokens, network))
 
     return outputs_of
 

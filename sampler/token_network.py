@@ -5,7 +5,6 @@ There is no sum over attention paths, so its tokens are followed one by one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -22,6 +21,9 @@ from theory.nonlinear_kernels import activation
 
 Weights = Mapping[str, Array]
 Matrices = tuple[Float[Array, "_head key _query"], ...]
+# Inputs [example, token, channel], attention matrices [example, head, key, query] of each
+# attention, and learned heads where there are such.
+TokenArrays = tuple[Any, ...]
 # Hidden vectors of all tokens that are held at a time, for each chain.
 EXAMPLES_BYTES = 2**28
 # Added to the variance of a normalised layer, as is usual.
@@ -142,8 +144,10 @@ def predict_tokens(
     return jax.lax.map(jax.checkpoint(one), (inputs, attention), batch_size=batch)
 
 
-def predict_split(weights: Weights, tokens: tuple, network: TokenNetwork):
-    """f(x) of every example of a split, from its `arrays`."""
+def predict_split(
+    weights: Weights, tokens: TokenArrays, network: TokenNetwork
+) -> Float[Array, "example output"]:
+    """f(x) of every example of a split, from its `token_arrays`."""
     inputs, attention, *heads = tokens
     return predict_tokens(weights, inputs, attention, network, *heads)
 
@@ -256,36 +260,17 @@ def layer_normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token 
     return centred * jax.lax.rsqrt(variance + NORM_EPSILON)
 
 
-@dataclass(frozen=True)
-class TokenSplit:
-    """Inputs and attention matrices [example, head, key, query] of a split, one per attention.
+def token_arrays(split: Any, readout: str, heads: SampledAttention | None = None) -> TokenArrays:
+    """What `predict_split` takes of a `Split`; with learned heads the matrices of all others.
 
-    heads  the learned ones; where there are such, the matrices are those of the others, as in
-           `Tokens`
+    Where the last token is read, padding is put before the first.
     """
-
-    inputs: Float[Array, "example token channel"]
-    attention: tuple[Float[Array, "example _head key _query"], ...]
-    heads: SampledAttention | None = None
-
-    @classmethod
-    def of(cls, split: Any, readout: str, heads: SampledAttention | None = None) -> "TokenSplit":
-        """The tokens of a `Split`; where the last is read, padding is put before the first."""
-        inputs, attention = split.inputs, split.attention
-        if heads is not None:  # of sequences that have one length
-            tokens = heads.tokens(inputs, attention)
-            return cls(tokens.inputs, tokens.fixed, heads)
-        if split.lengths is not None and readout == "last":
-            behind = split.tokens - split.lengths[:, None]
-            order = (np.arange(split.tokens) - behind) % split.tokens
-            inputs, attention = tokens_in_order(inputs, attention, order)
-        return cls(jnp.asarray(inputs), tuple(map(jnp.asarray, attention)))
-
-    @property
-    def arrays(self) -> tuple:
-        """The arguments of `predict_tokens` after the weights, but for the network."""
-        heads = () if self.heads is None else (self.heads,)
-        return self.inputs, self.attention, *heads
-
-    def astype(self, dtype) -> "TokenSplit":
-        return TokenSplit(*jax.tree.map(partial(jnp.asarray, dtype=dtype), self.arrays))
+    inputs, attention = split.inputs, split.attention
+    if heads is not None:  # of sequences that have one length
+        tokens = heads.tokens(inputs, attention)
+        return tokens.inputs, tokens.fixed, heads
+    if split.lengths is not None and readout == "last":
+        behind = split.tokens - split.lengths[:, None]
+        order = (np.arange(split.tokens) - behind) % split.tokens
+        inputs, attention = tokens_in_order(inputs, attention, order)
+    return jnp.asarray(inputs), tuple(map(jnp.asarray, attention))

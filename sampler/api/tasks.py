@@ -52,7 +52,7 @@ OF_ATTENTION = {name_of(AttentionSection, key): key for key in AttentionSection.
 IN_MEMORY = "(arrays in memory)"
 # Arrays of a file that arguments have as a list by layer.
 BY_LAYER = re.compile(r"^(attention_[a-z]+|head_names)_(\d+)")
-# Names of heads or paths that stand in one line.
+# Heads of a layer that are named.
 MOST_NAMED = 16
 
 
@@ -75,24 +75,14 @@ class ChosenTask:
 
     def __repr__(self) -> str:
         data = self.data
-        splits = {"training": data.train, "test": data.test, "validation": data.validation}
-        sizes = [f"{one.examples} {name}" for name, one in splits.items() if one is not None]
-        heads = " | ".join(map(first_names, data.head_names))
-        paths = f"{math.prod(data.heads):,}"
-        if 0 < len(data.path_names) <= MOST_NAMED:
-            paths = ", ".join(data.path_names)
-        kind = self.settings["task"]["kind"]
+        sizes = [f"{split.examples} {name}" for name, split in data.named_splits.items()]
+        heads = [", ".join(names[:MOST_NAMED]) for names in data.head_names]
+        more = " …" if max(data.heads) > MOST_NAMED else ""
         return (
-            f"<task {kind}: {', '.join(sizes)} examples, {data.channels} channels, "
-            f"outputs: {data.outputs}, heads: {heads}, paths: {paths}>"
+            f"<task {self.settings['task']['kind']}: examples {', '.join(sizes)}; "
+            f"{data.channels} channels; outputs {data.outputs}; heads {' | '.join(heads)}{more}; "
+            f"{math.prod(data.heads):,} paths>"
         )
-
-
-def first_names(names: Sequence[str]) -> str:
-    """The names, or the first of them and how many there are."""
-    if len(names) <= MOST_NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[:MOST_NAMED])}, … ({len(names)} in all)"
 
 
 # --- a function for each kind, whose keywords and help are those of its section

@@ -23,7 +23,7 @@ from sampler.errors import ExitCode
 from sampler.problem import build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import make_recipe
-from sampler.token_network import TokenSplit, predict_split
+from sampler.token_network import predict_split, token_arrays
 from sampler.transformer.model import (
     TrainedModel,
     TransformerShape,
@@ -250,9 +250,7 @@ def test_the_trained_network_is_that_of_the_posterior_on_its_attention(tmp_path,
             name: jnp.asarray(values)
             for name, values in theory_weights(model.parameters, model.shape).items()
         }
-        expected = predict_split(
-            weights, TokenSplit.of(task.test, "last").arrays, network_of(model)
-        )
+        expected = predict_split(weights, token_arrays(task.test, "last"), network_of(model))
     assert_equal_to_rounding(received, expected, operations=2000, scale=np.abs(expected).max())
     if not network:
         recipe = make_recipe(
