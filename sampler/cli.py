@@ -56,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def do(arguments: Namespace) -> ExitCode:
     """Do a command, which signals ask to stop where it can save what it has done."""
     command = arguments.command
+    silence_compiler()
     if command in SAVING + COMPILING:
         from sampler.compiled import cache_programs
 
         cache_programs()
-    silence_compiler()
     with listening() if command in SAVING else nullcontext() as arguments.interruption:
         code = HANDLERS[command](arguments)
     if command in PRINTING:

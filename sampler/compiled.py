@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 
 from sampler.environment import home_folder
-from sampler.runtime import usable_cores
 
 SETTING, OF_JAX = "ATTENTION_POSTERIOR_CACHE", "JAX_COMPILATION_CACHE_DIR"
 ENTRY, USED = "-cache", "-atime"
@@ -69,7 +68,8 @@ def processor_key() -> str:
     pairs = (line.partition(":") for line in first_core.splitlines())
     shown = ("model name", "flags", "Features", "CPU part")
     kind = [value.strip() for name, _, value in pairs if name.strip() in shown]
-    text = "\n".join([platform.system(), platform.machine(), *kind, str(usable_cores())])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    text = "\n".join([platform.system(), platform.machine(), *kind, str(cores)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
