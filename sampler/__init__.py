@@ -17,8 +17,7 @@ transformer  a network trained by gradient descent, whose attention is then fixe
 data         inputs and labels of every task, with the attention matrices they fix
 training     the examples and the steps of a training
 torch_models PyTorch models of others: their attention as arrays
-token_problem  a network whose tokens are kept, with its data: outside the theory
-learned_problem  or of sampled attention
+token_problem  a network whose tokens are kept, with its data
 problem      recipe and task joined, for the theory or outside it
 teacher      labels drawn from the network itself
 analysis     labelled tables, and theory held against draws

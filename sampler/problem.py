@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, Int
 from sampler.data.split import AnySplit, AttendedSplit, Split, spread_over_labels
 from sampler.data.task import HeadDistances, Task
 from sampler.errors import InputError
-from sampler.learned_problem import LearnedProblem, make_learned_problem
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
 from sampler.posterior.exported import Model, basis_of_examples, export_model
@@ -28,7 +27,13 @@ from sampler.posterior.spaces import (
 )
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
-from sampler.token_problem import TokenProblem, make_token_problem, named_fields
+from sampler.token_problem import (
+    LearnedProblem,
+    TokenProblem,
+    make_learned_problem,
+    make_token_problem,
+    named_fields,
+)
 from sampler.transformer.model import FrozenNetwork
 from theory import (
     LearningProblem,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes, paired
+from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
 from sampler.attention.sampled import SampledAttention, Tokens
@@ -40,7 +40,8 @@ class TokenNetwork:
         f = a z t* / √N_a
 
     values         φ: "linear", "relu", "erf" or "gelu" (`theory.nonlinear_kernels`)
-    hypernetworks  one entry per attention; where true, it serves two layers of weights,
+    hypernetworks  one entry per attention; where true, it serves two layers of weights, of as many
+                   heads,
 
                        z_t ← Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s),
                        W_val(ω) = Σ_h ω_h V_l^h/√(H N_l),  W_out(ω) = Σ_h ω_h V_{l+1}^h/√(H N_{l+1})
@@ -58,8 +59,6 @@ class TokenNetwork:
     logits         name and shape of the logit weights of learned heads, standard normal, of which
                    `SampledAttention` makes Ω
     stream         whether these read z/√N_l (n(z)/√N_l where the norm is "before"), or inputs
-
-    Raises ValueError if `hypernetworks` does not fit the heads of the architecture.
     """
 
     architecture: Architecture
@@ -71,18 +70,6 @@ class TokenNetwork:
     mlp: Mlp | None = None
     logits: tuple[tuple[str, tuple[int, ...]], ...] = ()
     stream: bool = False
-
-    def __post_init__(self) -> None:
-        heads = self.architecture.heads
-        lowest = self.lowest_layers
-        if (
-            len(paired(self.hypernetworks, self.hypernetworks)) != len(heads)
-            or tuple(heads[layer - 1] for layer in paired(lowest, self.hypernetworks)) != heads
-        ):
-            raise ValueError(
-                f"hypernetworks = {self.hypernetworks}: must give heads = {heads}, with the same "
-                "number of heads in both layers of each"
-            )
 
     @property
     def lowest_layers(self) -> tuple[int, ...]:

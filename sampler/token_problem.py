@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from sampler.attention.sampled import SampledAttention
-from sampler.data.split import StreamedSplit
+from sampler.data.known_heads import KnownHeads, known_heads
+from sampler.data.split import StreamedSplit, measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import MOST_POINTWISE
@@ -17,7 +18,14 @@ from sampler.posterior.data import SampledPaths, Tokens
 from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.space import Space, draw_prior
-from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, make_space, refuse_space
+from sampler.posterior.spaces import (
+    OF_SAMPLED_PATHS,
+    OF_TOKENS,
+    ORDER_PARAMETERS,
+    WEIGHTS,
+    make_space,
+    refuse_space,
+)
 from sampler.settings.network import NetworkSection
 from sampler.settings.recipe import Recipe
 from sampler.token_network import TokenNetwork, token_arrays
@@ -106,6 +114,41 @@ class TokenProblem(ProblemOfTokens):
         return [site for site, _ in self.network.logits]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LearnedProblem(ProblemOfTokens):
+    """A network with learned heads and its data.
+
+    exchangeable  whether an exchange of heads leaves the posterior as it is
+    known         for each layer of attention, heads of the task that learned ones are held against
+    """
+
+    exchangeable: bool
+    known: tuple[KnownHeads, ...] = ()
+
+    spaces, kind, prior_space = OF_SAMPLED_PATHS, "a network of learned heads", ORDER_PARAMETERS
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.network
+
+    @property
+    def sites(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return self.data.attention.sites
+
+    @property
+    def measured(self) -> Int[np.ndarray, " measured"]:
+        return measured_examples(len(self.labels))
+
+    @property
+    def names_of_attention(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the heads of each layer of attention, of which some serve two of weights."""
+        names, start = [], 0
+        for is_pair in self.data.attention.pairs:
+            names.append(self.head_names[start])
+            start += 1 + is_pair
+        return tuple(names)
+
+
 def named_fields(task: Task) -> dict[str, Any]:
     """What every problem has of its task beside the examples."""
     return {
@@ -169,5 +212,31 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
         data=data,
         temperature=posterior.temperature,
         temperature_spread=posterior.temperature_spread,
+        **named_fields(task),
+    )
+
+
+def make_learned_problem(recipe: Recipe, task: Task, architecture: Architecture) -> LearnedProblem:
+    """Join the tokens of a task with the recipe's network, in float64."""
+    shape = task.train.tokens, task.channels
+    attention = SampledAttention.of(task.learned, *shape, task.pairs, recipe.network.readout)
+    tokens = {
+        name: attention.tokens(split.inputs, split.attention)
+        for name, split in task.named_splits.items()
+    }
+    data = SampledPaths(
+        labels=jnp.asarray(task.train.labels),
+        attention=attention,
+        tokens=tokens["train"],
+        tokens_test=tokens["test"],
+        tokens_validation=tokens.get("validation"),
+    )
+    return LearnedProblem(
+        network=architecture,
+        data=data,
+        temperature=recipe.posterior.temperature,
+        temperature_spread=recipe.posterior.temperature_spread,
+        exchangeable=task.learned.exchangeable,
+        known=known_heads(recipe, task),
         **named_fields(task),
     )

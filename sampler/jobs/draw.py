@@ -18,7 +18,6 @@ from sampler.errors import OutOfTimeError
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import LOG, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
-from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.bridge import BridgeEvidence, bridge_evidence
 from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
@@ -32,7 +31,7 @@ from sampler.presentation.terminal import print_line
 from sampler.problem import AnyProblem, Problem
 from sampler.runtime import jax_settings
 from sampler.settings.sampler import SamplerSection
-from sampler.token_problem import TokenProblem
+from sampler.token_problem import LearnedProblem, TokenProblem
 
 
 def draw_posterior(

@@ -10,8 +10,8 @@ from sampler.attention.heads import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
-from sampler.learned_problem import LearnedProblem
 from sampler.posterior.data import SampledPaths
+from sampler.token_problem import LearnedProblem
 from tests.assertions import assert_within_mcse
 from tests.learned import DIGITS, MARKOV, learned_problem
 from theory.architecture import Architecture
