@@ -6,6 +6,7 @@ function, which Python knows, and in the reference of recipes.
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill, indent
@@ -15,46 +16,55 @@ from typing import Any
 import sampler
 import theory
 
-HEAD = """# Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
-"""
-# What types in signatures are called by.
+HEAD = "# Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes."
+# Types in signatures.
 IMPORTS = """
-import collections.abc
-import pathlib
-import typing
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Optional, Union
 
-import numpy
-import sampler
-import xarray as xr
+from numpy.random import Generator, RandomState
+from xarray import Dataset, DataTree
+
+from sampler.attention.variants import AttentionVariant
 """
+MODULE = re.compile(r"\b([a-z_]\w*\.)+(?=[A-Z])")
 
 
 def stub_of(package: ModuleType) -> str:
     """Return the text of `__init__.pyi`: imports, and what has a signature made at run time."""
     imports, written = [], []
     for module, names in package.CONTENTS.items():
+        plain = []
         for name in names.split():
             value, alias = getattr(package, name), name
             if hasattr(value, "__signature__"):
-                written.append(definition(value, documented=True))
+                written.append(f"\n{definition(value)}\n{docstring(value)}")
                 continue
             if inspect.isclass(value) and hasattr(value.__init__, "__signature__"):
                 alias = f"_{name}"
-                body = indent(definition(value.__init__, documented=False), "    ")
-                written.append(f"\nclass {name}({alias}):\n{docstring(value)}\n{body}")
-            imports.append(f"from {package.__name__}.{module} import {name} as {alias}")
+                body = indent(definition(value.__init__), "    ")
+                written.append(f"\nclass {name}({alias}):\n{docstring(value)}\n\n{body} ...")
+            plain.append(f"{name} as {alias}")
+        if plain:
+            imports.append(wrapped(f"from {package.__name__}.{module} import ({', '.join(plain)})"))
     version = ["", "__version__: str"] if hasattr(package, "__version__") else []
-    return "\n".join([HEAD + IMPORTS * bool(written), *imports, *written, *version, ""])
+    return "\n".join([HEAD, IMPORTS * bool(written), *imports, *written, *version, ""])
 
 
-def definition(function: Callable[..., Any], documented: bool) -> str:
-    """Return a function with its signature, and the first line of its docstring if asked for."""
-    text = fill(
-        f"def {function.__name__}{inspect.signature(function)}:", 100, subsequent_indent="    ",
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
-    return f"\n{text}\n{docstring(function)}" if documented else f"\n{text} ..."
+def definition(function: Callable[..., Any]) -> str:
+    """Return the signature of a function, types without their modules."""
+    signature = inspect.signature(function)
+    returned = inspect.formatannotation(signature.return_annotation)
+    accepted = signature.replace(return_annotation=signature.empty)
+    accepted = wrapped(MODULE.sub("", f"def {function.__name__}{accepted}"))
+    return f"{accepted} -> {MODULE.sub('', returned)}:"
+
+
+def wrapped(text: str) -> str:
+    """Return a statement in lines."""
+    further = {"subsequent_indent": "    ", "break_on_hyphens": False, "break_long_words": False}
+    return fill(text, 96, **further)
 
 
 def docstring(thing: Any) -> str:
