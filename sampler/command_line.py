@@ -165,7 +165,7 @@ class PrintCompletion(argparse.Action):
 
         kinds = {"RECIPE": shtab.FILE, "FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
         keys = [f"{key}=" for key in every_key()]
-        commands = next(one for one in parser._actions if one.dest == "command")
+        commands = next(each for each in parser._actions if each.dest == "command")
         for command in commands.choices.values():
             for action in command._actions:
                 if action.dest in ("overrides", "over"):

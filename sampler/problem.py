@@ -172,7 +172,7 @@ class Problem:
         with jax_settings():
             factor = jnp.asarray(square_roots(order_parameter))
             moments = predict(Predictor.for_examples(self.learning, self.attended_test), factor)
-        mean, variance = (np.asarray(one) for one in moments)
+        mean, variance = map(np.asarray, moments)
         if self.architecture.outputs == 1:
             mean, variance = mean[:, 0], variance[:, 0]
         return {

@@ -122,13 +122,13 @@ def predict_tokens(
     heads      the learned ones
     """
 
-    def one(example):
+    def outputs_of(example):
         return predict_example(weights, *example, network, heads)
 
     batch = max(1, EXAMPLES_BYTES // (inputs.dtype.itemsize * hidden_numbers(inputs, network)))
     if batch >= inputs.shape[0]:
-        return jax.vmap(one)((inputs, attention))
-    return jax.lax.map(jax.checkpoint(one), (inputs, attention), batch_size=batch)
+        return jax.vmap(outputs_of)((inputs, attention))
+    return jax.lax.map(jax.checkpoint(outputs_of), (inputs, attention), batch_size=batch)
 
 
 def predict_split(

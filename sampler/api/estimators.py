@@ -88,7 +88,7 @@ class AttentionEstimator(BaseEstimator):
         self.method = method
         self.random_state = random_state
         self.progress = progress
-        vars(self).update({one.name: settings.get(one.name, one.default) for one in SETTINGS})
+        vars(self).update({each.name: settings.get(each.name, each.default) for each in SETTINGS})
 
     def fit(self: Fitted, X: Inputs, y: Any) -> Fitted:
         """Sample the posterior, or solve the theory, of these examples.
@@ -229,9 +229,9 @@ class AttentionEstimator(BaseEstimator):
             remedy = "a tuple is a pair: tokens, and a list with the matrices of each layer"
             raise InputError("X", Verbatim(f"({len(pair)} arrays)"), remedy)
         tokens, attention = pair
-        for one in (tokens, attention, *attention):
-            refuse_masked("X", one)
-        arrays = [np.asarray(one, dtype=np.float64) for one in (tokens, *attention)]
+        for array in (tokens, attention, *attention):
+            refuse_masked("X", array)
+        arrays = [np.asarray(array, dtype=np.float64) for array in (tokens, *attention)]
         no_labels = np.zeros((*arrays[0].shape[:1], 1))
         split = Split(arrays[0], no_labels, tuple(arrays[1:]))
         check_split(split, "X")

@@ -255,12 +255,12 @@ def removable(
     if measure == "accuracy" and not trained.has_classes:
         raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
     with jax_settings(), shown_steps(progress) as steps:
-        found = largest_set(
+        largest = largest_set(
             trained.models, trained.labels, trained.chosen.model, kind, measure, limit,
             replacement=replacement, emptied=not trained.is_task, steps=steps,
         )  # fmt: skip
     projections = () if trained.is_task else trained.models["test"].projections
-    return RemovableHeads(found, projections)
+    return RemovableHeads(largest, projections)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def takes(
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         accepted = signature_with(function, keywords)
-        kinds = {one.kind: one.name for one in accepted.parameters.values()}
+        kinds = {each.kind: each.name for each in accepted.parameters.values()}
         further = kinds.get(Parameter.VAR_KEYWORD)
 
         @wraps(function)
@@ -166,10 +166,10 @@ def signature_with(function: Callable, keywords: Sequence[Keyword]) -> Signature
     of_function = signature(function)
     parameters = list(of_function.parameters.values())
     if keywords:
-        parameters = [one for one in parameters if one.kind is not Parameter.VAR_KEYWORD]
-    place = sum(one.kind is Parameter.POSITIONAL_OR_KEYWORD for one in parameters)
+        parameters = [each for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
+    place = sum(each.kind is Parameter.POSITIONAL_OR_KEYWORD for each in parameters)
     parameters[place:place] = [keyword.parameter for keyword in keywords]
-    return of_function.replace(parameters=sorted(parameters, key=lambda one: one.kind))
+    return of_function.replace(parameters=sorted(parameters, key=lambda each: each.kind))
 
 
 def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
@@ -185,11 +185,11 @@ def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
     return "\n".join([cleandoc(text or ""), "", *rows])
 
 
-def refuse_unknown(function: str, known: Iterable[str], given: Mapping[str, Any]) -> None:
+def refuse_unknown(function: str, keywords: Iterable[str], given: Mapping[str, Any]) -> None:
     """Raise InputError for a keyword that a function does not have, with the one that is meant."""
-    for name in [name for name in given if name not in known]:
-        close = get_close_matches(name, known, n=1, cutoff=0.75)
-        meant = f"did you mean {close[0]}?" if close else f"known here: {', '.join(known)}"
+    for name in [name for name in given if name not in keywords]:
+        close = get_close_matches(name, keywords, n=1, cutoff=0.75)
+        meant = f"did you mean {close[0]}?" if close else f"known here: {', '.join(keywords)}"
         function = function.removesuffix(".__init__")
         raise InputError(name, given[name], f"{function} has no such keyword; {meant}")
 

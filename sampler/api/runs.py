@@ -211,8 +211,8 @@ def compare_models(runs: "Sequence[Run | str | Path] | Mapping[str, Run | str | 
     if not runs:
         raise InputError("runs", runs, "name at least one run")
     names = list(runs) if isinstance(runs, Mapping) else None
-    given = runs.values() if isinstance(runs, Mapping) else runs
-    directories = [one.directory if isinstance(one, Run) else Path(one) for one in given]
+    each = runs.values() if isinstance(runs, Mapping) else runs
+    directories = [run.directory if isinstance(run, Run) else Path(run) for run in each]
     return Models(compare_directories(directories, names))
 
 

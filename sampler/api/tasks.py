@@ -174,15 +174,15 @@ def arrays_task(
                       which has "learned", "uniform" or a name or number for each head of each
                       layer, and `learned`, `form`
     """
-    given = {name: value for name, value in locals().items() if value is not None}
+    settings = {name: value for name, value in locals().items() if value is not None}
     if path is not None:
-        return chosen_task("arrays", given)
+        return chosen_task("arrays", settings)
     arrays: dict[str, Any] = {}  # under the names that they have in a file
-    for name, value in given.items():
+    for name, value in settings.items():
         if name.startswith("attention_"):
-            arrays |= {f"{name}_{layer}": one for layer, one in enumerate(value, start=1)}
+            arrays |= {f"{name}_{layer}": array for layer, array in enumerate(value, start=1)}
         elif name == "head_names":
-            arrays |= {f"{name}_{layer}": list(one) for layer, one in enumerate(value, start=1)}
+            arrays |= {f"{name}_{layer}": list(names) for layer, names in enumerate(value, start=1)}
         else:
             arrays[name] = value
     try:

@@ -69,7 +69,7 @@ class TrainedModel:
             labels = labels_of(splits, models["test"].outputs)
         if labels["test"] is None:
             raise InputError("labels_test", None, "what a removal costs is measured with labels")
-        columns = {name: one.shape[1] for name, one in labels.items()}
+        columns = {name: array.shape[1] for name, array in labels.items()}
         if len(set(columns.values())) > 1:
             raise InputError("columns of labels", columns, "all splits must have as many")
         return cls(models, labels, chosen, is_task)
