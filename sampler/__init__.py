@@ -13,12 +13,11 @@ posterior    the spaces that can be sampled
 mcmc         algorithms, chains, their draws and diagnostics
 settings     every setting, declared once; recipes, validated and frozen
 storage      run directories and files
-images       characters and episodes
 transformer  a network trained by gradient descent, whose attention is then fixed
-tasks        inputs and labels, with the attention matrices they fix
+data         inputs and labels of every task, with the attention matrices they fix
+training     the examples and the steps of a training
 torch_models PyTorch models of others: their attention as arrays
-token_problem  a network outside the theory, with its data
-learned_problem  a network whose attention is sampled, with its data
+token_problem  a network whose tokens are kept, with its data
 problem      recipe and task joined, for the theory or outside it
 teacher      labels drawn from the network itself
 analysis     labelled tables, and theory held against draws

@@ -8,11 +8,11 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sampler.command_line import LATEST, PROGRAM, make_parser, separate_settings
+from sampler.command_line import PROGRAM, make_parser, separate_settings
 from sampler.environment import draw_into_files
 from sampler.errors import (
     ExitCode,
@@ -24,10 +24,10 @@ from sampler.errors import (
     reason_of,
     refuse_another_theory,
 )
+from sampler.jobs.interruption import listening
 from sampler.runtime import jax_settings, silence_compiler, use_one_blas_thread
 
 if TYPE_CHECKING:
-    from sampler.jobs.interruption import Interruption
     from sampler.settings.recipe import Recipe, TrainingRecipe
 
 
@@ -36,39 +36,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     use_one_blas_thread()
     draw_into_files()
     words = list(sys.argv[1:] if argv is None else argv)
+    arguments = Namespace(words=words, command="", directory=None, debug=False)
     try:
-        arguments = make_parser().parse_args(separate_settings(words))
+        make_parser().parse_args(separate_settings(words), arguments)
+        refuse_another_theory()
+        return int(do(arguments))
     except SystemExit as leave:
         return int(leave.code or 0)
-    arguments.words = words
-    try:
-        if arguments.command in SAVING + COMPILING:
-            from sampler.compiled import cache_programs
-
-            cache_programs()
-        silence_compiler()
-        refuse_another_theory()
-        find_newest(arguments)
-        with signals_of(arguments.command) as arguments.interruption:
-            code = HANDLERS[arguments.command](arguments)
-        if arguments.command in PRINTING:
-            sys.stdout.flush()
-        return int(code)
-    except KeyboardInterrupt:
-        return fail(arguments, f"interrupted; {hint_of(arguments)}", ExitCode.INTERRUPTED)
-    except RequeueError as problem:
-        text = f"{one_line(str(problem))}; {hint_of(arguments)}"
-        return fail(arguments, text, problem.exit_code)
-    except (InputError, OutOfTimeError) as problem:
-        return fail(arguments, one_line(str(problem)), problem.exit_code)
-    except OSError as problem:
+    except BaseException as problem:
         if isinstance(problem, BrokenPipeError) and arguments.command in PRINTING:
             leave_reader()
             return int(ExitCode.OK)
-        return fail(arguments, one_line(reason_of(problem)), ExitCode.BAD_INPUT)
-    except Exception as problem:
-        text = f"internal error: {type(problem).__name__}: {one_line(str(problem))}"
-        return fail(arguments, f"{text} (rerun with --debug)", ExitCode.INTERNAL_ERROR)
+        text, code = explain(problem, arguments)
+        with suppress(OSError):  # nobody may read it
+            if arguments.debug:
+                import traceback
+
+                traceback.print_exception(problem)
+            print(f"{PROGRAM}: {one_line(text)}", file=sys.stderr, flush=True)
+        return int(code)
 
 
 def leave_reader() -> None:
@@ -77,56 +63,49 @@ def leave_reader() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def signals_of(command: str) -> "AbstractContextManager[Interruption | None]":
-    """Listen to signals where a command can save what it has done; else they end it."""
-    if command not in SAVING:
-        return nullcontext()
-    from sampler.jobs.interruption import listening
+def do(arguments: Namespace) -> ExitCode:
+    """Do a command, which signals ask to stop where it can save what it has done."""
+    command = arguments.command
+    silence_compiler()
+    if command in SAVING + COMPILING:
+        from sampler.compiled import cache_programs
 
-    return listening()
+        cache_programs()
+    with listening() if command in SAVING else nullcontext() as arguments.interruption:
+        code = HANDLERS[command](arguments)
+    if command in PRINTING:
+        sys.stdout.flush()
+    return code
+
+
+def explain(problem: BaseException, arguments: Namespace) -> tuple[str, ExitCode]:
+    """Return what an error means to who gave the command, and the exit code."""
+    match problem:
+        case KeyboardInterrupt():
+            return f"interrupted; {hint_of(arguments)}", ExitCode.INTERRUPTED
+        case RequeueError():
+            return f"{problem}; {hint_of(arguments)}", problem.exit_code
+        case InputError() | OutOfTimeError():
+            return str(problem), problem.exit_code
+        case OSError():
+            return reason_of(problem), ExitCode.BAD_INPUT
+    text = f"internal error: {type(problem).__name__}: {problem} (rerun with --debug)"
+    return text, ExitCode.INTERNAL_ERROR
 
 
 def announce(arguments: Namespace, line: str, directory: Path) -> None:
-    """Say at once what is done and where results go, and remember that directory."""
+    """Print at once what is done and where results go, and remember that directory."""
     from sampler.presentation.terminal import print_line
 
     arguments.directory = directory
     print_line(f"{line}\nresults go to {directory}")
 
 
-def find_newest(arguments: Namespace) -> None:
-    """Put the directory of the newest run in the place of the word `latest`."""
-
-    def of_run(directory: Path) -> Path:
-        if directory != Path(LATEST) or directory.exists():
-            return directory
-        from sampler.storage.status import newest_run
-
-        return newest_run()
-
-    if "directory" in arguments:
-        arguments.directory = of_run(arguments.directory)
-    if "directories" in arguments:
-        arguments.directories = list(map(of_run, arguments.directories))
-
-
-def fail(arguments: Namespace, text: str, code: ExitCode) -> int:
-    """Print an error, and return its exit code."""
-    with suppress(OSError):  # nobody may read it
-        if arguments.debug:
-            import traceback
-
-            traceback.print_exc()
-        print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
-    return int(code)
-
-
 def hint_of(arguments: Namespace) -> str:
     """Return the place of the results of an interrupted command, and the command that goes on."""
     from sampler.jobs.plan import resume_hint
 
-    directory = getattr(arguments, "directory", None)
-    return resume_hint(arguments.command, [PROGRAM, *arguments.words], directory)
+    return resume_hint(arguments.command, [PROGRAM, *arguments.words], arguments.directory)
 
 
 # --- commands that print

@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from sampler import __version__
 from sampler.errors import ExitCode
@@ -38,33 +38,30 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
-class Argument(NamedTuple):
-    """An argument as `add_argument` takes it."""
+def run_directory(text: str) -> Path:
+    """Return a run directory, for argparse: of the word `latest` that of the newest run."""
+    if text != LATEST or Path(text).exists():
+        return named_path(text)
+    from sampler.storage.status import newest_run
 
-    name: str
-    settings: dict[str, Any]
+    return newest_run()
+
+
+# Name and settings of an argument, as `add_argument` takes them.
+Argument = tuple[str, dict[str, Any]]
 
 
 def argument(name: str, metavar: str | None, text: str, **settings: Any) -> Argument:
-    """Return an argument with its help."""
-    return Argument(name, {"metavar": metavar, "help": text, **settings})
-
-
-def switch(name: str, text: str, action: str = "store_true", **settings: Any) -> Argument:
-    """Return an option without a value."""
-    return Argument(name, {"help": text, "action": action, **settings})
-
-
-def several(name: str, metavar: str, text: str, **settings: Any) -> Argument:
-    """Return an option that takes several values, also where it is given once."""
-    text = f"{text}; several may follow"
-    return argument(name, metavar, text, action="append", default=[], **settings)
+    """Return an argument with its help; without `metavar` an option that has no value."""
+    shown = {"action": "store_true"} if metavar is None else {"metavar": metavar}
+    return name, {"help": text, **shown, **settings}
 
 
 # fmt: off
 RECIPE = argument("recipe", "RECIPE", "a recipe, a TOML file", type=named_path)
-SET = several("--set", "KEY=VALUE", dest="overrides",
-    text="change a setting: a dotted key of the recipe and a TOML value")
+SEVERAL = {"action": "append", "default": []}
+SET = argument("--set", "KEY=VALUE", dest="overrides", **SEVERAL,
+    text="change a setting: a dotted key of the recipe and a TOML value; several may follow")
 FROM_RECIPE = (
     RECIPE,
     argument("--out", "DIR", type=named_path,
@@ -72,45 +69,45 @@ FROM_RECIPE = (
     SET,
 )
 A_RUN = f"directory of an earlier run; `{LATEST}`: of the newest in runs/results"
-DIRECTORY = argument("directory", "DIR", A_RUN, type=named_path)
-DIRECTORIES = argument("directories", "DIR", A_RUN, type=named_path, nargs="+")
-RUNS = argument("directories", "DIR", type=named_path, nargs="*",
+DIRECTORY = argument("directory", "DIR", A_RUN, type=run_directory)
+DIRECTORIES = argument("directories", "DIR", A_RUN, type=run_directory, nargs="+")
+RUNS = argument("directories", "DIR", type=run_directory, nargs="*",
     text="runs, or directories that hold runs; default: runs/results")
-NO_FIGURES = switch("--no-figures", action="store_false", dest="figures",
+NO_FIGURES = argument("--no-figures", None, action="store_false", dest="figures",
     text="leave out the figures; `figures DIR` draws them later, `report DIR` shows them as well")
 NEW = (
     argument("name", "NAME", "a recipe that ships; default: quickstart", nargs="?"),
     argument("--out", "FILE", type=named_path,
         text="where to write; default: NAME.toml; no file is replaced"),
-    switch("--list", "write nothing; say what ships, what each asks, needs and takes"),
+    argument("--list", None, "write nothing; say what ships, what each asks, needs and takes"),
 )
 SWEEP = (
     *FROM_RECIPE,
     NO_FIGURES,
-    several("--over", "KEY=V1,V2",
+    argument("--over", "KEY=V1,V2",
         "vary a setting: a dotted key and TOML values, or A:B for A, A+1, …, B−1, which "
-        "make a grid"),
-    several("--slurm-option", "KEY=VALUE", "an option of sbatch, as in time=2:00:00",
-        dest="slurm_options"),
+        "make a grid; several may follow", **SEVERAL),
+    argument("--slurm-option", "KEY=VALUE", dest="slurm_options", **SEVERAL,
+        text="an option of sbatch, as in time=2:00:00; several may follow"),
 )
 # Options of `sweep` of which only one can be given.
 WHERE_TO_SWEEP = (
     argument("--workers", "N", "run on N processes of this machine", type=int),
     argument("--scheduler", "ADDRESS", "run on a Dask cluster, as in tcp://host:8786"),
-    switch("--slurm", "write DIR/sweep.sbatch, a Slurm job array"),
+    argument("--slurm", None, "write DIR/sweep.sbatch, a Slurm job array"),
     argument("--point", "INDEX", "run one point of the grid, the first being 0", type=int),
 )
 MORE = argument("--more", "DRAWS", type=positive_count,
     text="append so many draws per chain to a finished run, without new warm-up")
 FIGURES = (
-    switch("--svg", "as SVG too, beside the PNG"),
-    switch("--all", "those too that a run leaves out"),
+    argument("--svg", None, "as SVG too, beside the PNG"),
+    argument("--all", None, "those too that a run leaves out"),
 )
 PRUNE = (
     argument("--orders", "COUNT", type=positive_count, default=20,
         text="random orders to compare with (default: 20, at least 2)"),
     argument("--seed", "SEED", "of the random orders (default: 0)", type=int, default=0),
-    switch("--keep-order-parameter",
+    argument("--keep-order-parameter", None,
         "use the order parameter of the whole network: to solve the theory again without each head "
         "takes hours with many paths"),
 )
@@ -168,7 +165,7 @@ class PrintCompletion(argparse.Action):
 
         kinds = {"RECIPE": shtab.FILE, "FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
         keys = [f"{key}=" for key in every_key()]
-        commands = next(one for one in parser._actions if one.dest == "command")
+        commands = next(each for each in parser._actions if each.dest == "command")
         for command in commands.choices.values():
             for action in command._actions:
                 if action.dest in ("overrides", "over"):
@@ -212,12 +209,12 @@ def make_parser() -> argparse.ArgumentParser:
         )
         # Without a default of its own this does not undo --debug in front of the command.
         command.add_argument("--debug", **debug, default=argparse.SUPPRESS)
-        for each in arguments:
-            command.add_argument(each.name, **each.settings)
+        for flag, settings in arguments:
+            command.add_argument(flag, **settings)
         if name == "sweep":
             where = command.add_mutually_exclusive_group()
-            for each in WHERE_TO_SWEEP:
-                where.add_argument(each.name, **each.settings)
+            for flag, settings in WHERE_TO_SWEEP:
+                where.add_argument(flag, **settings)
     return parser
 
 

@@ -7,20 +7,18 @@ user's cache directory. Where JAX_COMPILATION_CACHE_DIR is set, JAX is left to d
 import hashlib
 import os
 import platform
-import sys
 import warnings
 from pathlib import Path
 
 from sampler.environment import home_folder
-from sampler.runtime import usable_cores
 
 SETTING, OF_JAX = "ATTENTION_POSTERIOR_CACHE", "JAX_COMPILATION_CACHE_DIR"
 ENTRY, USED = "-cache", "-atime"
 SECONDS_FOR_LOCK = 5.0
 CONFIGURATION = {
-    "jax_persistent_cache_min_compile_time_secs": 0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-    "jax_compilation_cache_max_size": 256 * 2**20,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "JAX_COMPILATION_CACHE_MAX_SIZE": str(256 * 2**20),
 }
 
 
@@ -36,12 +34,8 @@ def cache_programs() -> Path | None:
     # The last two: no locks there, and nobody has a home.
     except (OSError, TimeoutError, NotImplementedError, RuntimeError):
         return None
-    # For this process, whether or not JAX was imported before, and for those it starts.
-    settings = {"jax_compilation_cache_dir": str(folder), **CONFIGURATION}
-    os.environ |= {name.upper(): str(value) for name, value in settings.items()}
-    if "jax" in sys.modules:
-        for name, value in settings.items():
-            sys.modules["jax"].config.update(name, value)
+    # JAX reads this when it is imported, here and in the processes that are started.
+    os.environ |= {OF_JAX: str(folder), **CONFIGURATION}
     # An entry that cannot be read or written costs a compilation, nothing else.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
     return folder
@@ -69,7 +63,8 @@ def processor_key() -> str:
     pairs = (line.partition(":") for line in first_core.splitlines())
     shown = ("model name", "flags", "Features", "CPU part")
     kind = [value.strip() for name, _, value in pairs if name.strip() in shown]
-    text = "\n".join([platform.system(), platform.machine(), *kind, str(usable_cores())])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    text = "\n".join([platform.system(), platform.machine(), *kind, str(cores)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -89,7 +89,7 @@ def reason_against(flags: str) -> str | None:
     import subprocess
 
     plain = [PLAIN_FLAG.fullmatch(word) for word in flags.split()]
-    if all(plain) and in_library({one[1] for one in plain} - {HOST_DEVICES}):
+    if all(plain) and in_library({flag[1] for flag in plain} - {HOST_DEVICES}):
         return None
     words = [sys.executable, "-c", PROBE]
     only_here = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

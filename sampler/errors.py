@@ -132,10 +132,10 @@ def refuse_another_theory() -> None:
     """
     from importlib.util import find_spec
 
-    found = find_spec("theory")
-    if found is None or found.origin is None:
+    package = find_spec("theory")
+    if package is None or package.origin is None:
         return
-    origin = Path(found.origin)
+    origin = Path(package.origin)
     if origin.resolve().parent != Path(__file__).resolve().parent.parent / "theory":
         remedy = "hides a package of this program that has the same name; give it another one"
         raise InputError("import theory", origin, remedy)

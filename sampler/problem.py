@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, Int
 from sampler.data.split import AnySplit, AttendedSplit, Split, spread_over_labels
 from sampler.data.task import HeadDistances, Task
 from sampler.errors import InputError
-from sampler.learned_problem import LearnedProblem, make_learned_problem
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
 from sampler.posterior.exported import Model, basis_of_examples, export_model
@@ -28,7 +27,13 @@ from sampler.posterior.spaces import (
 )
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
-from sampler.token_problem import TokenProblem, make_token_problem
+from sampler.token_problem import (
+    LearnedProblem,
+    TokenProblem,
+    make_learned_problem,
+    make_token_problem,
+    named_fields,
+)
 from sampler.transformer.model import TrainedValues
 from theory import (
     LearningProblem,
@@ -49,6 +54,11 @@ WholeTrainingSet = tuple[
 ]
 # Training examples that kernels are shown of.
 MOST_SHOWN = 40
+# Examples of a pass that are asked for at a time: what is computed of them stays small.
+MOST_PASSED = 2048
+Blocks = Iterator[
+    tuple[Float[Array, "_example path channel"], Float[Array | np.ndarray, "_example output"]]
+]
 
 
 @dataclass(frozen=True)
@@ -59,9 +69,14 @@ class ShownExamples:
     labels: Float[np.ndarray, "shown_example output"]
     attended: Float[Array, "shown_example path channel"]
 
-
-# Examples of a pass that are asked for at a time: what is computed of them stays small.
-MOST_PASSED = 2048
+    @classmethod
+    def of(cls, task: Task, readout: str) -> "ShownExamples | None":
+        """Examples spread over the labels; None where they are not held."""
+        chosen = spread_over_labels(task.train, MOST_SHOWN)
+        if chosen is None:
+            return None
+        part = task.train.part(chosen)
+        return cls(chosen, part.labels, attend_block(part, readout, task.pairs))
 
 
 @dataclass(frozen=True)
@@ -72,9 +87,7 @@ class TrainingData:
     readout: str
     pairs: tuple[bool, ...]
 
-    def blocks(
-        self,
-    ) -> Iterator[tuple[Float[Array, "example path channel"], Float[np.ndarray, "example output"]]]:
+    def blocks(self) -> Blocks:
         """Attended inputs and labels, few examples at a time."""
         for block in self.split.blocks():
             attended = attend_block(block, self.readout, self.pairs)
@@ -87,10 +100,12 @@ class TrainingData:
 class Problem:
     """One network with its data: the learning problem, the test set, and the names of its paths.
 
-    The validation set, on which settings are chosen, is None where the task has none; so is the
-    trained network, where there is none or tokens are not read as it reads them, the training
-    split, where it has attended inputs instead of tokens, and the examples that are shown, where
-    they are not held. `whole` has the training examples where rows stand for them.
+    The validation set is None where the task has none. So is what the task does not have or hold:
+
+    trained  the network that attention comes from, if tokens are read here as it reads them
+    train    the training split, where it has tokens
+    shown    training examples that kernels are shown of
+    whole    all training examples, where rows stand for them
     """
 
     learning: LearningProblem
@@ -113,19 +128,16 @@ class Problem:
 
         Attended inputs, of the examples themselves where rows stand for them.
         """
-        learning = self.learning
-        if learning.examples >= MOST_POINTWISE:
+        if self.learning.examples >= MOST_POINTWISE:
             return None
-        if learning.residual is None:
-            return learning.attended, learning.labels
+        if self.learning.residual is None:
+            return self.learning.attended, self.learning.labels
         if self.whole is None:
             return None
         attended, labels = zip(*self.whole.blocks(), strict=True)
         return jnp.asarray(np.concatenate(attended)), jnp.asarray(np.concatenate(labels))
 
-    def blocks(
-        self,
-    ) -> Iterator[tuple[Float[Array, "example path channel"], Float[Array, "example output"]]]:
+    def blocks(self) -> Blocks:
         """Attended inputs and labels of all training examples; nothing where they are not known."""
         if self.learning.residual is None:
             yield self.learning.attended, self.learning.labels
@@ -160,7 +172,7 @@ class Problem:
         with jax_settings():
             factor = jnp.asarray(square_roots(order_parameter))
             moments = predict(Predictor.for_examples(self.learning, self.attended_test), factor)
-        mean, variance = (np.asarray(one) for one in moments)
+        mean, variance = map(np.asarray, moments)
         if self.architecture.outputs == 1:
             mean, variance = mean[:, 0], variance[:, 0]
         return {
@@ -223,15 +235,14 @@ class Problem:
     ) -> Model:
         """The posterior in a space as a NumPyro model; `whole` where rows stand for examples."""
         refuse_space(space, OF_FIXED_PATHS, "a network of fixed attention")
-        data = self.data(kernels=False)
+        data, labels = self.data(kernels=False), None
         if whole is not None:
             attended, labels = (jnp.asarray(array) for array in whole)
             if space == ORDER_PARAMETERS:
                 data = replace(data, basis=jnp.asarray(basis_of_examples(whole[0])))
             else:
                 data = replace(data, attended=attended, labels=labels, residual=None, whole=None)
-            return export_model(make_space(space, data, *self.law), sites, labels)
-        return export_model(make_space(space, data, *self.law), sites)
+        return export_model(make_space(space, data, *self.law), sites, labels)
 
 
 def square_roots(matrices: np.ndarray) -> np.ndarray:
@@ -274,31 +285,22 @@ def build_problem(
             learning = LearningProblem(architecture, attended, labels, *law)
     except TemperatureTooSmall as error:
         raise InputError("temperature", error.temperature, error.remedy) from None
-    validation = task.validation
+    attended = {
+        f"attended_{name}": attend_split(split, readout, task.pairs)
+        for name, split in task.named_splits.items()
+        if name != "train"
+    }
+    read_alike = task.trained is not None and task.trained.readout == readout
     return Problem(
         learning,
-        attend_split(task.test, readout, task.pairs),
-        task.test.labels,
-        task.path_names,
-        task.head_names,
-        None if validation is None else attend_split(validation, readout, task.pairs),
-        None if validation is None else validation.labels,
-        task.trained if task.trained is not None and task.trained.readout == readout else None,
-        task.nearest_neighbour,
-        task.train if isinstance(task.train, Split) else None,
-        show_examples(task, readout),
-        TrainingData(task.train, readout, task.pairs) if is_folded(recipe, task) else None,
-        task.numbers,
+        **attended,
+        **named_fields(task),
+        trained=task.trained if read_alike else None,
+        nearest_neighbour=task.nearest_neighbour,
+        train=task.train if isinstance(task.train, Split) else None,
+        shown=ShownExamples.of(task, readout),
+        whole=TrainingData(task.train, readout, task.pairs) if is_folded(recipe, task) else None,
     )
-
-
-def show_examples(task: Task, readout) -> ShownExamples | None:
-    """The training examples that kernels are shown of; None where they are not held."""
-    chosen = spread_over_labels(task.train, MOST_SHOWN)
-    if chosen is None:
-        return None
-    part = task.train.part(chosen)
-    return ShownExamples(chosen, part.labels, attend_block(part, readout, task.pairs))
 
 
 def is_folded(recipe: Recipe, task: Task) -> bool:

@@ -7,7 +7,7 @@ accelerator on many side by side.
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +18,6 @@ from sampler.errors import InputError, Verbatim
 if TYPE_CHECKING:
     import numpy as np
 
-# These call every function that they read from a cache of compiled functions compiled for another
-# machine, because two preferences of the compiler are no features of any processor.
-COMPLAINING_JAXLIB = ("0.9.",)
 # The random generator of all draws by JAX.
 GENERATOR = "threefry2x32"
 # Devices that a processor is divided into, whatever it is and whoever else uses it: so a recipe
@@ -46,7 +43,7 @@ def use_one_blas_thread() -> None:
 
 
 def silence_compiler() -> None:
-    """Keep XLA's warnings from the terminal, which say nothing to users.
+    """Keep XLA's messages from the terminal, which say nothing to users.
 
     It warns of its own plans for each function that is compiled for several devices, and some
     releases report an untrue error of up to two kilobytes for each function read from a cache of
@@ -55,15 +52,7 @@ def silence_compiler() -> None:
     """
     # Not "1", which JAX itself sets when it is imported, for all processes started after.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
-        cached = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3" if cached and jaxlib_complains() else "2"
-
-
-def jaxlib_complains() -> bool:
-    """Whether the installed jaxlib reports an untrue error of functions read from a cache."""
-    from importlib.metadata import version
-
-    return version("jaxlib").startswith(COMPLAINING_JAXLIB)
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 
 def divide_processor(devices: int) -> None:
@@ -74,13 +63,6 @@ def divide_processor(devices: int) -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if HOST_DEVICES not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} --{HOST_DEVICES}={devices}".strip()
-
-
-def usable_cores() -> int:
-    """Count the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -96,14 +78,15 @@ def jax_settings(precision: str = "float64") -> Iterator[None]:
     free_memory_maps()
     import jax
 
-    with ExitStack() as stack:
-        stack.enter_context(jax.enable_x64(precision == "float64"))
-        stack.enter_context(jax.default_prng_impl(GENERATOR))
-        stack.enter_context(jax.threefry_partitionable(True))
-        stack.enter_context(jax.numpy_rank_promotion("allow"))
-        stack.enter_context(jax.numpy_dtype_promotion("standard"))
-        stack.enter_context(jax.transfer_guard("allow"))
-        stack.enter_context(jax.disable_jit(False))
+    with (
+        jax.enable_x64(precision == "float64"),
+        jax.default_prng_impl(GENERATOR),
+        jax.threefry_partitionable(True),
+        jax.numpy_rank_promotion("allow"),
+        jax.numpy_dtype_promotion("standard"),
+        jax.transfer_guard("allow"),
+        jax.disable_jit(False),
+    ):
         yield
 
 

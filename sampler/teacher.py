@@ -33,7 +33,6 @@ from sampler.data.split import (
 )
 from sampler.data.task import Task, Teacher
 from sampler.runtime import jax_settings, stream
-from sampler.settings.network import PosteriorSection
 from sampler.settings.recipe import Recipe
 from sampler.settings.task import SPLITS
 from theory.architecture import Architecture
@@ -67,25 +66,21 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
     """
     if recipe.task.labels != "teacher":
         return task
-    seed = recipe.task.teacher_seed
+    seed, posterior = recipe.task.teacher_seed, recipe.posterior
     architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
-    temperature = drawn_temperature(recipe.posterior, seed)
+    shift = stream(seed, HYPER_STREAM).standard_normal()
+    temperature = posterior.temperature * math.exp(posterior.temperature_spread * shift)
     generator = stream(seed, WEIGHT_STREAM)
     if recipe.fits_theory:
         overlaps, outputs_of = linear_teacher(task, recipe, architecture, generator)
     else:
         overlaps, outputs_of = (), token_teacher(task, recipe, architecture, generator)
-    outputs = {
-        name: np.concatenate([outputs_of(block) for block in split.blocks()])
-        for name, split in task.named_splits.items()
-    }
-    labelled = {}
-    for place, name in enumerate(SPLITS):
-        if name in outputs:
-            noise = stream(seed, NOISE_STREAM, place).standard_normal(outputs[name].shape)
-            labels = outputs[name] + math.sqrt(temperature) * noise
-            labelled[name] = with_labels(task.named_splits[name], labels)
-            check_split(labelled[name], name)
+    outputs, labelled = {}, {}
+    for name, split in task.named_splits.items():
+        outputs[name] = np.concatenate([outputs_of(block) for block in split.blocks()])
+        noise = stream(seed, NOISE_STREAM, SPLITS.index(name)).standard_normal(outputs[name].shape)
+        labelled[name] = with_labels(split, outputs[name] + math.sqrt(temperature) * noise)
+        check_split(labelled[name], name)
     attention = ()
     if task.learned is not None and not task.learned.stream:
         measured = measured_examples(task.train.examples)
@@ -94,19 +89,12 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
     return replace(task, **labelled, teacher=teacher, trained=None, nearest_neighbour=None)
 
 
-def drawn_temperature(posterior: PosteriorSection, seed: int) -> float:
-    """The temperature of the labels, drawn where it has a prior."""
-    shift = stream(seed, HYPER_STREAM).standard_normal()
-    return posterior.temperature * math.exp(posterior.temperature_spread * shift)
-
-
 def linear_teacher(
     task: Task, recipe: Recipe, architecture: Architecture, generator: np.random.Generator
 ) -> tuple[tuple[np.ndarray, ...], Outputs]:
     """Order parameters U_1 … U_a of weights from the prior, and f."""
-    known = recipe.network.is_infinite
-    factors = limit_factors(architecture) if known else prior_factors(architecture, generator)
     arch, readout = architecture, recipe.network.readout
+    factors = limit_factors(arch) if recipe.network.is_infinite else prior_factors(arch, generator)
     normal = generator.standard_normal((factors[0].shape[1], arch.channels))
     weights = (factors[0] @ normal).reshape(arch.path_count, arch.outputs, arch.channels)
     weights *= math.sqrt(arch.variances[0] / (arch.channels * arch.path_count))
@@ -120,10 +108,9 @@ def linear_teacher(
 
 def limit_factors(architecture: Architecture) -> tuple[Float[np.ndarray, "_row _row"], ...]:
     """Factors of U_l = σ_l² … σ_a² 1, which are known at infinite width."""
-    arch, found = architecture, []
-    for layer, size in enumerate(arch.order_parameter_sizes, start=1):
-        found.append(math.sqrt(math.prod(arch.variances[layer:])) * np.eye(size))
-    return tuple(found)
+    sizes = enumerate(architecture.order_parameter_sizes, start=1)
+    variances = architecture.variances
+    return tuple(math.sqrt(math.prod(variances[layer:])) * np.eye(size) for layer, size in sizes)
 
 
 def prior_factors(
@@ -132,15 +119,15 @@ def prior_factors(
     """Factors F_1 … F_L, F_a of overlaps w_l w_lᵀ/N_l = F_l F_lᵀ of weights from the prior."""
     arch = architecture
     layers = zip((*arch.heads, arch.outputs), arch.widths, arch.variances[1:], strict=True)
-    above, found = np.eye(1), []
+    above, factors = np.eye(1), []
     for copies, width, variance in reversed(list(layers)):
         rank = above.shape[1]
         normal = math.sqrt(variance) * generator.standard_normal((copies, rank, width))
         weights = np.einsum("ar,hrn->han", above, normal).reshape(-1, width)
         # The triangle of w_lᵀ/√N_l has as many columns as w_l has rows, and N_l rows at most.
         above = np.linalg.qr(weights.T / math.sqrt(width), mode="r").T
-        found.append(above)
-    return tuple(reversed(found))
+        factors.append(above)
+    return tuple(reversed(factors))
 
 
 def token_teacher(
@@ -150,13 +137,12 @@ def token_teacher(
     # Only here: plans of other networks are made without JAX.
     import jax.numpy as jnp
 
-    from sampler.token_network import TokenSplit, predict_split
+    from sampler.token_network import predict_split, token_arrays
     from sampler.token_problem import network_and_heads
 
-    # Heads that read inputs are fixed as the task drew them.
-    reads_stream = task.learned is not None and task.learned.stream
-    known = task if reads_stream else replace(task, learned=None)
-    network, heads = network_and_heads(recipe.network, known, architecture)
+    if task.learned is not None and not task.learned.stream:
+        task = replace(task, learned=None)  # heads that read inputs are as the task drew them
+    network, heads = network_and_heads(recipe.network, task, architecture)
     weights = {
         name: generator.standard_normal(shape) for name, shape in network.weight_shapes.items()
     }
@@ -165,9 +151,9 @@ def token_teacher(
 
     def outputs_of(block: Split | AttendedSplit) -> np.ndarray:
         with jax_settings():
-            tokens = TokenSplit.of(block, recipe.network.readout, heads)
+            tokens = token_arrays(block, recipe.network.readout, heads)
             arrays = {name: jnp.asarray(values) for name, values in weights.items()}
-            return np.asarray(predict_split(arrays, tokens.arrays, network))
+            return np.asarray(predict_split(arrays, tokens, network))
 
     return outputs_of
 

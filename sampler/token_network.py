@@ -5,7 +5,6 @@ There is no sum over attention paths, so its tokens are followed one by one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes, paired
+from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
 from sampler.attention.sampled import READ, SampledAttention, Tokens
@@ -22,6 +21,9 @@ from theory.nonlinear_kernels import activation
 
 Weights = Mapping[str, Array]
 Matrices = tuple[Float[Array, "_head key _query"], ...]
+# Inputs [example, token, channel], attention matrices [example, head, key, query] of each
+# attention, and learned heads where there are such.
+TokenArrays = tuple[Any, ...]
 # Hidden vectors of all tokens that are held at a time, for each chain.
 EXAMPLES_BYTES = 2**28
 # Added to the variance of a normalised layer, as is usual.
@@ -37,7 +39,8 @@ class TokenNetwork:
         f = a z t* / √N_a
 
     values         φ: "linear", "relu", "erf" or "gelu" (`theory.nonlinear_kernels`)
-    hypernetworks  one entry per attention; where true, it serves two layers of weights,
+    hypernetworks  one entry per attention; where true, it serves two layers of weights, of as many
+                   heads,
 
                        z_t ← Σ_s W_out(Ω_st) φ(W_val(Ω_st) z_s),
                        W_val(ω) = Σ_h ω_h V_l^h/√(H N_l),  W_out(ω) = Σ_h ω_h V_{l+1}^h/√(H N_{l+1})
@@ -55,8 +58,6 @@ class TokenNetwork:
     logits         name and shape of the logit weights of learned heads, standard normal, of which
                    `SampledAttention` makes Ω
     stream         whether these read z/√N_l (n(z)/√N_l where the norm is "before"), or inputs
-
-    Raises ValueError if `hypernetworks` does not fit the heads of the architecture.
     """
 
     architecture: Architecture
@@ -68,18 +69,6 @@ class TokenNetwork:
     mlp: Mlp | None = None
     logits: tuple[tuple[str, tuple[int, ...]], ...] = ()
     stream: bool = False
-
-    def __post_init__(self) -> None:
-        heads = self.architecture.heads
-        lowest = self.lowest_layers
-        if (
-            len(paired(self.hypernetworks, self.hypernetworks)) != len(heads)
-            or tuple(heads[layer - 1] for layer in paired(lowest, self.hypernetworks)) != heads
-        ):
-            raise ValueError(
-                f"hypernetworks = {self.hypernetworks}: must give heads = {heads}, with the same "
-                "number of heads in both layers of each"
-            )
 
     @property
     def lowest_layers(self) -> tuple[int, ...]:
@@ -132,17 +121,19 @@ def predict_tokens(
     heads      the learned ones
     """
 
-    def one(example):
+    def outputs_of(example):
         return predict_example(weights, *example, network, heads)
 
     batch = max(1, EXAMPLES_BYTES // (inputs.dtype.itemsize * hidden_numbers(inputs, network)))
     if batch >= inputs.shape[0]:
-        return jax.vmap(one)((inputs, attention))
-    return jax.lax.map(jax.checkpoint(one), (inputs, attention), batch_size=batch)
+        return jax.vmap(outputs_of)((inputs, attention))
+    return jax.lax.map(jax.checkpoint(outputs_of), (inputs, attention), batch_size=batch)
 
 
-def predict_split(weights: Weights, tokens: tuple, network: TokenNetwork):
-    """f(x) of every example of a split, from its `arrays`."""
+def predict_split(
+    weights: Weights, tokens: TokenArrays, network: TokenNetwork
+) -> Float[Array, "example output"]:
+    """f(x) of every example of a split, from its `token_arrays`."""
     inputs, attention, *heads = tokens
     return predict_tokens(weights, inputs, attention, network, *heads)
 
@@ -255,36 +246,17 @@ def layer_normalised(hidden: Float[Array, "token unit"]) -> Float[Array, "token 
     return centred * jax.lax.rsqrt(variance + NORM_EPSILON)
 
 
-@dataclass(frozen=True)
-class TokenSplit:
-    """Inputs and attention matrices [example, head, key, query] of a split, one per attention.
+def token_arrays(split: Any, readout: str, heads: SampledAttention | None = None) -> TokenArrays:
+    """What `predict_split` takes of a `Split`; with learned heads the matrices of all others.
 
-    heads  the learned ones; where there are such, the matrices are those of the others, as in
-           `Tokens`
+    Where the last token is read, padding is put before the first.
     """
-
-    inputs: Float[Array, "example token channel"]
-    attention: tuple[Float[Array, "example _head key _query"], ...]
-    heads: SampledAttention | None = None
-
-    @classmethod
-    def of(cls, split: Any, readout: str, heads: SampledAttention | None = None) -> "TokenSplit":
-        """The tokens of a `Split`; where the last is read, padding is put before the first."""
-        inputs, attention = split.inputs, split.attention
-        if heads is not None:  # of sequences that have one length
-            tokens = heads.tokens(inputs, attention)
-            return cls(tokens.inputs, tokens.fixed, heads)
-        if split.lengths is not None and readout == "last":
-            behind = split.tokens - split.lengths[:, None]
-            order = (np.arange(split.tokens) - behind) % split.tokens
-            inputs, attention = tokens_in_order(inputs, attention, order)
-        return cls(jnp.asarray(inputs), tuple(map(jnp.asarray, attention)))
-
-    @property
-    def arrays(self) -> tuple:
-        """The arguments of `predict_tokens` after the weights, but for the network."""
-        heads = () if self.heads is None else (self.heads,)
-        return self.inputs, self.attention, *heads
-
-    def astype(self, dtype) -> "TokenSplit":
-        return TokenSplit(*jax.tree.map(partial(jnp.asarray, dtype=dtype), self.arrays))
+    inputs, attention = split.inputs, split.attention
+    if heads is not None:  # of sequences that have one length
+        tokens = heads.tokens(inputs, attention)
+        return tokens.inputs, tokens.fixed, heads
+    if split.lengths is not None and readout == "last":
+        behind = split.tokens - split.lengths[:, None]
+        order = (np.arange(split.tokens) - behind) % split.tokens
+        inputs, attention = tokens_in_order(inputs, attention, order)
+    return jnp.asarray(inputs), tuple(map(jnp.asarray, attention))

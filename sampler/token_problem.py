@@ -1,98 +1,163 @@
-"""From a recipe and the tokens of its task to a network outside the theory with its data."""
+"""Networks whose tokens are kept, with their data: outside the theory, or of sampled attention."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from sampler.attention.sampled import SampledAttention
-from sampler.data.split import Split, StreamedSplit
+from sampler.data.known_heads import KnownHeads, known_heads
+from sampler.data.split import StreamedSplit, measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import MOST_POINTWISE
-from sampler.posterior.data import Tokens
+from sampler.posterior.data import SampledPaths, Tokens
 from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.space import Space, draw_prior
-from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, make_space, refuse_space
+from sampler.posterior.spaces import (
+    OF_SAMPLED_PATHS,
+    OF_TOKENS,
+    ORDER_PARAMETERS,
+    WEIGHTS,
+    make_space,
+    refuse_space,
+)
 from sampler.settings.network import NetworkSection
 from sampler.settings.recipe import Recipe
-from sampler.token_network import TokenNetwork, TokenSplit
+from sampler.token_network import TokenNetwork, token_arrays
 from theory.architecture import Architecture
 
 
-@dataclass(frozen=True)
-class TokenProblem:
-    """A network outside the theory with its data, and the names that its tables have.
+@dataclass(frozen=True, kw_only=True)
+class ProblemOfTokens:
+    """A network with its data, and the names that its tables have.
 
-    It has no attended inputs: theory and collapsed spaces have nothing to work on. The validation
-    set is None where the task has none.
+    It has no attended inputs: the theory of fixed attention has nothing to work on. Labels of the
+    validation set are None where the task has none.
+
+    spaces       that can be sampled
+    kind         of network, in words
+    prior_space  that draws without data are made in
     """
 
-    network: TokenNetwork
-    train: TokenSplit
-    labels: Float[Array, "example output"]
+    network: TokenNetwork | Architecture
+    data: Tokens | SampledPaths
     temperature: float
-    test: TokenSplit
-    labels_test: Float[np.ndarray, "test output"] | None
+    temperature_spread: float = 0.0
+    labels_test: Float[np.ndarray, "test output"] | None = None
+    labels_validation: Float[np.ndarray, "validation output"] | None = None
     path_names: tuple[str, ...]
     head_names: tuple[tuple[str, ...], ...]
-    validation: TokenSplit | None = None
-    labels_validation: Float[np.ndarray, "validation output"] | None = None
-    temperature_spread: float = 0.0
     layer_numbers: tuple[int, ...] = ()
 
-    @property
-    def architecture(self) -> Architecture:
-        return self.network.architecture
+    spaces: ClassVar[Sequence[str]]
+    kind: ClassVar[str]
+    prior_space: ClassVar[str]
+    attended_validation: ClassVar[None] = None
 
     @property
-    def attended_validation(self) -> None:
-        """There are no attended inputs."""
+    def labels(self) -> Float[Array, "example output"]:
+        return self.data.labels
 
     @property
     def training_examples(self) -> tuple[Any, Array] | None:
         """Tokens and labels of the examples that draws are asked about; None: too many."""
-        return None if len(self.labels) >= MOST_POINTWISE else (self.train.arrays, self.labels)
+        return (self.data.tokens, self.labels) if self.data.pointwise else None
+
+    @property
+    def always_kept(self) -> Sequence[str]:
+        """Names of the weights that are stored of every draw."""
+        return ()
 
     def space(
         self, name: str, precision: str = "float64", keep: Sequence[str] = (), whitened: bool = True
     ) -> Space:
-        """The posterior in a space and in this precision; logit weights are always stored.
-
-        The values are not linear, or normalised between layers: there is no product of weights
-        along a path, so no overlap U_l is observed.
-        """
-        refuse_space(name, OF_TOKENS, "a network outside the theory")
-        validation = self.validation
-        data = Tokens(
-            labels=self.labels,
-            tokens=self.train.arrays,
-            tokens_test=self.test.arrays,
-            tokens_validation=None if validation is None else validation.arrays,
-            pointwise=self.training_examples is not None,
-        )
+        """The posterior in a space and in this precision; its mode is not looked for."""
+        refuse_space(name, self.spaces, self.kind)
         law = self.network, self.temperature, self.temperature_spread
-        logits = (site for site, _ in self.network.logits)
-        return make_space(name, data.astype(precision), *law, keep=(*logits, *keep))
+        data = self.data.astype(precision)
+        return make_space(name, data, *law, keep=(*self.always_kept, *keep))
 
     def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
-        """Draws [draw, …] without data by name; what depends on tokens by the model itself."""
-        return draw_prior(self.space(WEIGHTS), count, seed)
+        """Draws [draw, …] without data by name: order parameters, weights, labels."""
+        return draw_prior(self.space(self.prior_space), count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""
         return FlatDensity(self.space(space))
 
     def numpyro_model(self, space: str, sites: tuple[str, ...], whole: None = None) -> Model:
-        """The posterior in a space as a NumPyro model.
-
-        Inputs are tokens and attention matrices, `TokenSplit.arrays`.
-        """
+        """The posterior in a space as a NumPyro model; new inputs are as those of the data."""
         return export_model(self.space(space), sites)
+
+
+class TokenProblem(ProblemOfTokens):
+    """A network outside the theory with its data.
+
+    The values are not linear, or normalised between layers: there is no product of weights along a
+    path, so no overlap U_l is observed.
+    """
+
+    spaces, kind, prior_space = OF_TOKENS, "a network outside the theory", WEIGHTS
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.network.architecture
+
+    @property
+    def always_kept(self) -> Sequence[str]:
+        """Logit weights."""
+        return [site for site, _ in self.network.logits]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedProblem(ProblemOfTokens):
+    """A network with learned heads and its data.
+
+    exchangeable  whether an exchange of heads leaves the posterior as it is
+    known         for each layer of attention, heads of the task that learned ones are held against
+    """
+
+    exchangeable: bool
+    known: tuple[KnownHeads, ...] = ()
+
+    spaces, kind, prior_space = OF_SAMPLED_PATHS, "a network of learned heads", ORDER_PARAMETERS
+
+    @property
+    def architecture(self) -> Architecture:
+        return self.network
+
+    @property
+    def sites(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        return self.data.attention.sites
+
+    @property
+    def measured(self) -> Int[np.ndarray, " measured"]:
+        return measured_examples(len(self.labels))
+
+    @property
+    def names_of_attention(self) -> tuple[tuple[str, ...], ...]:
+        """Names of the heads of each layer of attention, of which some serve two of weights."""
+        names, start = [], 0
+        for is_pair in self.data.attention.pairs:
+            names.append(self.head_names[start])
+            start += 1 + is_pair
+        return tuple(names)
+
+
+def named_fields(task: Task) -> dict[str, Any]:
+    """What every problem has of its task beside the examples."""
+    return {
+        "labels_test": task.test.labels,
+        "labels_validation": None if task.validation is None else task.validation.labels,
+        "path_names": task.path_names,
+        "head_names": task.head_names,
+        "layer_numbers": task.numbers,
+    }
 
 
 def network_and_heads(
@@ -118,39 +183,60 @@ def network_and_heads(
 
 def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -> TokenProblem:
     """Join the tokens of a task with the recipe's network, in float64."""
-    settings, validation = recipe.network, task.validation
-    for name, split in (("train", task.train), ("test", task.test), ("validation", validation)):
+    settings = recipe.network
+    for name, split in task.named_splits.items():
         if isinstance(split, StreamedSplit):
-            raise InputError(
-                f"network ({name} split)",
-                f"{split.examples:,} examples",
-                "a network outside the theory follows all tokens, and these examples are too many "
-                "to be held; use fewer of them",
-            )
-        if split is not None and split.lengths is not None and settings.readout == "mean":
-            raise InputError(
-                Setting("network", "readout"),
-                "mean",
-                f"the sequences of {name} have {split.lengths.min()} to {split.lengths.max()} "
-                'tokens, and outside the theory only one token can be read of such: use "last" or '
-                '"first"',
-            )
+            remedy = "a network outside the theory follows all tokens, and these examples are too "
+            size = f"{split.examples:,} examples"
+            raise InputError(f"network ({name} split)", size, f"{remedy}many to be held; use fewer")
+        if split.lengths is not None and settings.readout == "mean":
+            lengths = f"{split.lengths.min()} to {split.lengths.max()}"
+            remedy = f"the sequences of {name} have {lengths} tokens, and outside the theory only "
+            remedy += 'one token can be read of such: use "last" or "first"'
+            raise InputError(Setting("network", "readout"), "mean", remedy)
     network, heads = network_and_heads(settings, task, architecture)
-
-    def tokens_of(split: Split) -> TokenSplit:
-        return TokenSplit.of(split, settings.readout, heads)
-
+    splits = {
+        name: token_arrays(split, settings.readout, heads)
+        for name, split in task.named_splits.items()
+    }
+    data = Tokens(
+        labels=jnp.asarray(task.train.labels),
+        tokens=splits["train"],
+        tokens_test=splits["test"],
+        tokens_validation=splits.get("validation"),
+        pointwise=task.train.examples < MOST_POINTWISE,
+    )
+    posterior = recipe.posterior
     return TokenProblem(
-        network,
-        tokens_of(task.train),
-        jnp.asarray(task.train.labels),
-        recipe.posterior.temperature,
-        tokens_of(task.test),
-        task.test.labels,
-        task.path_names,
-        task.head_names,
-        None if validation is None else tokens_of(validation),
-        None if validation is None else validation.labels,
-        recipe.posterior.temperature_spread,
-        task.numbers,
+        network=network,
+        data=data,
+        temperature=posterior.temperature,
+        temperature_spread=posterior.temperature_spread,
+        **named_fields(task),
+    )
+
+
+def make_learned_problem(recipe: Recipe, task: Task, architecture: Architecture) -> LearnedProblem:
+    """Join the tokens of a task with the recipe's network, in float64."""
+    shape = task.train.tokens, task.channels
+    attention = SampledAttention.of(task.learned, *shape, task.pairs, recipe.network.readout)
+    tokens = {
+        name: attention.tokens(split.inputs, split.attention)
+        for name, split in task.named_splits.items()
+    }
+    data = SampledPaths(
+        labels=jnp.asarray(task.train.labels),
+        attention=attention,
+        tokens=tokens["train"],
+        tokens_test=tokens["test"],
+        tokens_validation=tokens.get("validation"),
+    )
+    return LearnedProblem(
+        network=architecture,
+        data=data,
+        temperature=recipe.posterior.temperature,
+        temperature_spread=recipe.posterior.temperature_spread,
+        exchangeable=task.learned.exchangeable,
+        known=known_heads(recipe, task),
+        **named_fields(task),
     )

@@ -8,10 +8,10 @@ import numpy as np
 from sampler.data.make import build_task
 from sampler.data.split import HEAD_STREAM
 from sampler.data.task import Task
-from sampler.learned_problem import LearnedProblem
 from sampler.problem import Problem, build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import Recipe, recipe_of
+from sampler.token_problem import LearnedProblem
 
 MARKOV = {
     "kind": "markov_chain",

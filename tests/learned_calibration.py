@@ -5,10 +5,10 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 
-from sampler.learned_problem import LearnedProblem
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.labels import CollapsedLabels, flat_labels
 from sampler.posterior.space import Position, Space
+from sampler.token_problem import LearnedProblem
 from tests.learned import learned_problem
 
 QUANTITIES = (

@@ -1,114 +1,78 @@
 """The stubs of both packages, for editors and type checkers: `python -m tests.stubs` writes them.
 
-Type checkers read source text: they follow neither an import at first use nor a signature that is
-made from the fields of a section. So the stubs have both written out, and a test compares. What a
-keyword means is in the help of the function, which Python knows, and in the reference of recipes.
+Both read source text, and follow neither an import at first use nor a signature that is made from
+the fields of a section: stubs have them written out. What a keyword means is in the help of the
+function, which Python knows, and in the reference of recipes.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from textwrap import fill, indent
+from types import ModuleType
+from typing import Any
 
 import sampler
 import theory
 
-WRITTEN = "# Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes."
-WIDTH = 100
+HEAD = "# Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes."
+# Types in signatures.
 IMPORTS = """
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Optional, Union
 
-import xarray as xr
 from numpy.random import Generator, RandomState
+from xarray import Dataset, DataTree
 
 from sampler.attention.variants import AttentionVariant
 """
+MODULE = re.compile(r"\b([a-z_]\w*\.)+(?=[A-Z])")
 
 
 def stub_of(package: ModuleType) -> str:
     """Return the text of `__init__.pyi`: imports, and what has a signature made at run time."""
     imports, written = [], []
     for module, names in package.CONTENTS.items():
-        full = f"{package.__name__}.{module}"
         plain = []
         for name in names.split():
-            value = getattr(package, name)
+            value, alias = getattr(package, name), name
+            if hasattr(value, "__signature__"):
+                written.append(f"\n{definition(value)}\n{docstring(value)}")
+                continue
             if inspect.isclass(value) and hasattr(value.__init__, "__signature__"):
-                plain.append(f"{name} as _{name}")
-                written += ["", f"class {name}(_{name}):", f'    """{first_line(value)}"""', ""]
-                written += [*definition(value.__init__, "    "), ""]
-            elif inspect.isfunction(value) and hasattr(value, "__signature__"):
-                written += ["", *definition(value), f'    """{first_line(value)}"""', ""]
-            else:
-                plain.append(f"{name} as {name}")
-        line = f"from {full} import {', '.join(plain)}"
-        if len(line) > WIDTH:
-            imports += [f"from {full} import (", *packed(plain, "    "), ")"]
-        elif plain:
-            imports.append(line)
-    head = [WRITTEN, *(IMPORTS.splitlines() if written else [""])]
+                alias = f"_{name}"
+                body = indent(definition(value.__init__), "    ")
+                written.append(f"\nclass {name}({alias}):\n{docstring(value)}\n\n{body} ...")
+            plain.append(f"{name} as {alias}")
+        if plain:
+            imports.append(wrapped(f"from {package.__name__}.{module} import ({', '.join(plain)})"))
     version = ["", "__version__: str"] if hasattr(package, "__version__") else []
-    return "\n".join([*head, *imports, *written, *version, ""])
+    return "\n".join([HEAD, IMPORTS * bool(written), *imports, *written, *version, ""])
 
 
-def definition(function: Any, indent: str = "") -> Iterator[str]:
-    """Yield the lines of the signature of a function."""
+def definition(function: Callable[..., Any]) -> str:
+    """Return the signature of a function, types without their modules."""
     signature = inspect.signature(function)
-    yield f"{indent}def {function.__name__}("
-    words, star = [], False
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            star = True
-            words.append("*")
-        text = parameter.name
-        if parameter.annotation is not parameter.empty:
-            text += f": {type_text(parameter.annotation)}"
-        if parameter.default is not parameter.empty:
-            text += f" = {parameter.default!r}"
-        words.append(text)
-    yield from packed(words, f"{indent}    ")
-    body = " ..." if indent else ""
-    yield f"{indent}) -> {type_text(signature.return_annotation)}:{body}"
+    returned = inspect.formatannotation(signature.return_annotation)
+    accepted = signature.replace(return_annotation=signature.empty)
+    accepted = wrapped(MODULE.sub("", f"def {function.__name__}{accepted}"))
+    return f"{accepted} -> {MODULE.sub('', returned)}:"
 
 
-def packed(words: Iterable[str], indent: str) -> Iterator[str]:
-    """Yield lines of a list with commas, each as full as it may be."""
-    line = ""
-    for word in words:
-        if line and len(f"{indent}{line} {word},") > WIDTH:
-            yield indent + line
-            line = ""
-        line += f" {word}," if line else f"{word},"
-    yield indent + line
+def wrapped(text: str) -> str:
+    """Return a statement in lines."""
+    further = {"subsequent_indent": "    ", "break_on_hyphens": False, "break_long_words": False}
+    return fill(text, 96, **further)
 
 
-def first_line(thing: Any) -> str:
-    """The first line of a docstring."""
-    return inspect.getdoc(thing).splitlines()[0]
-
-
-def type_text(annotation: Any) -> str:
-    """Return a type as source text has it."""
-    if isinstance(annotation, str):
-        return annotation
-    origin, inner = get_origin(annotation), get_args(annotation)
-    if origin in (Union, UnionType):
-        return " | ".join(map(type_text, inner))
-    if origin is Literal:
-        return f"Literal[{', '.join(map(repr, inner))}]"
-    if origin is not None:
-        return f"{origin.__name__}[{', '.join(map(type_text, inner))}]"
-    return "None" if annotation in (None, NoneType) else annotation.__name__
-
-
-def stub_file(package: ModuleType) -> Path:
-    """Return where the stub of a package is."""
-    return Path(package.__file__).with_suffix(".pyi")
+def docstring(thing: Any) -> str:
+    """Return the first line of a docstring, as a docstring."""
+    return f'    """{inspect.getdoc(thing).splitlines()[0]}"""'
 
 
 if __name__ == "__main__":
     for each in (sampler, theory):
-        stub_file(each).write_text(stub_of(each), encoding="utf-8")
+        path = Path(each.__file__).with_suffix(".pyi")
+        path.write_text(stub_of(each), encoding="utf-8")

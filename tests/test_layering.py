@@ -16,7 +16,7 @@ FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplo
 ORDER = (
     "errors", "registry", "environment", "runtime", "compiled", "attention", "network",
     "token_network", "posterior", "mcmc", "settings", "storage", "transformer", "data",
-    "training", "torch_models", "token_problem", "learned_problem", "problem", "teacher",
+    "training", "torch_models", "token_problem", "problem", "teacher",
     "analysis", "presentation", "heads", "jobs", "api", "command_line", "cli", "__main__",
 )  # fmt: skip
 

@@ -10,8 +10,9 @@ import numpy as np
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
+from sampler.posterior.data import Tokens
 from sampler.settings.network import MlpSection
-from sampler.token_network import TokenNetwork, TokenSplit
+from sampler.token_network import TokenArrays, TokenNetwork
 from sampler.token_problem import TokenProblem
 from tests.problems import NetworkData
 from theory import Architecture
@@ -108,11 +109,26 @@ class Learned:
         return found
 
 
-def split_of(data: NetworkData, heads: SampledAttention | None) -> TokenSplit:
+def split_of(data: NetworkData, heads: SampledAttention | None) -> TokenArrays:
+    """Inputs and attention as the forward pass takes them; of learned heads those beside them."""
     if heads is None:
-        return TokenSplit(jnp.asarray(data.inputs), tuple(map(jnp.asarray, data.attention)))
+        return jnp.asarray(data.inputs), tuple(map(jnp.asarray, data.attention))
     tokens = heads.tokens(data.inputs, data.attention)
-    return TokenSplit(tokens.inputs, tokens.fixed, heads)
+    return tokens.inputs, tokens.fixed, heads
+
+
+def problem_of_splits(
+    network: TokenNetwork, train: TokenArrays, labels, temperature: float, test: TokenArrays, **more
+) -> TokenProblem:
+    """A network with training and test examples, whose heads have their numbers for names."""
+    return TokenProblem(
+        network=network,
+        data=Tokens(labels=labels, tokens=train, tokens_test=test),
+        temperature=temperature,
+        path_names=("0",),
+        head_names=tuple(tuple(map(str, range(n))) for n in network.architecture.heads),
+        **more,
+    )
 
 
 def normalised(hidden):
@@ -209,15 +225,6 @@ def random_token_problem(
         network = replace(network, logits=heads.sites, stream=learned.stream)
     train, test = (split_of(data_of(network, rng, count, 3), heads) for count in (examples, 3))
     labels = jnp.asarray(rng.standard_normal((examples, network.outputs)))
-    names = tuple(tuple(map(str, range(count))) for count in network.architecture.heads)
-    return TokenProblem(
-        network,
-        train,
-        labels,
-        temperature,
-        test,
-        None,
-        ("0",),
-        names,
-        temperature_spread=temperature_spread,
+    return problem_of_splits(
+        network, train, labels, temperature, test, temperature_spread=temperature_spread
     )

@@ -21,7 +21,6 @@ from sampler.analysis.names import (
 )
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.attention.learned import LOGITS
-from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import (
@@ -39,7 +38,7 @@ from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.data import SPECTRUM
 from sampler.posterior.weights_from_order_parameters import WeightDraws
 from sampler.problem import AnyProblem, Problem
-from sampler.token_problem import TokenProblem
+from sampler.token_problem import LearnedProblem, TokenProblem
 
 # Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
 PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"

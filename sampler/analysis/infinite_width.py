@@ -19,7 +19,6 @@ from sampler.analysis.predictors import (
 from sampler.analysis.scores import example_scores, moment_columns
 from sampler.errors import InputError
 from sampler.problem import Problem
-from sampler.token_network import TokenSplit
 from sampler.token_problem import TokenProblem
 from theory import InfiniteWidth, LearningProblem, TemperatureTooSmall, best_temperature
 from theory.nonlinear_kernels import NonlinearProblem, TokenExamples, kernels_at
@@ -74,14 +73,15 @@ def nonlinear_table(problem: TokenProblem) -> xr.Dataset:
     """
     network, temperature = problem.network, float(problem.temperature)
 
-    def read(split: TokenSplit) -> TokenExamples:
-        return TokenExamples.read(split.inputs, split.attention, network.readout)
-
+    train, test = (
+        TokenExamples.read(inputs, attention, network.readout)
+        for inputs, attention, *_ in (problem.data.tokens, problem.data.tokens_test)
+    )
     learning = NonlinearProblem(
-        network.architecture, network.values, read(problem.train), problem.labels, temperature
+        network.architecture, network.values, train, problem.labels, temperature
     )
     try:
-        kernels = kernels_at(learning, read(problem.test))
+        kernels = kernels_at(learning, test)
     except TemperatureTooSmall as error:
         raise InputError("temperature", error.temperature, error.remedy) from None
     moments = kernels.regression(learning.labels, temperature)

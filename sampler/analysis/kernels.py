@@ -17,11 +17,11 @@ from scipy.linalg import eigh
 from sampler.analysis.estimates import RepetitionWeights, batch_means, bootstrap, mean_over_batches
 from sampler.analysis.matched_heads import MOST_DRAWS, kept_logits
 from sampler.analysis.validation import kept_draws
-from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
 from sampler.problem import Problem, square_roots
 from sampler.runtime import jax_settings
+from sampler.token_problem import LearnedProblem
 from theory import Features, centred_kernel
 from theory.path_kernels import assemble_kernel, path_features
 

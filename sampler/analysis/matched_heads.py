@@ -29,12 +29,12 @@ from sampler.attention.similarity import (
     medoid,
 )
 from sampler.data.known_heads import KnownHeads
-from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.runtime import jax_settings
 from sampler.settings.task import UNIFORM
+from sampler.token_problem import LearnedProblem
 
 # Of the examples that attention is measured on so many are stored; draws of all chains that are
 # measured; draws of each chain that are stored one by one, and among which the reference is looked

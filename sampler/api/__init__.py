@@ -9,3 +9,9 @@ trained_model  a trained model whose heads are removed, and the theory of it
 heads       which heads of a trained model matter, and which can go
 estimators  classifier and regressor in the manner of scikit-learn
 """
+
+from sampler.runtime import silence_compiler, use_one_blas_thread
+
+# Before anything numerical is imported, which reads this.
+use_one_blas_thread()
+silence_compiler()

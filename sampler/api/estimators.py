@@ -5,7 +5,7 @@ predictor is a Gaussian process, and every average has its Monte Carlo error.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -37,6 +37,7 @@ MOST_JUDGED = 100
 # Predictions average over so many draws, evenly spaced; so many examples are in memory at a time.
 MOST_DRAWS, EXAMPLES_AT_ONCE = 1000, 1000
 SEEDS = 2**32
+AXES = ("example", "output")
 # [example, path, channel], [example, channel], or a pair of tokens and attention matrices.
 Inputs = Any
 Fitted = TypeVar("Fitted", bound="AttentionEstimator")
@@ -87,7 +88,7 @@ class AttentionEstimator(BaseEstimator):
         self.method = method
         self.random_state = random_state
         self.progress = progress
-        vars(self).update({one.name: settings.get(one.name, one.default) for one in SETTINGS})
+        vars(self).update({each.name: settings.get(each.name, each.default) for each in SETTINGS})
 
     def fit(self: Fitted, X: Inputs, y: Any) -> Fitted:
         """Sample the posterior, or solve the theory, of these examples.
@@ -99,15 +100,11 @@ class AttentionEstimator(BaseEstimator):
         verdict on the draws: a warning says where they cannot be trusted. A fit that fails leaves
         the estimator as it was. Raises ValueError or InputError for what cannot be used.
         """
-        before = dict(vars(self))
+        fitted = type(self)(**self.get_params(deep=False))
+        fitted._fit(X, y)
+        kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
         vars(self).clear()
-        vars(self).update({name: v for name, v in before.items() if not name.endswith("_")})
-        try:
-            self._fit(X, y)
-        except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
-            raise
+        vars(self).update(vars(fitted) | kept)
         return self
 
     def _fit(self, X: Inputs, y: Any) -> None:
@@ -163,41 +160,32 @@ class AttentionEstimator(BaseEstimator):
         if attended.shape[1:] != self.shape_in_:
             raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
         recipe, data = recipe_and_data(self.task_, self.network_)
-        temperature = recipe.posterior.temperature
-        predict = self._of_theory if hasattr(self, "theory_") else self._of_draws
+        starts = range(0, len(attended), EXAMPLES_AT_ONCE)
         with jax_settings():
             problem = problem_of(self.task_, recipe, data)
-            parts = [predict(problem, part, temperature) for part in in_parts(attended)]
-        return xr.concat(parts, "example")
+            parts = [attended[start : start + EXAMPLES_AT_ONCE] for start in starts]
+            return xr.concat([self._predict(problem, part) for part in parts], "example")
 
-    def _of_theory(self, problem: "Problem", attended: Attended, temperature: float) -> xr.Dataset:
-        """Predictions at the saddle point."""
-        import jax.numpy as jnp
-
-        from sampler.analysis.predictors import predicted
-
-        of_part = replace(problem, attended_test=jnp.asarray(attended))
-        moments = of_part.predictions_at(predicted(self.theory_, "order_parameter"))
-        one_draw = (1, 1, len(attended), problem.architecture.outputs)
-        mean, variance = (
-            moments[f"predictor_{name}"].reshape(one_draw) for name in ("mean", "variance")
-        )
-        columns = {"mean": mean, "variance": variance}
-        columns |= self._quantities(mean, variance + temperature)
-        return xr.Dataset({name: (AXES, one[0, 0]) for name, one in columns.items()})
-
-    def _of_draws(self, problem: "Problem", attended: Attended, temperature: float) -> xr.Dataset:
-        """Averages over the draws, with their errors."""
+    def _predict(self, problem: "Problem", attended: Attended) -> xr.Dataset:
+        """Averages over the draws, with their errors; or the predictions at the saddle point."""
         from sampler.analysis.draws_table import stored_draws, stored_weights
         from sampler.analysis.estimates import mean_of, squared_deviations
+        from sampler.analysis.predictors import predicted
         from sampler.analysis.validation import predictor_draws
 
-        drawn, weights = stored_draws(self.draws_), stored_weights(self.draws_)
+        is_sampled = hasattr(self, "draws_")
+        if is_sampled:
+            drawn, weights = stored_draws(self.draws_), stored_weights(self.draws_)
+        else:
+            drawn = {"order_parameter": predicted(self.theory_, "order_parameter")[None, None]}
         _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
-        columns = {"mean": mean, "variance": variance + squared_deviations(mean, weights)}
-        columns |= self._quantities(mean, variance + temperature)
+        of_label = self._quantities(mean, variance + problem.temperature)
+        if not is_sampled:
+            columns = {"mean": mean, "variance": variance, **of_label}
+            return xr.Dataset({name: (AXES, values[0, 0]) for name, values in columns.items()})
+        variance = variance + squared_deviations(mean, weights)
         table = xr.Dataset()
-        for name, values in columns.items():
+        for name, values in {"mean": mean, "variance": variance, **of_label}.items():
             average = mean_of(values, weights)
             table[name] = AXES, average.value
             table[f"{name}_mcse"] = AXES, average.mcse
@@ -241,9 +229,9 @@ class AttentionEstimator(BaseEstimator):
             remedy = "a tuple is a pair: tokens, and a list with the matrices of each layer"
             raise InputError("X", Verbatim(f"({len(pair)} arrays)"), remedy)
         tokens, attention = pair
-        for one in (tokens, attention, *attention):
-            refuse_masked("X", one)
-        arrays = [np.asarray(one, dtype=np.float64) for one in (tokens, *attention)]
+        for array in (tokens, attention, *attention):
+            refuse_masked("X", array)
+        arrays = [np.asarray(array, dtype=np.float64) for array in (tokens, *attention)]
         no_labels = np.zeros((*arrays[0].shape[:1], 1))
         split = Split(arrays[0], no_labels, tuple(arrays[1:]))
         check_split(split, "X")
@@ -343,15 +331,6 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
-
-
-AXES = ("example", "output")
-
-
-def in_parts(attended: Attended) -> Iterator[Float[np.ndarray, "_part path channel"]]:
-    """Yield the inputs of as many examples as are in memory at a time."""
-    for start in range(0, len(attended), EXAMPLES_AT_ONCE):
-        yield attended[start : start + EXAMPLES_AT_ONCE]
 
 
 def seed_from(random_state: Any) -> int:

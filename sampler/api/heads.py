@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import takes
 from sampler.api.model import ChosenNetwork
-from sampler.api.trained_model import LabelledExamples, TrainedModel, solved_theory
+from sampler.api.trained_model import (
+    LabelledExamples,
+    TrainedModel,
+    recorded_task,
+    solved_theory,
+)
 from sampler.errors import InputError
 from sampler.runtime import jax_settings
 from sampler.settings.network import TheorySection
@@ -96,39 +101,36 @@ def ablate_heads(
     from sampler.heads.removal import remove_heads
     from sampler.jobs.prune import shown_steps
 
-    trained = TrainedModel(
-        model, splits_of(train, validation, test, network), layers, heads, residual, forward,
-        projection, attention, batch_size,
-    )  # fmt: skip
     if type(orders) is not int or orders < 0:
         raise InputError("orders", orders, "must be a whole number from 0")
-    kind = trained.loss(loss)
-    theory = None if network is None else solved_theory(trained, network, starts, progress)
+    # Training examples are for the theory alone.
+    splits = {} if network is None else {"train": train}
+    splits |= {"validation": validation, "test": test}
+    of_module = {"forward": forward, "batch_size": batch_size}
+    trained = TrainedModel.of(model, splits, layers, heads, projection=projection, **of_module)
+    kind, theories, notes = trained.loss(loss), None, ()
+    if network is not None:
+        task = model
+        if not trained.is_task:
+            of_module |= {"layers": layers, "heads": heads, "residual": residual}
+            of_module["attention"] = attention
+            task = recorded_task(model, splits, trained.labels, progress, **of_module)
+        theory, notes = solved_theory(task, network, trained.chosen, starts, progress)
+        theories = {"numbers": theory}
     with jax_settings(), shown_steps(progress) as steps:
         removed = remove_heads(
             {"test": trained.models["test"], "numbers": trained.models["validation"]},
             {"test": trained.labels["test"], "numbers": trained.labels["validation"]},
             trained.chosen,
             kind,
-            None if theory is None else {"numbers": theory.of_heads()},
+            theories,
             random=orders,
             seed=seed,
             solve_again=solve_again,
             steps=steps,
-            notes=() if theory is None else theory.notes,
+            notes=notes,
         )
     return AblatedHeads(removed)
-
-
-def splits_of(
-    train: LabelledExamples | None,
-    validation: LabelledExamples | None,
-    test: LabelledExamples | None,
-    network: ChosenNetwork | None,
-) -> dict[str, LabelledExamples | None]:
-    """The splits that are needed, of which training examples are for the theory alone."""
-    splits = {"validation": validation, "test": test}
-    return splits if network is None else {"train": train, **splits}
 
 
 @dataclass(frozen=True)
@@ -185,11 +187,8 @@ class AblatedHeads:
         with figure_style():
             drawn = drawings[figure](self.result)
         if drawn is None:
-            remedy = {
-                "scores": "belongs to a theory: give a `network`",
-                "orders": "ask for `orders`, of labels that are classes",
-            }
-            raise InputError("figure", figure, remedy[figure])
+            remedy = '"scores" belong to a theory: give a `network`; "orders" are drawn on request'
+            raise InputError("figure", figure, f"{remedy}, of labels that are classes: `orders=20`")
         return drawn
 
     def __repr__(self) -> str:
@@ -249,20 +248,19 @@ def removable(
     measure, limit = chosen_limit(loss, accuracy)
     if replacement not in ("zero", "mean"):
         raise InputError("replacement", replacement, 'must be "zero" or "mean"')
-    trained = TrainedModel(
-        model, splits_of(None, validation, test, None), layers, heads, True, forward, projection,
-        None, batch_size,
-    )  # fmt: skip
+    splits = {"validation": validation, "test": test}
+    of_module = {"forward": forward, "batch_size": batch_size, "projection": projection}
+    trained = TrainedModel.of(model, splits, layers, heads, **of_module)
     kind = trained.loss("auto")
     if measure == "accuracy" and not trained.has_classes:
         raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
     with jax_settings(), shown_steps(progress) as steps:
-        found = largest_set(
+        largest = largest_set(
             trained.models, trained.labels, trained.chosen.model, kind, measure, limit,
             replacement=replacement, emptied=not trained.is_task, steps=steps,
         )  # fmt: skip
     projections = () if trained.is_task else trained.models["test"].projections
-    return RemovableHeads(found, projections)
+    return RemovableHeads(largest, projections)
 
 
 @dataclass(frozen=True)
@@ -347,11 +345,10 @@ class RemovableHeads:
 
 def chosen_limit(loss: float | None, accuracy: float | None) -> tuple[Measure, float]:
     """The measure that is limited, and its limit; raises InputError unless there is one."""
-    given = {key: one for key, one in (("loss", loss), ("accuracy", accuracy)) if one is not None}
-    if len(given) != 1:
+    if (loss is None) == (accuracy is None):
         remedy = "give one limit: loss=… in units of the model's loss, or accuracy=… as a share"
-        raise InputError("loss and accuracy", list(given.values()), remedy)
-    ((measure, limit),) = given.items()
+        raise InputError("loss and accuracy", (loss, accuracy), remedy)
+    measure, limit = ("accuracy", accuracy) if loss is None else ("loss", loss)
     if not isinstance(limit, int | float) or not limit >= 0:
         raise InputError(measure, limit, "must be a number from 0: what may be lost")
     return measure, float(limit)

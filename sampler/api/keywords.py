@@ -19,15 +19,12 @@ from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_orig
 
 import numpy as np
 
-import sampler
 from sampler.errors import DataWarning, InputError, Option, Part, Setting, Words, as_recipe
 from sampler.settings.task import AttentionSection, TaskSection
 from sampler.settings.types import InPython, Mark, RelativePath, Section, meaning
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
-# Where the functions are that have settings as keywords.
-WITH_SETTINGS = ("api.tasks", "api.model")
 
 
 @dataclass(frozen=True)
@@ -137,17 +134,19 @@ def takes(
     A function with keywords ends in `**settings`, and receives what was given, without None where
     that is the default.
     """
+    optional = {keyword.name for keyword in keywords if keyword.default is None}
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         accepted = signature_with(function, keywords)
-        optional = {keyword.name for keyword in keywords if keyword.default is None}
-        free = free_keywords(accepted)
+        kinds = {each.kind: each.name for each in accepted.parameters.values()}
+        further = kinds.get(Parameter.VAR_KEYWORD)
 
         @wraps(function)
         def call(*arguments: Arguments.args, **given: Arguments.kwargs) -> Result:
-            refuse_unknown(function.__qualname__, accepted, given)
+            if further is None:
+                refuse_unknown(function.__qualname__, accepted.parameters, given)
             values = dict(accepted.bind(*arguments, **given).arguments)
-            values |= values.pop(free, {})
+            values |= values.pop(further, {})
             values = {n: v for n, v in values.items() if v is not None or n not in optional}
             try:
                 return function(**values)
@@ -162,22 +161,15 @@ def takes(
     return decorate
 
 
-def signature_with(function: Callable, keywords: Iterable[Keyword]) -> Signature:
+def signature_with(function: Callable, keywords: Sequence[Keyword]) -> Signature:
     """Return the signature of a function with these keywords in the place of `**settings`."""
     of_function = signature(function)
     parameters = list(of_function.parameters.values())
     if keywords:
-        parameters = [one for one in parameters if one.kind is not Parameter.VAR_KEYWORD]
-    last = [one for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
-    first = [one for one in parameters if one not in last]
-    ordered = [*first, *(keyword.parameter for keyword in keywords), *last]
-    return of_function.replace(parameters=sorted(ordered, key=lambda one: one.kind))
-
-
-def free_keywords(accepted: Signature) -> str:
-    """Return the name of the parameter that takes any keyword; empty where there is none."""
-    kinds = {one.kind: one.name for one in accepted.parameters.values()}
-    return kinds.get(Parameter.VAR_KEYWORD, "")
+        parameters = [each for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
+    place = sum(each.kind is Parameter.POSITIONAL_OR_KEYWORD for each in parameters)
+    parameters[place:place] = [keyword.parameter for keyword in keywords]
+    return of_function.replace(parameters=sorted(parameters, key=lambda each: each.kind))
 
 
 def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
@@ -193,28 +185,13 @@ def with_meanings(text: str | None, keywords: Iterable[Keyword]) -> str:
     return "\n".join([cleandoc(text or ""), "", *rows])
 
 
-def refuse_unknown(function: str, accepted: Signature, given: Mapping[str, Any]) -> None:
+def refuse_unknown(function: str, keywords: Iterable[str], given: Mapping[str, Any]) -> None:
     """Raise InputError for a keyword that a function does not have, with the one that is meant."""
-    parameters = accepted.parameters
-    if free_keywords(accepted):
-        return
-    for name in [name for name in given if name not in parameters]:
-        remedy = f"{function.removesuffix('.__init__')} has no such keyword"
-        close = get_close_matches(name, parameters, n=1, cutoff=0.75)
-        others = [] if close else functions_with(name)
-        if close:
-            remedy += f"; did you mean {close[0]}?"
-        elif others:
-            remedy += f"; it is one of {others[0]}"
-        else:
-            remedy += f"; known here: {', '.join(parameters)}"
-        raise InputError(name, given[name], remedy)
-
-
-def functions_with(keyword: str) -> list[str]:
-    """Return the names of the functions of tasks and networks that have this keyword."""
-    names = " ".join(sampler.CONTENTS[module] for module in WITH_SETTINGS).split()
-    return [name for name in names if keyword in signature(getattr(sampler, name)).parameters]
+    for name in [name for name in given if name not in keywords]:
+        close = get_close_matches(name, keywords, n=1, cutoff=0.75)
+        meant = f"did you mean {close[0]}?" if close else f"known here: {', '.join(keywords)}"
+        function = function.removesuffix(".__init__")
+        raise InputError(name, given[name], f"{function} has no such keyword; {meant}")
 
 
 # --- values and warnings

@@ -14,7 +14,7 @@ from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import plan_with_data
-from sampler.runtime import jax_settings, use_one_blas_thread
+from sampler.runtime import jax_settings
 from sampler.settings.network import NetworkSection, PosteriorSection, TheorySection
 from sampler.settings.recipe import Recipe
 from sampler.settings.refusals import refuse_without_theory
@@ -66,7 +66,6 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
     if not recipe.is_solved:
         refuse_without_theory(recipe.outside_theory, recipe.learns_attention, "use `sample`")
     refuse_too_large(recipe, data)
-    use_one_blas_thread()
     with jax_settings():
         from sampler.jobs.stages import solve_problem
 
@@ -86,7 +85,6 @@ def sample(
     recipe, data = recipe_and_data(task, network, sampler=settings)
     refuse_too_large(recipe, data)
     plan = plan_with_data("sample", recipe, None, data)
-    use_one_blas_thread()
     with jax_settings():
         from sampler.jobs.draw import draw_posterior
 
@@ -111,7 +109,6 @@ def compare(
             `order_parameter`, `predictor_mean`, `predictor_variance` …; each joins the axis, with
             a verdict of its own
     """
-    use_one_blas_thread()
     from sampler.analysis.results import RunResults
     from sampler.analysis.user_theories import axes_of_draws, axes_of_table, checked
     from sampler.jobs.stages import compare_tables
@@ -136,7 +133,6 @@ def head_importance(theory: "xr.Dataset", draws: "xr.DataTree | None" = None) ->
     A row for each layer, from 1, and head, from 0. To next order where the theory has it, and
     those of the trained network where there is one.
     """
-    use_one_blas_thread()
     from sampler.presentation.notebook import head_table, refuse_unrelated
 
     if draws is not None:
@@ -154,7 +150,6 @@ def make_problem(task: ChosenTask, network: ChosenNetwork) -> "AnyProblem":
     the test set; `predictions_at(U_1)` says what follows from an order parameter.
     """
     recipe, data = recipe_and_data(task, network)
-    use_one_blas_thread()
     with jax_settings():
         return problem_of(task, recipe, data)
 
@@ -171,7 +166,6 @@ def teacher_of(task: ChosenTask, network: ChosenNetwork) -> "xr.Dataset":
     recipe, data = recipe_and_data(task, network)
     if data.teacher is None:
         raise InputError("task", task.settings["task"]["kind"], 'make it with labels="teacher"')
-    use_one_blas_thread()
     with jax_settings():
         from sampler.analysis.task_tables import teacher_table
 

@@ -18,7 +18,6 @@ from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError
 from sampler.jobs.memory import FLOAT, Part, refuse_too_large
 from sampler.posterior.spaces import SpaceName
-from sampler.runtime import use_one_blas_thread
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE, find_directory
 
@@ -68,7 +67,6 @@ def numpyro_model(
         remedy = "use fewer examples, or `log_density`, which sees rows in their place"
         more.append(Part("attended inputs of all examples", size, remedy, 3))
     refuse_too_large(recipe, data, more=more)
-    use_one_blas_thread()
     from sampler.problem import whole_training_set
 
     problem = problem_of(chosen, recipe, data)
@@ -95,7 +93,6 @@ def log_density(
     require_settings()
     chosen, recipe, data = task_recipe_data(task, network, space, settings)
     refuse_too_large(recipe, data)
-    use_one_blas_thread()
     return problem_of(chosen, recipe, data).flat_density(space)
 
 
@@ -109,7 +106,6 @@ def attention_found(draws: "xr.DataTree | Run | str | Path") -> "SampledHeads":
     exchanged. `to_dataframe()` has, of every head, entropy, distances and overlaps, each beside
     what it is a priori. Raises InputError where no attention was sampled.
     """
-    use_one_blas_thread()
     from sampler.analysis.sampled_heads import SampledHeads
 
     if isinstance(draws, str | Path):

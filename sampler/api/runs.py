@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import plain_setting, takes, warn_of, with_keys
 from sampler.errors import ABSENT, InputError, Verbatim
-from sampler.runtime import silence_compiler, use_one_blas_thread
 from sampler.settings.recipe import Recipe, recipe_of
 from sampler.settings.toml import folder_of, read_toml
 from sampler.storage.directory import RECIPE_FILE, default_directory, find_directory
-from sampler.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
     import pandas
@@ -213,8 +211,8 @@ def compare_models(runs: "Sequence[Run | str | Path] | Mapping[str, Run | str | 
     if not runs:
         raise InputError("runs", runs, "name at least one run")
     names = list(runs) if isinstance(runs, Mapping) else None
-    given = runs.values() if isinstance(runs, Mapping) else runs
-    directories = [one.directory if isinstance(one, Run) else Path(one) for one in given]
+    each = runs.values() if isinstance(runs, Mapping) else runs
+    directories = [run.directory if isinstance(run, Run) else Path(run) for run in each]
     return Models(compare_directories(directories, names))
 
 
@@ -249,11 +247,11 @@ def run(
     if chosen.sweep:
         remedy = "this recipe has a grid of points: use sampler.sweep"
         raise InputError("sweep", chosen.sweep, remedy)
-    directory = chosen_directory(out, chosen)
     with as_a_command(progress) as interruption:
-        start_run(make_plan("run", chosen, directory, figures), interruption)
-    warn_of(read_manifest(directory).concerns)
-    return Run(directory)
+        plan = make_plan("run", chosen, chosen_directory(out, chosen), figures)
+        start_run(plan, interruption)
+    warn_of(plan.task.concerns)
+    return Run(plan.directory)
 
 
 @takes(write=with_keys)
@@ -292,12 +290,11 @@ def sweep(
     if not chosen.sweep:
         remedy = 'name what to vary, as in over={"network.widths": [10, 100]}'
         raise InputError("over", ABSENT, remedy)
-    directory = chosen_directory(out, chosen).resolve()
     with as_a_command(progress) as interruption:
-        plan = make_plan("run", chosen, directory, figures)
+        plan = make_plan("run", chosen, chosen_directory(out, chosen).resolve(), figures)
         start_sweep(plan, interruption, workers, scheduler)
-    warn_of(read_manifest(directory).concerns)
-    return Sweep(directory)
+    warn_of(plan.task.concerns)
+    return Sweep(plan.directory)
 
 
 @takes(write=with_keys)
@@ -340,11 +337,9 @@ def chosen_directory(out: str | Path | None, recipe: Recipe) -> Path:
 
 @contextmanager
 def as_a_command(progress: bool) -> "Iterator[Interruption]":
-    """Set up the process as the program does, listening to signals; print nothing if not asked."""
+    """Listen to signals as the program does; print nothing if not asked."""
     from sampler.jobs.interruption import listening
 
-    use_one_blas_thread()
-    silence_compiler()
     with ExitStack() as stack:
         if not progress:
             nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))

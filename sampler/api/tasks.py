@@ -52,7 +52,7 @@ OF_ATTENTION = {name_of(AttentionSection, key): key for key in AttentionSection.
 IN_MEMORY = "(arrays in memory)"
 # Arrays of a file that arguments have as a list by layer.
 BY_LAYER = re.compile(r"^(attention_[a-z]+|head_names)_(\d+)")
-# Names of heads or paths that stand in one line.
+# Heads of a layer that are named.
 MOST_NAMED = 16
 
 
@@ -75,24 +75,14 @@ class ChosenTask:
 
     def __repr__(self) -> str:
         data = self.data
-        splits = {"training": data.train, "test": data.test, "validation": data.validation}
-        sizes = [f"{one.examples} {name}" for name, one in splits.items() if one is not None]
-        heads = " | ".join(map(first_names, data.head_names))
-        paths = f"{math.prod(data.heads):,}"
-        if 0 < len(data.path_names) <= MOST_NAMED:
-            paths = ", ".join(data.path_names)
-        kind = self.settings["task"]["kind"]
+        sizes = [f"{split.examples} {name}" for name, split in data.named_splits.items()]
+        heads = [", ".join(names[:MOST_NAMED]) for names in data.head_names]
+        more = " …" if max(data.heads) > MOST_NAMED else ""
         return (
-            f"<task {kind}: {', '.join(sizes)} examples, {data.channels} channels, "
-            f"outputs: {data.outputs}, heads: {heads}, paths: {paths}>"
+            f"<task {self.settings['task']['kind']}: examples {', '.join(sizes)}; "
+            f"{data.channels} channels; outputs {data.outputs}; heads {' | '.join(heads)}{more}; "
+            f"{math.prod(data.heads):,} paths>"
         )
-
-
-def first_names(names: Sequence[str]) -> str:
-    """The names, or the first of them and how many there are."""
-    if len(names) <= MOST_NAMED:
-        return ", ".join(names)
-    return f"{', '.join(names[:MOST_NAMED])}, … ({len(names)} in all)"
 
 
 # --- a function for each kind, whose keywords and help are those of its section
@@ -184,15 +174,15 @@ def arrays_task(
                       which has "learned", "uniform" or a name or number for each head of each
                       layer, and `learned`, `form`
     """
-    given = {name: value for name, value in locals().items() if value is not None}
+    settings = {name: value for name, value in locals().items() if value is not None}
     if path is not None:
-        return chosen_task("arrays", given)
+        return chosen_task("arrays", settings)
     arrays: dict[str, Any] = {}  # under the names that they have in a file
-    for name, value in given.items():
+    for name, value in settings.items():
         if name.startswith("attention_"):
-            arrays |= {f"{name}_{layer}": one for layer, one in enumerate(value, start=1)}
+            arrays |= {f"{name}_{layer}": array for layer, array in enumerate(value, start=1)}
         elif name == "head_names":
-            arrays |= {f"{name}_{layer}": list(one) for layer, one in enumerate(value, start=1)}
+            arrays |= {f"{name}_{layer}": list(names) for layer, names in enumerate(value, start=1)}
         else:
             arrays[name] = value
     try:

@@ -18,7 +18,6 @@ from sampler.errors import OutOfTimeError
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import Progress, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
-from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.algorithm import (
     BRIDGED_DRAWS,
     Algorithm,
@@ -39,7 +38,7 @@ from sampler.problem import AnyProblem, Problem
 from sampler.runtime import jax_settings
 from sampler.settings.sampler import SamplerSection
 from sampler.storage.directory import LOG
-from sampler.token_problem import TokenProblem
+from sampler.token_problem import LearnedProblem, TokenProblem
 
 
 def draw_posterior(

@@ -1,33 +1,21 @@
-"""A mistake in recipe, data or command line: one line that names it, exit code 2, nothing left."""
+"""A mistake on the command line, and errors of the system: one line, and an exit code."""
 
 import errno
 import shutil
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from sampler.cli import HANDLERS, main
 from sampler.errors import ExitCode, InputError, RequeueError
-
-SHORTEST = """
-name = "shortest"
-[task]
-kind = "markov_chain"
-examples_train = 4
-examples_test = 4
-tokens = 3
-features = 4
-[network]
-widths = 10
-"""
+from tests.commands import SMALLEST
 
 
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "recipe.toml"
-    path.write_text(SHORTEST)
+    path.write_text(SMALLEST)
     return path
 
 
@@ -38,77 +26,6 @@ def command(capsys, *arguments):
     lines = output.err.splitlines()
     assert len(lines) <= 1, f"more than one line: {output.err}"
     return code, output.out, lines[0] if lines else ""
-
-
-# A setting, and what the one line on standard error begins with: its key, or that of what it lacks.
-BAD_SETTINGS = [
-    ("network.widths=0", "network.widths = 0"),
-    ("network.variances=[1, 1, 1, nan]", "network.variances = [1, 1, 1, nan]"),
-    ("network.readout=median", "network.readout = 'median'"),
-    ("network.heads=[[0, 0], [0]]", "network.heads = [[0, 0], [0]]"),
-    ("network.mlp.activation=relu", "network.mlp.width = (absent)"),
-    ("attention.reads=stream", "attention.reads = 'stream'"),
-    ("network.hypernetwork=[true]", "network.hypernetwork = [True]"),
-    ("network.widhts=10", "network.widhts = 10: this key is unknown; did you mean network.widths?"),
-    (
-        "temperature=1.0",
-        "temperature = 1.0: this key is unknown; did you mean posterior.temperature?",
-    ),
-    ("posterior.temperature=0", "posterior.temperature = 0"),
-    ("posterior.temperature=[0.1,", "--set posterior.temperature = '[0.1,'"),
-    ("posterior=1", "posterior = 1"),
-    ("task.kind=arrays", "task.path = (absent)"),
-    ("task.features=5", "task.features = 5"),
-    ("attention.inverse_temperature=1e308", "attention_train_1"),
-    ("theory.subnetworks=[[[0], [3]]]", "theory.subnetworks = [[0], [3]]"),
-    ("sampler.largest_width.function=3", "sampler.largest_width.function = 3"),
-    ("sweep.name=[1]", "sweep = 'name'"),
-    ("sweep.network.widths=[10, 0]", "network.widths = 0"),
-    ("name=a/b", "name = 'a/b'"),
-    ("network.widths", "--set = 'network.widths'"),
-    ("network.widths=1\nname=2", "--set network.widths = "),
-    (
-        "attention.learned.rnak=2",
-        "attention.learned.rnak = 2: this key is unknown; did you mean attention.learned.rank?",
-    ),
-    (
-        'attention.form={kind="softmax", foo=1}',
-        "attention.form = {'kind': 'softmax', 'foo': 1}: form.foo: this key is unknown; known here",
-    ),
-    ('task={kind="arrays", path="a\\u0000b"}', "task.path = 'a\\x00b'"),
-]
-
-
-@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
-@pytest.mark.parametrize(("setting", "start"), BAD_SETTINGS, ids=lambda text: text[:40])
-def test_a_bad_setting_is_named_with_its_value(capsys, recipe, tmp_path, setting, start):
-    out = tmp_path / "new" / "directory"
-    code, _, line = command(capsys, "run", recipe, "--out", out, "--set", setting)
-    assert code == ExitCode.BAD_INPUT
-    assert line.startswith(f"attention-posterior: {start}"), line
-    assert not out.parent.exists()
-
-
-ARRAYS = b'name = "a"\ntask = {kind = "arrays", path = "a.npz"}\nnetwork.widths = 3\n'
-BAD_RECIPES = [
-    (b"name = ", "recipe = "),
-    (b"\xff\xfe", "recipe = "),
-    (b'name = "a"\ntask = 3', "task = 3"),
-    (ARRAYS + b"attention.inverse_temperature = 2.0\n", "attention.heads = (absent)"),
-    (ARRAYS, "labels_train = (absent)"),
-    (None, "recipe = "),
-]
-
-
-@pytest.mark.parametrize(("content", "start"), BAD_RECIPES)
-def test_a_bad_recipe_and_bad_data_are_named(capsys, tmp_path, content, start):
-    path = tmp_path / "recipe.toml"
-    if content is not None:
-        path.write_bytes(content)
-    np.savez(tmp_path / "a.npz", inputs_train=np.ones((2, 3, 4)))
-    code, _, line = command(capsys, "check", path)
-    assert code == ExitCode.BAD_INPUT
-    assert line.startswith(f"attention-posterior: {start}"), line
 
 
 @pytest.mark.parametrize("words", ["", "walk", "check a b", "compare ."])

@@ -12,9 +12,8 @@ from sampler.mcmc.split_hmc import SplitChain
 from sampler.posterior.space import Space
 from sampler.settings.network import MlpSection
 from sampler.token_network import TokenNetwork, predict_split
-from sampler.token_problem import TokenProblem
 from tests.calibration import WARMUP, calibration_ranks, sites_at_truth, uniformity
-from tests.token_networks import Learned, data_of, network_of, split_of
+from tests.token_networks import Learned, data_of, network_of, problem_of_splits, split_of
 from theory import Architecture
 
 pytestmark = [
@@ -82,15 +81,12 @@ class BlockCalibration:
             layer = network.weight_layers.get(name)
             variance = 1.0 if layer is None else network.variances[layer]
             position[name] = variance**0.5 * jax.random.normal(one, shape)
-        clean = predict_split(position, self.splits[0].arrays, self.network)
+        clean = predict_split(position, self.splits[0], self.network)
         return position, clean + TEMPERATURE**0.5 * jax.random.normal(noise_key, clean.shape)
 
     def space(self, labels) -> Space:
         train, test = self.splits
-        names = ("0", "1")
-        problem = TokenProblem(
-            self.believed, train, labels, TEMPERATURE, test, None, names, (names,)
-        )
+        problem = problem_of_splits(self.believed, train, labels, TEMPERATURE, test)
         return problem.space("weights")
 
     def at_truth(self, position, start) -> dict:
@@ -109,7 +105,7 @@ class BlockCalibration:
         return "predictor", "log likelihood", *sorted(both)
 
     def quantities(self, weights, labels, network):
-        train, test = (predict_split(weights, one.arrays, network) for one in self.splits)
+        train, test = (predict_split(weights, one, network) for one in self.splits)
         squares = [jnp.sum(weights[name] ** 2) for name in self.names[2:]]
         return jnp.stack([test[0, 0], -jnp.sum((train - labels) ** 2), *squares])
 

@@ -1,7 +1,6 @@
 """Compiled programs kept between runs: where, and that no number depends on them."""
 
 import os
-from types import SimpleNamespace
 
 import pytest
 
@@ -11,11 +10,10 @@ from sampler import compiled
 @pytest.fixture
 def setting(monkeypatch):
     """The user's setting, in an environment where JAX was told nothing."""
-    for name in (compiled.OF_JAX, *map(str.upper, compiled.CONFIGURATION)):
+    for name in (compiled.OF_JAX, *compiled.CONFIGURATION):
         monkeypatch.delenv(name, raising=False)
     # What the function sets for the processes to come is undone with the rest.
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.setattr(compiled, "sys", SimpleNamespace(modules={}))
 
     def set_to(value) -> None:
         os.environ[compiled.SETTING] = str(value)

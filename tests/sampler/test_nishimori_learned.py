@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.tempered_smc import begin, next_temperature
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.problem import build_problem
 from sampler.teacher import make_labelled_task
+from sampler.token_problem import LearnedProblem
 from tests.learned import learned_recipe
 from tests.nishimori import overlap_scores
 

@@ -98,6 +98,7 @@ CASES = [
     swept("network.widhts=3,4", "network.widhts", "3"),
     swept("attention.learned.rnak=3,4", "attention.learned.rnak", "3"),
     tiny("", "figurse", "False", keywords=("figurse",)),
+    tiny("temperature=1.0", "temperature", "1.0"),
     # Of another type, out of limits, unknown by name.
     tiny("network.widths=ten", "network.widths", "'ten'"),
     tiny("sampler.chains=2.5", "sampler.chains", "2.5"),
@@ -108,7 +109,24 @@ CASES = [
     tiny("sampler.space=wieghts", "sampler.space", "'wieghts'"),
     tiny("attention.heads=[['god']]", "attention.heads[0][0]", "'god'"),
     tiny("attention.form={kind='sofmax'}", "attention.form", "{'kind': 'sofmax'}"),
-    # Settings that do not go together.
+    tiny("network.variances=[1, 1, 1, nan]", "network.variances", "[1, 1, 1, nan]"),
+    tiny("network.readout=median", "network.readout", "'median'"),
+    tiny("task.features=5", "task.features", "5"),
+    tiny("sampler.largest_width.function=3", "sampler.largest_width.function", "3"),
+    tiny("posterior=1", "posterior", "1"),
+    tiny("name=a/b", "name", "'a/b'"),
+    tiny('task={kind="arrays", path="a\\u0000b"}', "task.path", r"'a\x00b'"),
+    # What is no setting with a value.
+    tiny("network.widths", "--set", "'network.widths'"),
+    tiny("posterior.temperature=[0.1,", "--set posterior.temperature", "'[0.1,'"),
+    tiny("network.widths=1\nname=2", "--set network.widths", ""),
+    # Settings that do not go together, or without each other.
+    tiny("network.mlp.activation=relu", "network.mlp.width", "(absent)"),
+    tiny("task.kind=arrays", "task.path", "(absent)"),
+    tiny("attention.reads=stream", "attention.reads", "'stream'"),
+    tiny("network.heads=[[0, 0], [0]]", "network.heads", "[[0, 0], [0]]"),
+    tiny("network.hypernetwork=[true]", "network.hypernetwork", "[True]"),
+    tiny("theory.subnetworks=[[[0], [3]]]", "theory.subnetworks", "[[0], [3]]"),
     Case("conflict", (), "sampler.draws", "9"),
     Case("tiny", ("sampler.evidence=true", "sampler.space=weights"), "sampler.evidence", "True"),
     # Sweeps over what is no setting, and of a value that cannot be used.
@@ -117,7 +135,12 @@ CASES = [
     swept("network.widths=3,0", "network.widths", "0"),
     Case("tiny", (), "sweep", "10,000,000,000 points", command="sweep",
          over=("sampler.seed=0:100000", "task.seed=0:100000")),
-    # Data.
+    # Recipes that cannot be read, and data.
+    Case("unended", (), "recipe", "'"),
+    Case("no_text", (), "recipe", "'"),
+    Case("absent", (), "recipe", "'"),
+    Case("number", (), "task", "3"),
+    Case("wide", ("attention.inverse_temperature=2.0",), "attention.heads", "(absent)"),
     Case("missing", (), "task.path", "'"),
     Case("missing", ("task.path=missing.h5",), "task.path", "'"),
     Case("shape", (), "labels_train", "(6"),
@@ -146,6 +169,8 @@ RECIPES = {
     "misspelt": f"{SMALLEST}[sampler]\nchians = 4\n",
     "misspelt_table": SMALLEST.replace("widths = 3", "widths = 3\nmlp = {widht = 3}"),
     "conflict": f'{SMALLEST}[sampler]\nuntil = "trusted"\ndraws = 9\n',
+    "unended": "name = ",
+    "number": 'name = "a"\ntask = 3',
 }
 
 
@@ -183,6 +208,7 @@ def seen(tmp_path_factory) -> dict[Case, dict]:
     recipes = RECIPES | {name: of_arrays.format(name) for name in (*files, "missing")}
     for name, text in recipes.items():
         (folder / f"{name}.toml").write_text(text, encoding="utf-8")
+    (folder / "no_text.toml").write_bytes(b"\xff\xfe")
     stored = [
         asdict(case)
         | {"recipe": f"{case.name}.toml", "keywords": dict.fromkeys(case.keywords, False)}

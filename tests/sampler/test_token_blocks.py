@@ -20,6 +20,7 @@ from tests.token_networks import (
     drawn_weights,
     loops,
     network_of,
+    problem_of_splits,
     split_of,
 )
 from theory import Architecture
@@ -44,7 +45,7 @@ BLOCKS = [(*block, *choice) for block, choice in zip(BLOCKS, CHOICES, strict=Fal
 
 def received(network, split, weights):
     arrays = {name: jnp.asarray(values) for name, values in weights.items()}
-    return np.asarray(predict_split(arrays, split.arrays, network))
+    return np.asarray(predict_split(arrays, split, network))
 
 
 def assert_equals_loops(found, expected):
@@ -159,7 +160,7 @@ def test_residuals_keep_second_moments_exactly(rng):
     }
     for name, layer in network.weight_layers.items():
         weights[name] *= sqrt(network.variances[layer])
-    tokens = split_of(data, None).arrays
+    tokens = split_of(data, None)
     outputs = jax.vmap(lambda one: predict_split(one, tokens, network))(weights)
     squares = np.asarray(outputs)[:, 0, 0] ** 2
     mcse = squares.std(ddof=1) / np.sqrt(squares.size)
@@ -171,8 +172,7 @@ def block_problem(rng) -> TokenProblem:
     network, heads = stream_network("low_rank", "before", "last", residual=True, mlp=MLPS["gelu"])
     splits = [split_of(data_of(network, rng, examples, 3), heads) for examples in (4, 2)]
     labels = jnp.asarray(rng.standard_normal((4, 2)))
-    names = ("0", "1")
-    return TokenProblem(network, splits[0], labels, 0.3, splits[1], None, names, (names,))
+    return problem_of_splits(network, splits[0], labels, 0.3, splits[1])
 
 
 @pytest.mark.heavy
@@ -184,7 +184,7 @@ def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
     weights = drawn_weights(network, rng)
     position = {name: jnp.asarray(values) for name, values in weights.items()}
     data = data_of(network, np.random.default_rng(0), 4, 3)
-    data = replace(data, inputs=np.asarray(problem.train.inputs))
+    data = replace(data, inputs=np.asarray(problem.data.tokens[0]))
     learned = Learned("low_rank", ((True, True),), True, FORMS["low_rank"])
     expected = scipy.stats.norm.logpdf(
         problem.labels, loops(network, data, weights, learned), sqrt(0.3)

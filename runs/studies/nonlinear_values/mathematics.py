@@ -119,17 +119,17 @@ def by_heads(problem: TokenProblem) -> tuple[dict[str, np.ndarray], np.ndarray] 
     """
     network, labels = problem.network, problem.labels
 
-    def read(split) -> TokenExamples:
-        return TokenExamples.read(split.inputs, split.attention, network.readout)
-
+    train, test = (
+        TokenExamples.read(inputs, attention, network.readout)
+        for inputs, attention, *_ in (problem.data.tokens, problem.data.tokens_test)
+    )
     learning = NonlinearProblem(
-        network.architecture, network.values, read(problem.train), labels, problem.temperature
+        network.architecture, network.values, train, labels, problem.temperature
     )
     parts = kernel_parts(learning, learning.train)
     found = solve_by_heads(learning, parts)
     if not found.converged:
         return None
-    test = read(problem.test)
     kernels = kernels_by_heads(learning, found.order_parameters, test, parts)
     *moments, _ = kernels.regression(labels.reshape(-1, 1), learning.temperature)
     shape = (len(test), *labels.shape[1:]) if labels.shape[1] > 1 else (len(test),)

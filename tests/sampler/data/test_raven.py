@@ -23,7 +23,7 @@ from sampler.errors import ExitCode
 from sampler.problem import build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import make_recipe
-from sampler.token_network import TokenNetwork, TokenSplit, predict_split
+from sampler.token_network import TokenNetwork, predict_split, token_arrays
 from sampler.transformer.model import (
     TrainedModel,
     Transformer,
@@ -251,9 +251,8 @@ def test_the_trained_network_is_that_of_the_posterior_on_its_attention(tmp_path,
         }
         architecture, settings = model.network.architecture, model.recipe.training
         kinds = settings.hypernetworks, settings.values, "none", "last"
-        expected = predict_split(
-            weights, TokenSplit.of(task.test, "last").arrays, TokenNetwork(architecture, *kinds)
-        )
+        tokens = TokenNetwork(architecture, *kinds)
+        expected = predict_split(weights, token_arrays(task.test, "last"), tokens)
     assert_equal_to_rounding(received, expected, operations=2000, scale=np.abs(expected).max())
     if not network:
         recipe = make_recipe(

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.analysis.predictors import along_predictors
-from sampler.api.trained_model import ON_VALIDATION, TEMPERATURES, chosen_temperature
+from sampler.api.trained_model import TEMPERATURES
 from sampler.errors import InputError
 from sampler.heads.importance import PREDICTIONS
 from tests.sampler.torch_models.families import torch
@@ -214,28 +213,16 @@ def test_a_task_needs_a_trained_network_and_keeps_heads_by_its_network(tmp_path)
         sampler.ablate_heads(Layers(), other, **SPLITS, **QUIET)
 
 
-# --- the temperature of the theory
-
-
-@pytest.mark.parametrize(
-    ("losses", "best", "end"),
-    [
-        ((1.0, 2.0, 3.0, 4.0, 5.0), 0.01, "lowest"),
-        ((0.0, 0.0, 3.0, 2.0, 1.0), 1.0, "highest"),
-    ],
-)
-def test_saddle_points_that_do_not_converge_are_not_chosen(losses, best, end):
-    """A loss of 0 stands for one that did not."""
-    by_temperature = dict(zip(TEMPERATURES, losses, strict=True))
-
-    def solved_at(temperature):
-        loss = by_temperature[temperature]
-        table = along_predictors({"leading": {ON_VALIDATION: ((), loss)}})
-        return table.assign_attrs(converged=int(loss > 0))
-
-    chosen, text = chosen_temperature(solved_at, 1.0)
-    assert chosen == best
-    assert end in text
-    by_temperature.update(dict.fromkeys(TEMPERATURES, 0.0))
-    with pytest.raises(InputError, match="converged at none"):
-        chosen_temperature(solved_at, 1.0)
+@pytest.mark.heavy
+def test_a_network_without_temperature_has_the_one_that_predicts_validation_examples_best(tmp_path):
+    """Of theories solved at each of them; the mean square label is 1."""
+    file = sampler.export_attention(tmp_path / "it.npz", Layers(1), **SPLITS, residual=True)
+    task, losses = sampler.arrays_task(file), {}
+    for temperature in TEMPERATURES:
+        network = sampler.make_network(widths=8, temperature=temperature)
+        theory = sampler.solve(task, network, starts=1, next_order=False)
+        assert theory.attrs["converged"]
+        losses[temperature] = float(theory["validation_squared_error"].sel(predictor="leading"))
+    network = sampler.make_network(widths=8)
+    found = sampler.ablate_heads(Layers(1), network, **SPLITS, solve_again=False, **QUIET).result
+    assert found.temperature == min(losses, key=losses.__getitem__)

@@ -36,7 +36,7 @@ class HiddenCalibration:
         weight_key, noise_key = jax.random.split(key)
         problem = self.problem
         weights = problem.space("weights").draw_prior(weight_key)
-        clean = predict_split(weights, problem.train.arrays, problem.network.sizes)
+        clean = predict_split(weights, problem.data.tokens, problem.network.sizes)
         noise = jax.random.normal(noise_key, clean.shape)
         return weights, clean + problem.temperature**0.5 * noise
 
@@ -53,7 +53,7 @@ class HiddenCalibration:
         return sites_at_truth(position, start)
 
     def truth(self, key, weights, labels):
-        test = predict_split(weights, self.problem.test.arrays, self.problem.network.sizes)
+        test = predict_split(weights, self.problem.data.tokens_test, self.problem.network.sizes)
         hidden = {name: values for name, values in weights.items() if name != "a"}
         return self.quantities(weights, test, self.space(labels), hidden)
 

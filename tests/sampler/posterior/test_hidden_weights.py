@@ -35,7 +35,7 @@ def posed(name: str, rng):
     else:
         problem = random_token_problem(name, rng)
         network, forward = problem.network, predict_split
-        arrays = problem.train.arrays, problem.test.arrays
+        arrays = problem.data.tokens, problem.data.tokens_test
     hidden, whole = (
         problem.space(space, keep=tuple(network.weight_shapes))
         for space in ("hidden_weights", "weights")

@@ -10,8 +10,8 @@ from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
-from sampler.learned_problem import LearnedProblem
 from sampler.posterior.data import SampledPaths
+from sampler.token_problem import LearnedProblem
 from tests.assertions import assert_within_mcse
 from tests.learned import DIGITS, MARKOV, learned_problem
 from theory.architecture import Architecture
@@ -34,7 +34,10 @@ def of_positions(rng, widths=(3, 2), deviation=1.2) -> LearnedProblem:
         tokens=tokens,
         tokens_test=attention.tokens(inputs[4:], (empty[0][4:],)),
     )
-    return LearnedProblem(architecture, data, None, ("0",), (("0",),), 0.2, exchangeable=False)
+    return LearnedProblem(
+        network=architecture, data=data, temperature=0.2, path_names=("0",), head_names=(("0",),),
+        exchangeable=False,
+    )  # fmt: skip
 
 
 def quadrature(problem: LearnedProblem) -> dict[str, np.ndarray]:
