@@ -1,34 +1,27 @@
-# %% [markdown]
-# # Attention is a support-vector regressor
-#
-# Give every key a label, and regress the labels on the keys with a tube of half-width ε in which
-# errors cost nothing. The solution *is* attention: softmax attention over the same keys, whose
-# values are the coefficients of the regression. Keys inside the tube have value 0 (arXiv
-# 2406.13781). This script solves one such regression, checks the identity, and draws it. It then
-# looks at what else follows: the conditions as a complementarity problem, the primal form with
-# features of finite order, and the regressions behind Attention-BN and Attention-SH.
-#
-#     python -m runs.studies.attention_regression.study [FOLDER]
-#
-# by default into runs/results/attention_regression; a second.
+"""Attention is a support-vector regressor.
 
-# %%
-import sys
-from pathlib import Path
+Give every key a label, and regress the labels on the keys with a tube of half-width ε in which
+errors cost nothing. The solution *is* attention: softmax attention over the same keys, whose
+values are the coefficients of the regression. Keys inside the tube have value 0 (arXiv
+2406.13781). This script solves one such regression, checks the identity, and draws it. It then
+looks at what else follows: the conditions as a complementarity problem, the primal form with
+features of finite order, and the regressions behind Attention-BN and Attention-SH.
+
+    python -m runs.studies.attention_regression.study [FOLDER]     a second
+"""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runs.renew import record
 from runs.studies.attention_regression.mathematics import (
     complementarity_problem,
     truncated_attention,
     truncation_bound,
     unknowns_of,
 )
+from runs.studies.study import Study
 from sampler.presentation import style
-from sampler.presentation.style import figure_style, save_figure
 from theory import (
     HeadPoints,
     SupportVectorAttention,
@@ -39,9 +32,7 @@ from theory import (
 )
 from theory.attention_regression import violation
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention_regression")
-
-# %%
+study = Study(__file__)
 # How far beyond the keys a regressor is drawn, as a share of their range.
 MARGIN = 0.05
 
@@ -157,13 +148,6 @@ for name, points in (
           f"{len(found.support_vectors)} of {len(given)}")  # fmt: skip
 
 # %%
-with figure_style():
-    written = save_figure(draw_support_vectors(attention), folder, "attention_regression")
-print("figure:", *written)
-record(
-    folder,
-    "attention_regression",
-    numbers,
-    made_by="python -m runs.studies.attention_regression.study",
-    seeds=0,
-)
+study.record(numbers, seeds=0)
+with style.figure_style():
+    study.draw(draw_support_vectors(attention))
