@@ -41,7 +41,7 @@ def measure(examples: int, width: int) -> dict:
         raise SystemExit(theory.attrs["explanation"])
     draws = sampler.sample(task, network, space="order_parameters", evidence=True, progress=False)
     compared = sampler.compare(theory, draws)
-    row = {"examples": examples, "width": width, "trusted": compared.diagnostics.passed}
+    row = {"examples": examples, "width": width, "trusted": bool(compared.diagnostics.passed)}
     for name in SHARED:
         row |= {f"{name}_{who}": compared.number(name, who) for who in ORDERS}
         sampled = compared.number(name, "sampled"), compared.number(name, "sampled", "error")

@@ -215,6 +215,15 @@ def draw(studies: dict[str, dict]) -> Figure:
     return figure
 
 
+def write_chains(study: Study, of_chains: dict[str, dict]) -> None:
+    """Put differences of the leading order into the table of all widths."""
+    found = [orders["leading"]["difference"] for orders in of_chains.values()]
+    widths = sorted({width for of in found for width in of}, key=int)
+    rows = {width: {str(at): of.get(width) for at, of in enumerate(found)} for width in widths}
+    columns = {name: (str(at), 4) for at, name in enumerate(of_chains)}
+    study.table("chains", "N", rows, columns)
+
+
 if __name__ == "__main__":
     study = Study(__file__)
     most_draws, draws = study.size(0, 3_000_000), study.size(1, 1500)
@@ -226,8 +235,8 @@ if __name__ == "__main__":
     }
     chains = {
         "two outputs, P = N": {8 * c: copied(two, c) for c in (1, 2, 4, 8, 16)},
-        "two outputs, P = 16": {width: copied(two, 2) for width in (16, 32, 64)},
         "ten outputs, P = 3N/8": {16 * c: copied(ten, c) for c in (1, 2, 4)},
+        "two outputs, P = 16": {width: copied(two, 2) for width in (16, 32, 64)},
     }
     numbers = {
         name: summary(
@@ -250,5 +259,6 @@ if __name__ == "__main__":
         for name, points in chains.items()
     }
     study.record(numbers | {"chains": of_chains})
+    write_chains(study, of_chains)
     with style.figure_style():
         study.draw(draw(numbers))

@@ -261,7 +261,7 @@ def posterior_of(folder: Path) -> dict:
             "infinite width": share(infinite["accuracy"].sel(predictor="infinite")),
             "trained": share(theory["accuracy_trained"]),
             "exact": estimate(sampled.value, error, "MCSE"),
-            "trusted": compared.diagnostics.passed,
+            "trusted": bool(compared.diagnostics.passed),
         }
     names, outputs = task.data.path_names, task.data.outputs
     overlap = np.asarray(theory["order_parameter"].sel(predictor="leading"))

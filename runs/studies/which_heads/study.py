@@ -136,8 +136,8 @@ if __name__ == "__main__":
     numbers = summary(models)
     study.record(numbers, seeds=[0, 1, 2])
     table = numbers["table"]["all"]
-    rows = {f"{label} | {key}": table[key] for key, label in LABELS.items()}
+    rows = {label: table[key] for key, label in LABELS.items()}
     columns = {"median ρ": ("rho", 2), "ahead of Taylor": ("ahead", 2)}
-    study.table("numbers", "number | key", rows, columns)
+    study.table("numbers", "number", rows, columns)
     with style.figure_style():
         study.draw(draw(table, numbers["counts"]["all"]["alone"]))
