@@ -48,7 +48,8 @@ def measure(examples: int, width: int) -> dict:
         row[name] = estimate(*sampled, "MCSE")
     elements = compared.elements("order_parameter")
     predicted = elements["predicted"]
-    for order in set(ORDERS[1:]) & set(predicted["predictor"].values):
+    known = predicted["predictor"].values
+    for order in (order for order in ORDERS[1:] if order in known):
         diagonal = np.diagonal(predicted.sel(predictor=order))
         row |= {f"{path}_{order}": value for path, value in zip(PATHS, diagonal, strict=True)}
     means, errors = (np.diagonal(elements[name]) for name in ("sampled", "error"))
