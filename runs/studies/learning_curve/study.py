@@ -58,6 +58,15 @@ def measure(examples: int, width: int) -> dict:
     return row
 
 
+TABLED = (100, 1000, 10_000, 1_000_000)
+COLUMNS = {
+    "infinite width": ("10/accuracy_infinite", 1, 100),
+    "N = 100: theory": ("100/accuracy_leading", 1, 100),
+    "N = 100: exact": ("100/accuracy", 2, 100),
+    "N = 10: theory": ("10/accuracy_leading", 1, 100),
+    "N = 10: next order": ("10/accuracy_next", 1, 100),
+    "N = 10: exact": ("10/accuracy", 2, 100),
+}
 # Theory, next order, exact posterior: their colours. Widths: dashes of lines, and marks.
 LOOKS = {10: ("-", "D", "full"), 100: ("--", "o", "none")}
 OF_PATHS = dict(zip(PATHS, (style.GREEN, style.PURPLE, style.ORANGE, style.BROWN), strict=True))
@@ -115,5 +124,10 @@ if __name__ == "__main__":
     rows = [study.once(f"{size}_{width}", measure, size, width) for size, width in points]
     numbers = {f"{row['examples']},{row['width']}": row for row in rows}
     study.record(numbers, seeds={"task": 0, "sampler": 0})
+    shown = [size for size in TABLED if size <= largest]
+    by_width = {
+        f"{size:,}": {str(width): numbers[f"{size},{width}"] for width in WIDTHS} for size in shown
+    }
+    study.table("accuracy", "P", by_width, COLUMNS)
     with style.figure_style():
         study.draw(draw(rows))
