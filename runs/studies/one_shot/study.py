@@ -188,6 +188,7 @@ def solved_run(name: str, folder: Path) -> Path:
         "sweep": {},
         "network.widths": 10,
         "posterior.temperature": EQUAL,
+        "theory.next_order": "false",  # a layer is narrower than its order parameters
     }
     words = [f"--set={key}={value}" for key, value in settings.items()]
     command = "run" if name in SAMPLED else "solve"
