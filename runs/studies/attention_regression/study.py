@@ -1,34 +1,26 @@
-# %% [markdown]
-# # Attention is a support-vector regressor
-#
-# Give every key a label, and regress the labels on the keys with a tube of half-width ε in which
-# errors cost nothing. The solution *is* attention: softmax attention over the same keys, whose
-# values are the coefficients of the regression. Keys inside the tube have value 0 (arXiv
-# 2406.13781). This script solves one such regression, checks the identity, and draws it. It then
-# looks at what else follows: the conditions as a complementarity problem, the primal form with
-# features of finite order, and the regressions behind Attention-BN and Attention-SH.
-#
-#     python -m runs.studies.attention_regression.study [FOLDER]
-#
-# by default into runs/results/attention_regression; a second.
+"""Attention is a support-vector regressor.
 
-# %%
-import sys
-from pathlib import Path
+Give every key a label, and regress the labels on the keys with a tube of half-width ε in which
+errors cost nothing. The solution *is* attention: softmax attention over the same keys, whose
+values are the coefficients of the regression. Keys inside the tube have value 0 (arXiv
+2406.13781). This script solves one such regression, checks the identity, and draws it. It then
+looks at what else follows: the conditions as a complementarity problem, the primal form with
+features of finite order, and the regressions behind Attention-BN and Attention-SH.
+
+    python -m runs.studies.attention_regression.study [FOLDER]     a second
+"""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runs.renew import record
 from runs.studies.attention_regression.mathematics import (
     complementarity_problem,
     truncated_attention,
-    truncation_bound,
     unknowns_of,
 )
+from runs.studies.study import Study
 from sampler.presentation import style
-from sampler.presentation.style import figure_style, save_figure
 from theory import (
     HeadPoints,
     SupportVectorAttention,
@@ -39,9 +31,6 @@ from theory import (
 )
 from theory.attention_regression import violation
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/attention_regression")
-
-# %%
 # How far beyond the keys a regressor is drawn, as a share of their range.
 MARGIN = 0.05
 
@@ -94,76 +83,79 @@ def _scale_by_decades(ax: Axes, sizes: np.ndarray) -> None:
     ax.minorticks_off()
 
 
-# %% Forty keys on a line, with noisy labels.
-rng = np.random.default_rng(0)
-keys = np.sort(rng.uniform(-3.0, 3.0, 40))[:, None]
-labels = np.sin(keys) + 0.3 * rng.standard_normal(keys.shape)
-attention = support_vector_attention(keys, labels, tube=0.4, bound=10_000.0)
+TUBE, BOUND, KEYS, QUERIES = 0.4, 10_000.0, 40, 1000
+ORDERS = (4, 8, 16, 24, 32, 40)  # of the exponential that is cut off
 
-# %% The identity: attention with those values equals the regressor at any query.
-queries = rng.uniform(-4.0, 4.0, (1000, 1))
-difference = np.abs(attention.attend(queries) - attention.regressor(queries)).max()
-numbers = {
-    "difference": difference,
-    "support vectors": len(attention.support_vectors),
-    "keys in the tube": len(keys) - len(attention.support_vectors),
-    "conditions": attention.residual,
-}
-print(f"attention − regressor at 1,000 queries: at most {difference:.1e}")
-print(f"support vectors: {len(attention.support_vectors)} of {len(keys)} keys")
-print(f"optimality conditions met to {attention.residual:.1e}")
 
-# %% The converse: any values solve some regression.
-values = rng.standard_normal(keys.shape)
-coefficients, made_labels = regression_of_attention(keys, values, tube=0.4)
-bound, kernel = 2.0 * np.abs(coefficients).max(), attention_kernel(keys, keys)
-violated = violation(kernel, made_labels[:, 0], 0.4, bound, coefficients[:, 0])
-numbers["converse"] = violated / np.abs(made_labels).max()
-print(f"random values meet the conditions of their regression to {numbers['converse']:.1e}")
+def identity(attention: SupportVectorAttention, rng: np.random.Generator) -> dict:
+    """Attention with the values of the regression beside the regressor, and the converse.
 
-# %% The optimality conditions: of two numbers whose product is 0, neither is negative.
-tube, beta = attention.tube, attention.coefficients[:, 0]
-unknowns = unknowns_of(kernel, labels[:, 0], tube, beta)
-slack = complementarity_problem(kernel, labels[:, 0], tube, 10_000.0).slack(unknowns)
-numbers["complementarity"] = {"slack": slack.min(), "pair": np.minimum(unknowns, slack).max()}
-print(f"complementarity: smallest slack {slack.min():.1e}, of each pair one is at most "
-      f"{np.minimum(unknowns, slack).max():.1e}")  # fmt: skip
+    The converse: any values solve some regression.
+    """
+    queries = rng.uniform(-4.0, 4.0, (QUERIES, 1))
+    keys = attention.keys
+    coefficients, labels = regression_of_attention(keys, rng.standard_normal(keys.shape), TUBE)
+    bound = 2.0 * np.abs(coefficients).max()
+    kernel = attention_kernel(keys, keys)
+    violated = violation(kernel, labels[:, 0], TUBE, bound, coefficients[:, 0])
+    return {
+        "difference": np.abs(attention.attend(queries) - attention.regressor(queries)).max(),
+        "support vectors": len(attention.support_vectors),
+        "keys in the tube": len(keys) - len(attention.support_vectors),
+        "conditions": attention.residual,
+        "converse": violated / np.abs(labels).max(),
+    }
 
-# %% The primal form: n + 1 features of a key on a line, and no pair of tokens compared.
-queries = rng.uniform(-3.0, 3.0, (1000, 1))
-expected = attention_matrix(queries, keys)
-numbers["cut off"] = {}
-print("softmax with the exponential cut off at order n, 1,000 queries among the keys:")
-for order in (4, 8, 16, 24, 32, 40):
-    weights = truncated_attention(queries, keys, np.eye(len(keys)), order)
-    error = np.abs(weights - expected).sum(axis=1).max()
-    bound = truncation_bound(queries, keys, order).max()
-    numbers["cut off"][str(order)] = error
-    print(f"  n = {order:2}: largest Σ|Ã − A| {error:.1e}, bound {bound:.1e}")
 
-# %% Attention-SH is the regression over averages of two keys, Attention-BN that of standard keys.
-averages = np.kron(np.eye(len(keys) // 2), [[0.5, 0.5]])
-for name, points in (
-    ("Attention-SH", HeadPoints.of(keys, averages)),
-    ("Attention-BN", HeadPoints.of(keys, None, 1.0, True, 1e-5)),
-):
-    given = points.pooling @ labels
-    found = support_vector_attention(points.keys, given, tube=0.4, bound=10_000.0)
-    outputs = attention_matrix(points.queries(queries), points.keys) @ points.pooling
-    difference = np.abs(outputs @ points.spread(found.values)
-                        - found.regressor(points.queries(queries))).max()  # fmt: skip
-    numbers[name] = {"difference": difference, "support vectors": len(found.support_vectors)}
-    print(f"{name} − its regressor: at most {difference:.1e}; support vectors: "
-          f"{len(found.support_vectors)} of {len(given)}")  # fmt: skip
+def complementarity(attention: SupportVectorAttention) -> dict:
+    """The optimality conditions: of two numbers whose product is 0, neither is negative."""
+    keys, labels = attention.keys, attention.labels[:, 0]
+    kernel = attention_kernel(keys, keys)
+    unknowns = unknowns_of(kernel, labels, TUBE, attention.coefficients[:, 0])
+    slack = complementarity_problem(kernel, labels, TUBE, BOUND).slack(unknowns)
+    return {"slack": slack.min(), "pair": np.minimum(unknowns, slack).max()}
 
-# %%
-with figure_style():
-    written = save_figure(draw_support_vectors(attention), folder, "attention_regression")
-print("figure:", *written)
-record(
-    folder,
-    "attention_regression",
-    numbers,
-    made_by="python -m runs.studies.attention_regression.study",
-    seeds=0,
-)
+
+def cut_off(keys: np.ndarray, queries: np.ndarray) -> dict:
+    """The primal form, n + 1 features of a key on a line and no pair of tokens compared: errors."""
+    expected = attention_matrix(queries, keys)
+    return {
+        str(order): np.abs(
+            truncated_attention(queries, keys, np.eye(len(keys)), order) - expected
+        ).sum(axis=1).max()
+        for order in ORDERS
+    }  # fmt: skip
+
+
+def of_variants(keys: np.ndarray, labels: np.ndarray, queries: np.ndarray) -> dict[str, dict]:
+    """Attention-SH as the regression over averages of two keys, Attention-BN of standard keys."""
+    averages = np.kron(np.eye(len(keys) // 2), [[0.5, 0.5]])
+    numbers = {}
+    for name, points in (
+        ("Attention-SH", HeadPoints.of(keys, averages)),
+        ("Attention-BN", HeadPoints.of(keys, None, 1.0, True, 1e-5)),
+    ):
+        found = support_vector_attention(points.keys, points.pooling @ labels, TUBE, BOUND)
+        there = points.queries(queries)
+        outputs = attention_matrix(there, points.keys) @ points.pooling
+        difference = np.abs(outputs @ points.spread(found.values) - found.regressor(there)).max()
+        numbers[name] = {"difference": difference, "support vectors": len(found.support_vectors)}
+    return numbers
+
+
+if __name__ == "__main__":
+    study = Study(__file__)
+    rng = np.random.default_rng(0)
+    keys = np.sort(rng.uniform(-3.0, 3.0, KEYS))[:, None]
+    labels = np.sin(keys) + 0.3 * rng.standard_normal(keys.shape)
+    attention = support_vector_attention(keys, labels, TUBE, BOUND)
+    numbers = identity(attention, rng)
+    queries = rng.uniform(-3.0, 3.0, (QUERIES, 1))
+    numbers |= {
+        "complementarity": complementarity(attention),
+        "cut off": cut_off(keys, queries),
+        **of_variants(keys, labels, queries),
+    }
+    study.record(numbers, seeds=0)
+    with style.figure_style():
+        study.draw(draw_support_vectors(attention))

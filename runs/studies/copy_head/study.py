@@ -1,35 +1,27 @@
-# %% [markdown]
-# # When does a head learn to copy?
-#
-# One head whose logits of positions are sampled, T tokens of six symbols, and labels that are the
-# token before the last: attention either copies nothing, all weights being 1/T, or stands on that
-# token. Softmax attention passes from one to the other by a jump (two minima of the free energy,
-# a first-order transition), linear attention smoothly. Sampled by tempered particles, from all
-# modes and from the prior alone, over data sets, beside the free energy of `CopyHead`.
-#
-#     python -m runs.studies.copy_head.study [FOLDER] [DATA_SETS]
-#
-# by default into runs/results/copy_head, over 5 data sets; half an hour. What is in the folder is
-# not sampled again.
+"""When does a head learn to copy?
 
-# %%
-import json
-import sys
+One head whose logits of positions are sampled, T tokens of six symbols, and labels that are the
+token before the last: attention either copies nothing, all weights being 1/T, or stands on that
+token. Softmax attention passes from one to the other by a jump (two minima of the free energy,
+a first-order transition), linear attention smoothly. Sampled by tempered particles, from all
+modes and from the prior alone, over data sets, beside the free energy of `CopyHead`.
+
+    python -m runs.studies.copy_head.study [FOLDER [DATA_SETS]]     5 data sets, half an hour
+"""
+
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from scipy.special import softmax
 
 import sampler
-from runs.renew import mean_over, record
 from runs.studies.copy_head.mathematics import CopyHead
+from runs.studies.study import Study, mean_over
 from sampler.mcmc.tempered import MOST_APART, log_mean, repetition_weights
 from sampler.presentation import style
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/copy_head")
-data_sets = range(int(sys.argv[2]) if len(sys.argv) > 2 else 5)
 SYMBOLS, TEMPERATURE = 6, 0.2
 INFINITE = "infinite"
 # Name of a series: form of attention, tokens, scale of the logits, width, numbers of examples.
@@ -60,8 +52,7 @@ def barrier(head: CopyHead, examples: int) -> float | None:
     return float(grid[np.argmax(head.free_energy(grid, examples))])
 
 
-# %%
-def sampled(name: str, examples: int, seed: int) -> dict:
+def measure(name: str, examples: int, seed: int) -> dict:
     """Weight on the copied token in the posterior of one data set, and its evidence."""
     form, tokens, scale, width, _ = SERIES[name]
     variant = {"kind": "softmax"} if form == "softmax" else {"kind": "first_order"}
@@ -97,67 +88,52 @@ def sampled(name: str, examples: int, seed: int) -> dict:
     }
 
 
-# %%
-folder.mkdir(parents=True, exist_ok=True)
-found: dict[str, dict[int, list[dict]]] = {}
-for name, (*_, sizes) in SERIES.items():
-    found[name] = {}
-    for examples in sizes:
-        rows = found[name][examples] = []
-        for seed in data_sets:
-            file = folder / f"{name.replace(' ', '')}_{examples}_{seed}.json"
-            if not file.is_file():
-                file.write_text(json.dumps(sampled(name, examples, seed)), encoding="utf-8")
-            rows.append(json.loads(file.read_text(encoding="utf-8")))
-        print(f"{name}, P = {examples}: {np.mean([row['copied'] for row in rows]):.3f}", flush=True)
-
-
-# %%
 over_data = partial(mean_over, what="data sets")
 
 
-numbers: dict = {}
-for name, by_size in found.items():
-    head = theory_of(name)
-    both = head.coexistence()
-    place = None if both is None else {"first": both.first, "equal": both.equal, "last": both.last}
-    numbers[name] = {"coexistence": place}
-    for examples, rows in by_size.items():
-        minima = head.minima(examples)
-        lowest = min(minima, key=lambda one: one.free_energy)
-        missed = 0
-        for row in rows:
-            spread = np.hypot(row["error"]["prior"], row["error"]["modes"])
-            apart = row["evidence"]["modes"] - row["evidence"]["prior"]
-            missed += apart > MOST_APART * spread
-        numbers[name][str(examples)] = {
-            "copied": over_data([row["copied"] for row in rows]),
-            "theory": lowest.copied,
-            "minima": [one.copied for one in minima],
-            "missed by the prior start": int(missed),
-            "prior minus modes": over_data(
-                [row["evidence"]["prior"] - row["evidence"]["modes"] for row in rows]
-            ),
-            "gradients": float(np.mean([row["gradients"] for row in rows])),
-        }
-        if len(minima) > 1:
-            numbers[name][str(examples)] |= {
-                "share": over_data([row["share"] for row in rows]),
-                "share by theory": head.copying_share(examples),
-            }
-record(
-    folder,
-    "copy_head",
-    numbers,
-    made_by="python -m runs.studies.copy_head.study",
-    seeds=list(data_sets),
-)
+def of_size(head: CopyHead, examples: int, rows: list[dict]) -> dict:
+    """Means over data sets beside the theory, at one number of examples."""
+    minima = head.minima(examples)
+    missed, apart = 0, []
+    for row in rows:
+        spread = np.hypot(row["error"]["prior"], row["error"]["modes"])
+        apart.append(row["evidence"]["prior"] - row["evidence"]["modes"])
+        missed += -apart[-1] > MOST_APART * spread
+    numbers = {
+        "copied": over_data([row["copied"] for row in rows]),
+        "theory": min(minima, key=lambda one: one.free_energy).copied,
+        "minima": [one.copied for one in minima],
+        "missed by the prior start": int(missed),
+        "prior minus modes": over_data(apart),
+        "gradients": np.mean([row["gradients"] for row in rows]),
+    }
+    if len(minima) > 1:
+        numbers["share"] = over_data([row["share"] for row in rows])
+        numbers["share by theory"] = head.copying_share(examples)
+    return numbers
 
-# %%
+
+def summary(found: dict[str, dict[int, list[dict]]]) -> dict:
+    """Means over data sets, and between which numbers of examples both minima exist."""
+    numbers: dict = {}
+    for name, by_size in found.items():
+        head = theory_of(name)
+        both = head.coexistence()
+        place = None
+        if both is not None:
+            place = {"first": both.first, "equal": both.equal, "last": both.last}
+        numbers[name] = {"coexistence": place} | {
+            str(examples): of_size(head, examples, rows) for examples, rows in by_size.items()
+        }
+    return numbers
+
+
 COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE)
 
 
-def draw(axes: Axes, names: tuple[str, ...], sizes: np.ndarray) -> None:
+def draw_series(
+    axes: Axes, found: dict[str, dict[int, list[dict]]], names: tuple[str, ...], sizes: np.ndarray
+) -> None:
     """Weight on the copied token against examples: minima of the theory, and every data set."""
     for colour, name in zip(COLOURS, names, strict=False):
         head = theory_of(name)
@@ -178,17 +154,36 @@ def draw(axes: Axes, names: tuple[str, ...], sizes: np.ndarray) -> None:
     axes.legend(fontsize="small")
 
 
-with style.figure_style():
+def draw(found: dict[str, dict[int, list[dict]]]) -> Figure:
+    """Draw lengths of sequences above, widths below."""
     title = (
         "Attention on the copied token: posterior by data set (rings), minima of the theory (dots)"
     )
     figure = style.new_figure(style.WIDTH, 6.4, title)
     upper, lower = figure.subplots(2, 1)
-    draw(upper, ("T = 24", "T = 48", "T = 96", "T = 48, linear"), np.geomspace(3, 110, 240))
+    lengths = ("T = 24", "T = 48", "T = 96", "T = 48, linear")
+    draw_series(upper, found, lengths, np.geomspace(3, 110, 240))
     widths = ("T = 48", "T = 48, N = 100", "T = 48, N = 30", "T = 48, N = 10")
-    draw(lower, widths, np.linspace(15, 45, 160))
+    draw_series(lower, found, widths, np.linspace(15, 45, 160))
     upper.set_xscale("log")
     for axes in (upper, lower):
         axes.set_ylabel("weight on the copied token")
-    written = style.save_figure(figure, folder, "copy_head")
-print("figure:", *written)
+    return figure
+
+
+if __name__ == "__main__":
+    study = Study(__file__)
+    data_sets = range(study.size(0, 5))
+    found = {
+        name: {
+            examples: [
+                study.once(f"{name}_{examples}_{seed}", measure, name, examples, seed)
+                for seed in data_sets
+            ]
+            for examples in sizes
+        }
+        for name, (*_, sizes) in SERIES.items()
+    }
+    study.record(summary(found), seeds=list(data_sets))
+    with style.figure_style():
+        study.draw(draw(found))

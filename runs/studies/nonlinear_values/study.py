@@ -1,30 +1,26 @@
-# %% [markdown]
-# # At which width and depth do theories of nonlinear values stop being right?
-#
-# Networks whose values pass a ReLU, and linear ones beside them: the exact posterior is sampled,
-# in hidden weights and in order parameters, and held against the network of infinite width, an
-# approximation of finite width (by heads: order parameters of all of them), and for linear values
-# against the theory of attention paths. A difference is that of the mean predictors on test
-# examples, |theory − posterior mean|/|posterior mean|, without the bias of Monte Carlo noise; so is
-# that of the overlaps U_1, for which the weights of some draws are kept.
-#
-#     python -m runs.studies.nonlinear_values.study [FOLDER] [WIDTHS] [SEEDS]
-#
-# by default into runs/results/nonlinear_values, widths 5,15,30,100 and 3 data seeds: an hour and a
-# half on two cores. What is in the folder is not sampled again. Where chains of one data seed do
-# not pass their diagnostics in time, such networks are not sampled with further seeds.
+"""At which width and depth do theories of nonlinear values stop being right?
 
-# %%
-import json
-import sys
+Networks whose values pass a ReLU, and linear ones beside them: the exact posterior is sampled,
+in hidden weights and in order parameters, and held against the network of infinite width, an
+approximation of finite width (by heads: order parameters of all of them), and for linear values
+against the theory of attention paths. A difference is that of the mean predictors on test
+examples, |theory − posterior mean|/|posterior mean|, without the bias of Monte Carlo noise; so is
+that of the overlaps U_1, for which the weights of some draws are kept.
+
+    python -m runs.studies.nonlinear_values.study [FOLDER [WIDEST [SEEDS]]]
+
+3 data seeds: an hour and a half on two cores. Where chains of one data seed do not pass their
+diagnostics in time, such networks are not sampled with further seeds.
+"""
+
 from itertools import product
-from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import sampler
-from runs.renew import mean_over, record
 from runs.studies.nonlinear_values.mathematics import by_heads
+from runs.studies.study import Study, mean_over
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import mean_of
 from sampler.network import path_weights
@@ -32,9 +28,7 @@ from sampler.presentation import style
 from sampler.runtime import jax_settings
 from theory import Architecture
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/nonlinear_values")
-widths = [int(n) for n in sys.argv[2].split(",")] if len(sys.argv) > 2 else [5, 15, 30, 100]
-seeds = range(int(sys.argv[3]) if len(sys.argv) > 3 else 3)
+WIDTHS = (5, 15, 30, 100)
 EXAMPLES, TESTS, TEMPERATURE, DEPTHS, VALUES = 40, 200, 0.1, (1, 2), ("relu", "linear")
 HEADS = {
     "markov": {1: [["good", "uniform"]], 2: [["good", "random"], ["uniform", "random"]]},
@@ -44,7 +38,6 @@ HEADS = {
 MINUTES = 4.0
 
 
-# %%
 def task_of(kind: str, depth: int, seed: int):
     """Data of a seed: hidden Markov chains of 8 tokens, or threes and eights in 4 patches."""
     sizes = {"examples_train": EXAMPLES, "examples_test": TESTS, "seed": seed}
@@ -74,7 +67,7 @@ def overlaps_of(draws, depth: int, width: int) -> np.ndarray:
     return np.array(found.tolist())
 
 
-def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
+def measure(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
     """How far every theory is from the sampled posterior of one network."""
     task = task_of(kind, depth, seed)
     network = sampler.make_network(
@@ -114,81 +107,70 @@ def of_point(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
     return row
 
 
-# %%
-folder.mkdir(parents=True, exist_ok=True)
-points = [
-    (kind, depth, width, values, seed)
-    for seed in seeds
-    for width in widths
-    for depth in DEPTHS
-    for kind in HEADS
-    for values in VALUES
-]
-rows: dict = {}
-for point in points:
-    file = folder / f"{'_'.join(map(str, point))}.json"
-    if not all(row["trusted"] for other, row in rows.items() if other[:-1] == point[:-1]):
-        rows[point] = {"trusted": False, "differences": {}}
-        continue
-    if not file.is_file():
-        file.write_text(json.dumps(of_point(*point)), encoding="utf-8")
-        print(file.stem, file.read_text(encoding="utf-8"), flush=True)
-    rows[point] = json.loads(file.read_text(encoding="utf-8"))
+Networks = dict[tuple, dict]  # by task, depth, width, values and data seed
 
 
-# %% [markdown]
-# ## Differences over data seeds, by task, depth, width, values and theory
-# %%
-COLUMNS = {
-    "relu": ("infinite width", "by heads"),
-    "linear": ("infinite width", "theory"),
+def sampled_networks(study: Study, widths: list[int], seeds: range) -> Networks:
+    """All networks; where a data seed did not pass its diagnostics, further ones are left out."""
+    rows: Networks = {}
+    for seed, width, depth, kind, values in product(seeds, widths, DEPTHS, HEADS, VALUES):
+        point = kind, depth, width, values, seed
+        if all(row["trusted"] for other, row in rows.items() if other[:-1] == point[:-1]):
+            rows[point] = study.once("_".join(map(str, point)), measure, *point)
+        else:
+            rows[point] = {"trusted": False, "differences": {}}
+    return rows
+
+
+# --- differences over data seeds, by task, depth, width, values and theory
+
+# By what the comparison calls them.
+THEORIES = {
+    "relu": {"infinite width": "infinite width", "by heads": "by heads"},
+    "linear": {"infinite width": "infinite width", "theory": "leading order"},
 }
 
 
-def difference(row: dict, values: str, theory: str) -> list[float]:
-    """Relative difference of one network; none where it is not known."""
-    name = "leading order" if theory == "theory" else theory
-    return row["differences"].get(name, [])[:1]
-
-
-def over_data_sets(found: list[list[float]]) -> dict | None:
+def over_data_sets(values: list[float]) -> dict | None:
     """Their mean and its error; None for fewer than two."""
-    known = [value for one in found for value in one]
-    return mean_over(known, "data sets") if len(known) > 1 else None
+    return mean_over(values, "data sets") if len(values) > 1 else None
 
 
-sampled = [row for row in rows.values() if "r_hat" in row]
-numbers: dict = {
-    "networks": len(rows),
-    "sampled": len(sampled),
-    "trusted": sum(row["trusted"] for row in sampled),
-    "minutes": round(sum(row["seconds"] for row in sampled) / 60),
-}
-for kind in HEADS:
-    for depth in DEPTHS:
-        for width in widths:
-            point = numbers.setdefault(f"{kind}, {depth}", {}).setdefault(str(width), {})
-            for values, theories in COLUMNS.items():
-                mine = [rows[kind, depth, width, values, seed] for seed in seeds]
-                point[values] = {
-                    theory: over_data_sets([difference(row, values, theory) for row in mine])
-                    for theory in theories
-                }
-            overlaps = [rows[kind, depth, width, "relu", seed].get("overlaps") for seed in seeds]
-            known = [one[:1] for one in overlaps if one]
-            point["overlaps by heads"] = over_data_sets(known)
-record(folder, "nonlinear_values", numbers, made_by="python -m runs.studies.nonlinear_values.study",
-       seeds=list(seeds))  # fmt: skip
+def summary(rows: Networks, widths: list[int], seeds: range) -> dict:
+    """Means over data sets, and how many networks were sampled and can be trusted."""
+    sampled = [row for row in rows.values() if "r_hat" in row]
+    numbers: dict = {
+        "networks": len(rows),
+        "sampled": len(sampled),
+        "trusted": sum(row["trusted"] for row in sampled),
+        "minutes": round(sum(row["seconds"] for row in sampled) / 60),
+    }
+    for kind, depth, width in product(HEADS, DEPTHS, widths):
+        of_width = numbers.setdefault(f"{kind}, {depth}", {})
+        point = of_width[str(width)] = {}
+        for values, theories in THEORIES.items():
+            mine = [rows[kind, depth, width, values, seed] for seed in seeds]
+            point[values] = {
+                theory: over_data_sets(
+                    [one["differences"][name][0] for one in mine if name in one["differences"]]
+                )
+                for theory, name in theories.items()
+            }
+        overlaps = [rows[kind, depth, width, "relu", seed].get("overlaps") for seed in seeds]
+        point["overlaps by heads"] = over_data_sets([one[0] for one in overlaps if one])
+    return numbers
 
 
-# %%
 DRAWN = (
     ("relu", "infinite width", style.GREY, "-"),
     ("relu", "by heads", style.THEORY, "-"),
     ("linear", "infinite width", style.GREY, ":"),
     ("linear", "theory", style.THEORY, ":"),
 )
-with style.figure_style():
+
+
+def draw(numbers: dict, widths: list[int]) -> Figure:
+    """Draw the difference of the mean predictor against the width, a panel a task and depth."""
     figure = style.new_figure(style.WIDTH, 5.4)
     figure.suptitle("Where theories of nonlinear values stop being right")
     panels = figure.subplots(len(DEPTHS), len(HEADS), sharex=True, sharey=True)
@@ -196,23 +178,27 @@ with style.figure_style():
         for values, theory, colour, line in DRAWN:
             found = {n: numbers[f"{kind}, {depth}"][str(n)][values][theory] for n in widths}
             found = {n: one for n, one in found.items() if one is not None}
-            ax.errorbar(
-                [*found], [one["value"] for one in found.values()],
-                [one["error"] for one in found.values()],
-                color=colour, linestyle=line, marker="o", markersize=3,
-                label=f"{'ReLU' if values == 'relu' else values}: {theory}",
-            )  # fmt: skip
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-        ax.set_xlim(widths[0] / 1.3, widths[-1] * 1.3)
+            means, errors = ([one[key] for one in found.values()] for key in ("value", "error"))
+            marks = {"color": colour, "linestyle": line, "marker": "o", "markersize": 3}
+            label = f"{'ReLU' if values == 'relu' else values}: {theory}"
+            ax.errorbar([*found], means, errors, label=label, **marks)
+        ax.set(xscale="log", yscale="log", xlim=(widths[0] / 1.3, widths[-1] * 1.3))
         ax.set_xticks(widths, map(str, widths))
         ax.minorticks_off()
         ax.set_title(f"{kind}, {depth} layer{'s' * (depth > 1)}", fontsize=9)
-    panels[-1, 0].set_xlabel("width N")
-    panels[-1, 1].set_xlabel("width N")
-    panels[0, 0].set_ylabel("difference of the\nmean predictor")
-    panels[1, 0].set_ylabel("difference of the\nmean predictor")
+    for lower, left in zip(panels[-1], panels[:, 0], strict=True):
+        lower.set_xlabel("width N")
+        left.set_ylabel("difference of the\nmean predictor")
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
-    written = style.save_figure(figure, folder, "nonlinear_values")
-print("figure:", *written)
+    return figure
+
+
+if __name__ == "__main__":
+    study = Study(__file__)
+    widths = [width for width in WIDTHS if width <= study.size(0, WIDTHS[-1])]
+    seeds = range(study.size(1, 3))
+    numbers = summary(sampled_networks(study, widths, seeds), widths, seeds)
+    study.record(numbers, seeds=list(seeds))
+    with style.figure_style():
+        study.draw(draw(numbers, widths))

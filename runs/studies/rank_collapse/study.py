@@ -1,31 +1,26 @@
-# %% [markdown]
-# # Rank collapse: what a mask does to depth
-#
-# Attention replaces every token by an average of tokens. Layer upon layer makes all tokens the
-# same, μ(X) = ‖X − 1 x̄ᵀ‖_F → 0 (arXiv 2405.18781). How fast depends on the mask: once tokens are
-# nearly equal, so are the weights of all visible keys, and a layer is the uniform average over
-# them. The deviation then shrinks by that matrix's second eigenvalue λ in every layer.
-# Queries and keys are recomputed in each layer from the tokens of the layer below by new random
-# weights; values are the tokens themselves, or the tokens times a random orthogonal matrix.
-# With LayerNorm and a suitable value matrix there are tokens of every rank that a layer leaves as
-# they are: they are made here, and kept through as many layers, under the causal mask.
-#
-#     python -m runs.studies.rank_collapse.study [FOLDER]
-#
-# by default into runs/results/rank_collapse; half a minute.
+"""Rank collapse: what a mask does to depth.
 
-# %%
-import sys
+Attention replaces every token by an average of tokens. Layer upon layer makes all tokens the
+same, μ(X) = ‖X − 1 x̄ᵀ‖_F → 0 (arXiv 2405.18781). How fast depends on the mask: once tokens are
+nearly equal, so are the weights of all visible keys, and a layer is the uniform average over
+them. The deviation then shrinks by that matrix's second eigenvalue λ in every layer.
+Queries and keys are recomputed in each layer from the tokens of the layer below by new random
+weights; values are the tokens themselves, or the tokens times a random orthogonal matrix.
+With LayerNorm and a suitable value matrix there are tokens of every rank that a layer leaves as
+they are: they are made here, and kept through as many layers, under the causal mask.
+
+    python -m runs.studies.rank_collapse.study [FOLDER]     half a minute
+"""
+
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from runs.renew import estimate, record
 from runs.studies.rank_collapse.mathematics import (
+    Equilibrium,
     collapse_of_random_attention,
     distance_from_collapse,
     equilibrium,
@@ -33,12 +28,11 @@ from runs.studies.rank_collapse.mathematics import (
     rank_of,
     rate_of_uniform_averages,
 )
+from runs.studies.study import Study, mean_over
 from sampler.attention.variants import Softmax
 from sampler.presentation import style
-from sampler.presentation.style import figure_style, save_figure
 
 TOKENS, CHANNELS, KEY_CHANNELS, LAYERS, SEEDS, WINDOW = 48, 16, 16, 400, 10, 4
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/rank_collapse")
 MASKS = {
     "all": Softmax(),
     "causal ($j ≤ i$)": Softmax(mask="causal"),
@@ -47,7 +41,6 @@ MASKS = {
 }
 
 
-# %%
 COLOURS = (style.BLUE, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY_BLUE)
 MARKERS = "os^Dv*"
 # Lower values leave the axis: with LayerNorm they are close to what rounding leaves of equal
@@ -124,7 +117,6 @@ def _draw_curve(ax: Axes, distances: np.ndarray, label: str | None, marks: dict)
     ax.plot(depth, np.exp(centre), markersize=4.0, markevery=every, label=label, **marks)
 
 
-# %%
 def distances(
     mask: np.ndarray, seed: int, normalise: bool, orthogonal_values: bool = False
 ) -> np.ndarray:
@@ -148,62 +140,65 @@ SHALLOWEST, ROUNDING, SMALLEST = 30, 1e-12, 1e-290
 SHOWN = (12, 50, 200, LAYERS)
 
 
-def rate(share: np.ndarray, floor: float) -> tuple[float, float, int]:
-    """Loss of ln μ per layer, from layer 30 to where μ/μ₀ is below the floor: mean, error, end."""
+def fall(found: np.ndarray, floor: float, uniform: float) -> dict:
+    """μ/μ₀ at some depths, geometric means over seeds, and how fast it falls.
+
+    The rate is what ln μ loses per layer, from layer 30 to where μ/μ₀ is below the floor, beside
+    that of uniform averages; left out where that is too fast to fit.
+    """
+    share = found / found[:, :1]
+    with np.errstate(divide="ignore"):
+        means = np.exp(np.log(share[:, SHOWN]).mean(axis=0))
+    numbers = {str(depth): mean for depth, mean in zip(SHOWN, means, strict=True)}
     deep = np.arange(share.shape[1])[None] >= SHALLOWEST
     used = (deep & (share > floor)).all(axis=0)
     if used.sum() < 5:
-        return np.nan, np.nan, 0
+        return numbers
     depth = np.flatnonzero(used)
     slopes = [-np.polyfit(depth, np.log(one[used]), 1)[0] for one in share]
-    error = np.std(slopes, ddof=1) / np.sqrt(len(slopes))
-    return float(np.mean(slopes)), float(error), int(depth[-1])
+    where = {"first": SHALLOWEST, "last": int(depth[-1]), "uniform": uniform}
+    return numbers | {"rate": mean_over(slopes, "seeds"), **where}
 
 
-curves, numbers = [], {}
-print(f"μ/μ₀, geometric mean over {SEEDS} seeds, after {', '.join(map(str, SHOWN))} layers;")
-print(f"loss of ln μ per layer from layer {SHALLOWEST} on, beside that of uniform averages")
-for label, variant in MASKS.items():
-    mask = variant.visible(TOKENS).T
-    uniform = rate_of_uniform_averages(mask)
-    plain, normalised, turned = (
-        np.stack([distances(mask, seed, *choice) for seed in range(SEEDS)])
-        for choice in ((False,), (True,), (True, True))
-    )
-    curves.append(CollapseCurve(label, plain, normalised, turned))
-    for name, found, floor in (
-        ("attention only", plain, SMALLEST),
-        ("LayerNorm", normalised, ROUNDING),
-        ("and orthogonal values", turned, ROUNDING),
-    ):
-        share = found / found[:, :1]
-        with np.errstate(divide="ignore"):
-            logs = np.log(share[:, SHOWN]).mean(axis=0)
-        texts = "  ".join(f"{np.exp(value):8.2g}" for value in logs)
-        lost, error, last = rate(share, floor)
-        mask_name = NAMES[variant.mask]
-        numbers[f"{mask_name}, {name}"] = saved = {
-            str(depth): one for depth, one in zip(SHOWN, np.exp(logs), strict=True)
+def fall_by_mask() -> tuple[list[CollapseCurve], dict]:
+    """Curves of every mask, and their numbers."""
+    curves, numbers = [], {}
+    for label, variant in MASKS.items():
+        mask = variant.visible(TOKENS).T
+        uniform, name = rate_of_uniform_averages(mask), NAMES[variant.mask]
+        plain, normalised, turned = (
+            np.stack([distances(mask, seed, *choice) for seed in range(SEEDS)])
+            for choice in ((False,), (True,), (True, True))
+        )
+        curves.append(CollapseCurve(label, plain, normalised, turned))
+        numbers |= {
+            f"{name}, attention only": fall(plain, SMALLEST, uniform),
+            f"{name}, LayerNorm": fall(normalised, ROUNDING, uniform),
+            f"{name}, and orthogonal values": fall(turned, ROUNDING, uniform),
         }
-        if last:
-            by_seed = estimate(lost, error, f"over {SEEDS} seeds")
-            saved |= {"rate": by_seed, "first": SHALLOWEST, "last": last, "uniform": uniform}
-        fitted = "too fast to fit" if np.isnan(lost) else f"{lost:.4f} ± {error:.4f}"
-        print(f"{mask_name:>17}, {name:21}: {texts}   {fitted}  ({uniform:.4f})")
+    return curves, numbers
 
-# %%
+
+# --- tokens that a layer leaves as they are
+
 # Steps of the tokens after the first, by rank: −1 and 1 add a direction, 0 (all others) does not.
 STEPS = {1: (), 2: (-1,), 3: (-1, 0, 1), 4: (-1, 0, 1, 0, -1)}
+OF_EIGHT = [*STEPS.values(), *(tuple((-1) ** i for i in range(1, rank)) for rank in range(5, 9))]
 NOISES, STARTS = (1e-8, 1e-6, 1e-4, 1e-3), 100
 AVERAGES = np.tril(1.0 / np.arange(1, TOKENS + 1)[:, None] * np.ones(TOKENS))
 
 
-def row(steps: tuple[int, ...], directions: int) -> dict:
+def equilibrium_of(steps: tuple[int, ...], directions: int) -> Equilibrium:
+    """Tokens whose further steps add no direction."""
+    return equilibrium(AVERAGES, steps + (0,) * (TOKENS - 1 - len(steps)), directions)
+
+
+def of_equilibrium(steps: tuple[int, ...], directions: int) -> dict:
     """Rank, how exact and how stable an equilibrium is, and what becomes of tokens beside it.
 
     Of the starts with noise how many are back, by its size, and the lowest rank of any.
     """
-    found = equilibrium(AVERAGES, steps + (0,) * (TOKENS - 1 - len(steps)), directions)
+    found = equilibrium_of(steps, directions)
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((STARTS, *found.tokens.shape))
     after = [found.after(found.tokens + scale * noise, LAYERS) for scale in NOISES]
@@ -220,55 +215,31 @@ def row(steps: tuple[int, ...], directions: int) -> dict:
     }
 
 
-def in_words(found: dict) -> str:
-    """An equilibrium as a row of the table."""
-    return (
-        f"{found['rank']:>5} {found['error']:10.1e} {found['smallest']:10.1e} "
-        f"{found['radius']:8.3f}   "
-    ) + "".join(
-        f"{count:>6} (rank {rank})"
-        for count, rank in zip(found["back"].values(), found["lowest"], strict=True)
-    )
+def kept_by_values() -> tuple[dict[str, np.ndarray], dict]:
+    """μ(X_l) of tokens of rank 4 with three value matrices, and what is left after all layers."""
+    start = equilibrium_of(STEPS[4], 4)
+    turn = random_orthogonal_matrix(5, np.random.default_rng(0))
+    matrices = {"made for them": start.values, "identity": np.eye(5), "orthogonal": turn}
+    kept, numbers = {}, {}
+    for label, values in matrices.items():
+        layer, tokens = replace(start, values=values), [start.tokens]
+        for _ in range(DEEPEST):
+            tokens.append(layer.after(tokens[-1], 1))
+        kept[label] = np.array([distance_from_collapse(one) for one in tokens])
+        end = layer.after(start.tokens, LAYERS)
+        left = distance_from_collapse(end) / distance_from_collapse(start.tokens)
+        numbers[f"{label} values"] = left
+    return kept, numbers
 
 
-print(f"\nequilibria under the causal mask, {TOKENS} tokens: rank, error, smallest singular value,")
-print(f"spectral radius; of {STARTS} starts with noise of {NOISES} those that are back after")
-print(f"{LAYERS} layers (and the lowest rank of any)")
-for directions, all_steps in (
-    (4, STEPS.values()),
-    (8, [*STEPS.values(), *(tuple((-1) ** i for i in range(1, rank)) for rank in range(5, 9))]),
-):
-    print(f"{directions + 1} channels, of which LayerNorm leaves {directions} directions")
-    for steps in all_steps:
-        found = row(steps, directions)
-        numbers[f"{directions + 1} channels, rank {found['rank']}"] = found
-        print(in_words(found))
-
-start = equilibrium(AVERAGES, STEPS[4] + (0,) * (TOKENS - 6), 4)
-turn = random_orthogonal_matrix(5, np.random.default_rng(0))
-kept = {}
-for label, values in (
-    ("made for them", start.values), ("identity", np.eye(5)), ("orthogonal", turn),
-):  # fmt: skip
-    layer, tokens = replace(start, values=values), [start.tokens]
-    for _ in range(DEEPEST):
-        tokens.append(layer.after(tokens[-1], 1))
-    kept[label] = np.array([distance_from_collapse(one) for one in tokens])
-    end = layer.after(start.tokens, LAYERS)
-    left = distance_from_collapse(end) / distance_from_collapse(start.tokens)
-    numbers[f"{label} values"] = left
-    print(f"{label} values from the tokens of rank 4: rank {rank_of(end)}, μ/μ₀ {left:.1e}")
-
-# %%
-with figure_style():
-    setting = f"{TOKENS} tokens, {CHANNELS} channels"
-    written = save_figure(draw_rank_collapse(curves, kept, setting), folder, "rank_collapse")
-print("figure:", *written)
-seeds = list(range(SEEDS))
-record(
-    folder,
-    "rank_collapse",
-    numbers,
-    made_by="python -m runs.studies.rank_collapse.study",
-    seeds=seeds,
-)
+if __name__ == "__main__":
+    study = Study(__file__)
+    curves, numbers = fall_by_mask()
+    for directions, all_steps in ((4, STEPS.values()), (8, OF_EIGHT)):
+        for steps in all_steps:
+            found = of_equilibrium(steps, directions)
+            numbers[f"{directions + 1} channels, rank {found['rank']}"] = found
+    kept, left = kept_by_values()
+    study.record(numbers | left, seeds=list(range(SEEDS)))
+    with style.figure_style():
+        study.draw(draw_rank_collapse(curves, kept, f"{TOKENS} tokens, {CHANNELS} channels"))

@@ -1,28 +1,24 @@
-# %% [markdown]
-# # How many examples does it take to find the attention that made the labels?
-#
-# Two learned heads on short hidden Markov chains. First a teacher: labels drawn from a network of
-# the prior, its attention included, so that what is learned of attention is the most that anyone
-# can learn (Nishimori's identity). Then the task's own labels: does the posterior find the head
-# that a person would choose, and what does it gain over attention that is fixed?
-#
-#     python -m runs.studies.teacher_student.study [FOLDER] [teacher | own | all] [EXAMPLES] \
-#         [DATA_SETS]
-#
-# by default all, into runs/results/teacher_student, as many examples and data sets as named below;
-# an hour of two cores. What is in the folder is not sampled again.
+"""How many examples does it take to find the attention that made the labels?
 
-# %%
-import sys
+Two learned heads on short hidden Markov chains. First a teacher: labels drawn from a network of
+the prior, its attention included, so that what is learned of attention is the most that anyone
+can learn (Nishimori's identity). Then the task's own labels: does the posterior find the head
+that a person would choose, and what does it gain over attention that is fixed?
+
+    python -m runs.studies.teacher_student.study [FOLDER [EXAMPLES [DATA_SETS]]]
+
+At most 500 examples and 5 data sets: an hour and a half of two cores.
+"""
+
 from functools import partial
 from itertools import repeat
-from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.special import softmax
 
 import sampler
-from runs.renew import mean_over, record
+from runs.studies.study import Study, mean_over
 from runs.studies.teacher_student.mathematics import (
     exact_log_evidence,
     leading_order,
@@ -36,10 +32,6 @@ from sampler.presentation import style
 from sampler.runtime import jax_settings
 from theory.architecture import Architecture
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/teacher_student")
-part = sys.argv[2] if len(sys.argv) > 2 else "all"
-most_examples = int(sys.argv[3]) if len(sys.argv) > 3 else 500
-most_sets = int(sys.argv[4]) if len(sys.argv) > 4 else 5
 INFINITE = "infinite"
 # Eight tokens and their beginning; six features and nine positions.
 INPUTS = {"tokens": 8, "features": 6, "parallel_noise": 0.5, "perpendicular_noise": 0.5,
@@ -59,7 +51,10 @@ FIXED = {
 }
 
 
-def points_of(kind: str) -> dict:
+Sets = dict[int | str, dict[int, int]]
+
+
+def points_of(kind: str, most_examples: int, most_sets: int) -> Sets:
     """Data sets by width and number of examples, of those that are asked for."""
     return {
         width: {p: min(n, most_sets) for p, n in sets.items() if p <= most_examples}
@@ -67,7 +62,6 @@ def points_of(kind: str) -> dict:
     }
 
 
-# %%
 def attention_of(data, logits: np.ndarray) -> np.ndarray:
     """Attention [draw, example, head, key, query] of the first layer to all test examples."""
     learned, inputs = data.learned, data.test.inputs[:100]
@@ -186,35 +180,6 @@ def of_fixed(heads: str, width: int, examples: int, seed: int) -> dict:
     }
 
 
-def kept_file(name: str, make, *arguments) -> dict:
-    """What was computed, from the folder where it is there."""
-    file = folder / f"{name}.npz"
-    if not file.is_file():
-        np.savez_compressed(file, **make(*arguments))
-        print(name, flush=True)
-    with np.load(file) as arrays:
-        return dict(arrays)
-
-
-# %%
-folder.mkdir(parents=True, exist_ok=True)
-found: dict = {}
-for kind in ("teacher", "own"):
-    if part not in (kind, "all"):
-        continue
-    for examples in (20, 50, 150, 500):
-        for width, sets in points_of(kind).items():
-            for seed in range(sets.get(examples, 0)):
-                key = kind, width, examples, seed
-                found[key] = kept_file("_".join(map(str, key)), sampled, *key)
-                for heads in FIXED if kind == "own" else ():
-                    key = heads, width, examples, seed
-                    found[key] = kept_file("_".join(map(str, key)), of_fixed, *key)
-if part != "all":
-    raise SystemExit
-
-
-# %%
 def compared(measure, matrices: np.ndarray, references: np.ndarray) -> np.ndarray:
     """A measure of both heads of every draw against those of a reference, [draw, head, head].
 
@@ -294,58 +259,80 @@ def of_own(one: dict, prior: np.ndarray) -> dict:
     } | of_both(one)
 
 
-numbers: dict = {"teacher": {}, "own": {}}
-for kind, reader in (("teacher", of_teacher), ("own", of_own)):
-    for width, sets in points_of(kind).items():
-        by_size = numbers[kind][f"N = {width}"] = {}
-        for examples, count in sets.items():
-            rows = [
-                reader(found[kind, width, examples, seed], prior_attention(kind, seed))
-                for seed in range(count)
-            ]
-            by_size[str(examples)] = {key: over_data([row[key] for row in rows]) for key in rows[0]}
-            for heads in FIXED if kind == "own" else ():
-                fixed = [found[heads, width, examples, seed] for seed in range(count)]
-                by_size[str(examples)][heads] = {
-                    "accuracy": over_data([float(one["accuracy"]) for one in fixed]),
-                    "evidence below learned": over_data(
-                        [
-                            row["evidence"] - float(one["evidence"][0])
-                            for row, one in zip(rows, fixed, strict=True)
-                        ]
-                    ),
-                }
-record(folder, "teacher_student", numbers, made_by="python -m runs.studies.teacher_student.study")
+def summary(found: dict, points: dict[str, Sets]) -> dict:
+    """Means over data sets, by labels, width and number of examples."""
+    numbers: dict = {kind: {} for kind in points}
+    for kind, reader in (("teacher", of_teacher), ("own", of_own)):
+        for width, sets in points[kind].items():
+            by_size = numbers[kind][f"N = {width}"] = {}
+            for examples, count in sets.items():
+                seeds = range(count)
+                rows = [
+                    reader(found[kind, width, examples, seed], prior_attention(kind, seed))
+                    for seed in seeds
+                ]
+                means = {key: over_data([row[key] for row in rows]) for key in rows[0]}
+                for heads in FIXED if kind == "own" else ():
+                    fixed = [found[heads, width, examples, seed] for seed in seeds]
+                    below = [
+                        row["evidence"] - one["evidence"][0]
+                        for row, one in zip(rows, fixed, strict=True)
+                    ]
+                    means[heads] = {
+                        "accuracy": over_data([one["accuracy"] for one in fixed]),
+                        "evidence below learned": over_data(below),
+                    }
+                by_size[str(examples)] = means
+    return numbers
 
-# %%
-with style.figure_style():
-    figure = style.new_figure(style.WIDTH, 3.4, "Attention that is learned from its own labels")
+
+def draw(teacher: dict[str, dict]) -> Figure:
+    """Draw overlaps of attention and the error of f against the number of examples."""
+    title = "Attention that is learned from its own labels"
+    figure = style.new_figure(style.WIDTH, 3.4, title)
     axes, fit = figure.subplots(1, 2)
-    for colour, (name, by_size) in zip(
-        (style.VERMILLION, style.BLUE), numbers["teacher"].items(), strict=True
-    ):
+    colours = style.VERMILLION, style.BLUE
+    for colour, (name, by_size) in zip(colours, teacher.items(), strict=True):
         sizes = np.array(list(map(int, by_size)))
-        for shown, key, marker in (
+        for ax, key, marker in (
             (axes, "overlap with the teacher", "o"),
             (axes, "overlap of two draws", "x"),
             (fit, "error of f", "o"),
         ):
-            values, errors = np.array(
-                [[one[key]["value"], one[key]["error"]] for one in by_size.values()]
-            ).T
+            rows = [one[key] for one in by_size.values()]
+            values, errors = ([row[part] for row in rows] for part in ("value", "error"))
             label = f"{name}, two draws" if marker == "x" else name
-            shown.errorbar(sizes, values, errors, fmt=f"{marker}-", color=colour, label=label,
-                           linewidth=0.8, markersize=4.0)  # fmt: skip
-    without = np.mean(
-        [one["overlap without data"]["value"] for one in numbers["teacher"]["N = 10"].values()]
-    )
-    axes.axhline(without, color=style.GREY, linewidth=0.8, label="without data")
+            marks = {"color": colour, "label": label, "linewidth": 0.8, "markersize": 4.0}
+            ax.errorbar(sizes, values, errors, fmt=f"{marker}-", **marks)
+    without = [one["overlap without data"]["value"] for one in teacher["N = 10"].values()]
+    axes.axhline(np.mean(without), color=style.GREY, linewidth=0.8, label="without data")
     axes.set_ylabel("overlap of attention")
     fit.set_ylabel("error of f / mean square of f")
-    for shown in (axes, fit):
-        shown.set_xscale("log")
-        shown.set_xlabel("examples $P$")
+    for ax in (axes, fit):
+        ax.set_xscale("log")
+        ax.set_xlabel("examples $P$")
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 1.0))
     axes.set_ylim(0.0, 1.5)
-    written = style.save_figure(figure, folder, "teacher_student")
-print("figure:", *written)
+    return figure
+
+
+if __name__ == "__main__":
+    study = Study(__file__)
+    sizes = study.size(0, 500), study.size(1, 5)
+    points = {kind: points_of(kind, *sizes) for kind in ("teacher", "own")}
+    found: dict = {}
+    for kind, of_kind in points.items():
+        for width, sets in of_kind.items():
+            for examples, count in sets.items():
+                for seed in range(count):
+                    data_set = width, examples, seed
+                    for measure, what in (
+                        (sampled, kind),
+                        *((of_fixed, heads) for heads in FIXED if kind == "own"),
+                    ):
+                        key = what, *data_set
+                        found[key] = study.arrays_once("_".join(map(str, key)), measure, *key)
+    numbers = summary(found, points)
+    study.record(numbers)
+    with style.figure_style():
+        study.draw(draw(numbers["teacher"]))

@@ -1,0 +1,264 @@
+"""How fast both orders of the theory approach the exact posterior.
+
+The saddle point has an error of order 1/N, the theory at next order one of order 1/N². Both are
+held against the exact posterior of U₁: two outputs while widths and examples grow together, where
+the orders show, and a single example, where they need not. That posterior is known from weighted
+importance draws, as many as bring their noise below a fifth of what is left of the difference.
+Beyond their reach, and with ten outputs, chains draw it. Data grow as copies of one small problem,
+each copy in channels of its own, so that nothing but the size changes.
+
+    python -m runs.studies.next_order.study [FOLDER [MOST_DRAWS [DRAWS]]]
+
+3,000,000 weighted draws at most, and chains of 1,500.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+import sampler
+from runs.studies.study import Study, estimate
+from sampler.analysis.difference import NOT_TRUSTED
+from sampler.analysis.estimates import RESOLVED_MCSE
+from sampler.analysis.finite_size import fit_power_law
+from sampler.posterior.importance import BatchedDensity, draw_weighted, single
+from sampler.presentation import style
+from theory import LearningProblem, solve_next_order, solve_saddle_point
+
+BLOCK = 200_000
+TEMPERATURE, PATHS, CHANNELS = 0.1, 2, 4
+ORDERS = {
+    "leading": (style.LEADING, style.THEORY, "o"),
+    "next": (style.NEXT, style.NEXT_ORDER, "s"),
+}
+Data = tuple[np.ndarray, np.ndarray]  # attended inputs and labels
+
+
+# --- data
+
+
+def base(examples: int, outputs: int) -> Data:
+    """Two paths, one of them weaker; outputs are signs of linear functions of the other one."""
+    rng = np.random.default_rng(1)
+    attended = rng.standard_normal((examples, PATHS, CHANNELS)) * np.array([1.0, 0.6])[:, None]
+    return attended, np.sign(attended[:, 0] @ rng.standard_normal((CHANNELS, outputs)))
+
+
+def copied(data: Data, copies: int) -> Data:
+    """The data several times, each copy in channels of its own: the energy is multiplied."""
+    attended, labels = data
+    examples = len(attended)
+    spread = np.zeros((copies, examples, PATHS, copies, CHANNELS))
+    for copy in range(copies):
+        spread[copy, :, :, copy] = np.sqrt(copies) * attended
+    shape = copies * examples, PATHS, copies * CHANNELS
+    return spread.reshape(shape), np.tile(labels, (copies, 1))
+
+
+def task_of(data: Data) -> sampler.ChosenTask:
+    attended, labels = data
+    return sampler.arrays_task(
+        attended_train=attended, labels_train=labels, heads=[attended.shape[1]],
+        attended_test=attended[:1],
+    )  # fmt: skip
+
+
+# --- the exact posterior by weighted draws
+
+
+def exact(problem, predictions: list[np.ndarray], most_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior mean of U₁ and the covariance of its error.
+
+    Draws until the noise is below a fifth of the smallest difference from the predictions.
+    """
+    space = problem.space("order_parameters")
+    # Around the mode alone: its heavy tails bound the weights of so many draws.
+    proposal, log_density = single(space.mode.gaussian), BatchedDensity.of(space)
+
+    def overlap(point):
+        factor = space.factors(space.unflatten(point))[0]
+        return (factor @ factor.T).reshape(-1)
+
+    overlaps = jax.jit(jax.vmap(overlap))
+    total, moments, squares, draws, first = 0.0, 0.0, 0.0, 0, None
+    while draws < most_draws:
+        rng = np.random.default_rng(draws + 1)
+        block = draw_weighted(proposal, log_density, min(BLOCK, most_draws), rng)
+        if not block.trusted:
+            raise SystemExit(block.explain())
+        values = np.asarray(overlaps(jnp.asarray(block.points)))
+        first = block.log_evidence if first is None else first
+        weights = block.weights * np.exp(block.log_evidence - first)
+        total, moments = total + weights.sum(), moments + weights @ values
+        mean = moments / total
+        away = weights[:, None] * (values - mean)
+        squares = squares + away.T @ away
+        draws += len(values)
+        noise = squares / total**2
+        gaps = [np.sum((mean - one.reshape(-1)) ** 2) for one in predictions]
+        if min(gaps) > 26.0 * np.trace(noise):
+            break
+    return mean, noise
+
+
+def by_weighted_draws(data: Data, width: int, temperature: float, most_draws: int) -> dict:
+    """Relative difference of U₁ of both orders, with its error."""
+    network = sampler.make_network(widths=width, temperature=temperature)
+    problem = sampler.make_problem(task_of(data), network)
+    learning: LearningProblem = problem.learning
+    saddle = solve_saddle_point(learning)
+    beyond = solve_next_order(learning, saddle, evidence=False)
+    predictions = [np.asarray(saddle.order_parameters.matrices[0]), beyond.order_parameters[0]]
+    mean, noise = exact(problem, predictions, most_draws)
+    found, size = {}, np.linalg.norm(mean)
+    for order, one in zip(ORDERS, predictions, strict=True):
+        gap = mean - one.reshape(-1)
+        difference = np.sqrt(max(gap @ gap - np.trace(noise), 0.0))
+        error = np.sqrt(2.0 * np.sum(noise**2) + 4.0 * gap @ noise @ gap)
+        # Near zero the square is known, not its root.
+        error = min(error / (2.0 * difference), np.sqrt(error)) if difference else np.sqrt(error)
+        found[order] = [difference / size, error / size]
+    return found
+
+
+def by_chains(data: Data, width: int, draws: int) -> dict:
+    """The same by chains, without what cannot be trusted."""
+    task, network = task_of(data), sampler.make_network(widths=width, temperature=TEMPERATURE)
+    theory = sampler.solve(task, network)
+    if not theory.attrs["converged"]:
+        raise SystemExit(theory.attrs["explanation"])
+    compared = sampler.compare(theory, sampler.sample(task, network, draws=draws, progress=False))
+    fine = theory.attrs["next_order_status"] == "fine"
+    found = {
+        order: compared.difference("order_parameter", order)
+        for order in (ORDERS if fine else ["leading"])
+    }
+    return {
+        order: [one.value, one.error] for order, one in found.items() if one.state != NOT_TRUSTED
+    }
+
+
+# --- power laws
+
+Points = dict[int, Callable[[], dict]]
+
+
+def summary(found: dict[int, dict]) -> dict[str, dict]:
+    """Differences by width of both orders, and the exponent of their power law."""
+    orders = {}
+    for order in ORDERS:
+        rows = {width: one[order] for width, one in found.items() if order in one}
+        widths, table = np.array(list(rows)), np.array(list(rows.values())).reshape(-1, 2)
+        law = fit_power_law(widths, table[:, 0], table[:, 1], smallest_width=0)
+        orders[order] = {
+            "slope": estimate(law.slope, law.slope_error, "of the fit"),
+            "difference": {str(width): estimate(*row, "MCSE") for width, row in rows.items()},
+        }
+    return orders
+
+
+def draw_order(ax: Axes, order: str, found: dict) -> None:
+    """Draw the differences of an order against the width, with their power law.
+
+    Hollow triangles are what a difference that is not resolved is below.
+    """
+    label, colour, marker = ORDERS[order]
+    widths = np.array([*map(float, found["difference"])])
+    values, errors = (
+        100 * np.array([one[key] for one in found["difference"].values()])
+        for key in ("value", "error")
+    )
+    clear = values > RESOLVED_MCSE * errors
+    marks = {"color": colour, "markersize": 6, "linestyle": "none"}
+    ax.errorbar(widths[clear], values[clear], errors[clear], marker=marker, label=label, **marks)
+    limits = (values + RESOLVED_MCSE * errors)[~clear]
+    if limits.size:
+        marks |= {"marker": "v", "fillstyle": "none", "label": f"{label}: unresolved, below"}
+        ax.plot(widths[~clear], limits, **marks)
+    law = fit_power_law(widths, values, errors, smallest_width=0)
+    if not np.isfinite(law.slope):
+        return
+    line = {"color": colour, "linewidth": 1.0, "label": f"{label}: power law"}
+    ax.plot(widths, law.prefactor * widths**law.slope, "--", **line)
+    # At the middle of the line: above it to the right, or below it to the left.
+    place = np.exp(np.log(widths).mean())
+    text = style.minus_signs(f"$N^{{{law.slope:.2f} ± {law.slope_error:.2f}}}$")
+    above = {"xytext": (8, 4)} if order == "leading" else {"xytext": (-6, -14), "ha": "right"}
+    beside = {"textcoords": "offset points", "color": colour, **above}
+    ax.annotate(text, (place, law.prefactor * place**law.slope), **beside)
+
+
+def draw(studies: dict[str, dict]) -> Figure:
+    """Draw the error of both orders against the width, a panel for each kind of data."""
+    title = "Error of the theory: relative difference of $U_1$"
+    figure = style.new_figure(style.WIDTH, 4.4, title)
+    panels = figure.subplots(1, len(studies), sharey=True)
+    for ax, (name, orders) in zip(panels, studies.items(), strict=True):
+        for order in ORDERS:
+            draw_order(ax, order, orders[order])
+        widths = [*map(int, orders["leading"]["difference"])]
+        ax.set(xscale="log", yscale="log", xlabel="width $N$", title=name)
+        ax.set_xticks(widths, map(str, widths))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.margins(x=0.15)
+        ax.grid(axis="y", color=style.GRID, linewidth=0.8)
+    panels[0].set_ylabel("difference from the exact posterior (%)")
+    panels[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    shown = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in panels]
+    entries = {label: handle for panel in shown for handle, label in panel}
+    style.legend_below(figure, ([*entries.values()], [*entries]))
+    return figure
+
+
+def write_chains(study: Study, of_chains: dict[str, dict]) -> None:
+    """Put differences of the leading order into the table of all widths."""
+    found = [orders["leading"]["difference"] for orders in of_chains.values()]
+    widths = sorted({width for of in found for width in of}, key=int)
+    rows = {width: {str(at): of.get(width) for at, of in enumerate(found)} for width in widths}
+    columns = {name: (str(at), 4) for at, name in enumerate(of_chains)}
+    study.table("chains", "N", rows, columns)
+
+
+if __name__ == "__main__":
+    study = Study(__file__)
+    most_draws, draws = study.size(0, 3_000_000), study.size(1, 1500)
+    two, ten = base(8, 2), base(6, 10)
+    single_example = np.ones((1, 1, 1)), np.ones((1, 1))
+    weighted = {
+        "two outputs, P = N": {8 * c: (copied(two, c), TEMPERATURE) for c in (1, 2, 3)},
+        "one example": dict.fromkeys((2, 4, 8, 16), (single_example, 0.3)),
+    }
+    chains = {
+        "two outputs, P = N": {8 * c: copied(two, c) for c in (1, 2, 4, 8, 16)},
+        "ten outputs, P = 3N/8": {16 * c: copied(ten, c) for c in (1, 2, 4)},
+        "two outputs, P = 16": {width: copied(two, 2) for width in (16, 32, 64)},
+    }
+    numbers = {
+        name: summary(
+            {
+                width: study.once(
+                    f"{name}, {width}", by_weighted_draws, data, width, temperature, most_draws
+                )
+                for width, (data, temperature) in points.items()
+            }
+        )
+        for name, points in weighted.items()
+    }
+    of_chains = {
+        name: summary(
+            {
+                width: study.once(f"chains, {name}, {width}", by_chains, data, width, draws)
+                for width, data in points.items()
+            }
+        )
+        for name, points in chains.items()
+    }
+    study.record(numbers | {"chains": of_chains})
+    write_chains(study, of_chains)
+    with style.figure_style():
+        study.draw(draw(numbers))

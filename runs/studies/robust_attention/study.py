@@ -1,0 +1,230 @@
+"""Robust attention: what clipped keys are worth when keys are contaminated.
+
+RPC attention (arXiv 2406.13762) takes keys for a smooth part and a few gross errors, clips them,
+and lets every token attend by the similarity of its clipped key to those of the others. Here the
+keys of a small task are contaminated: a share of their entries, wherever they are, is off by a
+given number of standard deviations. What changes in the outputs of a head, and in the accuracy of
+a network that was trained on clean keys?
+
+The task: 32 tokens of a sequence belong to four groups. A group has a random key of its own and a
+class, ±1; each token shows the key of its group and, weakly, its class. The last token is read
+out, and its class is clear only to a head that averages over its group. Keys say nothing about
+classes, so that all depends on attention. Two heads see other keys of the same groups.
+
+    python -m runs.studies.robust_attention.study [FOLDER [SEEDS]]     10 data seeds
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+import sampler
+from runs.studies.study import Study, mean_over
+from sampler.attention.variants import AttentionVariant, Robust, Softmax
+from sampler.presentation import style
+
+TOKENS, GROUPS, CHANNELS, KEY_CHANNELS, HEADS = 32, 4, 16, 16, 2
+GAIN, KEY_NOISE, CLASS_SIZE = 1.5, 0.5, 0.7
+TRAIN, TEST, WIDTH, TEMPERATURE = 100, 300, 10, 0.1
+SHARES, SIZES = (0.0, 0.01, 0.03, 0.1, 0.2, 0.4), (1.0, 3.0, 10.0, 30.0)
+SHARE, SIZE = 0.1, 10.0  # each is fixed while the other varies
+
+
+@dataclass(frozen=True)
+class Competitor:
+    """A variant, whether its queries are the keys of the same tokens, and what clips its keys."""
+
+    name: str
+    colour: str
+    marker: str
+    variant: AttentionVariant
+    keys_alone: bool = False
+    limit: float = np.inf
+
+    def attention(self, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+        """Ω [example, head, key, query]."""
+        clipped = np.clip(keys, -self.limit, self.limit)
+        return self.variant.matrices(keys if self.keys_alone else queries, clipped)
+
+
+# Limits are 1 and 2 standard deviations of clean keys.
+COMPETITORS = (
+    Competitor("softmax", style.BLUE, "o", Softmax()),
+    Competitor("softmax, keys clipped at 1", style.SKY_BLUE, "v", Softmax(), limit=GAIN),
+    Competitor("softmax of keys alone", style.BLACK, "s", Softmax(), keys_alone=True),
+    Competitor("RPC, limit 2", style.ORANGE, "D", Robust(limit=2.0 * GAIN), keys_alone=True),
+    Competitor("RPC, limit 1", style.VERMILLION, "^", Robust(limit=GAIN), keys_alone=True),
+    Competitor(
+        "RPC, limit 1, 3 iterations", style.PURPLE, "X", Robust(limit=GAIN, iterations=3), True
+    ),
+)
+SAMPLED = ("softmax", "RPC, limit 1")  # whose exact posterior is drawn, in the first seeds
+SAMPLED_SEEDS = 3
+CONDITIONS = [(share, SIZE) for share in SHARES]
+CONDITIONS += [(SHARE, size) for size in SIZES if size != SIZE]
+NAMES = tuple(competitor.name for competitor in COMPETITORS)
+PREDICTORS = {"accuracy": "leading", "infinite width": "infinite"}
+EXACT = "exact"
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Tokens [example, token, channel], queries and keys [example, head, token, …], labels."""
+
+    tokens: np.ndarray
+    queries: np.ndarray
+    keys: np.ndarray
+    labels: np.ndarray
+
+
+def draw_sequences(rng: np.random.Generator, direction: np.ndarray, examples: int) -> Sequences:
+    """Sequences with clean keys; `direction` is that of the classes."""
+    group = rng.permuted(np.tile(np.arange(TOKENS) % GROUPS, (examples, 1)), axis=1)
+    classes = rng.choice([-1.0, 1.0], (examples, GROUPS))
+    of_token = np.take_along_axis(classes, group, axis=1)
+    noise = rng.standard_normal((examples, TOKENS, CHANNELS))
+    tokens = CLASS_SIZE * of_token[:, :, None] * direction + noise
+    centres = rng.standard_normal((examples, HEADS, GROUPS, KEY_CHANNELS))
+    points = np.take_along_axis(centres, group[:, None, :, None], axis=2)
+    queries, keys = (
+        GAIN * (points + KEY_NOISE * rng.standard_normal(points.shape)) / np.hypot(1.0, KEY_NOISE)
+        for _ in range(2)
+    )
+    return Sequences(tokens, queries, keys, of_token[:, -1])
+
+
+def contaminated(keys: np.ndarray, share: float, size: float, rng) -> np.ndarray:
+    """Keys of which a share of the entries is off by ± size standard deviations."""
+    where = rng.random(keys.shape) < share
+    return keys + where * size * GAIN * rng.choice([-1.0, 1.0], keys.shape)
+
+
+def of_competitor(
+    competitor: Competitor, train: Sequences, test: Sequences, dirty: list, seed: int
+):
+    """Error of outputs and accuracies of a competitor, by condition."""
+    clean = competitor.attention(test.queries, test.keys)
+    found = [competitor.attention(test.queries, keys) for keys in dirty]
+    outputs = [np.einsum("xhkq,xkc->xhqc", one, test.tokens) for one in (clean, *found)]
+    size = np.linalg.norm(outputs[0])
+    task = sampler.arrays_task(
+        inputs_train=train.tokens,
+        labels_train=train.labels,
+        attention_train=[competitor.attention(train.queries, train.keys)],
+        inputs_test=np.tile(test.tokens, (len(dirty), 1, 1)),
+        labels_test=np.tile(test.labels, len(dirty)),
+        attention_test=[np.concatenate(found)],
+    )
+    network = sampler.make_network(widths=WIDTH, temperature=TEMPERATURE)
+    solved = sampler.solve(task, network)["predictor_mean"]
+    means = {name: solved.sel(predictor=one) for name, one in PREDICTORS.items()}
+    if seed < SAMPLED_SEEDS and competitor.name in SAMPLED:
+        draws = sampler.sample(task, network)["predictions"]["predictor_mean"]
+        means[EXACT] = draws.mean(("chain", "draw"))
+    row = {"outputs": [np.linalg.norm(one - outputs[0]) / size for one in outputs[1:]]}
+    for name, mean in means.items():
+        right = np.sign(np.reshape(np.asarray(mean), (len(dirty), TEST))) == test.labels
+        row[name] = right.mean(axis=1).tolist()
+    return row
+
+
+def measure(seed: int) -> dict[str, dict]:
+    """What every competitor does, on the same sequences; the same entries are off for all sizes."""
+    rng = np.random.default_rng([seed, 0])
+    direction = rng.standard_normal(CHANNELS)
+    direction /= np.linalg.norm(direction)
+    train, test = (draw_sequences(rng, direction, examples) for examples in (TRAIN, TEST))
+    dirty = [
+        contaminated(test.keys, share, size, np.random.default_rng([seed, 1]))
+        for share, size in CONDITIONS
+    ]
+    return {one.name: of_competitor(one, train, test, dirty, seed) for one in COMPETITORS}
+
+
+def by_condition(values: np.ndarray) -> dict[str, dict]:
+    """Means over data seeds, of values [seed, condition]."""
+    return {
+        f"{100 * share:g} % by {size:g}": mean_over(of, "data seeds")
+        for (share, size), of in zip(CONDITIONS, values.T, strict=True)
+    }
+
+
+def summary(found: dict[str, dict[str, np.ndarray]]) -> dict[str, dict]:
+    """Means over data seeds, and paired differences of accuracies."""
+    numbers = {
+        key: {name: by_condition(found[name][key]) for name in NAMES}
+        for key in ("outputs", *PREDICTORS)
+    }
+    for key, other, names in (
+        ("minus softmax", NAMES[0], NAMES[1:]),
+        ("minus clipped", NAMES[1], NAMES[3:]),
+    ):
+        numbers[key] = {
+            name: by_condition(found[name]["accuracy"] - found[other]["accuracy"]) for name in names
+        }
+    numbers["exact minus theory"] = {}
+    for name in SAMPLED:
+        exact = found[name][EXACT]
+        gap = (exact - found[name]["accuracy"][: len(exact)]).mean(axis=1)
+        numbers["exact minus theory"][name] = mean_over(gap, "data seeds")
+    return numbers
+
+
+def draw_panel(ax: Axes, numbers: dict, times: float, by_share: bool) -> None:
+    """One line with error bars for each competitor along the shares or the sizes."""
+    along = [(share, SIZE) for share in SHARES] if by_share else [(SHARE, size) for size in SIZES]
+    places = [100 * share if by_share else size for share, size in along]
+    for competitor in COMPETITORS:
+        of = numbers[competitor.name]
+        shown = [of[f"{100 * share:g} % by {size:g}"] for share, size in along]
+        values, errors = (
+            times * np.array([one[key] for one in shown]) for key in ("value", "error")
+        )
+        marks = {"color": competitor.colour, "marker": competitor.marker, "markersize": 4.0}
+        ax.errorbar(places, values, errors, label=competitor.name, **marks)
+
+
+def draw(numbers: dict[str, dict]) -> Figure:
+    """Draw errors of outputs and accuracies against the share and the size of contamination."""
+    figure = style.new_figure(style.WIDTH, 6.0, "Attention with contaminated keys")
+    panels = figure.subplots(2, 2, sharex="col", sharey="row")
+    for row, key, times in zip(panels, ("outputs", "accuracy"), (1.0, 100.0), strict=True):
+        draw_panel(row[0], numbers[key], times, by_share=True)
+        draw_panel(row[1], numbers[key], times, by_share=False)
+    panels[0, 0].set(ylabel="error of outputs", title=f"off by {SIZE:g} standard deviations")
+    panels[0, 1].set(title=f"{SHARE:.0%} of the entries off", xscale="log")
+    panels[1, 0].set(ylabel=f"accuracy (%), theory, N = {WIDTH}", xlabel="entries off (%)")
+    panels[1, 1].set(xlabel="off by (standard deviations)", xticks=SIZES)
+    panels[1, 1].set_xticklabels([f"{size:g}" for size in SIZES])
+    panels[1, 1].minorticks_off()
+    style.legend_below(figure, panels[0, 0].get_legend_handles_labels(), columns=2)
+    return figure
+
+
+COLUMNS = {
+    "clean: accuracy": ("accuracy/0 % by 10", 3),
+    "10 % of entries off by 10: error of outputs": ("outputs/10 % by 10", 3),
+    "accuracy": ("accuracy/10 % by 10", 3),
+    "40 % off by 10: accuracy": ("accuracy/40 % by 10", 3),
+    "10 % off by 30: accuracy": ("accuracy/10 % by 30", 3),
+}
+
+if __name__ == "__main__":
+    study = Study(__file__)
+    seeds = range(study.size(0, 10))
+    by_seed = [study.once(str(seed), measure, seed) for seed in seeds]
+    found = {
+        name: {
+            key: np.array([one[name][key] for one in by_seed if key in one[name]])
+            for key in ("outputs", *PREDICTORS, EXACT)
+        }
+        for name in NAMES
+    }
+    numbers = summary(found)
+    study.record(numbers, seeds=list(seeds))
+    rows = {name: {key: numbers[key][name] for key in ("accuracy", "outputs")} for name in NAMES}
+    study.table("conditions", "", rows, COLUMNS)
+    with style.figure_style():
+        study.draw(draw(numbers))
