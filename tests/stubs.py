@@ -28,6 +28,7 @@ from xarray import Dataset, DataTree
 
 from sampler.attention.variants import AttentionVariant
 """
+NO_BREAK = "\u00a0"
 MODULE = re.compile(r"\b([a-z_]\w*\.)+(?=[A-Z])")
 
 
@@ -57,14 +58,15 @@ def definition(function: Callable[..., Any]) -> str:
     signature = inspect.signature(function)
     returned = inspect.formatannotation(signature.return_annotation)
     accepted = signature.replace(return_annotation=signature.empty)
-    accepted = wrapped(MODULE.sub("", f"def {function.__name__}{accepted}"))
-    return f"{accepted} -> {MODULE.sub('', returned)}:"
+    return wrapped(MODULE.sub("", f"def {function.__name__}{accepted} -> {returned}:"))
 
 
 def wrapped(text: str) -> str:
-    """Return a statement in lines."""
+    """Return a statement in lines, each of which ends between two names or parameters."""
+    for bound in (": ", " = ", " | ", " as ", " -> "):
+        text = text.replace(bound, bound.replace(" ", NO_BREAK))
     further = {"subsequent_indent": "    ", "break_on_hyphens": False, "break_long_words": False}
-    return fill(text, 96, **further)
+    return fill(text, 96, **further).replace(NO_BREAK, " ")
 
 
 def docstring(thing: Any) -> str:
