@@ -17,7 +17,8 @@ def tree_of(rng, draws, **attributes):
     problem = small_problem(rng)
     statistics = healthy_statistics(rng, (2, draws))
     collected = collect(random_observables(problem, rng, draws), statistics)
-    return draws_tree(problem, collected, {"algorithm": "nuts", **attributes})
+    settings = {"algorithm": "nuts", "target_acceptance": 0.8, "max_tree_depth": 10}
+    return draws_tree(problem, collected, settings | attributes)
 
 
 def test_effective_draws_are_the_fewest_of_bulk_and_tail(rng):
