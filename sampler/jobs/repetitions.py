@@ -234,7 +234,7 @@ class Repetitions:
     def observe(self) -> None:
         """Read off the particles of repetitions that are new what is stored of draws."""
         started = time.perf_counter()
-        settings = ChainSettings(chains=1, warmup=0, draws=1, seed=self.settings.seed)
+        settings = ChainSettings(chains=1, warmup=0, draws=1, thinning=1, seed=self.settings.seed)
         observer = Observer.of(self.space, settings, chain_mesh(1))
         repetitions = self.finished(MODES)
         for number in range(len(self.observed), len(repetitions)):
