@@ -57,7 +57,7 @@ AT_THE_LIMIT = ("weights", "hmc")
 @pytest.fixture(autouse=True)
 def without_pages(monkeypatch):
     """No test looks at the page of a run."""
-    monkeypatch.setattr("sampler.jobs.stored.write_page", lambda *_: ExitCode.OK)
+    monkeypatch.setattr("sampler.jobs.pages.write_page", lambda *_: ExitCode.OK)
 
 
 def needs_omniglot(text: str) -> None:

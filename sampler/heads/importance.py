@@ -4,7 +4,7 @@ Of a trained model: Taylor importance and magnitude. Of the theory: head score, 
 with a head removed after learning, with its rows of U₁ zeroed, and solved again without it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -86,7 +86,7 @@ class Numbers:
     errors: tuple[float, ...]
 
 
-def floats(values: Iterable[float]) -> tuple[float, ...]:
+def floats(values: np.ndarray) -> tuple[float, ...]:
     """Some numbers of NumPy as plain ones."""
     return tuple(map(float, values))
 

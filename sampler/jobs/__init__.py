@@ -11,7 +11,8 @@ draw          draws from the posterior
 folding       rows that stand for training examples too many to be held
 keeper        running chains in their checkpoints
 repetitions   repetitions of particles made, kept in checkpoints and judged
-stored        one stage from stored results: comparison, diagnostics, figures, page
+stored        comparison and diagnostics of stored results
+pages         figures and the page of stored results
 reproduce     a run done again, compared number by number
 sweep         the points of a grid, done by workers, then gathered
 executors     workers: this process, others, a Dask cluster

@@ -166,7 +166,7 @@ def gather(plan: Plan, code: ExitCode) -> None:
     """
     from sampler.analysis.sweep_dataset import gathered, swept_points
     from sampler.analysis.sweep_results import sweep_trend
-    from sampler.jobs.stored import draw_stored_figures, write_page
+    from sampler.jobs.pages import draw_stored_figures, write_page
     from sampler.presentation.several_runs import points_table
 
     points = swept_points(plan.directory, plan.recipe)

@@ -64,7 +64,7 @@ def test_a_figure_is_the_same_whatever_the_user_has_set(stored, tmp_path):
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 AFTER_THE_DRAWS = [
-    ("sampler.jobs.stored.write_report", "the report", FULL),
+    ("sampler.jobs.pages.write_report", "the report", FULL),
     ("sampler.jobs.stages.comparison_text", "the summary", RuntimeError("no LaTeX")),
 ]
 

@@ -12,7 +12,7 @@ from sampler.settings.recipe import TrainingRecipe
 from sampler.training import steps, training_data
 from sampler.training.steps import TrainingState, with_validation
 from sampler.training.training_data import ClassifiedData, tabled
-from sampler.transformer.model import TrainedModel
+from sampler.transformer.model import TrainedModel, Transformer
 from theory.observables import binomial_error
 
 NAMES = ("a", "b", "c")
@@ -77,7 +77,7 @@ def test_a_point_of_the_curve_has_the_losses_since_the_one_before(splits, monkey
     state = TrainingState(0, {"w": jnp.zeros(1)}, None, {})
     for step, losses in ((10, (1.0, 3.0)), (20, (5.0,)), (30, (0.5, 1.0)), (40, (7.0,))):
         state = replace(state, step=step, losses=losses, parameters={"w": jnp.full(1, step)})
-        state = with_validation(state, table, rows, None)
+        state = with_validation(state, table, rows, Mock(spec=Transformer))
         assert state.losses == ()
     assert [point["training_loss"] for point in state.curve] == [2.0, 5.0, 0.75, 7.0]
     size = float(np.mean(targets**2))
