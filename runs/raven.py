@@ -37,11 +37,11 @@ from sampler.training.steps import make_optimiser, make_step
 from sampler.training.training_data import BLOCK, PARAMETERS, MatrixData, learning_data
 from sampler.transformer.model import (
     MODEL_FILE,
-    TransformerShape,
+    Transformer,
     draw_parameters,
     frozen_attention,
 )
-from sampler.transformer.network import token_network, transformer_outputs
+from sampler.transformer.network import transformer_outputs
 from theory.observables import binomial_error, correct_by_group, participation_ratio
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/results/raven")
@@ -84,10 +84,9 @@ class Steps:
     def of(self, kind: str, recipe: TrainingRecipe, data: MatrixData):
         key = kind, recipe.training.steps
         if key not in self.known:
-            shape = TransformerShape.of(recipe.training, data.channels, data.outputs)
-            network, optimiser = token_network(recipe, shape), make_optimiser(recipe.training)
-            given = optimiser, data.table, recipe.training.variants, network
-            self.known[key] = shape, network, optimiser, make_step(*given)
+            network = Transformer.of(recipe, data.channels, data.outputs)
+            optimiser = make_optimiser(recipe.training)
+            self.known[key] = network, optimiser, make_step(optimiser, data.table, network)
         return self.known[key]
 
 
@@ -124,8 +123,8 @@ def trained(kind: str, seed: int, steps: int) -> tuple[dict, dict[str, dict[str,
 def write_trained(recipe: TrainingRecipe, kind: str, weights: Path, summary: Path) -> None:
     steps, seed = recipe.training.steps, recipe.training.seed
     data = learning_data(recipe, MatrixSplits(recipe.task))
-    shape, _, optimiser, advance = STEP.of(kind, recipe, data)
-    parameters = draw_parameters(shape, seed, PARAMETERS)
+    network, optimiser, advance = STEP.of(kind, recipe, data)
+    parameters = draw_parameters(network, seed, PARAMETERS)
     state, losses, found, kept = optimiser.init(parameters), [], {}, {}
     size = recipe.training.batch
     for step in range(steps):
@@ -164,14 +163,14 @@ def judged(kind: str, seed: int, parameters: dict, drawn: dict[str, Matrices]) -
     """Squared error and accuracies on seen compositions and on those held out."""
     recipe = recipe_of(kind, seed)
     data = learning_data(recipe, MatrixSplits(recipe.task))
-    network = STEP.of(kind, recipe, data)[1]
+    network = STEP.of(kind, recipe, data)[0]
     exact = {name: jnp.asarray(one) for name, one in parameters.items()}
     found = {}
     for name in ("seen", "held out"):
         matrices = drawn[name]
         inputs = jnp.asarray(data.tokens.inputs(matrices.panels, matrices.asked), jnp.float32)
-        given = exact, inputs, recipe.training.variants, network
-        outputs, labels = np.asarray(transformer_outputs(*given)), data.tokens.targets(matrices)
+        outputs = np.asarray(transformer_outputs(exact, inputs, network))
+        labels = data.tokens.targets(matrices)
         right = correct_by_group(outputs, labels)
         rules = recipe.task.rules
         found[name] = {

@@ -32,6 +32,7 @@ from renew import estimate, record
 from sklearn.linear_model import LogisticRegression
 
 import sampler
+from sampler.attention.layers import LayerVariants
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
 from sampler.data.split import Split
 from sampler.data.task import HeadDistances
@@ -48,7 +49,7 @@ from sampler.training.training_data import (
     LearningData,
     learning_data,
 )
-from sampler.transformer.model import TransformerShape, draw_parameters, frozen_attention
+from sampler.transformer.model import Transformer, draw_parameters, frozen_attention
 from sampler.transformer.network import transformer_outputs
 from theory import off_diagonal_share, participation_ratio
 
@@ -144,7 +145,7 @@ def cosines(values: np.ndarray) -> float:
 
 
 def sharpened(
-    parameters: dict[str, np.ndarray], inputs: np.ndarray, wanted: float
+    parameters: dict[str, np.ndarray], inputs: np.ndarray, variants: LayerVariants, wanted: float
 ) -> dict[str, np.ndarray]:
     """Queries and keys times a factor with which the cosine of heads falls to the one wanted."""
 
@@ -158,9 +159,8 @@ def sharpened(
     low, high = 0.0, 5.0  # natural logarithm of the factor
     for _ in range(12):
         middle = 0.5 * (low + high)
-        found = np.mean(
-            [cosines(one) for one in frozen_attention(enlarged(np.exp(middle)), inputs)]
-        )
+        attention = frozen_attention(enlarged(np.exp(middle)), inputs, variants)
+        found = np.mean([cosines(matrices) for matrices in attention])
         low, high = (middle, high) if found > wanted else (low, middle)
     return enlarged(np.exp(high))
 
@@ -184,14 +184,15 @@ def measured(name: str, seed: int) -> dict:
     )
     learning = series_to_learn(seed, settings)
     data, learned, unseen = learning.data, learning.learned, learning.unseen
-    shape = TransformerShape.of(settings, data.channels, data.outputs)
-    parameters = draw_parameters(shape, seed, PARAMETERS)
+    network = Transformer.of(data.recipe, data.channels, data.outputs)
+    parameters = draw_parameters(network, seed, PARAMETERS)
     if name == SHARP:
         like = TrainingSection(heads=settings.heads, form=FORMS["BN"]).variants
         begun = [cosines(one) for one in frozen_attention(parameters, learned.inputs, like)]
-        parameters = sharpened(parameters, learned.inputs, float(np.mean(begun)))
+        wanted = float(np.mean(begun))
+        parameters = sharpened(parameters, learned.inputs, settings.variants, wanted)
     optimiser = make_optimiser(settings)
-    advance = make_step(optimiser, data.table, settings.variants)
+    advance = make_step(optimiser, data.table, network)
     state, rows, steps, following = optimiser.init(parameters), [], 0, batches(data)
     for level in LEVELS:
         while True:
@@ -204,9 +205,8 @@ def measured(name: str, seed: int) -> dict:
         split = Split(unseen.inputs, unseen.signs[:, None], attention)
         distances = HeadDistances.of(split)
         outputs = [np.swapaxes(one, 2, 3) @ unseen.inputs[:, None] for one in attention]
-        right = correct(
-            np.asarray(transformer_outputs(exact, unseen.inputs, settings.variants)), unseen.targets
-        )
+        predictions = transformer_outputs(exact, unseen.inputs, network)
+        right = correct(np.asarray(predictions), unseen.targets)
         rows.append({
             "variant": name, "seed": seed, "level": str(level), "steps": steps,
             "loss": float(loss), "accuracy": right.mean(),

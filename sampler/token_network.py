@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes, paired
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
-from sampler.attention.sampled import SampledAttention, Tokens
+from sampler.attention.sampled import READ, SampledAttention, Tokens
 from theory.architecture import Architecture, Values
 from theory.nonlinear_kernels import activation
 
@@ -26,7 +26,6 @@ Matrices = tuple[Float[Array, "_head key _query"], ...]
 EXAMPLES_BYTES = 2**28
 # Added to the variance of a normalised layer, as is usual.
 NORM_EPSILON = 1e-5
-READ = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from jaxtyping import Float, Int
 from sampler.analysis.names import label
 from sampler.analysis.validation import kept_draws
 from sampler.attention.learned import exchange_groups
-from sampler.attention.measures import (
+from sampler.attention.sampled import SampledAttention, Tokens
+from sampler.attention.similarity import (
     Groups,
     aimed_at,
     attention_distances,
@@ -27,7 +28,6 @@ from sampler.attention.measures import (
     matched,
     medoid,
 )
-from sampler.attention.sampled import SampledAttention, Tokens
 from sampler.data.known_heads import KnownHeads
 from sampler.learned_problem import LearnedProblem
 from sampler.mcmc.collected_draws import DrawCollector
@@ -68,7 +68,7 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
     """The group `attention` of `draws.nc`, for every layer l of attention with learned heads.
 
     Heads are in matched order; distance, overlap and entropy are those of
-    `sampler.attention.measures`, over some training examples, of which a few are shown.
+    `sampler.attention.similarity`, over some training examples, of which a few are shown.
 
     attention_l            [chain, shown_example, head_l, key, query_l], means over draws
     attention_l_deviation  the same, standard deviations

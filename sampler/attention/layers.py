@@ -1,7 +1,152 @@
-"""The layers of weights that layers of attention serve, and the MLPs between them."""
+"""Layers of attention: the variant of every head, their matrices, and the weights they serve.
 
-from collections.abc import Sequence
+Everywhere matrices are Ω [example, head, key, query].
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import ValidationError
+
+from sampler.attention.variants import VARIANTS, Array, AttentionVariant, Softmax
+
+# A variant, or a tuple with an entry for each layer: a variant, or a tuple of them, one per head.
+Variants = AttentionVariant | tuple[AttentionVariant | tuple[AttentionVariant, ...], ...]
+# The same with an entry for every head.
+LayerVariants = tuple[tuple[AttentionVariant, ...], ...]
+# Examples whose queries and keys are held at a time.
+PIECE = 250
+
+
+# --- the variant of every head
+
+
+def read_variants(value: Any, place: str = "", depth: int = 0) -> Any:
+    """Variants from a recipe's tables and lists; ValueError with the place and the remedy."""
+    if isinstance(value, AttentionVariant) or (value is None and not place):
+        return value
+    if isinstance(value, Mapping):
+        return read_variant(value, place)
+    if isinstance(value, Sequence) and not isinstance(value, str) and value and depth < 2:
+        return tuple(read_variants(v, f"{place}[{i}]", depth + 1) for i, v in enumerate(value))
+    raise ValueError(
+        f'{place or "form"}: use a table with a kind, as in {{ kind = "softmax" }}, or a list with '
+        "an entry for each layer: a table, or a list of one table per head"
+    )
+
+
+def read_variant(table: Mapping, place: str) -> AttentionVariant:
+    """A variant from its table; ValueError with the place and the remedy."""
+    kind = table.get("kind")
+    if kind not in tuple(VARIANTS):
+        known = ", ".join(f"'{name}'" for name in VARIANTS)
+        raise ValueError(f"{place or 'form'}.kind: {kind!r} is unknown; use {known}")
+    try:
+        return VARIANTS[kind].model_validate(dict(table))
+    except ValidationError as problem:
+        error = problem.errors()[0]
+        text = error["msg"].removeprefix("Value error, ")
+        if error["type"] == "extra_forbidden":
+            text = (
+                f"this key is unknown; known here: {', '.join(sorted(VARIANTS[kind].model_fields))}"
+            )
+        raise ValueError(
+            f"{'.'.join([place or 'form', *map(str, error['loc'])])}: {text}"
+        ) from None
+
+
+def variants_by_head(variants: Variants, heads: Sequence[int]) -> LayerVariants:
+    """The variant of every head, layer by layer; ValueError if lists do not fit the heads."""
+    if isinstance(variants, AttentionVariant):
+        variants = (variants,) * len(heads)
+    if len(variants) != len(heads):
+        raise ValueError(f"gives {len(variants)} layers, the network has {len(heads)}")
+    by_layer = []
+    for layer, (of_layer, count) in enumerate(zip(variants, heads, strict=True), start=1):
+        if isinstance(of_layer, AttentionVariant):
+            of_layer = (of_layer,) * count
+        if len(of_layer) != count:
+            raise ValueError(f"gives {len(of_layer)} heads in layer {layer}, which has {count}")
+        by_layer.append(of_layer)
+    return tuple(by_layer)
+
+
+# --- the matrices of a layer
+
+
+def layer_matrices(
+    variants: tuple[AttentionVariant, ...], queries: Array, keys: Array
+) -> Float[Array, "example head key query"]:
+    """Ω of all heads of a layer; heads of equal variants are computed together.
+
+    queries, keys: [example, head, token, key channel], one variant for each head.
+    """
+    xp = queries.__array_namespace__()
+    heads, matrices = [], []
+    for variant in dict.fromkeys(variants):
+        alike = [head for head, other in enumerate(variants) if other == variant]
+        matrices.append(variant.matrices(take_heads(queries, alike), take_heads(keys, alike)))
+        heads.extend(alike)
+    order = [heads.index(head) for head in range(len(heads))]
+    return take_heads(xp.concat(matrices, axis=1), order)
+
+
+def take_heads(values: Array, heads: Sequence[int]) -> Array:
+    """The values [example, head, …] of some heads."""
+    if list(heads) == list(range(values.shape[1])):
+        return values
+    # Slices, not a list of indices: their derivatives are cheap.
+    xp = values.__array_namespace__()
+    return xp.concat([values[:, head : head + 1] for head in heads], axis=1)
+
+
+def project(
+    inputs: Float[Array, "example token channel"], weights: Float[Array, "head size channel"]
+) -> Float[Array, "example head token size"]:
+    """W^h x_t of every head, in one product of two matrices."""
+    heads, size, channels = weights.shape
+    rows = inputs.reshape(-1, channels) @ weights.reshape(-1, channels).T
+    return rows.reshape(*inputs.shape[:2], heads, size).swapaxes(1, 2)
+
+
+def factored_attention(
+    inputs: Float[Array, "example token channel"],
+    query_weights: Float[Array, "head key_channel channel"],
+    key_weights: Float[Array, "head key_channel channel"],
+    variants: tuple[AttentionVariant, ...],
+) -> Float[Array, "example head key query"]:
+    """Matrices of heads with queries W_Q^h x_t and keys W_K^h x_s, one variant for each."""
+    return layer_matrices(variants, project(inputs, query_weights), project(inputs, key_weights))
+
+
+def bilinear_attention(
+    inputs: Float[np.ndarray, "example token channel"],
+    logit_weights: Float[np.ndarray, "head channel channel"],
+    variants: tuple[AttentionVariant, ...] = (),
+) -> Float[np.ndarray, "example head key query"]:
+    """Matrices of heads with logits x_sᵀ W^h x_t, one variant for each or softmax in all.
+
+    A variant sees keys k_s = x_s and queries q_t = √D W^h x_t, so that k_s·q_t/√D is the logit.
+    """
+    variants = variants or (Softmax(),) * len(logit_weights)
+    weights = logit_weights * inputs.shape[-1] ** 0.5
+
+    def make(inputs):
+        queries = project(inputs, weights)
+        return layer_matrices(variants, queries, np.broadcast_to(inputs[:, None], queries.shape))
+
+    return in_pieces(inputs, make)
+
+
+def in_pieces(inputs: np.ndarray, make: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The matrices that `make` makes of inputs, of some examples at a time to bound memory."""
+    pieces = range(0, len(inputs), PIECE)
+    return np.concatenate([make(inputs[start : start + PIECE]) for start in pieces])
+
+
+# --- the layers of weights that layers of attention serve
 
 
 @runtime_checkable

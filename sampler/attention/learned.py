@@ -3,19 +3,18 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from sampler.attention.heads import layer_matrices
+from sampler.attention.layers import LayerVariants, layer_matrices
 from sampler.attention.variants import Array, AttentionVariant
 
 LogitForm = Literal["full", "low_rank", "positions"]
 # Sites of logit weights, one for each layer of attention with learned heads.
 LOGITS = "logits_"
-
-
 # Arrays of the attention of a block of examples, for each chain. Where not all examples are one
 # block, gradients compute them again instead of keeping them.
 BLOCK_BYTES = 2**26
@@ -78,18 +77,21 @@ class LearnedHeads:
     form: LogitForm
     scale: Float[np.ndarray, " number"]
     learned: tuple[tuple[bool, ...], ...]
-    variants: tuple[tuple[AttentionVariant, ...], ...]
+    variants: LayerVariants
     rank: int = 0
     stream: bool = False
 
     def keeping(self, kept: tuple[tuple[int, ...], ...]) -> "LearnedHeads | None":
         """Those of a sub-network with these heads; None where it has no learned ones."""
-        layers = tuple(zip(self.learned, self.variants, kept, strict=True))
-        learned = tuple(tuple(one[head] for head in heads) for one, _, heads in layers)
-        variants = tuple(tuple(one[head] for head in heads) for _, one, heads in layers)
-        if not any(map(any, learned)):
-            return None
-        return replace(self, learned=learned, variants=variants)
+        learned, variants = (
+            tuple(
+                tuple(of_layer[head] for head in heads)
+                for of_layer, heads in zip(by_layer, kept, strict=True)
+            )
+            for by_layer in (self.learned, self.variants)
+        )
+        smaller = replace(self, learned=learned, variants=variants)
+        return smaller if any(map(any, learned)) else None
 
     def shapes(
         self, tokens: int, channels: int, widths: Sequence[int] = ()
@@ -98,17 +100,17 @@ class LearnedHeads:
 
         widths  of the hidden vectors below each layer, which those that read the stream need
         """
-        found = {}
+        sites = {}
         units = widths if self.stream else (channels,) * len(self.learned)
         for number, (of_layer, size) in enumerate(zip(self.learned, units, strict=True), start=1):
-            of_head = {
+            shapes = {
                 "full": (size, size),
                 "low_rank": (2, self.rank, size),
                 "positions": (tokens,),
-            }[self.form]
+            }
             if any(of_layer):
-                found[f"{LOGITS}{number}"] = (sum(of_layer), *of_head)
-        return found
+                sites[f"{LOGITS}{number}"] = (sum(of_layer), *shapes[self.form])
+        return sites
 
     def drawn_matrices(
         self,
@@ -118,18 +120,17 @@ class LearnedHeads:
     ) -> Float[np.ndarray, "example learned_head key query"]:
         """Draw the matrices of the learned heads of a layer, counted from 0, from their prior.
 
-        By NumPy; there is a generator for each head.
+        There is a generator for each head.
         """
         (_, *shape), *_ = self.shapes(*inputs.shape[1:]).values()
-        normal = np.stack([one.standard_normal(shape) for one in generators])
-        variants = zip(self.variants[layer], self.learned[layer], strict=True)
-        chosen = tuple(variant for variant, is_learned in variants if is_learned)
-        every = slice(None)
-        made = queries_and_keys(self.form, self.scale, normal, inputs, every)
-        found = layer_matrices(chosen, *made)
-        return np.broadcast_to(found, (len(inputs), *found.shape[1:]))
+        normal = np.stack([generator.standard_normal(shape) for generator in generators])
+        variants = tuple(compress(self.variants[layer], self.learned[layer]))
+        made = queries_and_keys(self.form, self.scale, normal, inputs, slice(None))
+        matrices = layer_matrices(variants, *made)
+        return np.broadcast_to(matrices, (len(inputs), *matrices.shape[1:]))
 
     def count(self, tokens: int, channels: int, widths: Sequence[int] = ()) -> int:
+        """Logit weights of all sites."""
         return sum(map(math.prod, self.shapes(tokens, channels, widths).values()))
 
     def numbers(self, tokens: int, channels: int) -> int:
@@ -145,14 +146,13 @@ class LearnedHeads:
 
 
 def exchange_groups(
-    learned: tuple[tuple[bool, ...], ...], variants: tuple[tuple[AttentionVariant, ...], ...]
+    learned: tuple[tuple[bool, ...], ...], variants: LayerVariants
 ) -> tuple[tuple[tuple[int, ...], ...], ...]:
     """Learned heads of each layer, those together that have the same prior: of the same variant."""
     layers = []
-    for is_learned, those in zip(learned, variants, strict=True):
+    for is_learned, of_layer in zip(learned, variants, strict=True):
         groups: dict[AttentionVariant, list[int]] = {}
-        for head, variant in enumerate(those):
-            if is_learned[head]:
-                groups.setdefault(variant, []).append(head)
+        for head in compress(range(len(of_layer)), is_learned):
+            groups.setdefault(of_layer[head], []).append(head)
         layers.append(tuple(map(tuple, groups.values())))
     return tuple(layers)

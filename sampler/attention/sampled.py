@@ -8,6 +8,7 @@ two attention matrices is ever formed.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.attention.heads import layer_matrices
+from sampler.attention.layers import LayerVariants, layer_matrices, take_heads
 from sampler.attention.learned import (
     BLOCK_BYTES,
     LOGITS,
@@ -24,8 +25,10 @@ from sampler.attention.learned import (
     attention_numbers,
     queries_and_keys,
 )
-from sampler.attention.variants import AttentionVariant
-from theory.attended import pair_matrices
+from theory.attended import attend_example, pair_matrices
+
+# The queries of the last layer that a readout reads.
+READ = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "fixed"], meta_fields=[])
@@ -62,7 +65,7 @@ class SampledAttention:
     scale: Float[Array, " number"]
     form: LogitForm
     learned: tuple[tuple[bool, ...], ...]
-    variants: tuple[tuple[AttentionVariant, ...], ...]
+    variants: LayerVariants
     pairs: tuple[bool, ...]
     readout: str
     sites: tuple[tuple[str, tuple[int, ...]], ...]
@@ -110,8 +113,7 @@ class SampledAttention:
     @property
     def read(self) -> slice:
         """The queries of the last layer that are read."""
-        ends = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
-        return ends[self.readout]
+        return READ[self.readout]
 
     def attended(
         self, position: Mapping[str, Array], tokens: Tokens
@@ -122,21 +124,14 @@ class SampledAttention:
         blocks = -(-examples * each // BLOCK_BYTES)
         if blocks <= 1:
             return self.attended_at_once(position, tokens)
-        size = -(-examples // min(blocks, examples))
-        count = -(-examples // size)
-
-        leaves, tree = jax.tree.flatten(tokens)
-
-        def in_blocks(leaf):
-            filled = jnp.pad(leaf, ((0, count * size - examples), *((0, 0),) * (leaf.ndim - 1)))
-            return filled.reshape(count, size, *leaf.shape[1:])
 
         @jax.checkpoint
-        def of_block(leaves):
-            return self.attended_at_once(position, jax.tree.unflatten(tree, leaves))
+        def of_example(example):
+            alone = jax.tree.map(lambda leaf: leaf[None], example)
+            return self.attended_at_once(position, alone)[0]
 
-        found = jax.lax.map(of_block, list(map(in_blocks, leaves)))
-        return found.reshape(count * size, *found.shape[2:])[:examples]
+        size = -(-examples // min(blocks, examples))
+        return jax.lax.map(of_example, tokens, batch_size=size)
 
     def numbers(self, tokens: Tokens) -> int:
         """Numbers of the attention of one example, those for its gradient counted."""
@@ -148,18 +143,14 @@ class SampledAttention:
     def attended_at_once(
         self, position: Mapping[str, Array], tokens: Tokens
     ) -> Float[Array, "example path channel"]:
-        """Contract from the token that is read down to the inputs."""
-        weights, top = None, len(self.learned) - 1
-        for layer in range(top, -1, -1):
-            omega = self.columns(position, tokens, layer)
-            if self.pairs[layer]:
-                omega = pair_matrices(omega)
-            if weights is None:
-                weights = jnp.mean(omega, axis=-1)
-                continue
-            carried = jnp.einsum("ehkq,epq->ehpk", omega, weights)
-            weights = carried.reshape(len(carried), -1, carried.shape[-1])
-        return weights @ tokens.inputs
+        """The same without blocks."""
+        matrices = tuple(
+            pair_matrices(omega) if is_pair else omega
+            for omega, is_pair in zip(self.matrices(position, tokens), self.pairs, strict=True)
+        )
+        read = matrices[-1].shape[-1]
+        mean = jnp.full(read, 1.0 / read, tokens.inputs.dtype)
+        return jax.vmap(attend_example, in_axes=(0, 0, None))(tokens.inputs, matrices, mean)
 
     def matrices(
         self, position: Mapping[str, Array], tokens: Tokens
@@ -174,21 +165,18 @@ class SampledAttention:
         learned, fixed = self.learned[layer], tokens.fixed[layer]
         if not any(learned):
             return fixed
-        variants = tuple(v for v, one in zip(self.variants[layer], learned, strict=True) if one)
+        variants = tuple(compress(self.variants[layer], learned))
         read = self.read if layer + 1 == len(self.learned) else slice(None)
         alone = all(variant.columns_alone for variant in variants)
         normal = position[f"{LOGITS}{layer + 1}"]
         queries = read if alone else slice(None)
         made = queries_and_keys(self.form, self.scale, normal, tokens.inputs, queries)
-        found = layer_matrices(variants, *made)
+        omega = layer_matrices(variants, *made)
         if not alone:
-            found = found[..., read]
-        found = jnp.broadcast_to(found, (len(tokens.inputs), *found.shape[1:]))
+            omega = omega[..., read]
+        omega = jnp.broadcast_to(omega, (len(tokens.inputs), *omega.shape[1:]))
         if all(learned):
-            return found
-        places, parts = {True: 0, False: 0}, []
-        for one in learned:
-            of, place = (found if one else fixed), places[one]
-            parts.append(of[:, place : place + 1])
-            places[one] += 1
-        return jnp.concatenate(parts, axis=1)
+            return omega
+        # Heads in their order: of the learned ones, and of the fixed ones behind them.
+        sources = [*np.flatnonzero(learned), *np.flatnonzero(np.logical_not(learned))]
+        return take_heads(jnp.concatenate([omega, fixed], axis=1), np.argsort(sources).tolist())

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from sampler.attention.heads import layer_matrices
+from sampler.attention.layers import layer_matrices
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import Finite
 from sampler.data.heads_of_task import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from sampler.attention.heads import factored_attention, variants_by_head
+from sampler.attention.layers import factored_attention, variants_by_head
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.padding import within
 from sampler.attention.variants import AttentionVariant, Softmax

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from sampler.attention.heads import bilinear_attention
+from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import AttentionVariant
 from sampler.data.heads_of_task import (

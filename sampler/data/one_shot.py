@@ -196,7 +196,7 @@ def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedMode
     """Add heads to every layer whose W_Q and W_K are as they are before training."""
     if not count:
         return model
-    shape = replace(model.shape, heads=(count,) * model.shape.layers)
+    shape = replace(model.network, heads=(count,) * len(model.network.heads))
     drawn = draw_parameters(shape, seed, HEAD_STREAM)
     parameters = {
         name: np.concatenate([values, drawn[name]]) if name.startswith(("W_Q", "W_K")) else values

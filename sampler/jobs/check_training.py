@@ -11,7 +11,7 @@ from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
 from sampler.presentation.table import section
 from sampler.settings.recipe import TrainingRecipe
-from sampler.transformer.model import TransformerShape
+from sampler.transformer.model import Transformer
 
 FLOAT32_BYTES = 4
 
@@ -22,21 +22,21 @@ def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
     if isinstance(splits, CharacterSplits):
         counted = "characters, drawings"
         counts = {name: f"{part.characters}, {len(part.images)}" for name, part in named(splits)}
-        shape = TransformerShape.of(settings, recipe.task.token_channels)
+        shape = Transformer.of(recipe, recipe.task.token_channels)
         tokens, held = TOKENS, len(splits.train.images) * PATCHES * shape.channels
         what, batch, classes = "patches", settings.batch, []
     elif isinstance(splits, MatrixSplits):
         counted = "compositions"
         counts = {"seen": str(len(splits.seen)), "held out": str(len(splits.held_out))}
         form = MatrixTokens.of(recipe.task)
-        shape = TransformerShape.of(settings, form.channels, form.outputs)
+        shape = Transformer.of(recipe, form.channels, form.outputs)
         tokens, batch = PANELS, settings.batch
         what, held, classes = "tokens of a batch", batch * PANELS * form.channels, []
     else:
         counted, what = "series", "series"
         counts = {name: str(part.examples) for name, part in named(splits)}
         examples, tokens, channels = splits.train.inputs.shape
-        shape = TransformerShape.of(settings, channels, splits.outputs)
+        shape = Transformer.of(recipe, channels, splits.outputs)
         held, batch = splits.train.inputs.size, min(settings.batch, examples)
         classes = [("classes", ", ".join(splits.names)), ("tokens T", str(tokens))]
     operations = 3 * batch * example_operations(shape, tokens)
@@ -86,7 +86,7 @@ def variants_text(variants: tuple[tuple[AttentionVariant, ...], ...]) -> str:
     return "; ".join(layers if len(set(layers)) > 1 else layers[:1])
 
 
-def example_operations(shape: TransformerShape, length: int) -> int:
+def example_operations(shape: Transformer, length: int) -> int:
     """Operations of one forward pass of `length` tokens; the last layer has one token."""
     products = length * shape.channels * shape.widths[0]
     attended = length * shape.key_size * (2 * shape.channels + length)

@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from sampler.attention.heads import Variants, variants_by_head
-from sampler.attention.layers import lowest_layers
+from sampler.attention.layers import Variants, lowest_layers, variants_by_head
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe
 from sampler.mcmc.algorithm import ALGORITHMS, BRIDGED_DRAWS

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sampler.attention.heads import read_variants
+from sampler.attention.layers import read_variants
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError, Setting
 from sampler.registry import Registry, load_plugins

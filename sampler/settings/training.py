@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from sampler.attention.heads import read_variants
+from sampler.attention.layers import read_variants
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import Setting
 from sampler.registry import Registry

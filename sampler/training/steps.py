@@ -10,13 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from sampler.attention.variants import AttentionVariant
 from sampler.data.episodes import Examples
 from sampler.errors import InputError, Setting
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import TrainingSection
 from sampler.storage.checkpoints import Sealed, joined
-from sampler.token_network import TokenNetwork
 from sampler.training.training_data import (
     BLOCK,
     PARAMETERS,
@@ -25,8 +23,8 @@ from sampler.training.training_data import (
     accuracy_with_error,
     predict_examples,
 )
-from sampler.transformer.model import TransformerShape, draw_parameters
-from sampler.transformer.network import squared_error, token_network
+from sampler.transformer.model import Transformer, draw_parameters
+from sampler.transformer.network import transformer_outputs
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:
@@ -93,8 +91,8 @@ def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
 
 def initial_state(recipe: TrainingRecipe, data: LearningData) -> TrainingState:
     """Draw random parameters, for the first step."""
-    shape = TransformerShape.of(recipe.training, data.channels, data.outputs)
-    drawn = draw_parameters(shape, recipe.training.seed, PARAMETERS)
+    network = Transformer.of(recipe, data.channels, data.outputs)
+    drawn = draw_parameters(network, recipe.training.seed, PARAMETERS)
     parameters = {name: jnp.asarray(values) for name, values in drawn.items()}
     return TrainingState(0, parameters, make_optimiser(recipe.training).init(parameters), drawn)
 
@@ -111,9 +109,8 @@ def train(
     no longer finite.
     """
     settings = recipe.training
-    shape = TransformerShape.of(settings, data.channels, data.outputs)
-    network = token_network(recipe, shape)
-    advance = make_step(make_optimiser(settings), data.table, settings.variants, network)
+    network = Transformer.of(recipe, data.channels, data.outputs)
+    advance = make_step(make_optimiser(settings), data.table, network)
     block, examples = -1, None
     while not state.is_last(settings):
         if state.step // BLOCK != block:
@@ -123,7 +120,7 @@ def train(
         state = take_steps(advance, state, examples, end)
         refuse_divergence(state.losses[-1], end, settings.learning_rate)
         if end % settings.validation_every == 0 or end == settings.steps:
-            state = with_validation(state, *data.validation, settings.variants, network)
+            state = with_validation(state, *data.validation, network)
             # The last step may have spoilt what its loss does not show yet.
             refuse_divergence(state.curve[-1]["validation_loss"], end, settings.learning_rate)
         on_chunk(state)
@@ -136,10 +133,7 @@ def next_stop(step: int, validation_every: int, steps: int) -> int:
 
 
 def make_step(
-    optimiser: optax.GradientTransformation,
-    table: InputTable,
-    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
-    network: TokenNetwork | None = None,
+    optimiser: optax.GradientTransformation, table: InputTable, network: Transformer
 ) -> Callable:
     """Return one step: from parameters and state of the optimiser to the next, and the loss."""
 
@@ -148,17 +142,24 @@ def make_step(
         targets = jnp.asarray(examples.targets, jnp.float32)
         return _step(
             parameters, state, table.arrays, places, targets,
-            optimiser=optimiser, gather=table.gather, variants=variants, network=network,
+            optimiser=optimiser, gather=table.gather, network=network,
         )  # fmt: skip
 
     return advance
 
 
-@partial(jax.jit, static_argnames=("optimiser", "gather", "variants", "network"))
-def _step(parameters, state, arrays, places, targets, *, optimiser, gather, variants, network):
-    """One step of an optimiser → parameters, its state, and the loss before."""
-    learned = gather(*arrays, *places), targets, variants, network
-    loss, gradient = jax.value_and_grad(squared_error)(parameters, *learned)
+@partial(jax.jit, static_argnames=("optimiser", "gather", "network"))
+def _step(parameters, state, arrays, places, targets, *, optimiser, gather, network):
+    """One step of an optimiser → parameters, its state, and the loss before: the mean of (f − y)².
+
+    The mean is over examples and outputs.
+    """
+
+    def squared_error(parameters):
+        outputs = transformer_outputs(parameters, gather(*arrays, *places), network)
+        return jnp.mean((outputs - targets) ** 2)
+
+    loss, gradient = jax.value_and_grad(squared_error)(parameters)
     change, state = optimiser.update(gradient, state, parameters)
     return optax.apply_updates(parameters, change), state, loss
 
@@ -191,14 +192,10 @@ def refuse_divergence(loss: float, step: int, learning_rate: float) -> None:
 
 
 def with_validation(
-    state: TrainingState,
-    table: InputTable,
-    examples: Examples,
-    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
-    network: TokenNetwork | None = None,
+    state: TrainingState, table: InputTable, examples: Examples, network: Transformer
 ) -> TrainingState:
     """Add a point to the curve, and keep the parameters if they are the best."""
-    predictions = predict_examples(state.parameters, table, examples, variants, network)
+    predictions = predict_examples(state.parameters, table, examples, network)
     point = {
         "step": state.step,
         "training_loss": float(np.mean(state.losses)),

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sampler.attention.variants import AttentionVariant
 from sampler.data.episodes import (
     TOKENS,
     UNKNOWN,
@@ -30,9 +29,8 @@ from sampler.data.raven import MatrixSplits, MatrixTokens, draw_matrices
 from sampler.errors import InputError, Setting
 from sampler.runtime import stream
 from sampler.settings.recipe import TrainingRecipe
-from sampler.token_network import TokenNetwork
-from sampler.transformer.model import TrainedModel
-from sampler.transformer.network import network_of, transformer_outputs
+from sampler.transformer.model import TrainedModel, Transformer
+from sampler.transformer.network import transformer_outputs
 from theory.observables import binomial_error, correct, correct_by_group
 
 # First entries of the spawn keys: no two purposes share random numbers.
@@ -173,12 +171,10 @@ class ClassifiedData:
 
     def judged(self, model: TrainedModel) -> dict[str, dict]:
         """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
-        variants, found = model.recipe.training.variants, {}
+        found = {}
         for name in ("train", "validation", "test"):
             split: LabelledInputs = getattr(self.splits, name)
-            predictions = predict_examples(
-                model.parameters, *tabled(split), variants, network_of(model)
-            )
+            predictions = predict_examples(model.parameters, *tabled(split), model.network)
             nearest = nearest_class(split.inputs, self.splits.train, leave_out=name == "train")
             by_neighbour = targets_of(nearest, len(self.splits.names))
             found[name] = {
@@ -243,8 +239,7 @@ class MatrixData:
         by_split = {"train": self.splits.seen, "validation": self.splits.seen, "test": test}
         for position, (name, compositions) in enumerate(by_split.items()):
             examples = self.drawn(compositions, settings.evaluation_examples, EVALUATION, position)
-            given = self.table, examples, settings.variants, network_of(model)
-            predictions = predict_examples(model.parameters, *given)
+            predictions = predict_examples(model.parameters, self.table, examples, model.network)
             right = correct_by_group(predictions, examples.targets).mean(axis=0)
             found[name] = {
                 "compositions": len(compositions),
@@ -269,24 +264,21 @@ def learning_data(
     return KINDS[type(splits)](recipe, splits)
 
 
-@partial(jax.jit, static_argnames=("gather", "variants", "network"))
-def _predict(parameters, arrays, places, gather, variants, network):
-    return transformer_outputs(parameters, gather(*arrays, *places), variants, network)
+@partial(jax.jit, static_argnames=("gather", "network"))
+def _predict(parameters, arrays, places, gather, network):
+    return transformer_outputs(parameters, gather(*arrays, *places), network)
 
 
 def predict_examples(
-    parameters: Mapping[str, Any],
-    table: InputTable,
-    examples: Examples,
-    variants: tuple[tuple[AttentionVariant, ...], ...] = (),
-    network: TokenNetwork | None = None,
+    parameters: Mapping[str, Any], table: InputTable, examples: Examples, network: Transformer
 ) -> Float[np.ndarray, " example *output"]:
+    """f(x) of the examples, some at a time to bound memory."""
     pieces = []
     for start in range(0, examples.examples, EXAMPLES_AT_ONCE):
         some = examples.part(start, start + EXAMPLES_AT_ONCE)
         places = tuple(map(jnp.asarray, some.places))
-        received = _predict(dict(parameters), table.arrays, places, table.gather, variants, network)
-        pieces.append(np.asarray(received, dtype=np.float64))
+        outputs = _predict(dict(parameters), table.arrays, places, table.gather, network)
+        pieces.append(np.asarray(outputs, dtype=np.float64))
     return np.concatenate(pieces)
 
 
@@ -306,10 +298,8 @@ def training_summary(model: TrainedModel, data: LearningData) -> dict:
     """Summarise the model that was trained, with its accuracies on the splits."""
     return {
         "step": model.step,
-        "parameters": model.shape.parameter_count,
-        "form": [
-            [variant.kind for variant in of_layer] for of_layer in model.recipe.training.variants
-        ],
+        "parameters": model.network.parameter_count,
+        "form": [[variant.kind for variant in of_layer] for of_layer in model.network.variants],
         "splits": data.judged(model),
     }
 
@@ -317,12 +307,11 @@ def training_summary(model: TrainedModel, data: LearningData) -> dict:
 def judge_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) -> dict:
     """Measure accuracies of the network and of the nearest neighbour on the same episodes."""
     table = patch_table(drawings, model.embedding, model.recipe.task.channels)
-    variants, targets = model.recipe.training.variants, episodes.targets
-    predictions = predict_examples(model.parameters, table, episodes, variants, network_of(model))
+    predictions = predict_examples(model.parameters, table, episodes, model.network)
     return {
         "characters": drawings.characters,
         "episodes": episodes.examples,
-        "network": accuracy_with_error(predictions, targets),
+        "network": accuracy_with_error(predictions, episodes.targets),
         "nearest_neighbour": accuracy_with_error(
             nearest_neighbour(drawings, episodes), episodes.targets
         ),

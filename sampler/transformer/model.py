@@ -8,17 +8,15 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from sampler.attention.heads import layer_matrices, softmax_attention
-from sampler.attention.layers import paired
-from sampler.attention.variants import AttentionVariant, Softmax
+from sampler.attention.layers import LayerVariants, factored_attention, in_pieces, paired
+from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError, Setting
 from sampler.runtime import stream
 from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe, make_recipe
-from sampler.settings.training import TrainingSection
 from sampler.storage.checkpoints import DamagedFile, read_sealed, write_sealed
 from sampler.storage.directory import RECIPE_FILE, ask_the_same
 from sampler.storage.files import check_schema
-from theory.architecture import Architecture
+from theory.architecture import Architecture, Values
 
 Parameters = Mapping[str, np.ndarray]
 
@@ -27,31 +25,43 @@ MODEL_VERSION = 5
 
 
 @dataclass(frozen=True)
-class TransformerShape:
-    """H_1 … H_L heads, widths N_1 … N_L, N_a, G key channels, D input channels, outputs.
+class Transformer:
+    """What is trained: H_1 … H_L heads, widths N_1 … N_L, N_a, G key and D input channels.
 
-    Without a number of outputs there is one, and it has no axis. `heads` and `hypernetworks` have
-    an entry for each layer of attention, which is two layers of values where the latter is true.
+    outputs        without a number there is one output, and it has no axis
+    hypernetworks  whether each layer of attention serves two layers of values
+    variants       the attention variant of each head, layer by layer
+    values         the function of values
+    readout        the token that is read out, or "mean" of all
     """
 
     heads: tuple[int, ...]
     widths: tuple[int, ...]
     key_size: int
     channels: int
-    outputs: int | None = None
-    hypernetworks: tuple[bool, ...] = ()
+    outputs: int | None
+    hypernetworks: tuple[bool, ...]
+    variants: LayerVariants
+    values: Values
+    readout: Literal["mean", "last"]
 
     @classmethod
-    def of(
-        cls, settings: TrainingSection, channels: int, outputs: int | None = None
-    ) -> "TransformerShape":
+    def of(cls, recipe: TrainingRecipe, channels: int, outputs: int | None = None) -> "Transformer":
+        """The network of a recipe on inputs with so many channels."""
+        settings = recipe.training
         sizes = settings.heads, settings.layer_widths, settings.key_size, channels, outputs
-        return cls(*sizes, settings.hypernetworks)
+        kinds = settings.hypernetworks, settings.variants, settings.values, recipe.task.readout
+        return cls(*sizes, *kinds)
+
+    @property
+    def in_theory(self) -> bool:
+        """Whether it is linear in what its heads attend to, each with one layer of values."""
+        return self.values == "linear" and not any(self.hypernetworks)
 
     @property
     def value_heads(self) -> tuple[int, ...]:
         """Heads of every layer of values."""
-        return paired(self.heads, self.hypernetworks or (False,) * len(self.heads))
+        return paired(self.heads, self.hypernetworks)
 
     @property
     def layers(self) -> int:
@@ -72,8 +82,8 @@ class TransformerShape:
         The readout of several outputs is [output, N_a].
         """
         shapes: dict[str, tuple[int, ...]] = {"W_in": (self.widths[0], self.channels)}
-        pairs, layer = self.hypernetworks or (False,) * len(self.heads), 0
-        for number, (heads, is_pair) in enumerate(zip(self.heads, pairs, strict=True), start=1):
+        layer, layers = 0, zip(self.heads, self.hypernetworks, strict=True)
+        for number, (heads, is_pair) in enumerate(layers, start=1):
             shapes[f"W_Q_{number}"] = (heads, self.key_size, self.channels)
             shapes[f"W_K_{number}"] = (heads, self.key_size, self.channels)
             for _ in range(1 + is_pair):
@@ -88,10 +98,10 @@ class TransformerShape:
         return sum(int(np.prod(shape)) for shape in self.parameter_shapes.values())
 
 
-def draw_parameters(shape: TransformerShape, seed: int, stream_key: int) -> dict[str, np.ndarray]:
+def draw_parameters(network: Transformer, seed: int, stream_key: int) -> dict[str, np.ndarray]:
     """Parameters uniform within ±1/√(fan-in), the fan-in being the last axis; float32."""
     drawn = {}
-    for position, (name, axes) in enumerate(shape.parameter_shapes.items()):
+    for position, (name, axes) in enumerate(network.parameter_shapes.items()):
         limit = 1.0 / np.sqrt(axes[-1])
         values = stream(seed, stream_key, position).uniform(-limit, limit, axes)
         drawn[name] = values.astype(np.float32)
@@ -106,7 +116,7 @@ EMBEDDING_KEY = "label_embedding"
 class TrainedModel:
     """A trained network and where it comes from.
 
-    parameters  arrays of `TransformerShape.parameter_shapes`, float32
+    parameters  arrays of `Transformer.parameter_shapes`, float32
     embedding   [label, channel] of one-shot images, float32
     step        the step it was chosen at
     data        checksum of the images, or series, of all splits
@@ -121,12 +131,12 @@ class TrainedModel:
     checksum: str = ""
 
     @property
-    def shape(self) -> TransformerShape:
-        """Heads, widths and sizes."""
+    def network(self) -> Transformer:
+        """The network whose parameters these are."""
         readout = self.parameters["readout"]
         outputs = None if readout.ndim == 1 else len(readout)
         channels = self.parameters["W_in"].shape[1]
-        return TransformerShape.of(self.recipe.training, channels, outputs)
+        return Transformer.of(self.recipe, channels, outputs)
 
 
 def write_model(directory: Path, model: TrainedModel) -> str:
@@ -173,10 +183,6 @@ def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRec
     return begun if ask_the_same(begun, recipe) else recipe
 
 
-# Examples at a time, where queries and keys of all heads are needed at once.
-PIECE = 250
-
-
 @dataclass(frozen=True)
 class FrozenNetwork:
     """Weights that gradient descent made, in the place of those that the posterior is over.
@@ -194,23 +200,18 @@ class FrozenNetwork:
         """U_GD = w_1 w_1ᵀ/N_1, the overlap that the posterior of U_1 is about."""
         from sampler.network import overlaps
 
-        return np.asarray(overlaps(self._arrays(), self.architecture)[0])
+        return np.asarray(overlaps(self.weights, self.architecture)[0])
 
     def predictor(self, attended: Any) -> Float[np.ndarray, "example output"]:
         """f(x) of attended inputs [example, path, channel]."""
         from sampler.network import network_outputs
 
-        return np.asarray(network_outputs(self._arrays(), attended, self.architecture))
+        return np.asarray(network_outputs(self.weights, attended, self.architecture))
 
     def magnitudes(self) -> Float[np.ndarray, " head"]:
         """‖V_l^h‖, the Frobenius norm of the values of each head, layer by layer."""
         values = (self.weights[f"V_{layer}"] for layer in range(1, self.architecture.layers + 1))
         return np.concatenate([np.linalg.norm(of_layer, axis=(1, 2)) for of_layer in values])
-
-    def _arrays(self) -> dict:
-        import jax.numpy as jnp
-
-        return {name: jnp.asarray(values) for name, values in self.weights.items()}
 
     def without(self, removed: Collection[tuple[int, int]]) -> "FrozenNetwork":
         """The network in which the outputs of heads (layer, head), counted from 0, are zero."""
@@ -233,22 +234,17 @@ class FrozenNetwork:
 
 
 def frozen_attention(
-    parameters: Parameters,
-    inputs: np.ndarray,
-    variants: Sequence[tuple[AttentionVariant, ...]] = (),
-) -> tuple[np.ndarray, ...]:
-    """Ω of every layer, [example, head, key, query], float64, from inputs x_0 and W_Q, W_K.
+    parameters: Parameters, inputs: np.ndarray, variants: LayerVariants
+) -> tuple[Float[np.ndarray, "example _head key query"], ...]:
+    """Ω of every layer, float64, from inputs x_0 and W_Q, W_K of heads with these variants.
 
-    `variants` has that of every trained head, layer by layer; without it all are softmax. Heads
-    of W_Q and W_K beyond those are extra ones: each attends as it would in the place of a trained
-    head, in turn, and no trained head sees it.
+    Heads of W_Q and W_K beyond those are extra ones: each attends as it would in the place of a
+    trained head, in turn, and no trained head sees it.
     """
-    layers = sum(name.startswith("W_Q_") for name in parameters)
+    exact = {name: values.astype(np.float64) for name, values in parameters.items()}
     return tuple(
-        layer_attention(
-            inputs, *(parameters[f"W_{kind}_{layer}"].astype(np.float64) for kind in "QK"), of_layer
-        )
-        for layer, of_layer in zip(range(1, layers + 1), variants or ((),) * layers, strict=True)
+        layer_attention(inputs, exact[f"W_Q_{layer}"], exact[f"W_K_{layer}"], of_layer)
+        for layer, of_layer in enumerate(variants, start=1)
     )
 
 
@@ -258,29 +254,25 @@ def layer_attention(
     key_weights: np.ndarray,
     variants: tuple[AttentionVariant, ...],
 ) -> np.ndarray:
-    """Ω of one layer, the heads of all examples a few hundred at a time to bound memory."""
-    if all(variant == Softmax() for variant in variants):
-        return softmax_attention(inputs, query_weights, key_weights)
-    heads, tokens = len(query_weights), inputs.shape[1]
-    matrices = np.empty((len(inputs), heads, tokens, tokens))
-    for start in range(0, len(inputs), PIECE):
-        part = slice(start, start + PIECE)
-        queries, keys = (
-            np.einsum("hgi,xti->xhtg", weights, inputs[part], optimize=True)
-            for weights in (query_weights, key_weights)
-        )
-        trained = len(variants)
-        matrices[part, :trained] = layer_matrices(variants, queries[:, :trained], keys[:, :trained])
-        for extra in range(trained, heads):
-            place = extra % trained
-            chosen = [*range(place), extra, *range(place + 1, trained)]
-            found = layer_matrices(variants, queries[:, chosen], keys[:, chosen])
-            matrices[part, extra] = found[:, place]
-    return matrices
+    """Ω of one layer."""
+    trained = len(variants)
+
+    def matrices_of(heads: list[int]) -> np.ndarray:
+        of_heads = tuple(variants[head % trained] for head in heads)
+        weights = query_weights[heads], key_weights[heads]
+        return in_pieces(inputs, lambda some: factored_attention(some, *weights, of_heads))
+
+    matrices = [matrices_of(list(range(trained)))]
+    for extra in range(trained, len(query_weights)):
+        place = extra % trained
+        beside = [head for head in range(trained) if head != place]
+        heads = [extra, *beside] if variants[place].joins_heads else [extra]
+        matrices.append(matrices_of(heads)[:, :1])
+    return np.concatenate(matrices, axis=1) if len(matrices) > 1 else matrices[0]
 
 
 def theory_weights(
-    parameters: Mapping[str, Any], shape: TransformerShape | Architecture, dtype: Any = np.float64
+    parameters: Mapping[str, Any], network: Transformer, dtype: Any = np.float64
 ) -> dict[str, Any]:
     """The weights V_0, V_l and a with which the theory's network is the trained one.
 
@@ -289,22 +281,19 @@ def theory_weights(
     since the theory divides by √D, √(H_l N_l) and √N_a, the trained network by √H_l alone. Weights
     drawn uniformly from ±1/√(fan-in) have variance 1/3 in these terms.
     """
-    weights = {"V_0": shape.channels**0.5 * parameters["W_in"].astype(dtype)}
-    for layer in range(1, shape.layers + 1):
+    widths = network.widths
+    weights = {"V_0": network.channels**0.5 * parameters["W_in"].astype(dtype)}
+    for layer in range(1, network.layers + 1):
         values = parameters[f"W_V_{layer}"].astype(dtype)
-        weights[f"V_{layer}"] = shape.widths[layer - 1] ** 0.5 * values
-    readout = parameters["readout"].astype(dtype).reshape(-1, shape.widths[-1])
-    weights["a"] = shape.widths[-1] ** 0.5 * readout
-    return weights
+        weights[f"V_{layer}"] = widths[layer - 1] ** 0.5 * values
+    readout = parameters["readout"].astype(dtype).reshape(-1, widths[-1])
+    return weights | {"a": widths[-1] ** 0.5 * readout}
 
 
 def trained_network(model: TrainedModel) -> FrozenNetwork | None:
-    """The trained network in the theory's terms; None where it has more than the theory's values.
-
-    These are a ReLU, or two layers of values for each head.
-    """
-    settings = model.recipe.training
-    if settings.values != "linear" or any(settings.hypernetworks):
+    """The trained network in the theory's terms; None where the theory does not hold."""
+    network = model.network
+    if not network.in_theory:
         return None
-    weights, readout = theory_weights(model.parameters, model.shape), model.recipe.task.readout
-    return FrozenNetwork(weights, model.shape.architecture, readout)
+    weights = theory_weights(model.parameters, network)
+    return FrozenNetwork(weights, network.architecture, network.readout)

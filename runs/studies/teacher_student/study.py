@@ -30,7 +30,7 @@ from runs.studies.teacher_student.mathematics import (
 )
 from sampler.api.model import recipe_and_data
 from sampler.attention.learned import queries_and_keys
-from sampler.attention.measures import attention_distances, attention_overlaps, matched
+from sampler.attention.similarity import attention_distances, attention_overlaps, matched
 from sampler.mcmc.tempered import log_mean, repetition_weights
 from sampler.presentation import style
 from sampler.runtime import jax_settings

@@ -22,6 +22,7 @@ import numpy as np
 
 from runs.renew import RUNS, estimate, record
 from runs.studies.value_components.mathematics import captured_variance, component_alignment
+from sampler.attention.variants import Softmax
 from sampler.data.episodes import (
     TOKENS,
     draw_episodes,
@@ -34,7 +35,7 @@ from sampler.presentation import style
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.steps import initial_state, train
 from sampler.training.training_data import accuracy_with_error, draw_embedding, learning_data
-from sampler.transformer.model import frozen_attention
+from sampler.transformer.model import Transformer, frozen_attention
 from sampler.transformer.network import transformer_outputs
 from theory.attention_regression import normalisers
 
@@ -43,6 +44,7 @@ SEEDS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else 2000
 RECIPE = RUNS / "one_shot_train.toml"
 SMALLER = ["training.widths=32", "training.key_size=16", "training.batch=64"]
+HEADS = ((Softmax(),) * 4,) * 2
 EPISODES, COMPONENTS = 50, 4
 KINDS = {"own values": style.VERMILLION, "shuffled": style.GREY, "inputs as values": style.BLUE}
 MEASURES = ("alignment", "captured variance", "ln (largest h / smallest h)")
@@ -54,7 +56,7 @@ def keys_and_values(parameters: dict, inputs: np.ndarray) -> list[tuple[np.ndarr
     """Keys [example, head, token, G] and value vectors [example, head, token, N] of both layers."""
     hidden = inputs @ parameters["W_in"].T
     found = []
-    for layer, matrices in enumerate(frozen_attention(parameters, inputs), start=1):
+    for layer, matrices in enumerate(frozen_attention(parameters, inputs, HEADS), start=1):
         keys = np.einsum("hgi,xti->xhtg", parameters[f"W_K_{layer}"], inputs)
         values = np.einsum("hab,xtb->xhta", parameters[f"W_V_{layer}"], hidden)
         found.append((keys, values))
@@ -108,7 +110,8 @@ def trained(seed: int) -> tuple[np.ndarray, float]:
         {name: np.asarray(value, np.float64) for name, value in parameters.items()}
         for parameters in (start.parameters, end.best)
     ]
-    predictions = np.asarray(transformer_outputs(networks[1], inputs))
+    network = Transformer.of(recipe, data.channels, data.outputs)
+    predictions = np.asarray(transformer_outputs(networks[1], inputs, network))
     found = [compared(network, inputs[:EPISODES], rng) for network in networks]
     return np.array(found), accuracy_with_error(predictions, episodes.targets)["accuracy"]
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from sampler.analysis.results import RunResults
 from sampler.analysis.sampled_heads import SampledHeads
-from sampler.attention.measures import aimed_at
+from sampler.attention.similarity import aimed_at
 from sampler.presentation import style
 from sampler.presentation.figures.network import abbreviated
 

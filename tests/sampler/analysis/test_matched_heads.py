@@ -13,7 +13,7 @@ from sampler.analysis.kernels import learned_kernels
 from sampler.analysis.matched_heads import attention_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.sampled_heads import SampledHeads
-from sampler.attention.measures import (
+from sampler.attention.similarity import (
     aimed_at,
     attention_distances,
     attention_entropies,

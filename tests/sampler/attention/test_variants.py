@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from sampler.attention.heads import layer_matrices
+from sampler.attention.layers import layer_matrices
 from sampler.attention.variants import (
     AttentionVariant,
     BatchNormalised,
@@ -23,7 +23,6 @@ from sampler.attention.variants import (
     ScaledHeads,
     Softmax,
     pool,
-    pooling_matrix,
 )
 from tests.assertions import assert_equal_to_rounding
 
@@ -177,8 +176,8 @@ def queries_and_keys(rng):
 
 
 @parametrised
-def test_the_contract_of_every_variant(case, queries_and_keys, rng):
-    """Shape, sums, rank, factors; no example sees another; and logits of any size."""
+def test_the_contract_of_every_variant(case, queries_and_keys):
+    """Shape, sums and rank; no example sees another; and logits of any size."""
     found = case.variant.matrices(*queries_and_keys)
     assert found.shape == (EXAMPLES, HEADS, TOKENS, TOKENS)
     assert found.dtype == np.float64
@@ -190,13 +189,6 @@ def test_the_contract_of_every_variant(case, queries_and_keys, rng):
     assert_equal_to_rounding(alone, found[:1], operations=100)
     large = case.variant.matrices(*(1e3 * values for values in queries_and_keys))
     assert np.isfinite(large).all()
-    # Ω = Pᵀ S and P x.
-    weights, pooling = case.variant.factors(*queries_and_keys)
-    product = weights if pooling is None else pooling.T @ weights
-    assert_equal_to_rounding(product, found, operations=100)
-    values = rng.standard_normal((EXAMPLES, HEADS, TOKENS, 3))
-    received = np.swapaxes(weights, -1, -2) @ case.variant.pooled(values)
-    assert_equal_to_rounding(received, np.swapaxes(found, -1, -2) @ values, operations=1000)
 
 
 @parametrised
@@ -295,30 +287,19 @@ def test_equal_logits_share_the_hard_maximum():
     )
 
 
-def test_pooling_matrices():
-    np.testing.assert_array_equal(
-        pooling_matrix("average", 5, 2), [[0.5, 0.5, 0, 0, 0], [0, 0, 0.5, 0.5, 0]]
-    )
-    np.testing.assert_array_equal(
-        pooling_matrix("stride", 5, 2), [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0]]
-    )
-    blocks = pooling_matrix("block", 16, 2, (4, 4))
-    expected = np.zeros((4, 16))
-    for place, corner in enumerate((0, 2, 8, 10)):
-        expected[place, [corner, corner + 1, corner + 4, corner + 5]] = 0.25
-    np.testing.assert_array_equal(blocks, expected)
-
-
 @pytest.mark.parametrize(
-    ("pooling", "tokens", "scale", "grid"),
-    [("average", 13, 3, None), ("stride", 13, 3, None), ("block", 48, 2, (2, 6))],
+    ("pooling", "tokens", "grid", "expected"),
+    [
+        ("average", 5, None, [[0.5, 0.5, 0, 0, 0], [0, 0, 0.5, 0.5, 0]]),
+        ("stride", 5, None, [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0]]),
+        # Two images of 2 × 4 patches, row by row.
+        ("block", 16, (2, 4), np.kron(np.eye(2), np.tile(np.kron(np.eye(2), [0.25, 0.25]), 2))),
+    ],
 )
-def test_pooling_without_the_matrix_is_that_with_it(pooling, tokens, scale, grid, rng):
-    values = rng.standard_normal((2, 3, tokens, 5))
-    expected = pooling_matrix(pooling, tokens, scale, grid) @ values
-    assert_equal_to_rounding(pool(values, pooling, scale, grid), expected, operations=100)
-    found = pool(jnp.asarray(values), pooling, scale, grid)
-    assert_equal_to_rounding(found, expected, operations=100)
+def test_a_group_is_the_mean_or_the_first_of_its_tokens(pooling, tokens, grid, expected, rng):
+    values = rng.standard_normal((3, tokens, 2))
+    received = pool(values, pooling, 2, grid)
+    assert_equal_to_rounding(received, np.array(expected) @ values, operations=10)
 
 
 def test_a_layer_takes_every_head_as_it_is(rng):

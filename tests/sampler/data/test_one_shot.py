@@ -55,7 +55,7 @@ def test_the_task_is_that_of_the_trained_network(folder):
     assert task.path_names == ("0·0", "0·1", "1·0", "1·1")
     assert [split.examples for split in task.splits] == [10, 8, 6]
     model, problem = read_model(folder / "model"), build_problem(recipe, task)
-    weights = theory_weights(model.parameters, model.shape)
+    weights = theory_weights(model.parameters, model.network)
     parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
     for split, attended in zip(
         task.splits,
@@ -64,7 +64,9 @@ def test_the_task_is_that_of_the_trained_network(folder):
     ):
         assert split.inputs.shape[1:] == (48, 64)
         assert set(np.unique(split.labels)) == {-1.0, 1.0}
-        expected = np.asarray(transformer_outputs(parameters, jnp.asarray(split.inputs)))
+        expected = np.asarray(
+            transformer_outputs(parameters, jnp.asarray(split.inputs), model.network)
+        )
         received = network_outputs(
             {k: jnp.asarray(v) for k, v in weights.items()}, attended, problem.architecture
         )[:, 0]

@@ -23,16 +23,16 @@ from sampler.errors import ExitCode
 from sampler.problem import build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import make_recipe
-from sampler.token_network import TokenSplit, predict_split
+from sampler.token_network import TokenNetwork, TokenSplit, predict_split
 from sampler.transformer.model import (
     TrainedModel,
-    TransformerShape,
+    Transformer,
     draw_parameters,
     read_model,
     theory_weights,
     write_model,
 )
-from sampler.transformer.network import network_of, transformer_outputs
+from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
 
 RULES = ("constant", "progression_1", "progression_2", "sum", "distribution")
@@ -217,8 +217,8 @@ def model_in(folder, **training):
     settings["training"] |= training
     recipe = make_recipe(settings)
     tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
-    shape = TransformerShape.of(recipe.training, tokens.channels, tokens.outputs)
-    model = TrainedModel(recipe, draw_parameters(shape, 3, 0), None, 0, splits.checksum)
+    network = Transformer.of(recipe, tokens.channels, tokens.outputs)
+    model = TrainedModel(recipe, draw_parameters(network, 3, 0), None, 0, splits.checksum)
     write_model(folder, model)
     return model
 
@@ -244,14 +244,15 @@ def test_the_trained_network_is_that_of_the_posterior_on_its_attention(tmp_path,
     task = task_of_model(tmp_path, network)
     with jax.enable_x64(True):
         parameters = {name: jnp.asarray(a, jnp.float64) for name, a in model.parameters.items()}
-        variants, inputs = model.recipe.training.variants, jnp.asarray(task.test.inputs)
-        received = transformer_outputs(parameters, inputs, variants, network_of(model))
+        received = transformer_outputs(parameters, jnp.asarray(task.test.inputs), model.network)
         weights = {
             name: jnp.asarray(values)
-            for name, values in theory_weights(model.parameters, model.shape).items()
+            for name, values in theory_weights(model.parameters, model.network).items()
         }
+        architecture, settings = model.network.architecture, model.recipe.training
+        kinds = settings.hypernetworks, settings.values, "none", "last"
         expected = predict_split(
-            weights, TokenSplit.of(task.test, "last").arrays, network_of(model)
+            weights, TokenSplit.of(task.test, "last").arrays, TokenNetwork(architecture, *kinds)
         )
     assert_equal_to_rounding(received, expected, operations=2000, scale=np.abs(expected).max())
     if not network:
@@ -285,8 +286,8 @@ def test_a_training_ends_in_accuracies_of_both_kinds_of_compositions(tmp_path):
     ):
         matrices = draw_matrices(model.recipe.task, among, 40, stream(0, 4, place))
         inputs = jnp.asarray(tokens.inputs(matrices.panels, matrices.asked), jnp.float32)
-        given = parameters, inputs, model.recipe.training.variants, network_of(model)
-        outputs = np.asarray(transformer_outputs(*given)).reshape(40, 2, 4)
+        outputs = np.asarray(transformer_outputs(parameters, inputs, model.network))
+        outputs = outputs.reshape(40, 2, 4)
         right = outputs.argmax(axis=2) == matrices.panels[:, 8]
         of = summary["splits"][name]
         assert of["network"]["accuracy"] == right.all(axis=1).mean()

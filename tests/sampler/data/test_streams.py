@@ -16,7 +16,7 @@ from sampler.settings.recipe import make_recipe
 from sampler.training.training_data import draw_embedding
 from sampler.transformer.model import (
     TrainedModel,
-    TransformerShape,
+    Transformer,
     draw_parameters,
     read_model,
     write_model,
@@ -55,9 +55,7 @@ def untrained_model(folder: Path) -> dict:
     )
     recipe = make_recipe(settings)
     splits = split_characters(read_drawings(recipe.task), recipe.task)
-    parameters = draw_parameters(
-        TransformerShape.of(recipe.training, recipe.task.token_channels), 0, 0
-    )
+    parameters = draw_parameters(Transformer.of(recipe, recipe.task.token_channels), 0, 0)
     embedding = np.asarray(draw_embedding(recipe), np.float32)
     write_model(folder, TrainedModel(recipe, parameters, embedding, 0, splits.checksum))
     return {"model": str(folder), **SIZES}
@@ -74,9 +72,9 @@ def model_of_series(folder: Path) -> dict:
     }  # fmt: skip
     recipe = make_recipe(settings)
     splits = series_to_learn(recipe)
-    shape = TransformerShape.of(recipe.training, splits.train.inputs.shape[2], splits.outputs)
+    network = Transformer.of(recipe, splits.train.inputs.shape[2], splits.outputs)
     write_model(
-        folder, TrainedModel(recipe, draw_parameters(shape, 0, 0), None, 0, splits.checksum)
+        folder, TrainedModel(recipe, draw_parameters(network, 0, 0), None, 0, splits.checksum)
     )
     return {"model": str(folder), **SIZES}
 
@@ -87,8 +85,8 @@ def model_of_matrices(folder: Path) -> dict:
     settings["task"] = {"kind": "raven"}
     recipe = make_recipe(settings)
     tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
-    shape = TransformerShape.of(recipe.training, tokens.channels, tokens.outputs)
-    parameters = draw_parameters(shape, 0, 0)
+    network = Transformer.of(recipe, tokens.channels, tokens.outputs)
+    parameters = draw_parameters(network, 0, 0)
     write_model(folder, TrainedModel(recipe, parameters, None, 0, splits.checksum))
     return {"model": str(folder), **SIZES}
 

@@ -179,7 +179,7 @@ def test_it_learns_and_says_what(folder):
     assert test["accuracy"] > 1 / 3 + 4 * np.sqrt(2 / 9 / 48)
     model = read_model(folder / "model")
     assert model.embedding is None
-    assert model.shape.outputs == 3
+    assert model.network.outputs == 3
     assert model.parameters["readout"].shape == (3, 4)
 
 
@@ -226,7 +226,8 @@ def test_the_task_has_the_attention_and_the_network(folder):
     assert task.head_names == (("0", "1"), ("0", "1"))
     with jax.enable_x64(True):
         parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
-        expected = np.asarray(transformer_outputs(parameters, jnp.asarray(task.test.inputs)))
+        inputs = jnp.asarray(task.test.inputs)
+        expected = np.asarray(transformer_outputs(parameters, inputs, model.network))
         attended = attended_inputs(task.test.inputs, task.test.attention, "mean")
         received = task.trained.predictor(attended)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())

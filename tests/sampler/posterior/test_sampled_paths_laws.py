@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from sampler.attention.heads import bilinear_attention
+from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax

@@ -15,7 +15,7 @@ from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.storage.checkpoints import read_sealed
 from sampler.training.steps import initial_state, train
 from sampler.training.training_data import learning_data
-from sampler.transformer.model import MODEL_FILE, TransformerShape, read_model
+from sampler.transformer.model import MODEL_FILE, Transformer, read_model
 from tests import commands
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
@@ -169,7 +169,7 @@ def test_what_is_left_behind(finished, recipe_file):
     assert load_recipe(finished / "recipe.toml", kind=TrainingRecipe) == recipe
     model = read_model(finished)
     assert model.recipe == recipe
-    shapes = TransformerShape.of(recipe.training, 64).parameter_shapes
+    shapes = Transformer.of(recipe, 64).parameter_shapes
     assert {k: v.shape for k, v in model.parameters.items()} == shapes
     with (finished / "learning_curve.csv").open() as file:
         curve = list(csv.DictReader(file))

@@ -31,12 +31,11 @@ def splits(rng) -> LabelledSplits:
 def test_neighbours_are_training_examples_and_none_is_its_own(splits, monkeypatch):
     """By a loop over pairs; the network says class 0 of everything."""
 
-    def always_class_0(parameters, table, rows, variants, network):
+    def always_class_0(parameters, table, rows, network):
         return np.tile([1.0, 0.0, 0.0], (rows.examples, 1))
 
     monkeypatch.setattr(training_data, "predict_examples", always_class_0)
-    monkeypatch.setattr(training_data, "network_of", lambda model: None)
-    recipe = Mock(spec=TrainingRecipe, training=Mock(variants=()))
+    recipe = Mock(spec=TrainingRecipe)
     model = Mock(spec=TrainedModel, recipe=recipe, parameters={})
     found = ClassifiedData(recipe, splits).judged(model)
     known = splits.train
@@ -78,7 +77,7 @@ def test_a_point_of_the_curve_has_the_losses_since_the_one_before(splits, monkey
     state = TrainingState(0, {"w": jnp.zeros(1)}, None, {})
     for step, losses in ((10, (1.0, 3.0)), (20, (5.0,)), (30, (0.5, 1.0)), (40, (7.0,))):
         state = replace(state, step=step, losses=losses, parameters={"w": jnp.full(1, step)})
-        state = with_validation(state, table, rows)
+        state = with_validation(state, table, rows, None)
         assert state.losses == ()
     assert [point["training_loss"] for point in state.curve] == [2.0, 5.0, 0.75, 7.0]
     size = float(np.mean(targets**2))

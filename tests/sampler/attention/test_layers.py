@@ -1,35 +1,14 @@
-"""Attention of heads: bilinear logits, keys and queries, and the published four-path arrays."""
+"""Matrices of layers: softmax by loops, heads of a layer, and the published four-path arrays."""
 
 import numpy as np
+import pytest
 
-from sampler.attention.heads import bilinear_attention, softmax_attention
-from sampler.attention.variants import softmax
+from sampler.attention.layers import bilinear_attention, factored_attention
+from sampler.attention.variants import Softmax, softmax
 from sampler.data.markov_chain import head_weights
 from tests.assertions import assert_equal_to_rounding
 
 EPSILON = np.finfo(float).eps
-
-
-def test_bilinear_attention_equals_a_loop_over_keys_and_queries():
-    generator = np.random.default_rng(0)
-    inputs = generator.standard_normal((3, 4, 5))
-    weights = generator.standard_normal((2, 5, 5))
-    received = bilinear_attention(inputs, weights)
-    logit_bound = 0.0
-    expected = np.empty((3, 2, 4, 4))
-    for example in range(3):
-        for head in range(2):
-            for query in range(4):
-                logits = [
-                    inputs[example, key] @ weights[head] @ inputs[example, query]
-                    for key in range(4)
-                ]
-                expected[example, head, :, query] = np.exp(logits) / np.sum(np.exp(logits))
-                sizes = np.abs(inputs[example]) @ np.abs(weights[head])
-                logit_bound = max(logit_bound, (sizes @ np.abs(inputs[example, query])).max())
-    # A rounding error of 2 D ε times the sum of sizes in a logit is one of that size, relatively,
-    # in its exponential, and twice that in the quotient.
-    assert np.all(np.abs(received - expected) <= 2 * (2 * 5 + 4) * EPSILON * logit_bound)
 
 
 def test_huge_logits_neither_overflow_nor_lose_the_largest():
@@ -40,27 +19,28 @@ def test_huge_logits_neither_overflow_nor_lose_the_largest():
     assert np.all(np.abs(received - expected) <= 4 * EPSILON)
 
 
-def arrays(heads=3, size=4, tokens=5, channels=6, scale=1.0):
-    generator = np.random.default_rng(0)
-    inputs = generator.standard_normal((2, tokens, channels))
-    query, key = scale * generator.standard_normal((2, heads, size, channels))
-    return inputs, query, key
-
-
-def test_attention_of_keys_and_queries_equals_a_loop():
-    inputs, query, key = arrays()
-    received = softmax_attention(inputs, query, key)
+@pytest.mark.parametrize("kind", ["keys and queries", "bilinear"])
+def test_softmax_attention_equals_a_loop(kind, rng):
+    inputs = rng.standard_normal((2, 5, 6))
+    if kind == "bilinear":
+        weights = rng.standard_normal((3, 6, 6))
+        received = bilinear_attention(inputs, weights)
+    else:
+        query, key = rng.standard_normal((2, 3, 4, 6))
+        received = factored_attention(inputs, query, key, (Softmax(),) * 3)
+        weights = [k.T @ q / np.sqrt(4) for q, k in zip(query, key, strict=True)]
+    size = 0.0
     expected = np.empty((2, 3, 5, 5))
     for example in range(2):
         for head in range(3):
             for t in range(5):
-                q = query[head] @ inputs[example, t]
-                logits = [q @ (key[head] @ inputs[example, s]) / np.sqrt(4) for s in range(5)]
+                moved = weights[head] @ inputs[example, t]
+                logits = [inputs[example, s] @ moved for s in range(5)]
                 expected[example, head, :, t] = np.exp(logits) / np.sum(np.exp(logits))
-    # A logit is a sum of 4·6·6 products, each up to that size; its rounding is the relative one
-    # of the exponential.
-    size = np.abs(query).max() * np.abs(key).max() * np.abs(inputs).max() ** 2
-    assert_equal_to_rounding(received, expected, operations=4 * 4 * 36, condition=size)
+                terms = np.abs(inputs[example]) @ np.abs(weights[head])
+                size = max(size, (terms @ np.abs(inputs[example, t])).max())
+    # The rounding of a logit is the relative one of its exponential.
+    assert_equal_to_rounding(received, expected, operations=4 * 36, condition=size)
 
 
 def test_the_good_head_has_the_published_weights():

@@ -27,11 +27,12 @@ def attention_distances(
     references: Float[Array, "example reference key query"],
 ) -> Float[Array, "head reference"]:
     xp = matrices.__array_namespace__()
-    found = [
-        xp.mean(0.5 * xp.sum(xp.abs(matrices - references[:, n : n + 1]), axis=2), axis=(0, 2))
-        for n in range(references.shape[1])
-    ]
-    return xp.stack(found, axis=1)
+
+    def distances(reference):
+        return xp.mean(0.5 * xp.sum(xp.abs(matrices - reference), axis=2), axis=(0, 2))
+
+    each = [distances(references[:, n : n + 1]) for n in range(references.shape[1])]
+    return xp.stack(each, axis=1)
 
 
 def attention_overlaps(
@@ -62,14 +63,12 @@ def matched(
     from scipy.optimize import linear_sum_assignment  # only here: importing it takes long
 
     flat = costs.reshape(-1, *costs.shape[-2:])
-    found = np.tile(np.arange(costs.shape[-1]), (len(flat), 1))
+    orders = np.tile(np.arange(costs.shape[-1]), (len(flat), 1))
     for group in map(list, groups):
-        if len(group) == 1:
-            continue
-        for row, cost in zip(found, flat, strict=True):
+        for order, cost in zip(orders, flat, strict=True):
             heads, places = linear_sum_assignment(cost[np.ix_(group, group)])
-            row[np.take(group, places)] = np.take(group, heads)
-    return found.reshape(costs.shape[:-1])
+            order[np.take(group, places)] = np.take(group, heads)
+    return orders.reshape(costs.shape[:-1])
 
 
 def medoid(
@@ -80,10 +79,10 @@ def medoid(
     costs, groups  of every layer
     """
     total = np.zeros(len(costs[0]))
-    for of_layer, those in zip(costs, groups, strict=True):
-        order = matched(of_layer, those)
-        paired = np.take_along_axis(of_layer, order[..., None, :], axis=-2)
-        total += paired.sum(axis=(1, 2, 3))
+    for of_layer, groups_of_layer in zip(costs, groups, strict=True):
+        order = matched(of_layer, groups_of_layer)
+        pairs = np.take_along_axis(of_layer, order[..., None, :], axis=-2)
+        total += pairs.sum(axis=(1, 2, 3))
     return int(np.argmin(total))
 
 

@@ -1,0 +1,207 @@
+"""The trained network: token by token, in the theory's terms, and its frozen attention."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.attention.layers import variants_by_head
+from sampler.attention.variants import (
+    BatchNormalised,
+    FirstOrder,
+    HeadNormalised,
+    Linear,
+    Robust,
+    Scaled,
+    ScaledHeads,
+    Softmax,
+)
+from sampler.network import network_outputs
+from sampler.transformer import network as module
+from sampler.transformer.model import (
+    Transformer,
+    draw_parameters,
+    frozen_attention,
+    theory_weights,
+)
+from sampler.transformer.network import transformer_outputs
+from theory import attended_inputs
+
+TOKENS = 8
+
+
+def network_of(heads, widths, key_size, channels, variants=None, **kinds) -> Transformer:
+    by_head = variants_by_head(variants or Softmax(), heads)
+    settings = {"values": "linear", "readout": "mean", "outputs": None} | kinds
+    hypernetworks = settings.pop("hypernetworks", (False,) * len(heads))
+    sizes = heads, widths, key_size, channels
+    return Transformer(*sizes, variants=by_head, hypernetworks=hypernetworks, **settings)
+
+
+def two_layers(*variants, **kinds) -> Transformer:
+    return network_of((2, 3), (5, 4, 7), 3, 6, variants or None, **kinds)
+
+
+MIXED = (
+    (ScaledHeads(scale=4), Softmax()),
+    (HeadNormalised(), BatchNormalised(), HeadNormalised()),
+)
+NETWORKS = {
+    "one layer": network_of((3,), (5, 4), 3, 6, outputs=2),
+    "two layers": two_layers(),
+    "the last token": two_layers(readout="last"),
+    "causal": two_layers(Softmax(mask="causal"), Softmax()),
+    "first order": two_layers(*(FirstOrder(),) * 2, readout="last"),
+    "stride": two_layers(*(ScaledHeads(scale=3, pooling="stride"),) * 2),
+    "block": two_layers(*(ScaledHeads(scale=2, pooling="block", grid=(2, 4)),) * 2),
+    "robust": two_layers(*(Robust(limit=0.5, iterations=2),) * 2),
+    "mixed": two_layers(*MIXED),
+    "deep": network_of(
+        (3, 3, 3, 3),
+        (5, 4, 7, 3, 6),
+        2,
+        6,
+        (
+            (Softmax(), ScaledHeads(scale=2), Softmax()),
+            Linear(),
+            (Scaled(), ScaledHeads(scale=4, beta=1.0), ScaledHeads(scale=1)),
+            Softmax(),
+        ),
+    ),
+}
+parametrised = pytest.mark.parametrize("name", NETWORKS)
+
+
+def problem(name):
+    """Parameters and inputs in float64, with keys and queries large enough to be of weight."""
+    network = NETWORKS[name]
+    drawn = draw_parameters(network, 3, 0)
+    large = {k: 4 * v if k[:3] in ("W_Q", "W_K") else v for k, v in drawn.items()}
+    inputs = np.random.default_rng(1).standard_normal((4, TOKENS, network.channels))
+    return network, {k: v.astype(np.float64) for k, v in large.items()}, inputs
+
+
+def on_device(arrays, dtype=jnp.float64):
+    return {name: jnp.asarray(values, dtype) for name, values in arrays.items()}
+
+
+def attention_of(network, parameters, x):
+    """Ω of every layer for one example: softmax in loops, others from their own class."""
+    layers = []
+    for layer, variants in enumerate(network.variants, start=1):
+        queries, keys = (
+            np.array([[weights @ token for token in x] for weights in parameters[f"W_{k}_{layer}"]])
+            for k in "QK"
+        )
+        matrices = np.empty((len(variants), len(x), len(x)))
+        for variant in set(variants):
+            alike = [head for head, other in enumerate(variants) if other == variant]
+            made = variant.matrices(queries[None, alike], keys[None, alike])[0]
+            for place, head in enumerate(alike):
+                matrices[head] = made[place]
+                for t in range(len(x)) if variant == Softmax() else ():
+                    logits = [queries[head, t] @ k / np.sqrt(network.key_size) for k in keys[head]]
+                    matrices[head, :, t] = np.exp(logits) / np.sum(np.exp(logits))
+        layers.append(matrices)
+    return layers
+
+
+def token_by_token(network, parameters, inputs):
+    """The network as it is defined, with a loop over everything."""
+    outputs = []
+    for x in inputs:
+        z = [parameters["W_in"] @ token for token in x]
+        for layer, omega in enumerate(attention_of(network, parameters, x), start=1):
+            values = parameters[f"W_V_{layer}"]
+            z = [
+                sum(
+                    values[head] @ z[s] * omega[head, s, t]
+                    for head in range(len(omega))
+                    for s in range(len(x))
+                )
+                / np.sqrt(len(omega))
+                for t in range(len(x))
+            ]
+        read = z[-1] if network.readout == "last" else np.mean(z, axis=0)
+        outputs.append(parameters["readout"] @ read)
+    return np.array(outputs)
+
+
+@parametrised
+def test_outputs_are_those_of_a_loop_over_tokens(name, monkeypatch):
+    """By paths, where there are few, and by tokens."""
+    network, parameters, inputs = problem(name)
+    expected = token_by_token(network, parameters, inputs)
+    arguments = on_device(parameters), jnp.asarray(inputs), network
+    bound = {"rtol": 0, "atol": 1e-12 * np.abs(expected).max()}
+    by_path = jax.jit(transformer_outputs, static_argnums=2)(*arguments)
+    np.testing.assert_allclose(by_path, expected, **bound)
+    monkeypatch.setattr(module, "MOST_PATHS", 0)
+    np.testing.assert_allclose(transformer_outputs(*arguments), expected, **bound)
+
+
+@parametrised
+def test_the_theorys_network_with_these_weights_is_the_trained_one(name):
+    """Attention frozen, V_0 = √D W_in, V_l = √N_l W_V, a = √N_a readout."""
+    network, parameters, inputs = problem(name)
+    weights, architecture = theory_weights(parameters, network), network.architecture
+    assert {k: v.shape for k, v in weights.items()} == architecture.weight_shapes
+    frozen = frozen_attention(parameters, inputs, network.variants)
+    attended = attended_inputs(inputs, frozen, network.readout)
+    received = network_outputs(weights, attended, architecture)
+    expected = token_by_token(network, parameters, inputs).reshape(received.shape)
+    scale = np.abs(np.asarray(expected)).max()
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * scale)
+
+
+def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
+    """Heads 3 and 4 of a layer of three as heads 0 and 1 would, had they those weights."""
+    network, parameters, inputs = problem("mixed")
+    alone = frozen_attention(parameters, inputs, network.variants)
+    extra = rng.standard_normal((2, 2, network.key_size, network.channels))
+    longer = dict(parameters)
+    for kind, weights in zip("QK", extra, strict=True):
+        longer[f"W_{kind}_2"] = np.concatenate([parameters[f"W_{kind}_2"], weights])
+    received = frozen_attention(longer, inputs, network.variants)
+    assert np.array_equal(received[1][:, :3], alone[1])
+    for head in range(2):
+        replaced = dict(parameters)
+        for kind, weights in zip("QK", extra, strict=True):
+            replaced[f"W_{kind}_2"] = parameters[f"W_{kind}_2"].copy()
+            replaced[f"W_{kind}_2"][head] = weights[head]
+        expected = frozen_attention(replaced, inputs, network.variants)[1][:, head]
+        np.testing.assert_allclose(received[1][:, 3 + head], expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["two layers", "mixed"])
+def test_single_precision_stays_single(name):
+    network, _, inputs = problem(name)
+    parameters, inputs = on_device(draw_parameters(network, 0, 0), None), jnp.asarray(inputs, "f4")
+
+    def total(parameters):
+        outputs = transformer_outputs(parameters, inputs, network)
+        return outputs.sum(), outputs
+
+    gradient, outputs = jax.jit(jax.grad(total, has_aux=True))(parameters)
+    assert outputs.dtype == jnp.float32
+    for name, values in gradient.items():
+        assert values.dtype == jnp.float32
+        assert np.isfinite(values).all()
+        if name.startswith("W_K"):
+            assert np.any(np.asarray(values) != 0, axis=(1, 2)).all(), "keys that do not learn"
+
+
+def test_parameters_are_uniform_within_their_fan_in():
+    network = network_of((4, 4), (64, 32, 16), 8, 64)
+    drawn = draw_parameters(network, 0, 0)
+    assert {k: v.shape for k, v in drawn.items()} == network.parameter_shapes
+    assert network.parameter_count == sum(values.size for values in drawn.values())
+    for name, values in drawn.items():
+        limit = 1 / np.sqrt(values.shape[-1])
+        assert np.abs(values).max() <= np.float32(limit)
+        # The variance of a uniform number is limit²/3, that of its square 4 limit⁴/45.
+        error = limit**2 * np.sqrt(4 / 45 / values.size)
+        assert abs(np.mean(np.square(values, dtype=float)) - limit**2 / 3) < 4.5 * error, name
+    again, other = draw_parameters(network, 0, 0), draw_parameters(network, 1, 0)
+    assert all(np.array_equal(drawn[name], again[name]) for name in drawn)
+    assert not np.array_equal(drawn["W_in"], other["W_in"])
