@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -74,14 +73,11 @@ class TrainingState:
 
     def is_last(self, settings: TrainingSection) -> bool:
         """Tell whether no step follows: all are done, or the loss is as small as asked for."""
-        latest = self.curve[-1] if self.curve else None
-        reached = (
-            settings.until_loss is not None
-            and latest is not None
-            and latest["step"] == self.step
-            and latest["training_loss"] < settings.until_loss
-        )
-        return reached or self.step == settings.steps
+        if self.step == settings.steps:
+            return True
+        if settings.until_loss is None or not self.curve or self.curve[-1]["step"] != self.step:
+            return False
+        return self.curve[-1]["training_loss"] < settings.until_loss
 
 
 def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
@@ -135,33 +131,27 @@ def next_stop(step: int, validation_every: int, steps: int) -> int:
 def make_step(
     optimiser: optax.GradientTransformation, table: InputTable, network: Transformer
 ) -> Callable:
-    """Return one step: from parameters and state of the optimiser to the next, and the loss."""
+    """Return one step: from parameters and state of the optimiser to the next, and the loss before.
+
+    The loss is the mean of (f − y)² over examples and outputs.
+    """
+
+    @jax.jit
+    def step(parameters, state, arrays, places, targets):
+        def squared_error(parameters):
+            outputs = transformer_outputs(parameters, table.gather(*arrays, *places), network)
+            return jnp.mean((outputs - targets) ** 2)
+
+        loss, gradient = jax.value_and_grad(squared_error)(parameters)
+        change, state = optimiser.update(gradient, state, parameters)
+        return optax.apply_updates(parameters, change), state, loss
 
     def advance(parameters, state, examples: Examples):
         places = tuple(jnp.asarray(of, jnp.int32) for of in examples.places)
         targets = jnp.asarray(examples.targets, jnp.float32)
-        return _step(
-            parameters, state, table.arrays, places, targets,
-            optimiser=optimiser, gather=table.gather, network=network,
-        )  # fmt: skip
+        return step(parameters, state, table.arrays, places, targets)
 
     return advance
-
-
-@partial(jax.jit, static_argnames=("optimiser", "gather", "network"))
-def _step(parameters, state, arrays, places, targets, *, optimiser, gather, network):
-    """One step of an optimiser → parameters, its state, and the loss before: the mean of (f − y)².
-
-    The mean is over examples and outputs.
-    """
-
-    def squared_error(parameters):
-        outputs = transformer_outputs(parameters, gather(*arrays, *places), network)
-        return jnp.mean((outputs - targets) ** 2)
-
-    loss, gradient = jax.value_and_grad(squared_error)(parameters)
-    change, state = optimiser.update(gradient, state, parameters)
-    return optax.apply_updates(parameters, change), state, loss
 
 
 def take_steps(

@@ -39,6 +39,7 @@ PARAMETERS, EMBEDDING, EPISODES, CHOICE, EVALUATION = range(5)
 BLOCK = 100
 # Drawings, and episodes, in one piece, to bound memory.
 PIECE, EXAMPLES_AT_ONCE = 1000, 500
+SPLITS = ("train", "validation", "test")
 
 
 def draw_embedding(recipe: TrainingRecipe) -> np.ndarray:
@@ -59,94 +60,111 @@ class InputTable:
     gather: Callable[..., Array]
 
 
-def patch_table(drawings: Drawings, embedding: np.ndarray, copies: int) -> InputTable:
-    """Make the table of the patches of all drawings, of positions and of embedded labels."""
-    pieces = [
-        normalised_patches(drawings.images[start : start + PIECE], copies).astype(np.float32)
-        for start in range(0, len(drawings.images), PIECE)
-    ]
-    positions = position_table(TOKENS, embedding.shape[1]).astype(np.float32)
-    arrays = np.concatenate(pieces), positions, embedding
-    return InputTable(tuple(map(jnp.asarray, arrays)), episode_inputs)
-
-
 @dataclass(frozen=True)
-class EpisodeData:
-    """One-shot episodes of the characters of each split, as a network learns them.
+class LearningData:
+    """The examples of each split, as a network learns them.
 
-    outputs  of the network: one, without an axis
+    channels    D, of a token
+    outputs     of the network; None for one without an axis
+    embedding   of the labels that are among the inputs
+    table       of the training examples
+    validation  table and examples on which the best step is chosen
+    block       block(n) draws the examples of 100 steps, whatever was drawn before
+    judge       judge(model, split) measures the accuracy of a trained network
     """
 
     recipe: TrainingRecipe
-    splits: CharacterSplits
+    splits: Any
 
-    outputs = None
+    outputs = embedding = None
+
+    def judged(self, model: TrainedModel) -> dict[str, dict]:
+        """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
+        return {name: self.judge(model, name) for name in SPLITS}
+
+    def stream(self, *key: int) -> np.random.Generator:
+        return stream(self.recipe.training.seed, *key)
+
+
+class EpisodeData(LearningData):
+    """One-shot episodes of the characters of each split."""
 
     @property
     def channels(self) -> int:
-        """D, of a token."""
         return self.recipe.task.token_channels
 
     @cached_property
     def embedding(self) -> np.ndarray:
         return draw_embedding(self.recipe)
 
+    def table_of(self, drawings: Drawings) -> InputTable:
+        """The table of the patches of all drawings, of positions and of embedded labels."""
+        images, copies = drawings.images, self.recipe.task.channels
+        pieces = [
+            normalised_patches(images[start : start + PIECE], copies).astype(np.float32)
+            for start in range(0, len(images), PIECE)
+        ]
+        arrays = np.concatenate(pieces), position_table(TOKENS, self.channels), self.embedding
+        return InputTable(tuple(jnp.asarray(one, jnp.float32) for one in arrays), episode_inputs)
+
     @cached_property
     def table(self) -> InputTable:
-        return patch_table(self.splits.train, self.embedding, self.recipe.task.channels)
+        return self.table_of(self.splits.train)
 
     @cached_property
     def validation(self) -> tuple[InputTable, Examples]:
-        """The table and the examples on which the best step is chosen."""
-        settings, drawings = self.recipe.training, self.splits.validation
-        table = patch_table(drawings, self.embedding, self.recipe.task.channels)
-        generator = stream(settings.seed, CHOICE)
-        return table, draw_episodes(drawings, settings.validation_examples, generator)
+        drawings, count = self.splits.validation, self.recipe.training.validation_examples
+        return self.table_of(drawings), draw_episodes(drawings, count, self.stream(CHOICE))
 
     def block(self, number: int) -> Examples:
-        """Draw the examples of 100 steps, one batch after the other, whatever was drawn before."""
-        settings = self.recipe.training
-        generator = stream(settings.seed, EPISODES, number)
-        return draw_episodes(self.splits.train, BLOCK * settings.batch, generator)
+        count = BLOCK * self.recipe.training.batch
+        return draw_episodes(self.splits.train, count, self.stream(EPISODES, number))
 
     def judged(self, model: TrainedModel) -> dict[str, dict]:
-        """Measure accuracies, of network and nearest neighbour, where nothing was chosen.
+        """Measure accuracies, also on Omniglot's one-shot runs where they lie beside its files."""
+        task, by_split = self.recipe.task, super().judged(model)
+        if task.images == "omniglot" and (omniglot_folder(task) / ARCHIVE).is_file():
+            by_split["all_runs"] = self.judge_runs(model)
+        return by_split
 
-        Where Omniglot's one-shot runs lie beside the training's files, and hold none of its
-        drawings, they are a fourth split.
-        """
-        settings, found = model.recipe.training, {}
-        for position, name in enumerate(("train", "validation", "test")):
-            drawings: Drawings = getattr(self.splits, name)
-            generator = stream(settings.seed, EVALUATION, position)
-            episodes = draw_episodes(drawings, settings.evaluation_examples, generator)
-            found[name] = judge_episodes(model, drawings, episodes)
-        return found | one_shot_runs(model, self.splits)
+    def judge(self, model: TrainedModel, name: str) -> dict:
+        drawings = getattr(self.splits, name)
+        generator = self.stream(EVALUATION, SPLITS.index(name))
+        count = self.recipe.training.evaluation_examples
+        entry = self.judge_episodes(model, drawings, draw_episodes(drawings, count, generator))
+        return {"characters": drawings.characters} | entry
+
+    def judge_runs(self, model: TrainedModel) -> dict:
+        """Judge the ready-made episodes; say why not where they hold drawings of the training."""
+        try:
+            drawings, candidates = read_all_runs(omniglot_folder(self.recipe.task))
+            count = min(self.recipe.training.evaluation_examples, len(candidates))
+            episodes = draw_run_episodes(candidates, count, self.stream(EVALUATION, 3))
+            refuse_shared_drawings(self.splits.train, drawings, Setting("task", "folder"), ARCHIVE)
+        except InputError as problem:
+            return {"left_out": str(problem)}
+        return {"characters": None} | self.judge_episodes(model, drawings, episodes)
+
+    def judge_episodes(self, model: TrainedModel, drawings: Drawings, episodes: Examples) -> dict:
+        table = self.table_of(drawings)
+        predictions = predict_examples(model.parameters, table, episodes, model.network)
+        nearest = nearest_neighbour(drawings, episodes)
+        return {
+            "episodes": episodes.examples,
+            "network": accuracy_with_error(predictions, episodes.targets),
+            "nearest_neighbour": accuracy_with_error(nearest, episodes.targets),
+        }
 
 
-def tabled(split: LabelledInputs) -> tuple[InputTable, Examples]:
-    """Make a table of the inputs of a split, and name all its rows."""
-    table = InputTable((jnp.asarray(split.inputs, jnp.float32),), getitem)
-    return table, Examples((np.arange(split.examples),), split.targets)
-
-
-@dataclass(frozen=True)
-class ClassifiedData:
-    """Inputs of several classes, as a network learns them: a batch has at most all of them."""
-
-    recipe: TrainingRecipe
-    splits: LabelledSplits
-
-    embedding = None
+class ClassifiedData(LearningData):
+    """Inputs of several classes; a batch has at most all of them."""
 
     @property
     def channels(self) -> int:
-        """D, of a token."""
         return self.splits.train.inputs.shape[2]
 
     @property
     def outputs(self) -> int | None:
-        """The number of outputs; None for one without an axis."""
         return self.splits.outputs
 
     @cached_property
@@ -155,44 +173,38 @@ class ClassifiedData:
 
     @cached_property
     def validation(self) -> tuple[InputTable, Examples]:
-        """The table and the examples on which the best step is chosen."""
         return tabled(self.splits.validation)
 
     def block(self, number: int) -> Examples:
         """Draw the examples of 100 steps: all in a random order, then again in another one."""
-        train, settings = self.splits.train, self.recipe.training
-        wanted = BLOCK * min(settings.batch, train.examples)
-        generator = stream(settings.seed, EPISODES, number)
-        orders = [
-            generator.permutation(train.examples) for _ in range(-(-wanted // train.examples))
-        ]
+        train = self.splits.train
+        wanted = BLOCK * min(self.recipe.training.batch, train.examples)
+        generator = self.stream(EPISODES, number)
+        passes = -(-wanted // train.examples)
+        orders = [generator.permutation(train.examples) for _ in range(passes)]
         rows = np.concatenate(orders)[:wanted]
         return Examples((rows,), train.targets[rows])
 
-    def judged(self, model: TrainedModel) -> dict[str, dict]:
-        """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
-        found = {}
-        for name in ("train", "validation", "test"):
-            split: LabelledInputs = getattr(self.splits, name)
-            predictions = predict_examples(model.parameters, *tabled(split), model.network)
-            nearest = nearest_class(split.inputs, self.splits.train, leave_out=name == "train")
-            by_neighbour = targets_of(nearest, len(self.splits.names))
-            found[name] = {
-                "examples": split.examples,
-                "network": accuracy_with_error(predictions, split.targets),
-                "nearest_neighbour": accuracy_with_error(by_neighbour, split.targets),
-            }
-        return found
+    def judge(self, model: TrainedModel, name: str) -> dict:
+        split = getattr(self.splits, name)
+        predictions = predict_examples(model.parameters, *tabled(split), model.network)
+        nearest = nearest_class(split.inputs, self.splits.train, leave_out=name == "train")
+        by_neighbour = targets_of(nearest, len(self.splits.names))
+        return {
+            "examples": split.examples,
+            "network": accuracy_with_error(predictions, split.targets),
+            "nearest_neighbour": accuracy_with_error(by_neighbour, split.targets),
+        }
 
 
-@dataclass(frozen=True)
-class MatrixData:
-    """Symbolic Raven's matrices, as a network learns them: every step draws its own."""
+def tabled(split: LabelledInputs) -> tuple[InputTable, Examples]:
+    """Make a table of the inputs of a split, and name all its rows."""
+    table = InputTable((jnp.asarray(split.inputs, jnp.float32),), getitem)
+    return table, Examples((np.arange(split.examples),), split.targets)
 
-    recipe: TrainingRecipe
-    splits: MatrixSplits
 
-    embedding = None
+class MatrixData(LearningData):
+    """Symbolic Raven's matrices: every step draws its own."""
 
     @cached_property
     def tokens(self) -> MatrixTokens:
@@ -200,7 +212,6 @@ class MatrixData:
 
     @property
     def channels(self) -> int:
-        """D, of a token."""
         return self.tokens.channels
 
     @property
@@ -209,51 +220,43 @@ class MatrixData:
 
     @property
     def table(self) -> InputTable:
-        """No arrays: tokens are made of symbols."""
         return InputTable((), self.tokens.inputs)
 
     @cached_property
     def validation(self) -> tuple[InputTable, Examples]:
-        """The table and the examples on which the best step is chosen, of compositions seen."""
         count = self.recipe.training.validation_examples
-        return self.table, self.drawn(self.splits.seen, count, CHOICE)
+        return self.table, self.draw(self.splits.seen, count, CHOICE)
 
     def block(self, number: int) -> Examples:
-        """Draw the examples of 100 steps, one batch after the other, whatever was drawn before."""
         count = BLOCK * self.recipe.training.batch
-        return self.drawn(self.splits.seen, count, EPISODES, number)
+        return self.draw(self.splits.seen, count, EPISODES, number)
 
-    def drawn(self, compositions: np.ndarray, count: int, *key: int) -> Examples:
-        generator = stream(self.recipe.training.seed, *key)
-        matrices = draw_matrices(self.recipe.task, compositions, count, generator)
+    def draw(self, compositions: np.ndarray, count: int, *key: int) -> Examples:
+        matrices = draw_matrices(self.recipe.task, compositions, count, self.stream(*key))
         return Examples((matrices.panels, matrices.asked), self.tokens.targets(matrices))
 
-    def judged(self, model: TrainedModel) -> dict[str, dict]:
+    def judge(self, model: TrainedModel, name: str) -> dict:
         """Measure accuracies, of whole panels and feature by feature, on matrices not seen before.
 
         The test is on compositions that were held out, where there are any.
         """
-        settings, found = model.recipe.training, {}
-        held_out = self.splits.held_out
-        test = held_out if len(held_out) else self.splits.seen
-        by_split = {"train": self.splits.seen, "validation": self.splits.seen, "test": test}
-        for position, (name, compositions) in enumerate(by_split.items()):
-            examples = self.drawn(compositions, settings.evaluation_examples, EVALUATION, position)
-            predictions = predict_examples(model.parameters, self.table, examples, model.network)
-            right = correct_by_group(predictions, examples.targets).mean(axis=0)
-            found[name] = {
-                "compositions": len(compositions),
-                "examples": examples.examples,
-                "network": accuracy_with_error(predictions, examples.targets),
-                "by_feature": [
-                    {"accuracy": float(one), "error": binomial_error(one, examples.examples)}
-                    for one in right
-                ],
-            }
-        return found
+        is_new = name == "test" and len(self.splits.held_out) > 0
+        compositions = self.splits.held_out if is_new else self.splits.seen
+        count = self.recipe.training.evaluation_examples
+        examples = self.draw(compositions, count, EVALUATION, SPLITS.index(name))
+        predictions = predict_examples(model.parameters, self.table, examples, model.network)
+        by_feature = correct_by_group(predictions, examples.targets).mean(axis=0)
+        return {
+            "compositions": len(compositions),
+            "examples": count,
+            "network": accuracy_with_error(predictions, examples.targets),
+            "by_feature": [
+                {"accuracy": float(right), "error": binomial_error(right, count)}
+                for right in by_feature
+            ],
+        }
 
 
-LearningData = EpisodeData | ClassifiedData | MatrixData
 KINDS = {CharacterSplits: EpisodeData, LabelledSplits: ClassifiedData, MatrixSplits: MatrixData}
 
 
@@ -304,48 +307,19 @@ def training_summary(model: TrainedModel, data: LearningData) -> dict:
     }
 
 
-def judge_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) -> dict:
-    """Measure accuracies of the network and of the nearest neighbour on the same episodes."""
-    table = patch_table(drawings, model.embedding, model.recipe.task.channels)
-    predictions = predict_examples(model.parameters, table, episodes, model.network)
-    return {
-        "characters": drawings.characters,
-        "episodes": episodes.examples,
-        "network": accuracy_with_error(predictions, episodes.targets),
-        "nearest_neighbour": accuracy_with_error(
-            nearest_neighbour(drawings, episodes), episodes.targets
-        ),
-    }
-
-
-def one_shot_runs(model: TrainedModel, splits: CharacterSplits) -> dict:
-    """Judge the ready-made episodes, or say why not; empty where they are not there."""
-    task, settings = model.recipe.task, model.recipe.training
-    if task.images != "omniglot" or not (omniglot_folder(task) / ARCHIVE).is_file():
-        return {}
-    try:
-        drawings, candidates = read_all_runs(omniglot_folder(task))
-        count = min(settings.evaluation_examples, len(candidates))
-        episodes = draw_run_episodes(candidates, count, stream(settings.seed, EVALUATION, 3))
-        refuse_shared_drawings(splits.train, drawings, Setting("task", "folder"), ARCHIVE)
-    except InputError as problem:
-        return {"all_runs": {"left_out": str(problem)}}
-    return {"all_runs": judge_episodes(model, drawings, episodes) | {"characters": None}}
-
-
 def summary_text(summary: dict) -> str:
     """Write the accuracies as a table in plain text."""
     kinds = ", ".join(sorted({kind for of_layer in summary["form"] for kind in of_layer}))
     judged = [of for of in ("network", "nearest_neighbour") if of in summary["splits"]["train"]]
     names = " | ".join(judged).replace("_", " ")
-    lines = [
-        f"attention: {kinds}",
-        f"step {summary['step']}, accuracy ± binomial error: {names}",
-    ]
-    for name, split in summary["splits"].items():
+    first = f"attention: {kinds}", f"step {summary['step']}, accuracy ± binomial error: {names}"
+
+    def text(split: dict) -> str:
         if "left_out" in split:
-            lines.append(f"  {name:<11} left out: {split['left_out']}")
-            continue
-        values = [f"{split[of]['accuracy']:.3f} ± {split[of]['error']:.3f}" for of in judged]
-        lines.append(f"  {name:<11} {' | '.join(values)}")
-    return "\n".join(lines)
+            return f"left out: {split['left_out']}"
+        return " | ".join(
+            f"{split[of]['accuracy']:.3f} ± {split[of]['error']:.3f}" for of in judged
+        )
+
+    lines = (f"  {name:<11} {text(split)}" for name, split in summary["splits"].items())
+    return "\n".join([*first, *lines])
