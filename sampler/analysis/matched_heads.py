@@ -149,8 +149,7 @@ def layer_table(
     prior = prior_mean(attention, tokens, of_prior, layer, groups)
     others = np.zeros((len(prior), 0, *prior.shape[2:]))
     if known.names:
-        read = attention.read if layer + 1 == len(attention.learned) else slice(None)
-        others = known.matrices[..., read]
+        others = known.matrices[..., attention.read(layer)]
     places = with_known_heads(reference, others, known, groups)
     compared = jnp.asarray(np.concatenate([prior, others, places], axis=1))
     numbers, order = measured_heads(attention, tokens, drawn, layer, compared, groups)

@@ -103,17 +103,15 @@ class SampledAttention:
         attention: tuple[Float[np.ndarray, "example _head key query"], ...],
     ) -> Tokens:
         """Inputs with the matrices of the heads that are not learned, of those of all heads."""
-        fixed = []
-        for layer, (matrices, learned) in enumerate(zip(attention, self.learned, strict=True)):
-            kept = [head for head, is_learned in enumerate(learned) if not is_learned]
-            read = self.read if layer + 1 == len(self.learned) else slice(None)
-            fixed.append(jnp.asarray(matrices[:, kept][..., read]))
-        return Tokens(jnp.asarray(inputs), tuple(fixed))
+        fixed = tuple(
+            jnp.asarray(matrices[:, np.logical_not(learned)][..., self.read(layer)])
+            for layer, (matrices, learned) in enumerate(zip(attention, self.learned, strict=True))
+        )
+        return Tokens(jnp.asarray(inputs), fixed)
 
-    @property
-    def read(self) -> slice:
-        """The queries of the last layer that are read."""
-        return READ[self.readout]
+    def read(self, layer: int) -> slice:
+        """The queries of a layer that are read: of the last one those of the readout."""
+        return READ[self.readout] if layer + 1 == len(self.learned) else slice(None)
 
     def attended(
         self, position: Mapping[str, Array], tokens: Tokens
@@ -166,7 +164,7 @@ class SampledAttention:
         if not any(learned):
             return fixed
         variants = tuple(compress(self.variants[layer], learned))
-        read = self.read if layer + 1 == len(self.learned) else slice(None)
+        read = self.read(layer)
         alone = all(variant.columns_alone for variant in variants)
         normal = position[f"{LOGITS}{layer + 1}"]
         queries = read if alone else slice(None)

@@ -258,9 +258,9 @@ def layer_attention(
     trained = len(variants)
 
     def matrices_of(heads: list[int]) -> np.ndarray:
-        of_heads = tuple(variants[head % trained] for head in heads)
+        those = tuple(variants[head % trained] for head in heads)
         weights = query_weights[heads], key_weights[heads]
-        return in_pieces(inputs, lambda some: factored_attention(some, *weights, of_heads))
+        return in_pieces(inputs, lambda some: factored_attention(some, *weights, those))
 
     matrices = [matrices_of(list(range(trained)))]
     for extra in range(trained, len(query_weights)):
@@ -268,7 +268,7 @@ def layer_attention(
         beside = [head for head in range(trained) if head != place]
         heads = [extra, *beside] if variants[place].joins_heads else [extra]
         matrices.append(matrices_of(heads)[:, :1])
-    return np.concatenate(matrices, axis=1) if len(matrices) > 1 else matrices[0]
+    return np.concatenate(matrices, axis=1)
 
 
 def theory_weights(

@@ -11,9 +11,17 @@ from sampler.attention.variants import Linear, ScaledHeads
 from sampler.cli import main
 from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
+from sampler.jobs.train import read_splits
 from sampler.problem import build_problem
-from sampler.settings.recipe import TrainingRecipe, load_recipe
-from sampler.transformer.model import read_model
+from sampler.settings.recipe import TrainingRecipe, load_recipe, make_recipe
+from sampler.training.training_data import draw_embedding
+from sampler.transformer.model import (
+    TrainedModel,
+    Transformer,
+    draw_parameters,
+    read_model,
+    write_model,
+)
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training
 
 # A layer each of scaled heads and of everything else, for heads = [2, 2].
@@ -73,3 +81,19 @@ def test_the_model_keeps_its_form_and_every_command_takes_it(folder, capsys):
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     assert main(["check", str(folder / "tiny.toml")]) == ExitCode.OK
     assert 'kind = "scaled_heads"' in capsys.readouterr().out
+
+
+def test_extra_heads_stand_beside_those_of_a_hypernetwork(tmp_path, rng):
+    """Layers of attention have them, of which one serves two layers of values."""
+    path = write_training(tmp_path, rng)
+    settings = ["training.hypernetwork=[true,false]", "training.widths=[6,5,4,3]"]
+    recipe = load_recipe(path, settings, kind=TrainingRecipe)
+    parameters = draw_parameters(Transformer.of(recipe, 64), 0, 0)
+    checksum = read_splits(recipe).checksum
+    model = TrainedModel(recipe, parameters, draw_embedding(recipe), 0, checksum)
+    write_model(tmp_path, model)
+    settings = {"kind": "one_shot", "model": str(tmp_path), "random_heads": 1}
+    sizes = {"examples_train": 4, "examples_test": 2, "examples_validation": 0}
+    network = {"widths": 5, "hypernetwork": [True, False]}
+    task = build_task(make_recipe({"name": "x", "task": settings | sizes, "network": network}))
+    assert [omega.shape[1] for omega in task.train.attention] == [3, 3]
