@@ -29,7 +29,7 @@ from sampler.posterior.spaces import (
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
 from sampler.token_problem import TokenProblem, make_token_problem
-from sampler.transformer.model import FrozenNetwork
+from sampler.transformer.model import TrainedValues
 from theory import (
     LearningProblem,
     Predictor,
@@ -100,7 +100,7 @@ class Problem:
     head_names: tuple[tuple[str, ...], ...]
     attended_validation: Float[Array, "validation path channel"] | None = None
     labels_validation: Float[np.ndarray, "validation output"] | None = None
-    trained: FrozenNetwork | None = None
+    trained: TrainedValues | None = None
     nearest_neighbour: Float[np.ndarray, " test"] | None = None
     train: Split | None = None
     shown: ShownExamples | None = None

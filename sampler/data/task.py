@@ -27,7 +27,7 @@ from sampler.data.split import AnySplit, Split, StreamedSplit
 from sampler.errors import InputError, Part, Setting, Verbatim
 
 if TYPE_CHECKING:
-    from sampler.transformer.model import FrozenNetwork
+    from sampler.transformer.model import TrainedValues
 
 # U_1 of so many paths has 134 MB and 8 million free entries: no search ends with more.
 MOST_PATHS = 4096
@@ -110,7 +110,7 @@ class Task:
     head_names: tuple[tuple[str, ...], ...]
     path_names: tuple[str, ...]
     validation: AnySplit | None = None
-    trained: "FrozenNetwork | None" = None
+    trained: "TrainedValues | None" = None
     nearest_neighbour: np.ndarray | None = None
     hypernetworks: tuple[bool, ...] | None = None
     teacher: Teacher | None = None

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from sampler.network import path_weights
 from sampler.problem import square_roots
-from sampler.transformer.model import FrozenNetwork
+from sampler.transformer.model import TrainedValues
 from theory import (
     AttentionPaths,
     LearningProblem,
@@ -54,7 +54,7 @@ class PathSum:
 
     @classmethod
     def of_trained(
-        cls, network: FrozenNetwork, attended: Float[Array | np.ndarray, "example path channel"]
+        cls, network: TrainedValues, attended: Float[Array | np.ndarray, "example path channel"]
     ) -> "PathSum":
         """The paths of a trained network: m_π(x) = w_1^π V_0 ξ^π(x) / √(Π N_1 D)."""
         architecture = network.architecture

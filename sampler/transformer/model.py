@@ -184,7 +184,7 @@ def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRec
 
 
 @dataclass(frozen=True)
-class FrozenNetwork:
+class TrainedValues:
     """Weights that gradient descent made, in the place of those that the posterior is over.
 
     weights       V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
@@ -213,7 +213,7 @@ class FrozenNetwork:
         values = (self.weights[f"V_{layer}"] for layer in range(1, self.architecture.layers + 1))
         return np.concatenate([np.linalg.norm(of_layer, axis=(1, 2)) for of_layer in values])
 
-    def without(self, removed: Collection[tuple[int, int]]) -> "FrozenNetwork":
+    def without(self, removed: Collection[tuple[int, int]]) -> "TrainedValues":
         """The network in which the outputs of heads (layer, head), counted from 0, are zero."""
         weights = dict(self.weights)
         for layer, head in removed:
@@ -223,7 +223,7 @@ class FrozenNetwork:
             weights[name] = values
         return replace(self, weights=weights)
 
-    def keeping(self, kept: Sequence[Sequence[int]]) -> "FrozenNetwork":
+    def keeping(self, kept: Sequence[Sequence[int]]) -> "TrainedValues":
         """The network with these heads alone, the sum over them divided by the √H_l of before."""
         weights = dict(self.weights)
         for layer, heads in enumerate(kept, start=1):
@@ -290,10 +290,10 @@ def theory_weights(
     return weights | {"a": widths[-1] ** 0.5 * readout}
 
 
-def trained_network(model: TrainedModel) -> FrozenNetwork | None:
+def trained_network(model: TrainedModel) -> TrainedValues | None:
     """The trained network in the theory's terms; None where the theory does not hold."""
     network = model.network
     if not network.in_theory:
         return None
     weights = theory_weights(model.parameters, network)
-    return FrozenNetwork(weights, network.architecture, network.readout)
+    return TrainedValues(weights, network.architecture, network.readout)

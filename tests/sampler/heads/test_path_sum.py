@@ -8,7 +8,7 @@ import pytest
 
 from sampler.heads import path_sum
 from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
-from sampler.transformer.model import FrozenNetwork
+from sampler.transformer.model import TrainedValues
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
 from theory import Architecture, attended_inputs
@@ -28,7 +28,7 @@ def drawn():
     )
     inputs = random.standard_normal((EXAMPLES, TOKENS, CHANNELS))
     architecture = Architecture(HEADS, WIDTHS, (1.0,) * 4, CHANNELS, 2)
-    return FrozenNetwork(weights, architecture), inputs, attention
+    return TrainedValues(weights, architecture), inputs, attention
 
 
 @pytest.fixture(scope="module")
