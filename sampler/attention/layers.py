@@ -23,14 +23,17 @@ PIECE = 250
 # --- the variant of every head
 
 
-def read_variants(value: Any, place: str = "", depth: int = 0) -> Any:
+def read_variants(value: Any, *, place: str = "", depth: int = 0) -> Any:
     """Variants from a recipe's tables and lists; ValueError with the place and the remedy."""
     if isinstance(value, AttentionVariant) or (value is None and not place):
         return value
     if isinstance(value, Mapping):
         return read_variant(value, place)
     if isinstance(value, Sequence) and not isinstance(value, str) and value and depth < 2:
-        return tuple(read_variants(v, f"{place}[{i}]", depth + 1) for i, v in enumerate(value))
+        return tuple(
+            read_variants(entry, place=f"{place}[{number}]", depth=depth + 1)
+            for number, entry in enumerate(value)
+        )
     raise ValueError(
         f'{place or "form"}: use a table with a kind, as in {{ kind = "softmax" }}, or a list with '
         "an entry for each layer: a table, or a list of one table per head"
