@@ -52,12 +52,10 @@ def read_variant(table: Mapping, place: str) -> AttentionVariant:
         error = problem.errors()[0]
         text = error["msg"].removeprefix("Value error, ")
         if error["type"] == "extra_forbidden":
-            text = (
-                f"this key is unknown; known here: {', '.join(sorted(VARIANTS[kind].model_fields))}"
-            )
-        raise ValueError(
-            f"{'.'.join([place or 'form', *map(str, error['loc'])])}: {text}"
-        ) from None
+            keys = ", ".join(sorted(VARIANTS[kind].model_fields))
+            text = f"this key is unknown; known here: {keys}"
+        where = ".".join([place or "form", *map(str, error["loc"])])
+        raise ValueError(f"{where}: {text}") from None
 
 
 def variants_by_head(variants: Variants, heads: Sequence[int]) -> LayerVariants:
