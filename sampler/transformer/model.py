@@ -200,18 +200,24 @@ class TrainedValues:
         """U_GD = w_1 w_1ᵀ/N_1, the overlap that the posterior of U_1 is about."""
         from sampler.network import overlaps
 
-        return np.asarray(overlaps(self.weights, self.architecture)[0])
+        return np.asarray(overlaps(self.arrays(), self.architecture)[0])
 
     def predictor(self, attended: Any) -> Float[np.ndarray, "example output"]:
         """f(x) of attended inputs [example, path, channel]."""
         from sampler.network import network_outputs
 
-        return np.asarray(network_outputs(self.weights, attended, self.architecture))
+        return np.asarray(network_outputs(self.arrays(), attended, self.architecture))
 
     def magnitudes(self) -> Float[np.ndarray, " head"]:
         """‖V_l^h‖, the Frobenius norm of the values of each head, layer by layer."""
         values = (self.weights[f"V_{layer}"] for layer in range(1, self.architecture.layers + 1))
         return np.concatenate([np.linalg.norm(of_layer, axis=(1, 2)) for of_layer in values])
+
+    def arrays(self) -> dict[str, Any]:
+        """The weights as JAX has them."""
+        import jax.numpy as jnp
+
+        return {name: jnp.asarray(values) for name, values in self.weights.items()}
 
     def without(self, removed: Collection[tuple[int, int]]) -> "TrainedValues":
         """The network in which the outputs of heads (layer, head), counted from 0, are zero."""

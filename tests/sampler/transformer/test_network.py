@@ -147,8 +147,8 @@ def test_the_theorys_network_with_these_weights_is_the_trained_one(name):
     weights, architecture = theory_weights(parameters, network), network.architecture
     assert {k: v.shape for k, v in weights.items()} == architecture.weight_shapes
     frozen = frozen_attention(parameters, inputs, network.variants)
-    attended = attended_inputs(inputs, frozen, network.readout)
-    received = network_outputs(weights, attended, architecture)
+    attended = attended_inputs(jnp.asarray(inputs), frozen, network.readout)
+    received = network_outputs(on_device(weights), attended, architecture)
     expected = token_by_token(network, parameters, inputs).reshape(received.shape)
     scale = np.abs(np.asarray(expected)).max()
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * scale)
