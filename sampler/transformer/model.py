@@ -221,12 +221,9 @@ class TrainedValues:
 
     def without(self, removed: Collection[tuple[int, int]]) -> "TrainedValues":
         """The network in which the outputs of heads (layer, head), counted from 0, are zero."""
-        weights = dict(self.weights)
+        weights = {name: values.copy() for name, values in self.weights.items()}
         for layer, head in removed:
-            name = f"V_{layer + 1}"
-            values = weights[name].copy()
-            values[head] = 0.0
-            weights[name] = values
+            weights[f"V_{layer + 1}"][head] = 0.0
         return replace(self, weights=weights)
 
     def keeping(self, kept: Sequence[Sequence[int]]) -> "TrainedValues":
