@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.lib.npyio import NpzFile
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 # Files in the making; a killed process leaves them behind.
 UNFINISHED = ".part-"
 # What a file system answers that does not have a request.
