@@ -30,13 +30,14 @@ def token_readout(
 
 def attend_example(
     inputs: Float[Array, "token channel"],
-    attention: tuple[Float[Array, "_head token token"], ...],
-    readout: Float[Array, " token"],
+    attention: tuple[Float[Array, "_head token _query"], ...],
+    readout: Float[Array, " _query"],
 ) -> Float[Array, "path channel"]:
     """Attended inputs of one example, ξ^π = x_0 Ω^{1,h_1} Ω^{2,h_2} ··· Ω^{L,h_L} t*.
 
     Contracted from the readout down, so that no token × token product is ever formed. Attention
-    matrices are [head, key, query]. Source: arXiv 2405.15926, attended input.
+    matrices are [head, key, query], of the last layer of the queries that t* reads.
+    Source: arXiv 2405.15926, attended input.
     """
     token_weights = readout[None, :]  # [paths through the layers above, key]
     for omega in reversed(attention):

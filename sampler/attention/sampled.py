@@ -123,13 +123,15 @@ class SampledAttention:
         if blocks <= 1:
             return self.attended_at_once(position, tokens)
 
+        leaves, tree = jax.tree.flatten(tokens)
+
         @jax.checkpoint
         def of_example(example):
-            alone = jax.tree.map(lambda leaf: leaf[None], example)
+            alone = jax.tree.unflatten(tree, [leaf[None] for leaf in example])
             return self.attended_at_once(position, alone)[0]
 
         size = -(-examples // min(blocks, examples))
-        return jax.lax.map(of_example, tokens, batch_size=size)
+        return jax.lax.map(of_example, leaves, batch_size=size)
 
     def numbers(self, tokens: Tokens) -> int:
         """Numbers of the attention of one example, those for its gradient counted."""
