@@ -23,7 +23,7 @@ from sampler.analysis.estimates import Estimate, RepetitionWeights
 from sampler.analysis.predictors import INFINITE, LEADING, TUNED
 from sampler.analysis.validation import kept_draws
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.convergence import bulk_ess
+from sampler.mcmc.convergence import bulk_ess, mean_mcse
 from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
@@ -47,6 +47,8 @@ MOST_DRAWS, MOST_LEFT_OUT = 400, 2000
 # Of fewer draws the largest fifth, at least five, is no tail; examples that a draw is judged by.
 FEWEST_DRAWS, JUDGED = 25, 20
 GROUP, ELPD, PARETO_K, MCSE = "leave_one_out", "elpd", "pareto_k", "mcse"
+# Of the sum over examples, whose terms come from the same draws and err together.
+MCSE_OF_SUM = "mcse_of_sum"
 GIVEN_WEIGHTS = "ln N(y_i; f(x_i), temperature) given all weights"
 GIVEN_OVERLAP = (
     "leave-one-out predictive ln p(y_i | all other labels, U_1), weights integrated out: what "
@@ -61,12 +63,12 @@ GIVEN_HIDDEN = GIVEN_OVERLAP.replace("U_1), weights", "hidden weights), the read
 def pointwise_elpd(
     log_likelihood: Float[np.ndarray, "chain draw example"],
     repetitions: RepetitionWeights = None,
-) -> dict[str, Float[np.ndarray, " example"]]:
+) -> tuple[dict[str, Float[np.ndarray, " example"]], Float[np.ndarray, "chain draw"]]:
     """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k.
 
-    Of repetitions the draws have the weights of theirs, and errors are those of the spread between
-    repetitions. Too few draws, or draws that do not move, have no tail: their weights stay as they
-    are, and k is NaN.
+    And by how much each draw moves the sum over examples. Of repetitions the draws have the weights
+    of theirs, and errors are those of the spread between repetitions. Too few draws, or draws that
+    do not move, have no tail: their weights stay as they are, and k is NaN.
     """
     values = np.moveaxis(np.asarray(log_likelihood, dtype=np.float64), -1, 0)
     values = values.reshape(len(values), -1)
@@ -93,10 +95,25 @@ def pointwise_elpd(
         # As of any mean with weights that sum to one; draws of chains are worth fewer.
         error = np.sqrt(np.sum(shares**2, axis=1) / efficiency)
     else:
-        count = len(repetitions)
-        of_repetitions = shares.reshape(len(shares), count, -1).sum(axis=2)
-        error = np.sqrt(np.sum(of_repetitions**2, axis=1) * count / max(count - 1, 1))
-    return {ELPD: elpd[:, 0], MCSE: error, PARETO_K: pareto_k}
+        error = error_over_repetitions(shares.reshape(len(shares), len(repetitions), -1))
+    terms = {ELPD: elpd[:, 0], MCSE: error, PARETO_K: pareto_k}
+    return terms, shares.sum(axis=0).reshape(log_likelihood.shape[:2])
+
+
+def error_over_repetitions(shares: Float[np.ndarray, "*term repetition draw"]) -> np.ndarray:
+    """The error of sums over all draws, from the spread between repetitions."""
+    of_repetitions = shares.sum(axis=-1)
+    count = of_repetitions.shape[-1]
+    return np.asarray(np.sqrt(np.sum(of_repetitions**2, axis=-1) * count / max(count - 1, 1)))
+
+
+def error_of_total(
+    moved: Float[np.ndarray, "chain draw"], repetitions: RepetitionWeights = None
+) -> float:
+    """The Monte Carlo error of Σ_i ln p(y_i | y_{−i}), from what each draw moves it by."""
+    if repetitions is not None:
+        return float(error_over_repetitions(moved))
+    return float(moved.size * mean_mcse(moved))
 
 
 def relative_efficiency(log_likelihood: Float[np.ndarray, "chain draw example"]) -> float:
@@ -139,7 +156,7 @@ def leave_one_out_table(
             parts.append((of_draws, np.asarray(labels)))
     if not parts:
         return None
-    columns = [pointwise_elpd(of_draws, weights) for of_draws, _ in parts]
+    columns, moved = zip(*(pointwise_elpd(of_draws, weights) for of_draws, _ in parts), strict=True)
     table = {
         name: (("example",), np.concatenate([each[name] for each in columns]).astype(np.float32))
         for name in (ELPD, MCSE, PARETO_K)
@@ -149,7 +166,12 @@ def leave_one_out_table(
     if space == HIDDEN_WEIGHTS and stored is not None:
         definition = GIVEN_HIDDEN
     chains, draws = parts[0][0].shape[:2]
-    about = {"log_likelihood": definition, "draws": chains * draws, "labels": checksum.hexdigest()}
+    about = {
+        "log_likelihood": definition,
+        "draws": chains * draws,
+        "labels": checksum.hexdigest(),
+        MCSE_OF_SUM: error_of_total(sum(moved), weights),
+    }
     return xr.Dataset(table, attrs=about)
 
 
@@ -284,7 +306,7 @@ def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
     unreliable, remark = count_unreliable(table[PARETO_K].values, draws), ""
     if unreliable:
         remark = f"PSIS, NOT reliable: k > {limit_of_k(draws):.2g} at {unreliable} examples"
-    mcse = np.sqrt(np.sum(table[MCSE].values ** 2))
+    mcse = table.attrs[MCSE_OF_SUM]
     return Estimate(elpd.sum(), mcse, test_error=error_of_sum(elpd), remark=remark)
 
 

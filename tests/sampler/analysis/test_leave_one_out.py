@@ -16,6 +16,7 @@ import sampler
 import sampler.problem
 from sampler.analysis import leave_one_out
 from sampler.analysis.leave_one_out import (
+    error_of_total,
     limit_of_k,
     pointwise_elpd,
     relative_efficiency,
@@ -162,7 +163,7 @@ def correlated(rng, examples: int = 7) -> np.ndarray:
 
 def test_terms_are_those_of_arviz(rng):
     values = correlated(rng)
-    found = pointwise_elpd(values)
+    found, _ = pointwise_elpd(values)
     axes = ("chain", "draw", "example")
     tree = xr.DataTree.from_dict(
         {
@@ -180,16 +181,32 @@ def test_terms_are_those_of_arviz(rng):
 
 @pytest.mark.heavy
 def test_the_error_of_a_term_is_that_of_independent_repetitions(rng):
-    found = [pointwise_elpd(correlated(rng)[..., :3]) for _ in range(200)]
+    found = [pointwise_elpd(correlated(rng)[..., :3])[0] for _ in range(200)]
     spread = np.std([one["elpd"] for one in found], axis=0, ddof=1)
     said = np.mean([one["mcse"] for one in found], axis=0)
     # A standard deviation of 200 values is known to 5 %.
     np.testing.assert_allclose(said, spread, rtol=0.25)
 
 
+@pytest.mark.heavy
+@pytest.mark.parametrize("repetitions", [None, 8])
+def test_the_error_of_the_sum_is_that_of_independent_repetitions(repetitions, rng):
+    """Terms come from the same draws: θ of N(0, 0.3²), where ln p(y_i | θ) = −(y_i − θ)²/2."""
+    labels = np.linspace(-1.0, 2.0, 12)
+    weights = None if repetitions is None else np.full(repetitions, 1.0 / repetitions)
+    sums, errors = [], []
+    for _ in range(200):
+        drawn = 0.3 * rng.standard_normal((repetitions or 2, 1600 // (repetitions or 2), 1))
+        terms, moved = pointwise_elpd(-0.5 * (labels - drawn) ** 2, weights)
+        sums.append(terms["elpd"].sum())
+        errors.append(error_of_total(moved, weights))
+    # A standard deviation of 200 values is known to 5 %.
+    assert np.mean(np.square(errors)) ** 0.5 == pytest.approx(np.std(sums, ddof=1), rel=0.2)
+
+
 def test_few_draws_have_no_tail(rng):
     values = correlated(rng)[:, :6]
-    found = pointwise_elpd(values)
+    found, _ = pointwise_elpd(values)
     assert np.isnan(found["pareto_k"]).all()
     # Without smoothing it is the harmonic mean of the likelihoods.
     expected = -np.log(np.mean(np.exp(-values), axis=(0, 1)))
@@ -200,7 +217,7 @@ def test_few_draws_give_numbers_for_every_example():
     """Of some samples this small the library makes weights that are not finite."""
     with xr.open_datatree(FIXTURES / "finished" / "draws.nc", engine="h5netcdf") as tree:
         values = tree["log_likelihood"]["y"].values
-    found = pointwise_elpd(values)
+    found, _ = pointwise_elpd(values)
     assert np.isfinite(found["elpd"]).all()
     assert np.isfinite(found["mcse"]).all()
 
@@ -209,12 +226,12 @@ def test_repetitions_count_by_their_weights():
     """1/p(y_i | y_{−i}) is the weighted mean of 1/p(y_i | draw); so few draws have no tail."""
     values = np.random.default_rng(3).standard_normal((3, 6, 4))
     weights = np.array([0.2, 0.5, 0.3])
-    found = pointwise_elpd(values, weights)
+    found, _ = pointwise_elpd(values, weights)
     inverse = np.exp(-values).mean(axis=1)
     np.testing.assert_allclose(found["elpd"], -np.log(weights @ inverse), rtol=1e-12)
     apart = weights[:, None] * (1.0 - inverse / (weights @ inverse))
     np.testing.assert_allclose(found["mcse"], np.sqrt(1.5 * np.sum(apart**2, axis=0)), rtol=1e-12)
-    alone = pointwise_elpd(values, np.array([0.0, 1.0, 0.0]))
+    alone, _ = pointwise_elpd(values, np.array([0.0, 1.0, 0.0]))
     np.testing.assert_allclose(alone["elpd"], -np.log(inverse[1]), rtol=1e-12)
 
 
