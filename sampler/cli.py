@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(do(arguments))
     except SystemExit as leave:
         return int(leave.code or 0)
-    except BaseException as problem:
+    except (Exception, KeyboardInterrupt) as problem:
         if isinstance(problem, BrokenPipeError) and arguments.command in PRINTING:
             leave_reader()
             return int(ExitCode.OK)

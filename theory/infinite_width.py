@@ -125,6 +125,8 @@ def best_temperature(
     decades = np.arange(LOWEST_DECADE, HIGHEST_DECADE + 1)
     scale = mean_square_label or temperature  # without any label above 0
     grid = np.unique(np.log(np.maximum([*scale * 10.0**decades, temperature], lowest)))
+    # One that is another's but for rounding has no neighbours to look between.
+    grid = grid[np.diff(grid, prepend=-np.inf) > TOLERANCE]
     scores = np.array([score(math.exp(log)) for log in grid])
     place = int(np.nanargmax(scores)) if np.isfinite(scores).any() else 0
     between = minimize_scalar(

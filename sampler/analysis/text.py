@@ -113,3 +113,13 @@ def wrapped(text: str, width: int | None = None, further: str = "  ") -> str:
 def unbroken(parts: Sequence[str]) -> str:
     """Parts of a list, with commas, for `wrapped` to break between them only."""
     return ", ".join(part.replace(" ", NO_BREAK) for part in parts)
+
+
+def section(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """A title, and below it a name and a text in each line."""
+    width = max(len(name) for name, _ in rows)
+    lines = [
+        wrapped(f"{name:<{width}}  {text}", terminal_width() - 2, further=" " * (width + 2))
+        for name, text in rows
+    ]
+    return f"{title}\n{textwrap.indent(chr(10).join(lines), '  ')}"

@@ -86,7 +86,7 @@ class Numbers:
     errors: tuple[float, ...]
 
 
-def floats(values: np.ndarray) -> tuple[float, ...]:
+def floats(values: np.ndarray | Sequence[float]) -> tuple[float, ...]:
     """Some numbers of NumPy as plain ones."""
     return tuple(map(float, values))
 

@@ -2,7 +2,7 @@
 
 from textwrap import indent
 
-from sampler.analysis.text import terminal_width, wrapped
+from sampler.analysis.text import section, terminal_width, wrapped
 from sampler.data.task import Task
 from sampler.jobs.memory import available_bytes, byte_text, peak_bytes
 from sampler.jobs.plan import Plan, make_plan
@@ -12,7 +12,6 @@ from theory.architecture import HESSIAN_COORDINATES
 
 # Swept keys that give a point data of its own.
 OF_THE_DATA = ("task.", "attention.")
-Rows = list[tuple[str, str]]
 # Paths that are named in one line.
 MOST_NAMED = 16
 
@@ -38,16 +37,6 @@ def check_recipe(recipe: Recipe | TrainingRecipe) -> str:
     return "\n\n".join(parts)
 
 
-def section(title: str, rows: Rows) -> str:
-    """A title, and below it a name and a text in each line."""
-    width = max(len(name) for name, _ in rows)
-    lines = [
-        wrapped(f"{name:<{width}}  {text}", terminal_width() - 2, further=" " * (width + 2))
-        for name, text in rows
-    ]
-    return f"{title}\n{indent(chr(10).join(lines), '  ')}"
-
-
 def settings_in_force(recipe: Recipe, plan: Plan) -> str:
     """The resolved recipe, and what holds for the settings that it leaves open."""
     left_open = []
@@ -64,7 +53,7 @@ def settings_in_force(recipe: Recipe, plan: Plan) -> str:
     return "\n".join([recipe.to_toml().strip(), *([""] if lines else []), *lines])
 
 
-def sizes_in_words(task: Task, plan: Plan) -> Rows:
+def sizes_in_words(task: Task, plan: Plan) -> list[tuple[str, str]]:
     sizes, network, recipe = plan.sizes, plan.sizes.architecture, plan.recipe
     examples = f"{task.train.examples}"
     if sizes.examples < task.train.examples:
@@ -105,7 +94,7 @@ def sizes_in_words(task: Task, plan: Plan) -> Rows:
     return rows + theory_in_words(task, plan)
 
 
-def theory_in_words(task: Task, plan: Plan) -> Rows:
+def theory_in_words(task: Task, plan: Plan) -> list[tuple[str, str]]:
     """Which theory there is, where it is not the whole one that is asked for."""
     recipe, network = plan.recipe, plan.sizes.architecture
     if recipe.has_value_theories:
@@ -121,7 +110,7 @@ def theory_in_words(task: Task, plan: Plan) -> Rows:
     return [("next order in 1/N", f"none: {reason}; keep fewer heads, or fewer channels")]
 
 
-def memory_in_words(plan: Plan) -> Rows:
+def memory_in_words(plan: Plan) -> list[tuple[str, str]]:
     """Bytes of what grows with the data, the paths or the draws, and of the process at its peak."""
     rows = [
         (part.name, byte_text(part.bytes) + (f" × {part.copies}" if part.copies > 1 else ""))
@@ -131,7 +120,7 @@ def memory_in_words(plan: Plan) -> Rows:
     return [*rows, ("all, at the peak", peak)]
 
 
-def points_in_words(sweep: Plan) -> Rows:
+def points_in_words(sweep: Plan) -> list[tuple[str, str]]:
     """Weights of every point, and what is done there."""
     rows = []
     # Points with data of their own are chosen for when those are made.

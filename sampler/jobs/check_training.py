@@ -3,11 +3,11 @@
 from textwrap import indent
 from typing import Any
 
+from sampler.analysis.text import section
 from sampler.attention.variants import AttentionVariant
 from sampler.data.episodes import PATCHES, TOKENS
 from sampler.data.one_shot import CharacterSplits
 from sampler.data.raven import PANELS, MatrixSplits, MatrixTokens
-from sampler.jobs.check import section
 from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
 from sampler.settings.recipe import TrainingRecipe

@@ -76,7 +76,7 @@ LOG = logging.getLogger("attention_posterior")
 def log_to(directory: Path) -> Iterator[None]:
     """Append what is logged to the log of this directory; warnings also go to stderr."""
     try:
-        handler = logging.FileHandler(directory / LOG_FILE, encoding="utf-8")
+        handler = LogFile(directory / LOG_FILE, encoding="utf-8")
     except OSError as problem:
         text = f"{LOG_FILE} cannot be written: {problem.strerror}"
         raise InputError("DIR", directory, text) from None
@@ -96,7 +96,16 @@ def log_to(directory: Path) -> Iterator[None]:
     finally:
         for each in handlers:
             LOG.removeHandler(each)
-        handler.close()
+        with suppress(OSError):
+            handler.close()
+
+
+class LogFile(logging.FileHandler):
+    """A full disk costs lines of the log; what is to be saved there fails with a sentence."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
 
 
 # --- lock, which the operating system gives back however a process ends; its file stays

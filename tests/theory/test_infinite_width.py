@@ -69,3 +69,10 @@ def test_best_temperature_is_that_of_a_fine_grid(rng):
     assert received.score >= score
     assert received.score == limit.log_evidence(received.temperature)
     assert received.bound == ""
+
+
+@pytest.mark.parametrize("rounding", [-6e-16, 0.0, 6e-16])
+def test_a_temperature_beside_the_mean_square_label_is_no_bound(rounding):
+    """The score −(ln 𝒯 − ln ½)² has its maximum at ½."""
+    received = best_temperature(lambda t: -(np.log(2.0 * t) ** 2), 1.0 + rounding, 1.0)
+    assert received.temperature == pytest.approx(0.5, rel=1e-5)

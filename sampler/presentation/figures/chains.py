@@ -130,8 +130,10 @@ def by_arviz(
         if tree is None or group not in tree.children:
             return None
         import arviz_plots  # only here: it takes long
+        from matplotlib import pyplot
 
         figure = getattr(arviz_plots, name)(tree, backend="matplotlib").viz["figure"].item()
+        pyplot.close(figure)  # no session of the user's has it; it is drawn all the same
         # Smaller, text is larger on a page.
         figure.set_size_inches(figure.get_size_inches() * min(1.0, WIDEST / figure.get_figwidth()))
         return figure

@@ -177,7 +177,7 @@ class TokensOfExamples:
     """Inputs and attention of a token problem, as the loops take them."""
 
     def __init__(self, problem) -> None:
-        self.inputs, attention, *_ = (np.asarray(problem.train.inputs), problem.train.attention)
+        self.inputs, attention, *_ = problem.data.tokens
         self.attention = tuple(map(np.asarray, attention))
 
 
