@@ -5,7 +5,6 @@ position 0. W is made of blocks (features, positions) and multiplied by the inve
 """
 
 from collections.abc import Iterator
-from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -21,14 +20,12 @@ from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
 from sampler.settings.types import Count, Even, NotNegative, Probability
 
 # What four paths are called, by the heads they go through.
-NAMED_PATHS = MappingProxyType(
-    {
-        ("good", "uniform"): "good",
-        ("good", "random"): "adversarial 1",
-        ("random", "uniform"): "denoising",
-        ("random", "random"): "adversarial 2",
-    }
-)
+NAMED_PATHS = {
+    ("good", "uniform"): "good",
+    ("good", "random"): "adversarial 1",
+    ("random", "uniform"): "denoising",
+    ("random", "random"): "adversarial 2",
+}
 
 
 class MarkovChainSection(DrawnSection):

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +34,7 @@ HEADS = Setting("network", "heads")
 # Names of paths, by the names of their heads.
 PathNames = Mapping[tuple[str, ...], str]
 HeadNames = tuple[tuple[str, ...], ...]
-NO_NAMES: PathNames = MappingProxyType({})
+NO_NAMES: PathNames = {}
 
 
 def name_paths(head_names: Sequence[Sequence[str]], named: PathNames = NO_NAMES) -> tuple[str, ...]:
