@@ -43,6 +43,7 @@ CUTS = "accuracy_diagonal_only"
 # compares the theory, and `make test-all` alone the draws.
 SAMPLED_ELSEWHERE = (
     "four_paths", "time_series", "weights", "learned", "ten_outputs_sampled", "evidence_by_chains",
+    "hmc", "float32",
 )  # fmt: skip
 # So large that compiling for speed pays.
 LARGE = (

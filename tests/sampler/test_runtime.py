@@ -61,7 +61,7 @@ def test_compiled_programs_are_dropped_where_memory_maps_run_short(tmp_path, mon
     assert taken() < before + (after - before) / 2
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_chains_on_two_devices_are_sampled_in_silence(tmp_path):
     """XLA warns of its plans for several devices, and of compiled programs that it reads again."""
     recipe, cache = tmp_path / "recipe.toml", tmp_path / "cache"

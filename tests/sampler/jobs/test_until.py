@@ -47,6 +47,7 @@ def test_the_default_ends_at_a_look_that_trusts_the_draws(trusted):
     assert min(one["ess_bulk"] for one in numbers["quantities"].values()) >= 500
 
 
+@pytest.mark.long
 def test_more_draws_are_those_of_a_longer_run(trusted, recipe_file, tmp_path):
     copy, longer = tmp_path / "copy", tmp_path / "longer"
     shutil.copytree(trusted, copy)
