@@ -42,7 +42,8 @@ class HiddenCalibration:
 
     def space(self, labels):
         weights = tuple(self.problem.network.weight_shapes)
-        return replace(self.believed, labels=labels).space("hidden_weights", keep=weights)
+        data = replace(self.believed.data, labels=labels)
+        return replace(self.believed, data=data).space("hidden_weights", keep=weights)
 
     def drawn(self, key, position, labels):
         space = self.space(labels)
