@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 POINTS = 4
 LABELS = [f"sampler.seed={number}" for number in range(POINTS)]
 # Draws last long enough to be disturbed.
-RECIPE = f"{TINY}draws = 600\nthinning = 3\n"
+RECIPE = f"{TINY}draws = 6000\nthinning = 3\n"
 OVER = ("--over", f"sampler.seed=0:{POINTS}", "--no-figures")
 
 
