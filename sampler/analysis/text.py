@@ -122,4 +122,4 @@ def section(title: str, rows: Sequence[tuple[str, str]]) -> str:
         wrapped(f"{name:<{width}}  {text}", terminal_width() - 2, further=" " * (width + 2))
         for name, text in rows
     ]
-    return f"{title}\n{textwrap.indent(chr(10).join(lines), '  ')}"
+    return "\n".join([title, textwrap.indent("\n".join(lines), "  ")])
