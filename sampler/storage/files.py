@@ -117,10 +117,16 @@ def written_by_hdf5(path: Path) -> Iterator["ForHdf5"]:
 class ForHdf5(io.FileIO):
     """A file to which every write of HDF5 seems to succeed.
 
-    problem  the first that did not; what came after it was not written
+    problem  the first that did not
+    held     what was not written from then on, with its place: HDF5 reads it back before it closes,
+             and ends the process where it finds something else
     """
 
     problem: OSError | None = None
+
+    def __init__(self, path: Path, mode: str) -> None:
+        super().__init__(path, mode)
+        self.held: list[tuple[int, bytes]] = []
 
     def write(self, data) -> int:
         rest = memoryview(data).cast("B")
@@ -130,6 +136,19 @@ class ForHdf5(io.FileIO):
                 rest = rest[super().write(rest) :]
         except OSError as problem:
             self.problem = problem
+        if rest:
+            self.held.append((self.tell(), bytes(rest)))
+        return size
+
+    def readinto(self, buffer) -> int:
+        asked, start = memoryview(buffer).cast("B"), self.tell()
+        size = super().readinto(asked)
+        asked[size:] = bytes(len(asked) - size)
+        for place, data in self.held:
+            first, last = max(start, place), min(start + len(asked), place + len(data))
+            if first < last:
+                asked[first - start : last - start] = data[first - place : last - place]
+                size = max(size, last - start)
         return size
 
     def truncate(self, size: int | None = None) -> int:

@@ -43,6 +43,8 @@ def write_hdf5(path: Path, pieces: Pieces, further: Further) -> None:
     """Write piece by piece, each behind those before it; shorter sequences have 0 behind them."""
     with written_by_hdf5(path) as stored, h5py.File(stored, "w") as file:
         for name, split in pieces:
+            if stored.problem is not None:
+                break
             for key, array in arrays_by_key(name, split).items():
                 if key not in file:
                     file.create_dataset(key, data=array, maxshape=(None,) * array.ndim)
