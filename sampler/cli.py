@@ -40,7 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         make_parser().parse_args(separate_settings(words), arguments)
         refuse_another_theory()
-        return int(do(arguments))
+        prepare(arguments.command)
+        with listening() if arguments.command in SAVING else nullcontext() as interruption:
+            arguments.interruption = interruption
+            code = HANDLERS[arguments.command](arguments)
+        if arguments.command in PRINTING:
+            sys.stdout.flush()
+        return int(code)
     except SystemExit as leave:
         return int(leave.code or 0)
     except (Exception, KeyboardInterrupt) as problem:
@@ -63,19 +69,13 @@ def leave_reader() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def do(arguments: Namespace) -> ExitCode:
-    """Do a command, which signals ask to stop where it can save what it has done."""
-    command = arguments.command
+def prepare(command: str) -> None:
+    """Set this process up for a command: quiet compilations, which the next process finds made."""
     silence_compiler()
     if command in SAVING + COMPILING:
         from sampler.compiled import cache_programs
 
         cache_programs()
-    with listening() if command in SAVING else nullcontext() as arguments.interruption:
-        code = HANDLERS[command](arguments)
-    if command in PRINTING:
-        sys.stdout.flush()
-    return code
 
 
 def explain(problem: BaseException, arguments: Namespace) -> tuple[str, ExitCode]:
