@@ -16,4 +16,5 @@ one_shot       one-shot classification of images with the attention of a trained
 episodes       one-shot episodes of drawings, and their tokens
 image_files    images of characters from files, Omniglot among them
 arrays         arrays brought by the user, in files that may be larger than memory
+array_files    those files: .npz, read whole, and HDF5, read in parts
 """

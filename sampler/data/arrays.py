@@ -4,19 +4,25 @@ HDF5 files may be larger than memory. Sizes are known from headers; of splits th
 only labels are held, and the rest is read in blocks whenever it is asked for.
 """
 
-import hashlib
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from sampler.data import split as splits
+from sampler.data.array_files import (
+    HDF5_SUFFIXES,
+    REQUIRED_ARRAY,
+    ArrayFile,
+    Arrays,
+    open_hdf5,
+    open_npz,
+    read_array,
+)
 from sampler.data.checks import check_split
 from sampler.data.heads_of_task import with_chosen_heads
 from sampler.data.split import AnySplit, AttendedSplit, Split, StreamedSplit, block_size
@@ -24,9 +30,7 @@ from sampler.data.task import HeadNames, Task
 from sampler.errors import ABSENT, InputError, Setting, Verbatim
 from sampler.settings.task import SPLITS, AttentionSection, TaskSection
 from sampler.settings.types import FilePath
-from sampler.storage.files import REQUIRED_ARRAY, open_npz, read_array
 
-HDF5_SUFFIXES = (".h5", ".hdf5")
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")
 HEAD_NAMES_KEY = re.compile(r"head_names_([1-9][0-9]*)")
 # Arrays beside attention matrices and names of heads: of the layout with tokens, of that without
@@ -40,10 +44,6 @@ NPZ_REMEDY = (
     "name an .npz or .h5 file; what it holds is said by help(sampler.arrays_task), and by "
     '"Bring your own arrays" in the documentation'
 )
-# What HDF5 says of a file that is open in this process as to its lock in another way than here.
-OPENED_OTHERWISE = "locking flag"
-# Arrays by name, of NumPy or of HDF5.
-Arrays = Mapping[str, Any]
 
 
 class ArraysSection(TaskSection):
@@ -242,40 +242,6 @@ def check_type(key: str, array: Any) -> None:
 
 
 # --- files of HDF5
-
-
-@contextmanager
-def open_hdf5(path: Path) -> Iterator[Arrays]:
-    """The arrays of an HDF5 file, wherever else it is open; InputError if it is none."""
-    import h5py  # only here: it takes a moment
-
-    with ExitStack() as stack:
-        try:
-            path.stat()  # of what is not there HDF5 writes a paragraph
-            try:
-                file = h5py.File(path, "r", locking="best-effort")
-            except OSError as problem:
-                if OPENED_OTHERWISE not in str(problem):
-                    raise
-                # Read by Python it is another file to HDF5, which is slower.
-                file = h5py.File(stack.enter_context(path.open("rb")), "r")
-        except OSError as problem:
-            remedy = f"is not a readable HDF5 file ({problem}); name an .npz or .h5 file"
-            raise InputError(Setting("task", "path"), path, remedy) from None
-        stack.enter_context(file)
-        yield {name: file[name] for name in file}
-
-
-@dataclass(frozen=True)
-class ArrayFile:
-    """A file, read once for the checksum of all its splits."""
-
-    path: Path
-
-    @cached_property
-    def digest(self) -> str:
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from typing import Literal, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, UInt8
 
+from sampler.data.array_files import REQUIRED_ARRAY, open_npz, read_array
 from sampler.errors import ABSENT, InputError, Setting
-from sampler.storage.files import REQUIRED_ARRAY, open_npz, read_array
 
 SIDE = 32  # pixels of an image
 OmniglotFile = Literal[

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, strict JSON, and .npz files that are brought."""
+"""Files that are there whole or not at all, and strict JSON."""
 
 import errno
 import io
@@ -8,19 +8,16 @@ import os
 import secrets
 import shutil
 import types
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from sampler.errors import InputError, Part, Verbatim, Words
+from sampler.errors import InputError
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.lib.npyio import NpzFile
 
 SCHEMA_VERSION = 7
 # Files in the making; a killed process leaves them behind.
@@ -250,40 +247,3 @@ def from_json(kind: Any, content: Any) -> Any:
     if origin in (Mapping, dict) and arguments:
         return {key: from_json(arguments[1], item) for key, item in content.items()}
     return float(content) if kind is float else content
-
-
-# --- .npz files that are brought
-
-
-REQUIRED_ARRAY = Words("this array is required; add it to the .npz file", "this array is required")
-
-
-@contextmanager
-def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> "Iterator[NpzFile]":
-    """Open an .npz file that the recipe names under `field`; InputError if it is none."""
-    import numpy as np
-
-    try:
-        # Opened here: NumPy leaves a file open when it turns out not to be an archive.
-        with path.open("rb") as file:
-            # Without the first bytes of an archive NumPy takes anything for one array or a pickle.
-            if file.read(2) != b"PK":
-                raise ValueError("it is no archive as numpy.savez writes it")
-            file.seek(0)
-            yield np.load(file, allow_pickle=False)
-    except OSError as problem:
-        raise InputError(field, path, f"{problem.strerror or problem}; {remedy}") from None
-    except (ValueError, EOFError, zipfile.BadZipFile) as problem:
-        text = f"is not a readable .npz file ({problem}); store it again"
-        raise InputError(field, path, text) from None
-
-
-def read_array(stored: "NpzFile", key: str, remedy: str) -> "np.ndarray":
-    """One array of the file; InputError with this remedy if it cannot be read."""
-    try:
-        array = stored[key]
-        if not hasattr(array, "dtype"):  # bytes: a member that does not begin as an array does
-            raise ValueError("is no array")
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zipfile.zlib.error) as problem:
-        raise InputError(key, Verbatim("(unreadable)"), f"{problem}; {remedy}") from None
-    return array

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from sampler.data.arrays import HDF5_SUFFIXES
+from sampler.data.array_files import HDF5_SUFFIXES
 from sampler.data.checks import check_agreement
 from sampler.data.split import AttendedSplit, Split, attended_by_numpy
 from sampler.data.task import refuse_too_many_paths
