@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from sampler.attention.similarity import HeadDistances
 from sampler.data.split import AnySplit, AttendedSplit, Split, spread_over_labels
-from sampler.data.task import HeadDistances, Task
+from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
@@ -147,7 +148,9 @@ class Problem:
     @cached_property
     def head_distances(self) -> HeadDistances | None:
         """Distances between heads; computed when the table of the theory asks for them."""
-        return None if self.train is None else HeadDistances.of(self.train)
+        if self.train is None:
+            return None
+        return HeadDistances.of(self.train.attention, self.train.inputs)
 
     @property
     def architecture(self) -> Architecture:

@@ -6,12 +6,16 @@ Of matrices Ω [example, head, key, query], with means over examples and queries
     overlap   q(Ω, Ω') = Σ Ω_st Ω'_st / Σ Ω'_st², sums over examples, too: what of Ω' is in Ω
     entropy   S(Ω) = mean of −Σ_s p_st ln p_st in nats, p_st = |Ω_st| / Σ_s' |Ω_s't|
 
+and between all heads of a network, in Frobenius' norm, of matrices and of what they do to inputs.
+
 The overlap is linear in Ω, 1 for Ω = Ω', and the weight Ω_ct of a token c where Ω' attends to it
 alone. Heads of a layer with the same prior can be exchanged: no two draws have the same order, and
 means over draws need one.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,6 +24,8 @@ from sampler.attention.variants import Array
 
 # Learned heads of a layer, those together that can be exchanged with each other.
 Groups = tuple[tuple[int, ...], ...]
+# Examples at a time: outputs of all heads are as large as the inputs, times the heads.
+EXAMPLES_AT_A_TIME = 128
 
 
 def attention_distances(
@@ -51,6 +57,45 @@ def attention_entropies(matrices: Float[Array, "example head key query"]) -> Flo
     share = size / xp.sum(size, axis=2, keepdims=True)
     logs = xp.log(xp.where(share > 0, share, 1.0))
     return -xp.mean(xp.sum(share * logs, axis=2), axis=(0, 2))
+
+
+@dataclass(frozen=True)
+class HeadDistances:
+    """Mean and standard deviation over pairs of heads of all layers; NaN where none has two.
+
+    matrices  ‖Ω_h − Ω_h'‖_F, averaged over examples
+    outputs   ‖(Ω_h − Ω_h')ᵀ X‖_F of the inputs X, averaged over examples
+    """
+
+    matrices: tuple[float, float]
+    outputs: tuple[float, float]
+
+    @classmethod
+    def of(
+        cls,
+        attention: Sequence[Float[np.ndarray, "_example _head _key _query"]],
+        inputs: Float[np.ndarray, "_example _token _channel"],
+    ) -> "HeadDistances":
+        """Distances of all layers; the output of a head is that for values X."""
+        matrices, outputs = [], []
+        for layer in attention:
+            for head, other in combinations(range(layer.shape[1]), 2):
+                difference = layer[:, head] - layer[:, other]
+                matrices.append(np.sqrt((difference**2).sum(axis=(1, 2))).mean())
+                norms = []
+                for start in range(0, len(inputs), EXAMPLES_AT_A_TIME):
+                    part = slice(start, start + EXAMPLES_AT_A_TIME)
+                    moved = np.swapaxes(difference[part], 1, 2) @ inputs[part]
+                    norms.append(np.sqrt((moved**2).sum(axis=(1, 2))))
+                outputs.append(float(np.concatenate(norms).mean()))
+        return cls(spread(matrices), spread(outputs))
+
+
+def spread(values: list[float]) -> tuple[float, float]:
+    """Mean and standard deviation; the latter is 0 for one pair."""
+    if not values:
+        return float("nan"), float("nan")
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def matched(

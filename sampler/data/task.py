@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import combinations, product
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,42 +222,3 @@ class Task:
     def identity(self) -> dict[str, Any]:
         """Checksum and sums, which tell data apart; other processors round other last digits."""
         return {"sha256": self.checksum, "sums": [split.sums for split in self.splits]}
-
-
-# Examples at a time: outputs of all heads are as large as the inputs, times the heads.
-PIECE = 128
-
-
-@dataclass(frozen=True)
-class HeadDistances:
-    """Mean and standard deviation over pairs of heads of all layers; NaN where none has two.
-
-    matrices  ‖A_h − A_h'‖_F, averaged over examples
-    outputs   ‖(A_h − A_h') X‖_F of the inputs X, averaged over examples
-    """
-
-    matrices: tuple[float, float]
-    outputs: tuple[float, float]
-
-    @classmethod
-    def of(cls, split: Split) -> "HeadDistances":
-        """Measure them on the examples of a split; the output of a head is that for values X."""
-        matrices, outputs = [], []
-        for attention in split.attention:
-            for one, other in combinations(range(attention.shape[1]), 2):
-                difference = attention[:, one] - attention[:, other]
-                matrices.append(np.sqrt((difference**2).sum(axis=(1, 2))).mean())
-                norms = []  # of Δᵀ X for every example
-                for start in range(0, len(split.inputs), PIECE):
-                    part = slice(start, start + PIECE)
-                    moved = np.swapaxes(difference[part], 1, 2) @ split.inputs[part]
-                    norms.append(np.sqrt((moved**2).sum(axis=(1, 2))))
-                outputs.append(float(np.concatenate(norms).mean()))
-        return cls(spread(matrices), spread(outputs))
-
-
-def spread(values: list[float]) -> tuple[float, float]:
-    """Return mean and standard deviation; the latter is 0 for one pair."""
-    if not values:
-        return float("nan"), float("nan")
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

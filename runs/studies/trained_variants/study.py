@@ -30,9 +30,8 @@ from sklearn.linear_model import LogisticRegression
 import sampler
 from runs.studies.study import RUNS, Study, mean_over
 from sampler.attention.layers import LayerVariants
+from sampler.attention.similarity import HeadDistances
 from sampler.attention.variants import BatchNormalised, ScaledHeads, Softmax
-from sampler.data.split import Split
-from sampler.data.task import HeadDistances
 from sampler.data.time_series import SeriesSection, read_series_splits
 from sampler.presentation import style
 from sampler.settings.recipe import TrainingRecipe
@@ -209,7 +208,7 @@ def measure(name: str, problem: Problem, seed: int) -> dict:
     rows = []
     for row, weights, network in train(name, problem, seed, learned):
         attention = frozen_attention(weights, unseen.inputs, network.variants)
-        distances = HeadDistances.of(Split(unseen.inputs, unseen.signs[:, None], attention))
+        distances = HeadDistances.of(attention, unseen.inputs)
         outputs = [np.swapaxes(one, 2, 3) @ unseen.inputs[:, None] for one in attention]
         predicted = np.asarray(transformer_outputs(weights, unseen.inputs, network))
         right = correct(predicted, unseen.targets)

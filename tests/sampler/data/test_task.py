@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 
-from sampler.data import task as task_module
+from sampler.attention import similarity
+from sampler.attention.similarity import HeadDistances
 from sampler.data.make import build_task
 from sampler.data.split import Split
-from sampler.data.task import HeadDistances
 from sampler.problem import build_problem
 from sampler.settings.recipe import make_recipe
 from tests.assertions import assert_equal_to_rounding
@@ -21,7 +21,7 @@ def random_split(rng, heads, examples=5, tokens=4, channels=3):
 
 
 def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch):
-    monkeypatch.setattr(task_module, "PIECE", 2)
+    monkeypatch.setattr(similarity, "EXAMPLES_AT_A_TIME", 2)
     split = random_split(rng, (2, 3, 1))
     matrices, outputs = [], []
     for layer in split.attention:
@@ -34,7 +34,7 @@ def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch)
                 of_outputs.append(np.linalg.norm(first @ x - second @ x))
             matrices.append(np.mean(of_matrices))
             outputs.append(np.mean(of_outputs))
-    found = HeadDistances.of(split)
+    found = HeadDistances.of(split.attention, split.inputs)
     for received, values in ((found.matrices, matrices), (found.outputs, outputs)):
         expected = [np.mean(values), np.std(values, ddof=1)]
         assert_equal_to_rounding(np.array(received), expected, operations=1000)
@@ -43,8 +43,8 @@ def test_distances_equal_a_loop_over_pairs_examples_and_layers(rng, monkeypatch)
 def test_equal_heads_are_at_no_distance_and_single_heads_have_none(rng):
     one = random_split(rng, (1,))
     same = Split(one.inputs, one.labels, (np.repeat(one.attention[0], 2, axis=1),))
-    assert HeadDistances.of(same) == HeadDistances((0.0, 0.0), (0.0, 0.0))
-    assert np.isnan(HeadDistances.of(one).matrices).all()
+    assert HeadDistances.of(same.attention, same.inputs) == HeadDistances((0.0, 0.0), (0.0, 0.0))
+    assert np.isnan(HeadDistances.of(one.attention, one.inputs).matrices).all()
 
 
 def recipe_of(**network):
