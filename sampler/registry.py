@@ -35,8 +35,8 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
     def __getitem__(self, name: str) -> Entry:
         if name not in self._entries:
-            known = ", ".join(self._entries)
-            raise KeyError(f"no {self.kind} {name!r}; there are {known}")
+            names = ", ".join(self._entries)
+            raise KeyError(f"no {self.kind} {name!r}; there are {names}")
         entry = self._entries[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")

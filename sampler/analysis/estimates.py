@@ -150,8 +150,8 @@ def bootstrap(
     # About the first of them, so that values that are all the same have no error at all.
     shifts = wider * (values - values[0])
     deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(replicates - 1)
-    found = np.asarray(statistic(mean_over_batches(batches, weights)[None]))[0]
-    return Estimate(found, shifts.std(axis=0, ddof=1), deviations, count - 1)
+    value = np.asarray(statistic(mean_over_batches(batches, weights)[None]))[0]
+    return Estimate(value, shifts.std(axis=0, ddof=1), deviations, count - 1)
 
 
 class PredictorEstimates(NamedTuple):

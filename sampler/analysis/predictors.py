@@ -68,14 +68,14 @@ def predicted(table: xr.Dataset | None, name: str, predictor: str = LEADING) -> 
 def prediction(table: xr.Dataset, predictor: str) -> dict[str, np.ndarray]:
     """Everything that one predictor of a table predicts, by name."""
     names = [str(name) for name, values in table.items() if AXIS in values.dims]
-    found = {name: predicted(table, name, predictor) for name in names}
-    return {name: values for name, values in found.items() if values is not None}
+    values_of = {name: predicted(table, name, predictor) for name in names}
+    return {name: values for name, values in values_of.items() if values is not None}
 
 
 def number(table: xr.Dataset | None, name: str, predictor: str = LEADING) -> float:
     """A single number of one predictor; NaN where there is none."""
-    found = predicted(table, name, predictor)
-    return float("nan") if found is None else float(found)
+    value = predicted(table, name, predictor)
+    return float("nan") if value is None else float(value)
 
 
 def in_order(predictors: Iterable[str]) -> list[str]:

@@ -99,11 +99,11 @@ class LabelMoments:
 
     def estimate(self, statistic: Statistic) -> Estimate:
         """A function of mean and variance, with its bootstrap error over batches of draws."""
-        found = bootstrap(
+        estimate = bootstrap(
             lambda means: statistic(*self.moments(means)), self.batches, weights=self.weights
         )
         mean, variance = self.posterior
-        return replace(found, value=np.asarray(statistic(mean[None], variance[None]))[0])
+        return replace(estimate, value=np.asarray(statistic(mean[None], variance[None]))[0])
 
 
 def moment_columns(

@@ -45,15 +45,15 @@ def axes_of_table(theory: "xr.Dataset") -> Axes:
 
 def axes_of_draws(draws: "xr.DataTree") -> Axes:
     """Return the arrays, with axes, that an own theory may predict beside draws alone."""
-    found: dict[str, Mapping[str, int]] = {"log_evidence": {}}
+    axes: dict[str, Mapping[str, int]] = {"log_evidence": {}}
     for group in draws.children.keys() & {"posterior", "predictions"}:
         for name, values in draws[group].items():
             sizes = {str(axis): n for axis, n in values.sizes.items() if axis not in DRAWN}
             if name == "predictor":
-                found |= {"predictor_mean": sizes, "predictor_variance": sizes}
+                axes |= {"predictor_mean": sizes, "predictor_variance": sizes}
             elif PREDICTED.fullmatch(str(name)):
-                found[str(name)] = sizes
-    return found
+                axes[str(name)] = sizes
+    return axes
 
 
 def checked(name: str, given: object, axes: Axes) -> Arrays:
@@ -65,7 +65,7 @@ def checked(name: str, given: object, axes: Axes) -> Arrays:
         raise refusal(
             name, given, "give a Dataset or a dict of arrays, as in {'order_parameter': U_1}"
         )
-    found = {}
+    checked_arrays = {}
     for key, values in given.items():
         if key not in axes:
             raise refusal(f"{name}: {key}", Verbatim("(array)"), f"use one of {', '.join(axes)}")
@@ -87,8 +87,8 @@ def checked(name: str, given: object, axes: Axes) -> Arrays:
                 raise refusal(f"{name}: {key}", float(gap), remedy)
         if key == "predictor_variance" and (array < 0.0).any():
             raise refusal(f"{name}: {key}", float(array.min()), "a variance is not negative")
-        found[key] = array.astype(np.float64)
-    return found
+        checked_arrays[key] = array.astype(np.float64)
+    return checked_arrays
 
 
 def refusal(name: str, value: object, remedy: str) -> InputError:

@@ -44,8 +44,8 @@ def read_variant(table: Mapping, place: str) -> AttentionVariant:
     """A variant from its table; ValueError with the place and the remedy."""
     kind = table.get("kind")
     if kind not in tuple(VARIANTS):
-        known = ", ".join(f"'{name}'" for name in VARIANTS)
-        raise ValueError(f"{place or 'form'}.kind: {kind!r} is unknown; use {known}")
+        names = ", ".join(f"'{name}'" for name in VARIANTS)
+        raise ValueError(f"{place or 'form'}.kind: {kind!r} is unknown; use {names}")
     try:
         return VARIANTS[kind].model_validate(dict(table))
     except ValidationError as problem:

@@ -240,12 +240,12 @@ class Robust(AttentionVariant):
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = keys.__array_namespace__()
         clipped = xp.clip(keys, -self.limit, self.limit)
-        found = softmax(logits(clipped, clipped))
+        matrices = softmax(logits(clipped, clipped))
         for _ in range(self.iterations - 1):
-            smooth = transposed(found) @ clipped
+            smooth = transposed(matrices) @ clipped
             clipped = smooth + xp.clip(keys - smooth, -self.limit, self.limit)
-            found = softmax(logits(clipped, clipped))
-        return found
+            matrices = softmax(logits(clipped, clipped))
+        return matrices
 
 
 class Scaled(AttentionVariant):

@@ -72,9 +72,9 @@ def check_array(
     for axis, size in zip(axes, array.shape, strict=False):
         fits = fits and sizes.setdefault(axis, size) == size
     if not fits:
-        known = [f"{sizes[axis]} for {axis}" for axis in dict.fromkeys(axes) if axis in sizes]
+        agreed = [f"{sizes[axis]} for {axis}" for axis in dict.fromkeys(axes) if axis in sizes]
         remedy = f"the shape must be [{', '.join(axes)}], with no axis of length 0"
-        raise InputError(field, array.shape, "; ".join([remedy, *known]))
+        raise InputError(field, array.shape, "; ".join([remedy, *agreed]))
     finite = np.isfinite(array)
     if not finite.all():
         place = tuple(int(index) for index in np.argwhere(~finite)[0])

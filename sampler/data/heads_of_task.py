@@ -369,8 +369,8 @@ def head_numbers(task: Task, attention: AttentionSection) -> tuple[tuple[int | N
         places |= {name: head for head, name in enumerate(names)} | {LEARNED: None, UNIFORM: None}
         for head, kind in enumerate(kinds):
             if kind not in places:
-                known = ", ".join(f"'{name}'" for name in (LEARNED, UNIFORM, *names))
-                remedy = f"layer {layer + 1} of these data has {known}"
+                allowed = ", ".join(f"'{name}'" for name in (LEARNED, UNIFORM, *names))
+                remedy = f"layer {layer + 1} of these data has {allowed}"
                 raise InputError(Setting("attention", f"heads[{layer}][{head}]"), kind, remedy)
         layers.append(tuple(places[kind] for kind in kinds))
     return tuple(layers)

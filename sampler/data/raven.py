@@ -308,19 +308,21 @@ class MatrixSplits:
         wanted = share if isinstance(share, int) else round(share * len(every))
         # How many compositions that are seen have a rule in a feature.
         left = np.stack([(every == number).sum(axis=0) for number in numbers])
-        held = np.zeros(len(every), bool)
+        is_test = np.zeros(len(every), bool)
         for _ in range(wanted):
             counts = left[every, features]
-            allowed = ~held & (counts.min(axis=1) > 1)
+            allowed = ~is_test & (counts.min(axis=1) > 1)
             if not allowed.any():
-                remedy = f"at most {held.sum()} of {len(every)} compositions can be held out, so "
+                remedy = (
+                    f"at most {is_test.sum()} of {len(every)} compositions can be held out, so "
+                )
                 remedy += "that every rule is seen in every feature; use fewer, or more features"
                 raise InputError(Setting("task", "held_out"), share, remedy)
             # Rules that are seen most often go first: then all are held out about as often.
             place = np.argmax(np.where(allowed, counts.sum(axis=1), 0))
-            held[place] = True
+            is_test[place] = True
             left[every[place], features] -= 1
-        return every[~held], every[held]
+        return every[~is_test], every[is_test]
 
     @property
     def seen(self) -> Compositions:

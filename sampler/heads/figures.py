@@ -223,25 +223,25 @@ def draw_curve(ax: Axes, accuracy: Numbers, errors: bool = False, **marks) -> No
     ax.errorbar(range(len(values)), values, bars if errors else None, markersize=4, **marks)
 
 
-def draw_removable(found: LargestSet, measure: Measure) -> Figure:
+def draw_removable(largest: LargestSet, measure: Measure) -> Figure:
     """Draw the cost against the number of heads removed, and the set that goes."""
     title = "Cost of heads removed in order of Taylor importance"
     figure = style.new_figure(style.WIDTH, 4.2, title)
     axes = figure.subplots()
     scale = 100.0 if measure == "accuracy" else 1.0
     curves = {
-        f"{found.examples_validation} validation examples": (found.validation, style.GREY, "o"),
-        f"{found.examples_test} test examples": (found.test, style.ORANGE, "^"),
+        f"{largest.examples_validation} validation examples": (largest.validation, style.GREY, "o"),
+        f"{largest.examples_test} test examples": (largest.test, style.ORANGE, "^"),
     }
     for label, (curve, colour, mark) in curves.items():
         values, errors = (scale * np.array(of) for of in (curve[measure].values,
                                                           curve[measure].errors))  # fmt: skip
         axes.errorbar(range(len(values)), values, errors, color=colour, marker=mark, markersize=4,
                       elinewidth=0.8, label=label)  # fmt: skip
-    axes.axvline(found.count, color=style.GREY, linewidth=0.8, linestyle=":")
-    if measure == found.measure:
-        axes.axhline(scale * found.limit, color=style.GREY, linewidth=0.8, linestyle=":")
-    unit = "points" if measure == "accuracy" else UNITS[found.loss]
+    axes.axvline(largest.count, color=style.GREY, linewidth=0.8, linestyle=":")
+    if measure == largest.measure:
+        axes.axhline(scale * largest.limit, color=style.GREY, linewidth=0.8, linestyle=":")
+    unit = "points" if measure == "accuracy" else UNITS[largest.loss]
     what = "accuracy lost" if measure == "accuracy" else "loss gained"
     axes.set(xlabel="heads removed", ylabel=f"{what} ({unit}, ±1σ over examples)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -163,8 +163,8 @@ def judged_numbers(numbers: Numbers, lost: Mapping[str, OfExamples]) -> JudgedNu
     values = np.asarray(numbers.values)
     spearman = {}
     for key, of_heads in lost.items():
-        known = np.isfinite(values) & np.isfinite(of_heads[:, 0])
-        spearman[key] = rank_correlation(values[known], of_heads[known])
+        finite = np.isfinite(values) & np.isfinite(of_heads[:, 0])
+        spearman[key] = rank_correlation(values[finite], of_heads[finite])
     return JudgedNumbers(numbers.values, numbers.errors, spearman)
 
 

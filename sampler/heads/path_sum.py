@@ -134,8 +134,8 @@ class TheoryOfHeads:
 
     def zeroed(self, removed: Sequence[Head]) -> Outputs:
         """Rows and columns of U_1 zeroed: with it the readout of the rest is learned again."""
-        gone = self.paths.through(removed)
-        rows = np.repeat(gone, len(self.factor) // len(gone))[:, None]
+        is_removed = self.paths.through(removed)
+        rows = np.repeat(is_removed, len(self.factor) // len(is_removed))[:, None]
         mean, _ = predict(self.predictor, jnp.asarray(np.where(rows, 0.0, self.factor)))
         return np.asarray(mean)
 

@@ -77,7 +77,7 @@ def costs_of(
 
     NaN where a set was not reached, or has no outputs.
     """
-    gone, right = np.full((2, len(sets), len(labels)), np.nan)
+    losses_without, right = np.full((2, len(sets), len(labels)), np.nan)
     for place, removed in enumerate(sets):
         if steps.ended:
             break
@@ -88,11 +88,12 @@ def costs_of(
             steps.ended = True
             break
         if outputs is not None:
-            gone[place] = losses(loss, outputs, labels)
+            losses_without[place] = losses(loss, outputs, labels)
             right[place] = correct(outputs, labels)
     if not steps.ended:
         steps.show(phase, len(sets), len(sets))
-    return {"loss": gone, "accuracy": right} if labels_are_classes(labels) else {"loss": gone}
+    measures = {"loss": losses_without}
+    return measures | {"accuracy": right} if labels_are_classes(labels) else measures
 
 
 def lost(costs: Costs) -> Costs:

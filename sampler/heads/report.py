@@ -200,31 +200,33 @@ def measured_text(measure: Measure, loss: Loss, value: float, error: float | Non
     return f"{Number(value, error)} {UNITS[loss]}"
 
 
-def removable_text(found: LargestSet) -> str:
+def removable_text(largest: LargestSet) -> str:
     """The heads that can go, how firmly they are chosen, and what they cost on unseen examples."""
-    low, high = found.counts
-    layers = by_layer(found.order[: found.count])
+    low, high = largest.counts
+    layers = by_layer(largest.order[: largest.count])
     heads = [f"layer {layer}: {', '.join(map(str, of))}" for layer, of in layers.items()]
-    chosen = measured_text(found.measure, found.loss, *found.at("validation", found.measure))
-    costs = [measured_text(one, found.loss, *found.at("test", one)) for one in found.test]
+    chosen = measured_text(
+        largest.measure, largest.loss, *largest.at("validation", largest.measure)
+    )
+    costs = [measured_text(one, largest.loss, *largest.at("test", one)) for one in largest.test]
     lines = [
-        f"{found.count} of {len(found.order)} heads can go, in order of Taylor importance, at a "
-        f"limit of {measured_text(found.measure, found.loss, found.limit)}",
+        f"{largest.count} of {len(largest.order)} heads can go, in order of Taylor importance, at "
+        f"a limit of {measured_text(largest.measure, largest.loss, largest.limit)}",
         "; ".join(heads) or "no head",
-        f"chosen on {found.examples_validation} validation examples, where they cost {chosen}; "
+        f"chosen on {largest.examples_validation} validation examples, where they cost {chosen}; "
         f"other examples would choose {low} to {high} heads (95 %)",
-        f"lost without them on {found.examples_test} test examples, which chose nothing: "
-        f"{', '.join(costs)} (the whole model: {values_text(found.unpruned)})",
+        f"lost without them on {largest.examples_test} test examples, which chose nothing: "
+        f"{', '.join(costs)} (the whole model: {values_text(largest.unpruned)})",
     ]
-    return "\n".join(map(wrapped, [*lines, *found.notes]))
+    return "\n".join(map(wrapped, [*lines, *largest.notes]))
 
 
-def removable_rows(found: LargestSet) -> list[dict]:
+def removable_rows(largest: LargestSet) -> list[dict]:
     """A row of plain numbers for each number of heads removed."""
     rows = []
-    for count in range(len(found.order) + 1):
-        row: dict = {"removed": count, "head": found.order[count - 1] if count else None}
-        for split, curve in (("validation", found.validation), ("test", found.test)):
+    for count in range(len(largest.order) + 1):
+        row: dict = {"removed": count, "head": largest.order[count - 1] if count else None}
+        for split, curve in (("validation", largest.validation), ("test", largest.test)):
             for measure, numbers in curve.items():
                 key = f"{split}_{measure}"
                 row |= {key: numbers.values[count], f"{key}_error": numbers.errors[count]}

@@ -126,9 +126,9 @@ class TorchHeads:
         def change(layer: int, sent: Any, real: Any) -> Any:
             if layer not in heads:
                 return sent
-            changed, gone = sent.clone(), heads[layer]
-            changed[:, :, gone] = (
-                0.0 if means is None else means[layer][: sent.shape[1], gone].to(sent)
+            changed, places = sent.clone(), heads[layer]
+            changed[:, :, places] = (
+                0.0 if means is None else means[layer][: sent.shape[1], places].to(sent)
             )
             return changed
 

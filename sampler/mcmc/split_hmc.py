@@ -242,10 +242,10 @@ def slope_at(law: Potential, z):
 def moved(state, gaussian: Gaussian, step, count, law: Potential):
     """Make a trajectory of `count` steps with a fresh momentum → (state, statistics)."""
     key, momentum_key, accept_key = jax.random.split(state["key"], 3)
-    here = gaussian.standardise(state["z"])
-    momentum = jax.random.normal(momentum_key, here.shape, here.dtype)
+    position = gaussian.standardise(state["z"])
+    momentum = jax.random.normal(momentum_key, position.shape, position.dtype)
     there, end, potential, slope = trajectory(
-        here, momentum, state["slope"], gaussian, step, count, law
+        position, momentum, state["slope"], gaussian, step, count, law
     )
     new = {"key": key, "z": gaussian.at(there), "lp": -potential, "slope": slope}
     energy = 0.5 * momentum @ momentum - state["lp"]
@@ -265,7 +265,7 @@ def moved(state, gaussian: Gaussian, step, count, law: Potential):
     }
 
 
-def trajectory(here, momentum, first, gaussian: Gaussian, step, count, law: Potential):
+def trajectory(position, momentum, first, gaussian: Gaussian, step, count, law: Potential):
     """Return the end of `count` steps from w = `here`: w, momentum, −ln p and slope.
 
     `first` is the slope here. In one precision −ln p comes with the slope of every step.
@@ -281,8 +281,8 @@ def trajectory(here, momentum, first, gaussian: Gaussian, step, count, law: Pote
         value, after = value_and_slope(law, z) if one_precision else (value, slope_at(law, z))
         return w, v - 0.5 * step * (gaussian.pull_back(after) - w), value, after
 
-    unknown = jnp.full((), jnp.nan, here.dtype)
-    w, v, value, slope = jax.lax.fori_loop(0, count, leapfrog, (here, momentum, unknown, first))
+    unknown = jnp.full((), jnp.nan, position.dtype)
+    w, v, value, slope = jax.lax.fori_loop(0, count, leapfrog, (position, momentum, unknown, first))
     if not one_precision:
         value = law.potential(law.reference.at(gaussian.at(w)))
     return w, v, value, slope

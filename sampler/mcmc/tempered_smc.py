@@ -167,15 +167,15 @@ def next_temperature(
             f"{MOST_TEMPERATURES} temperatures do not lead to the posterior (λ = "
             f"{particles.power:.3g}): raise `particles`, or the temperature"
         )
-    count, here = len(particles.points), (*seed, number)
+    count, key = len(particles.points), (*seed, number)
     stage = None if course is None else course[number - 1]
     power = next_power(particles.log_ratio, particles.power) if stage is None else stage.power
     increase = power - particles.power
     log_weights = increase * particles.log_ratio
-    chosen = systematic_resampling(normalised_weights(log_weights), count, here)
+    chosen = systematic_resampling(normalised_weights(log_weights), count, key)
     points = particles.points[chosen]
     tempered = TemperedLaw(space, start, jnp.asarray(power, points.dtype))
-    moved_on = move(points, tempered, stage, particles.step_size, target_acceptance, here)
+    moved_on = move(points, tempered, stage, particles.step_size, target_acceptance, key)
     log_p, log_ratio = weighed(moved_on.points, space, start)
     ancestor = particles.ancestor[chosen]
     happened = {

@@ -306,14 +306,14 @@ def _value_and_slope(z, at: Gaussian, space: Space):
 def _curvature(at: Gaussian, space: Space):
     """Hessian of −ln p(x, y) in units of the prior."""
     slope = jax.grad(_potential_about(space, at))
-    here = jnp.zeros_like(at.centre)
-    return jax.lax.map(lambda v: jax.jvp(slope, (here,), (v,))[1], jnp.eye(len(here)))
+    origin = jnp.zeros_like(at.centre)
+    return jax.lax.map(lambda v: jax.jvp(slope, (origin,), (v,))[1], jnp.eye(len(origin)))
 
 
 @jax.jit
 def _diagonal(at: Gaussian, probes, space: Space):
     """Estimate of the diagonal of the same Hessian H: mean of v · H v over random signs v."""
     slope = jax.grad(_potential_about(space, at))
-    here = jnp.zeros_like(at.centre)
-    products = jax.lax.map(lambda v: v * jax.jvp(slope, (here,), (v,))[1], probes)
+    origin = jnp.zeros_like(at.centre)
+    products = jax.lax.map(lambda v: v * jax.jvp(slope, (origin,), (v,))[1], probes)
     return jnp.mean(products, axis=0)

@@ -76,10 +76,10 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
     if "head_score" not in theory:
         text = "nonlinear values have no head scores; give the theory of linear ones"
         raise InputError("theory", Verbatim("(infinite width)"), text)
-    known = {name: predicted(theory, "head_score", name) for name in (LEADING, NEXT)}
+    scores = {name: predicted(theory, "head_score", name) for name in (LEADING, NEXT)}
     if "head_score_trained" in theory:
-        known["trained"] = theory["head_score_trained"].values
-    columns = {name: values for name, values in known.items() if values is not None}
+        scores["trained"] = theory["head_score_trained"].values
+    columns = {name: values for name, values in scores.items() if values is not None}
     if draws is not None:
         sampled = QUANTITIES["head_score"].sampled(TheoryAndDraws(theory, draws))
         if sampled is not None:

@@ -100,7 +100,7 @@ def tempered_rows(numbers: Mapping[str, Any]) -> list[list[object]]:
 # --- attention that was sampled
 
 
-def heads_table(found: SampledHeads) -> Table:
+def heads_table(heads: SampledHeads) -> Table:
     """Entropy, distances and overlaps of every learned head, beside what they are a priori."""
     rows = [
         [
@@ -110,11 +110,11 @@ def heads_table(found: SampledHeads) -> Table:
             one.prior_deviation,
             one.r_hat,
         ]
-        for one in found.numbers
+        for one in heads.numbers
     ]
     caption = (
         "Heads of all draws in matched order; distance: total variation, overlap: Σ ΩΩ'/Σ Ω'² with "
-        f"the other head's Ω', entropy in nats. Errors: {found.kind_of_errors}. Draws of the prior "
+        f"the other head's Ω', entropy in nats. Errors: {heads.kind_of_errors}. Draws of the prior "
         "are matched in the same way, and their spread is that of single draws."
     )
     columns = (
@@ -127,20 +127,20 @@ def heads_table(found: SampledHeads) -> Table:
     return Table("Heads", columns, rows, caption)
 
 
-def matched_paths_table(found: SampledHeads) -> Table:
+def matched_paths_table(heads: SampledHeads) -> Table:
     """Elements of U₁ whose paths are in matched order; the diagonal alone where there are many."""
     columns = (Column("paths"), Column("exact posterior", "sampled", "error"))
-    title, overlap = "U₁, paths in matched order", found.order_parameter
+    title, overlap = "U₁, paths in matched order", heads.order_parameter
     if overlap is None:
         return Table(title, columns, [])
     value, mcse = np.asarray(overlap.value), np.asarray(overlap.mcse)
     pairs = np.argwhere(np.triu(np.ones_like(value, bool))).tolist()
-    caption = f"Mean over the draws that attention was measured in. Errors: {found.kind_of_errors}."
+    caption = f"Mean over the draws that attention was measured in. Errors: {heads.kind_of_errors}."
     if len(pairs) > MOST_PAIRS:
         pairs = [[i, i] for i in range(min(len(value), MOST_PAIRS))]
         caption += f" {len(pairs)} of {len(value)} elements of the diagonal."
     rows = [
-        [pair_name(found.path_names, i, j), (float(value[i, j]), float(mcse[i, j]))]
+        [pair_name(heads.path_names, i, j), (float(value[i, j]), float(mcse[i, j]))]
         for i, j in pairs
     ]
     return Table(title, columns, rows, caption)

@@ -89,9 +89,9 @@ def make_paths_absolute(settings: dict[str, Any], folder: Path, sections: Sectio
     seen = table if isinstance(table, dict) else {}
 
     def find(mark: RelativePath, value: Any) -> Any:
-        here = mark.absolute(value, folder)
-        is_lost = mark.is_path(value) and value in seen and not Path(here).exists()
-        return str(seen[value]) if is_lost else here
+        absolute = mark.absolute(value, folder)
+        is_lost = mark.is_path(value) and value in seen and not Path(absolute).exists()
+        return str(seen[value]) if is_lost else absolute
 
     change_paths(settings, sections, find)
 

@@ -166,8 +166,8 @@ def section_of(task: Any, table: Registry) -> type[DataSection] | None:
     """The class of the settings of a task; None if they have no kind of the table."""
     load_plugins()
     kind = task.get("kind") if isinstance(task, Mapping) else None
-    known = isinstance(kind, str) and kind in table
-    return table[kind].section_for(task) if known else None
+    is_in_table = isinstance(kind, str) and kind in table
+    return table[kind].section_for(task) if is_in_table else None
 
 
 def read_section(task: Any, table: Registry) -> Any:

@@ -78,9 +78,9 @@ class RelativePath:
         """
         if not self.is_path(value):
             return value
-        here = folder.resolve()
-        shared = Path(os.path.commonpath([value, here])) if os.path.isabs(value) else None
-        return value if shared in (None, Path(here.anchor)) else os.path.relpath(value, here)
+        base = folder.resolve()
+        shared = Path(os.path.commonpath([value, base])) if os.path.isabs(value) else None
+        return value if shared in (None, Path(base.anchor)) else os.path.relpath(value, base)
 
     def name(self, value: Any) -> Any:
         """Return the value, the last part of it where it is a path."""

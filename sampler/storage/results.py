@@ -156,8 +156,8 @@ def read_attribute(directory: Path, name: str, group: str) -> Any:
 
     def load(path: Path) -> Any:
         with opened_draws(path) as groups:
-            found = groups[group].attrs.get(name) if group in groups else None
-            return found.item() if isinstance(found, np.ndarray | np.generic) else found
+            attribute = groups[group].attrs.get(name) if group in groups else None
+            return attribute.item() if isinstance(attribute, np.ndarray | np.generic) else attribute
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 

@@ -79,21 +79,21 @@ def state_of(directory: Path) -> RunState:
 
 def newest_run() -> Path:
     """Return the directory in runs/results last worked at; InputError if there is none."""
-    found = runs_in([RESULTS])
-    if not found:
+    runs = runs_in([RESULTS])
+    if not runs:
         raise InputError("DIR", "latest", f"{RESULTS} holds no run; name the directory of one")
-    return found[0]
+    return runs[0]
 
 
 def runs_in(directories: Sequence[Path]) -> list[Path]:
     """List the runs that are or lie in these directories, those last worked at first."""
-    found = []
+    directories_of_runs = []
     for directory in directories:
         if (directory / RECIPE_FILE).is_file():
-            found.append(directory)
+            directories_of_runs.append(directory)
         elif directory.is_dir():
-            found += [file.parent for file in directory.glob(f"*/{RECIPE_FILE}")]
-    return sorted(dict.fromkeys(found), key=last_worked_at, reverse=True)
+            directories_of_runs += [file.parent for file in directory.glob(f"*/{RECIPE_FILE}")]
+    return sorted(dict.fromkeys(directories_of_runs), key=last_worked_at, reverse=True)
 
 
 def last_worked_at(directory: Path) -> float:

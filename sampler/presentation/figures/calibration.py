@@ -65,20 +65,20 @@ def predicted_probabilities(run: RunResults) -> dict[str, np.ndarray]:
         return {}
     moments = [run.predictions(f"predictor_{moment}") for moment in ("mean", "variance")]
     temperature = float(run.drawn("temperature", "constant_data"))
-    found = {}
+    probabilities = {}
     for name in moments[0].keys() & moments[1].keys():
         mean, variance = (of[name].reshape(labels.shape) for of in moments)
         own = temperature if is_users(name) else number(run.theory, "temperature", name)
         if np.isfinite(mean).all() and np.isfinite(variance).all():
-            found[name] = probability_of_positive(mean, variance + own)
+            probabilities[name] = probability_of_positive(mean, variance + own)
     sampled = [run.sampled(f"predictor_{moment}") for moment in ("mean", "variance")]
     if None not in sampled:
         mean, variance = (one.value.reshape(labels.shape) for one in sampled)
         drawn = run.drawn("temperature")
         noise = temperature if drawn is None else float(drawn.mean())
         if np.isfinite(variance).all():
-            found[SAMPLED] = probability_of_positive(mean, variance + noise)
-    return found
+            probabilities[SAMPLED] = probability_of_positive(mean, variance + noise)
+    return probabilities
 
 
 def draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour: str) -> None:
