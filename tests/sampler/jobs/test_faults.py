@@ -13,7 +13,7 @@ from sampler.storage.files import UNFINISHED
 from tests.commands import TINY, UNDRAWN, assert_same_bits, command, finish, start
 from tests.kills import check_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 # Nobody looks at the figures of what is killed here.
 undrawn_start, undrawn_command = partial(start, before=UNDRAWN), partial(command, before=UNDRAWN)

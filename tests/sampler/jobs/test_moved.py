@@ -59,12 +59,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_moved_project_goes_on(project, tmp_path, capsys):
     """Bit for bit as one that stayed where it was."""
     longer = settings("sampler.draws=11")
-    in_process("run", project / "mine.toml", "--out", tmp_path / "longer", *longer)
-    code = in_process("run", project / "mine.toml", "--out", project / "results")
+    in_process("sample", project / "mine.toml", "--out", tmp_path / "longer", *longer)
+    code = in_process("sample", project / "mine.toml", "--out", project / "results")
     before = contents(project / "results")
     moved = project.rename(tmp_path / "moved")
     results = moved / "results"
-    assert in_process("run", moved / "mine.toml", "--out", results) == code
+    assert in_process("sample", moved / "mine.toml", "--out", results) == code
     assert in_process("resume", results) == code
     assert contents(results) == before
     assert in_process("reproduce", results) == ExitCode.OK

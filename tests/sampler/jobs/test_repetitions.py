@@ -1,7 +1,6 @@
 """Repetitions of tempered particles as runs: interrupted, extended, ended, refused and stored."""
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -98,26 +97,16 @@ def test_interrupted_repetitions_go_on_bit_for_bit(recipe_file, run_of_four, tmp
     assert_same_bits(directory, run_of_four)
 
 
-def test_appended_repetitions_are_those_of_a_longer_run(recipe_file, run_of_four, tmp_path):
-    directory, longer = tmp_path / "run", tmp_path / "longer"
-    shutil.copytree(run_of_four, directory)
-    assert len(list((directory / CHECKPOINT_FOLDER).iterdir())) == 1
-    assert state_of(directory).repetitions == {"modes": 4, "prior": 4}
-    in_process("resume", directory, "--more", "2")
-    more = settings(*COUNTED, "sampler.repetitions=6")
-    in_process("run", recipe_file, "--out", longer, *more)
-    assert_same_bits(directory, longer)
-
-
-def test_repetitions_of_an_algorithm_left_open_are_appended_and_none_is_lost(
-    recipe_file, run_of_four, tmp_path, monkeypatch, capsys
+def test_appended_repetitions_are_those_of_a_longer_run_and_none_is_lost(
+    recipe_file, tmp_path, monkeypatch
 ):
-    """As with the algorithm named: neither recipe nor reproduction asks for draws of chains."""
+    """Where the algorithm was left open, too: the recipe does not ask for draws of chains."""
     pair = SamplingMethod("order_parameters", "tempered", "chosen here")
     monkeypatch.setattr(method, "choose_pair", lambda *_: pair)
     open_ones = settings("sampler.particles=32", "sampler.until=draws", "sampler.repetitions=5")
     directory, longer = tmp_path / "run", tmp_path / "longer"
-    in_process("run", recipe_file, "--out", directory, *open_ones)
+    in_process("sample", recipe_file, "--out", directory, *open_ones)
+    assert state_of(directory).repetitions == {"modes": 5, "prior": 4}
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     # What cannot be done is refused while nothing is changed.
     (checkpoint,) = (directory / CHECKPOINT_FOLDER).iterdir()
@@ -128,7 +117,7 @@ def test_repetitions_of_an_algorithm_left_open_are_appended_and_none_is_lost(
 
     in_process("resume", directory, "--more", "2")
     more = settings(*COUNTED, "sampler.repetitions=7")
-    in_process("run", recipe_file, "--out", longer, *more)
+    in_process("sample", recipe_file, "--out", longer, *more)
     assert_same_bits(directory, longer)
     stored = load_recipe(directory / "recipe.toml").sampler
     assert (stored.repetitions, stored.draws, stored.algorithm) == (7, None, "auto")

@@ -13,7 +13,7 @@ from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import LOCK_FILE, is_held
 from tests.commands import TINY, Command, assert_same_bits, command, finish, start
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 POINTS, WORKERS = 3, 2
 ENDED = 20.0  # seconds: much less than any chunk of `LONG`
 RECIPE = f"{TINY}chains = 2\nwarmup = 50\ndraws = 1000\nthinning = "
