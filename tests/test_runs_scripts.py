@@ -69,7 +69,7 @@ def test_a_study_writes_its_figure_and_its_numbers(module, tmp_path):
         text=True,
         cwd=ROOT,
         env=environment(None) | {"PYTHONPATH": str(ROOT)},
-        timeout=900,
+        timeout=3600,
     )
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("*.png"))

@@ -91,7 +91,7 @@ def test_one_compilation_serves_all_temperatures_and_variances_of_weights(compil
     assert np.all(draws != others)
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 def test_a_run_compiles_few_programs_and_a_run_at_another_width_one(compiled, tmp_path, undrawn):
     """Fewer draws than the recipe's are made by the same programs; weights have other shapes."""
     counts = []
