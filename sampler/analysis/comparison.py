@@ -104,7 +104,8 @@ def compare(
         }
         if not diagnostics.passed:
             differences = {
-                who: one and replace(one, state=NOT_TRUSTED) for who, one in differences.items()
+                who: difference and replace(difference, state=NOT_TRUSTED)
+                for who, difference in differences.items()
             }
         rows[name] = Row(quantity, predictions | {SAMPLED: sampled}, differences)
     tree = xr.DataTree.from_dict(
@@ -292,7 +293,7 @@ class Comparison:
     def differences(self, predictor: str = LEADING) -> dict[str, Difference]:
         """Quantity → a predictor against the samples, of those that something is said of."""
         of_all = {name: self.difference(name, predictor) for name in self.quantities}
-        return {name: one for name, one in of_all.items() if one is not None}
+        return {name: difference for name, difference in of_all.items() if difference is not None}
 
     @cached_property
     def diagnostics(self) -> Diagnostics:

@@ -230,13 +230,13 @@ def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
     columns = {
         name: (
             ("chain", "draw", f"{name}_element"),
-            one.values,
-            {"shape_of_draw": one.shape[:-1] if one.shape[-1] == 1 else one.shape},
+            elements.values,
+            {"shape_of_draw": elements.shape[:-1] if elements.shape[-1] == 1 else elements.shape},
         )
-        for name, one in selected.items()
+        for name, elements in selected.items()
     }
     table = xr.Dataset(columns)
-    places = {f"{name}_element": one.places for name, one in selected.items()}
+    places = {f"{name}_element": elements.places for name, elements in selected.items()}
     numbered = {axis: range(size) for axis, size in table.sizes.items()}
     return table.assign_coords(numbered | places)
 
@@ -307,11 +307,11 @@ def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
     table = tree["selected"].to_dataset() if "selected" in tree.children else xr.Dataset()
     return {
         str(name): SelectedDraws(
-            one.values,
+            values.values,
             table[f"{name}_element"].values,
-            tuple(map(int, np.atleast_1d(one.attrs["shape_of_draw"]))),
+            tuple(map(int, np.atleast_1d(values.attrs["shape_of_draw"]))),
         )
-        for name, one in table.items()
+        for name, values in table.items()
     }
 
 

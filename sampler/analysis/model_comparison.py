@@ -116,7 +116,7 @@ def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> "pandas.DataFra
         if not of_run:
             remedy = "holds no leave-one-out predictions; run it again, or `compare` without it"
             raise InputError("run", name, remedy)
-        models += [one for one in of_run if not any(map(one.is_same, models))]
+        models += [model for model in of_run if not any(map(model.is_same, models))]
     for model in models:
         if model.labels != models[0].labels:
             remedy = f"has other training labels than {models[0].name}: models cannot be compared"

@@ -166,9 +166,9 @@ def quantity_name(key: str) -> str:
     return {"readout_order_parameter": "Uₐ (readout)"}.get(key, key.replace("_", " "))
 
 
-def pair_name(names: Sequence[str], one: SupportsIndex, other: SupportsIndex) -> str:
+def pair_name(names: Sequence[str], index: SupportsIndex, other: SupportsIndex) -> str:
     """An element of a matrix over paths in words: one path, or two."""
-    return names[one] if one == other else f"{names[one]} × {names[other]}"
+    return names[index] if index == other else f"{names[index]} × {names[other]}"
 
 
 def head_label(layer: int, head: int, name: str | None = None) -> str:
@@ -185,7 +185,7 @@ def numbers_in_model(names: Sequence[str]) -> list[int | str]:
     numbers = [re.fullmatch(r"\d+\.(\d+)", name) for name in names]
     if not any(numbers):
         return list(range(len(names)))
-    return [int(one[1]) if one else name for one, name in zip(numbers, names, strict=True)]
+    return [int(number[1]) if number else name for number, name in zip(numbers, names, strict=True)]
 
 
 def element_name(

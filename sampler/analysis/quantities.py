@@ -198,11 +198,11 @@ def cosine_to_trained(given: TheoryAndDraws) -> Statistic | None:
 
 
 def off_diagonal_cosine(
-    one: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
+    values: Float[np.ndarray, "*batch path path"], other: Float[np.ndarray, "path path"]
 ) -> Float[np.ndarray | np.floating, "*batch"]:
     """Σ_{π≠π'} A B / √(Σ A² Σ B²) over the elements off the diagonal; leading axes are kept."""
-    off = ~np.eye(one.shape[-1], dtype=bool)
-    a, b = one[..., off], other[..., off]
+    off = ~np.eye(values.shape[-1], dtype=bool)
+    a, b = values[..., off], other[..., off]
     with np.errstate(divide="ignore", invalid="ignore"):
         return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
 

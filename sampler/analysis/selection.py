@@ -122,14 +122,14 @@ def choose(candidates: Sequence[Candidate], criterion: str) -> dict[str, Any] | 
     return choice
 
 
-def error_of_difference(one: Candidate, other: Candidate, criterion: str) -> float:
+def error_of_difference(chosen: Candidate, other: Candidate, criterion: str) -> float:
     """Standard error of the difference of two scores: finite validation split and Monte Carlo.
 
     Example by example where both saw the same examples: what these share does not count.
     """
-    scores = [candidate.scores[criterion] for candidate in (one, other)]
+    scores = [candidate.scores[criterion] for candidate in (chosen, other)]
     first, second = (score.by_example for score in scores)
-    if first is not None and one.data == other.data and first.shape == second.shape:
+    if first is not None and chosen.data == other.data and first.shape == second.shape:
         of_validation = error_of_mean(first - second)
     else:
         of_validation = np.hypot(*(score.validation_error for score in scores))

@@ -340,7 +340,9 @@ def sweep_trend(points: Sequence[PointSummary], finite_size: FiniteSize | None) 
 def extent_at(points: Mapping[str, PointSummary]) -> str:
     """A sentence on how far the theory is off at some points, each with the name of its place."""
     ends = {at: point.difference(HEADLINE) for at, point in points.items()}
-    texts = [f"{one.text()} at {at}" for at, one in ends.items() if one.decided]
+    texts = [
+        f"{difference.text()} at {at}" for at, difference in ends.items() if difference.decided
+    ]
     return f"U₁, {predictor_name(LEADING)}: {', '.join(texts)}." if texts else ""
 
 

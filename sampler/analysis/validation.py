@@ -136,7 +136,7 @@ def predictor_draws(
         if "temperature" in drawn:
             temperatures = of_chosen(drawn["temperature"])
         moments = _predict_each(predictor, factors, jnp.asarray(temperatures))
-    mean, variance = (np.asarray(one).reshape(*shape, *one.shape[1:]) for one in moments)
+    mean, variance = (np.asarray(moment).reshape(*shape, *moment.shape[1:]) for moment in moments)
     return chosen, mean, variance
 
 

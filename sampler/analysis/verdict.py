@@ -114,7 +114,10 @@ def theory_verdict(
     of_orders = {name: differences[name] for name in names}
     decisive, *others = headline_first(of_orders[names[0]])
     reasons = [sentence(labels[name], name, of_orders) for name in others]
-    if any(one.resolved for of in of_orders.values() for one in of.values()) and LEADING in names:
+    if (
+        any(difference.resolved for of in of_orders.values() for difference in of.values())
+        and LEADING in names
+    ):
         reasons.append(BOTH_ORDERS if NEXT in names else ORDER)
     reasons += [doubt] if doubt else []
     reasons += [TEMPERATURE_SAMPLED] if temperature_sampled else []
@@ -139,7 +142,7 @@ def user_verdict(
     if not differences:
         return Verdict("neutral", f"{name} predicts nothing that the samples can be compared with.")
     decisive, *others = headline_first(differences)
-    texts = {key: f"{labels[key]}: {one.text()}." for key, one in differences.items()}
+    texts = {key: f"{labels[key]}: {difference.text()}." for key, difference in differences.items()}
     tone = TONES.get(differences[decisive].state, "neutral")
     return Verdict(tone, f"{name}, {texts[decisive]}", tuple(texts[key] for key in others))
 

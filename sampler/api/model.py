@@ -116,7 +116,7 @@ def compare(
 
     refuse_unrelated(theory, draws)
     axes = axes_of_draws(draws) | (axes_of_table(theory) if theory is not None else {})
-    arrays = {name: checked(name, one, axes) for name, one in (own or {}).items()}
+    arrays = {name: checked(name, prediction, axes) for name, prediction in (own or {}).items()}
     comparison = compare_tables(theory, draws, arrays)
     results = RunResults.held(None, theory=theory, draws=draws, comparison=comparison)
     return Comparison.of(results)

@@ -96,7 +96,7 @@ def without_padding(
     inside = within(lengths, order.shape[1])
     both = inside[:, None, :, None] & inside[:, None, None, :]
     inputs = np.where(inside[..., None], inputs, np.float32(0))
-    return [inputs, *(np.where(both, one, np.float32(0)) for one in attention)], lengths
+    return [inputs, *(np.where(both, matrices, np.float32(0)) for matrices in attention)], lengths
 
 
 def padded_together(parts: Sequence[Recorded]) -> Recorded:

@@ -98,7 +98,7 @@ def check_padding(split: Split, name: str, first: int) -> None:
 def check_agreement(train: AnySplit, other: AnySplit, name: str) -> None:
     """Raise InputError unless another split describes the same network and labels as training."""
     data = "attended" if train.tokens is None else "inputs"
-    layouts = ["attended inputs" if one.tokens is None else "tokens" for one in (train, other)]
+    layouts = ["attended inputs" if split.tokens is None else "tokens" for split in (train, other)]
     compared = [
         (name, "layout", *layouts),
         (f"{data}_{name}", "channels", train.channels, other.channels),

@@ -49,9 +49,9 @@ def draw_episodes(drawings: Drawings, examples: int, generator: np.random.Genera
     them is asked for. The query is any other drawing of its character.
     """
     count = drawings.characters
-    one = generator.integers(count, size=examples)
-    other = (one + 1 + generator.integers(count - 1, size=examples)) % count
-    pair = np.stack([one, other], axis=1)
+    first = generator.integers(count, size=examples)
+    other = (first + 1 + generator.integers(count - 1, size=examples)) % count
+    pair = np.stack([first, other], axis=1)
     support = generator.integers(drawings.counts[pair])
     label = generator.integers(CLASSES, size=examples)
     asked = generator.integers(2, size=examples)

@@ -47,7 +47,7 @@ def known_heads(recipe: Recipe, task: Task) -> tuple[KnownHeads, ...]:
     layers = []
     pairs = zip(task.learned.learned, task.learned.variants, strict=True)
     for layer, (is_learned, variants) in enumerate(pairs):
-        learned = [head for head, one in enumerate(is_learned) if one]
+        learned = [head for head, learns in enumerate(is_learned) if learns]
         if not learned:
             layers.append(NONE)
             continue

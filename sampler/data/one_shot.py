@@ -334,13 +334,13 @@ def check_drawings(drawings: Drawings) -> None:
         raise InputError(Setting("task", "images"), drawings.names[fewest], remedy)
 
 
-def refuse_shared_drawings(one: Drawings, other: Drawings, field: Part, value: str) -> None:
+def refuse_shared_drawings(drawings: Drawings, other: Drawings, field: Part, value: str) -> None:
     """Raise InputError if the same drawing is in both, pixel for pixel."""
 
     def prints(drawings: Drawings) -> set[bytes]:
         return {np.ascontiguousarray(image).tobytes() for image in drawings.images}
 
-    shared = len(prints(one) & prints(other))
+    shared = len(prints(drawings) & prints(other))
     if shared:
         remedy = f"{shared} of its drawings are among those of training; use other ones"
         raise InputError(field, value, remedy)

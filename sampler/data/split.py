@@ -91,15 +91,17 @@ class Split(HeldSplit):
 
     def part(self, examples: slice | np.ndarray) -> "Split":
         labels, lengths = (
-            None if one is None else one[examples] for one in (self.labels, self.lengths)
+            None if array is None else array[examples] for array in (self.labels, self.lengths)
         )
-        attention = tuple(one[examples] for one in self.attention)
+        attention = tuple(matrices[examples] for matrices in self.attention)
         return Split(self.inputs[examples], labels, attention, lengths)
 
     def keeping(self, kept: KeptHeads) -> "Split":
         """The split of the sub-network with these heads, layer by layer."""
         layers = zip(self.attention, kept, strict=True)
-        return replace(self, attention=tuple(one[:, list(heads)] for one, heads in layers))
+        return replace(
+            self, attention=tuple(matrices[:, list(heads)] for matrices, heads in layers)
+        )
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ AnySplit = Split | AttendedSplit | StreamedSplit
 def held_or_streamed(source: BlockSource, labels: np.ndarray) -> Split | StreamedSplit:
     """The split of a source, held where inputs and attention matrices fit into memory."""
     examples, first = len(labels), next(source.blocks(0, 1))
-    numbers = examples * (first.inputs.size + sum(one.size for one in first.attention))
+    numbers = examples * (first.inputs.size + sum(matrices.size for matrices in first.attention))
     if 8 * numbers <= HELD_BYTES:
         return next(source.blocks(0, examples))
     return StreamedSplit(source, labels, examples, first.heads, first.channels, first.tokens)

@@ -228,10 +228,10 @@ def lag_weights(features: int, positions: int, lag: int) -> np.ndarray:
     one is left out.
     """
     weights = np.zeros((features + positions, features + positions))
-    one = np.arange(features // 2)
-    other = one + features // 2
-    weights[one, other] = 1.0 / features
-    weights[other, one] = -1.0 / features
+    first = np.arange(features // 2)
+    other = first + features // 2
+    weights[first, other] = 1.0 / features
+    weights[other, first] = -1.0 / features
     later = np.arange(lag + 1, positions)
     weights[features + later - lag, features + later] = 1.0
     weights[features, features + 1 :] = 1.5
@@ -386,7 +386,7 @@ def series_to_learn(recipe: TrainingRecipe) -> LabelledSplits:
 def read_series_splits(settings: SeriesSection) -> LabelledSplits:
     """Read the series of these files, split. Raises InputError where they cannot be used."""
     *series, names = read_archive(settings)
-    whole, test = (replace(one, inputs=with_positions(one.inputs)) for one in series)
+    whole, test = (replace(split, inputs=with_positions(split.inputs)) for split in series)
     train, validation = split_by_class(settings, whole.classes, names)
     return LabelledSplits(whole.part(train), whole.part(validation), test, names)
 

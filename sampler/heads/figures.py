@@ -59,13 +59,15 @@ def draw_costs(removed: RemovedHeads) -> Figure:
     layers = np.array([layer for layer, _ in removed.heads])
     marks = {layer: MARKS[(layer - 1) % len(MARKS)] for layer in np.unique(layers).tolist()}
     for ax, key in zip(grid.flat, panels, strict=False):
-        one = removed.predicted[key]
+        prediction = removed.predicted[key]
         bars = {"fmt": "none", "ecolor": PANELS[key], "elinewidth": 1.0}
-        ax.errorbar(one.values, cost.values, cost.errors, one.errors, **bars)
+        ax.errorbar(prediction.values, cost.values, cost.errors, prediction.errors, **bars)
         for layer, mark in marks.items():
-            values, costs = (np.array(of)[layers == layer] for of in (one.values, cost.values))
+            values, costs = (
+                np.array(of)[layers == layer] for of in (prediction.values, cost.values)
+            )
             ax.plot(values, costs, mark, color=PANELS[key], markeredgecolor="white", markersize=7)
-        rho = one.spearman[way]
+        rho = prediction.spearman[way]
         ax.set_title(f"ρ = {two_digits(rho.value)}, {rho.heads} heads", fontsize=9)
         ax.set_xlabel(PREDICTIONS[key], fontsize=9)
         ax.axhline(0.0, color=style.GREY, linewidth=0.8)
@@ -188,7 +190,7 @@ def draw_orders(removed: RemovedHeads) -> Figure | None:
 
     None where no order was measured, or labels are no classes.
     """
-    curves = [one for some in removed.curves.values() for one in some]
+    curves = [curve for some in removed.curves.values() for curve in some]
     names = {MODEL: "trained model", ZEROED: style.LEADING}
     panels = {who: name for who, name in names.items() if curves and who in curves[0].accuracy}
     if not panels:

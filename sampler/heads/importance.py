@@ -169,7 +169,7 @@ def judged_numbers(numbers: Numbers, lost: Mapping[str, OfExamples]) -> JudgedNu
 
 
 def spearman(
-    one: Float[np.ndarray, "*batch pair"], other: Float[np.ndarray, "*batch pair"]
+    scores: Float[np.ndarray, "*batch pair"], other: Float[np.ndarray, "*batch pair"]
 ) -> Float[np.ndarray | np.floating, "*batch"]:
     """Correlation of the ranks along the last axis, ties at their mean; NaN without variation.
 
@@ -177,7 +177,7 @@ def spearman(
     """
     from scipy.stats import rankdata
 
-    ranks = [rankdata(values, axis=-1) for values in (one, other)]
+    ranks = [rankdata(values, axis=-1) for values in (scores, other)]
     a, b = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
     with np.errstate(divide="ignore", invalid="ignore"):
         return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))

@@ -107,7 +107,7 @@ def lost(costs: Costs) -> Costs:
 def with_all_heads(costs: Costs) -> dict[str, tuple[float, float]]:
     """Loss and accuracy of the first set, which is empty, with their errors over examples."""
     means = {measure: over_examples(of_sets[:1]) for measure, of_sets in costs.items()}
-    return {measure: (one.values[0], one.errors[0]) for measure, one in means.items()}
+    return {measure: (mean.values[0], mean.errors[0]) for measure, mean in means.items()}
 
 
 def one_by_one(heads: Sequence[Head]) -> list[list[Head]]:
@@ -334,9 +334,9 @@ def curves_of(
             if steps.ended:
                 return {name: tuple(of) for name, of in curves.items()}
             accuracy = {
-                name: accuracies(one["accuracy"])
-                for name, one in costs.items()
-                if "accuracy" in one
+                name: accuracies(cost["accuracy"])
+                for name, cost in costs.items()
+                if "accuracy" in cost
             }
             gained = over_examples(lost(costs[MODEL])["loss"])
             curves.setdefault(key, []).append(Curve(shown(order), accuracy, gained))

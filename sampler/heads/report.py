@@ -107,9 +107,9 @@ def correlation_table(removed: RemovedHeads) -> Table:
     """Spearman's ρ of each number with each measure, and its interval over heads."""
     columns = [Column(MEASURED[key], key, dropped=at) for at, key in enumerate(removed.measured)]
     rows = [
-        [PREDICTIONS[name], *(correlation(one.spearman[key], len(removed.heads))
+        [PREDICTIONS[name], *(correlation(prediction.spearman[key], len(removed.heads))
                               for key in removed.measured)]
-        for name, one in removed.predicted.items()
+        for name, prediction in removed.predicted.items()
     ]  # fmt: skip
     few = len(removed.heads) < FEWEST_HEADS
     none = f" (none of fewer than {FEWEST_HEADS} heads)" if few else ""
@@ -124,7 +124,7 @@ def order_table(removed: RemovedHeads) -> Table:
         for key, some in removed.curves.items():
             if not some or who not in some[0].accuracy:
                 continue
-            values = np.array([one.accuracy[who].values for one in some])
+            values = np.array([removal.accuracy[who].values for removal in some])
             spread = values.std(axis=0, ddof=1) if len(some) > 1 else np.full(values.shape[1], None)
             header = f"{of_whom}, {ORDERS[key]}"
             columns.append(Column(header, f"{who}_{key}", scale=100.0, dropped=len(columns)))
@@ -208,7 +208,10 @@ def removable_text(largest: LargestSet) -> str:
     chosen = measured_text(
         largest.measure, largest.loss, *largest.at("validation", largest.measure)
     )
-    costs = [measured_text(one, largest.loss, *largest.at("test", one)) for one in largest.test]
+    costs = [
+        measured_text(measure, largest.loss, *largest.at("test", measure))
+        for measure in largest.test
+    ]
     lines = [
         f"{largest.count} of {len(largest.order)} heads can go, in order of Taylor importance, at "
         f"a limit of {measured_text(largest.measure, largest.loss, largest.limit)}",

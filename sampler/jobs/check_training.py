@@ -68,7 +68,9 @@ def named(splits: TrainingSplits) -> list[tuple[str, Any]]:
 def variants_text(variants: tuple[tuple[AttentionVariant, ...], ...]) -> str:
     """The kinds of a layer's heads, or of all of them where they are the same; scales with them."""
     layers = [
-        ", ".join(f"{one.kind} {getattr(one, 'scale', '')}".rstrip() for one in of_layer)
+        ", ".join(
+            f"{variant.kind} {getattr(variant, 'scale', '')}".rstrip() for variant in of_layer
+        )
         for of_layer in (dict.fromkeys(of_layer) for of_layer in variants)
     ]
     return "; ".join(layers if len(set(layers)) > 1 else layers[:1])

@@ -72,7 +72,9 @@ def listening() -> Iterator[Interruption]:
         yield interruption
         return
     before = {each: signal.getsignal(each) for each in SIGNALS}
-    before = {each: one for each, one in before.items() if one not in (signal.SIG_IGN, None)}
+    before = {
+        each: handler for each, handler in before.items() if handler not in (signal.SIG_IGN, None)
+    }
     for each in before:
         signal.signal(each, interruption)
     try:

@@ -80,8 +80,8 @@ def parts_of_attention(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
     Attention of one example is made at least; where more fit into a block they are one.
     """
     chains, split = recipe.sampler.chain_count, task.train
-    one = FLOAT * task.learned.numbers(split.tokens, task.channels)
-    block = min(one * split.examples, max(one, BLOCK_BYTES_OF_ATTENTION))
+    bytes_of_example = FLOAT * task.learned.numbers(split.tokens, task.channels)
+    block = min(bytes_of_example * split.examples, max(bytes_of_example, BLOCK_BYTES_OF_ATTENTION))
     logits = FLOAT * sizes.logits * chains
     return [
         Part("attention in a gradient", block * chains, "use fewer tokens or heads"),

@@ -35,10 +35,12 @@ class Gradients:
 
     def needed(self, sizes: Sizes) -> float:
         """Gradients of a network of these sizes."""
-        one = sizes.architecture
+        architecture = sizes.architecture
         stiffness = (1.0 + sizes.stiffness) ** self.stiff if self.stiff else 1.0
-        singular = self.singular * sizes.stiffness * max(0.0, narrowness(one) - 1.0)
-        widths = 1.0 + self.narrow * narrowness(one) + self.few / min(one.widths) ** 2
+        singular = self.singular * sizes.stiffness * max(0.0, narrowness(architecture) - 1.0)
+        widths = (
+            1.0 + self.narrow * narrowness(architecture) + self.few / min(architecture.widths) ** 2
+        )
         return self.wide * stiffness * widths + singular
 
 

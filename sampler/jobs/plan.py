@@ -138,13 +138,13 @@ def make_plan(
     data = make_data(recipe)
     fitted: dict[tuple, tuple[Task, float]] = {}
 
-    def fit(one: Recipe) -> tuple[Task, float]:
+    def fit(asked: Recipe) -> tuple[Task, float]:
         """The data with the heads that a network keeps, and their leading eigenvalue."""
-        network = one.network
+        network = asked.network
         key = network.heads, network.hypernetwork, network.readout
         if key not in fitted:
-            task = fit_labelled_task(data, one)
-            refuse_too_large(one, task)
+            task = fit_labelled_task(data, asked)
+            refuse_too_large(asked, task)
             fitted[key] = task, leading_eigenvalue(task, network.readout)
         return fitted[key]
 
@@ -216,15 +216,15 @@ def is_sampled(command: str, recipe: Recipe) -> bool:
     return command == "sample"
 
 
-def shares_data(one: Recipe, other: Recipe) -> bool:
+def shares_data(recipe: Recipe, other: Recipe) -> bool:
     """Whether two recipes ask for the same data and attention.
 
     A teacher is the network itself: with another network its labels are others.
     """
-    same_network = (one.network, one.posterior) == (other.network, other.posterior)
-    if one.task.labels == "teacher" and not same_network:
+    same_network = (recipe.network, recipe.posterior) == (other.network, other.posterior)
+    if recipe.task.labels == "teacher" and not same_network:
         return False
-    return (one.task, one.attention) == (other.task, other.attention)
+    return (recipe.task, recipe.attention) == (other.task, other.attention)
 
 
 # --- refusals

@@ -78,13 +78,13 @@ def reproduce_run(plan: Plan, interruption: Interruption) -> ExitCode:
     return ExitCode.OK if agree else ExitCode.NOT_REPRODUCED
 
 
-def agreements(one: Path, other: Path) -> dict[str, Agreement]:
+def agreements(directory: Path, other: Path) -> dict[str, Agreement]:
     """Every array of the theory and of the draws that both directories hold.
 
     How the solver got there (gradient norm) is not compared. Of the theory, what one of them alone
     stores cannot be: a point of a sweep has more than a run of its own.
     """
-    stored, redone = RunResults(one), RunResults(other)
+    stored, redone = RunResults(directory), RunResults(other)
     results = {}
     if stored.theory is not None and redone.theory is not None:
         for name in sorted((set(stored.theory) & set(redone.theory)) - {"gradient_norm"}):
@@ -124,8 +124,8 @@ def relative_difference(left: np.ndarray, right: np.ndarray) -> float:
 
 def deviation_of_means(left: np.ndarray, right: np.ndarray) -> float:
     """The largest difference of posterior means, in units of its Monte Carlo standard error."""
-    one, other = (mean_of(np.asarray(values, float)) for values in (left, right))
-    deviation = np.abs(one.value - other.value) / np.hypot(one.mcse, other.mcse)
+    first, other = (mean_of(np.asarray(values, float)) for values in (left, right))
+    deviation = np.abs(first.value - other.value) / np.hypot(first.mcse, other.mcse)
     return float(np.max(np.nan_to_num(deviation, nan=np.inf)))
 
 

@@ -59,11 +59,9 @@ class Sizes:
         return replace(sizes, logits=logits)
 
     def as_dict(self) -> dict[str, Any]:
-        one = self.architecture
-        return {
-            "heads": one.heads, "widths": one.widths, "channels": one.channels,
-            "outputs": one.outputs, "rows": self.examples, "test_examples": self.observed,
-        }  # fmt: skip
+        of_network = ("heads", "widths", "channels", "outputs")
+        sizes = {name: getattr(self.architecture, name) for name in of_network}
+        return {**sizes, "rows": self.examples, "test_examples": self.observed}
 
     @property
     def weight_count(self) -> int:
@@ -77,17 +75,21 @@ class Sizes:
         the attended inputs, 2 P p_1 D. Order parameters assemble K, factorise it and invert the
         factor instead, 2 O² P² per pair of paths and 2 (P O)³. A gradient costs three times that.
         """
-        one, examples, outputs = self.architecture, self.examples, self.architecture.outputs
-        rows = one.order_parameter_sizes
+        architecture, examples, outputs = (
+            self.architecture,
+            self.examples,
+            self.architecture.outputs,
+        )
+        rows = architecture.order_parameter_sizes
         # Of one example from all path weights.
-        along_paths = rows[0] * one.channels
+        along_paths = rows[0] * architecture.channels
         if space == WEIGHTS:
-            layers = zip(rows[:-1], one.widths[:-1], one.widths[1:], strict=True)
+            layers = zip(rows[:-1], architecture.widths[:-1], architecture.widths[1:], strict=True)
             contracted = sum(p * n * m for p, n, m in layers)
-            return 6 * (contracted + along_paths * (one.widths[0] + examples))
-        if stored_bytes(examples, None, one.path_count, outputs) <= STORED_TRAINING_BYTES:
+            return 6 * (contracted + along_paths * (architecture.widths[0] + examples))
+        if stored_bytes(examples, None, architecture.path_count, outputs) <= STORED_TRAINING_BYTES:
             # Stored path kernels: C_{ππ'} with π ≤ π' is enough for one output.
-            paths = one.path_count
+            paths = architecture.path_count
             pairs = paths * (paths + 1) // 2 if outputs == 1 else paths**2
             kernel = outputs**2 * pairs * examples**2
         else:
@@ -95,9 +97,11 @@ class Sizes:
         return 6 * (kernel + (examples * outputs) ** 3)
 
 
-def narrowness(one: Architecture) -> float:
+def narrowness(architecture: Architecture) -> float:
     """max_l p_l / N_l: above 1 a layer is narrower than its order parameter."""
-    return max(p / n for p, n in zip(one.order_parameter_sizes, one.widths, strict=True))
+    return max(
+        p / n for p, n in zip(architecture.order_parameter_sizes, architecture.widths, strict=True)
+    )
 
 
 def leading_eigenvalue(task: Task, readout: str) -> float:

@@ -74,7 +74,7 @@ class Tempered(Algorithm):
                 f"log evidence {logs.value:.2f} ± {logs.error:.2f} over repetitions: its error "
                 f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
             )
-        ancestors = [len(np.unique(one)) for one in statistics["ancestor"]]
+        ancestors = [len(np.unique(of_repetition)) for of_repetition in statistics["ancestor"]]
         count = statistics["ancestor"].shape[1]
         if min(ancestors) < FEWEST_ANCESTORS * count:
             remarks.append(

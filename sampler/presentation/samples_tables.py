@@ -104,13 +104,13 @@ def heads_table(heads: SampledHeads) -> Table:
     """Entropy, distances and overlaps of every learned head, beside what they are a priori."""
     rows = [
         [
-            f"{head_label(one.layer, one.head, one.name)}: {one.quantity}",
-            (one.value, one.error),
-            one.prior,
-            one.prior_deviation,
-            one.r_hat,
+            f"{head_label(numbers.layer, numbers.head, numbers.name)}: {numbers.quantity}",
+            (numbers.value, numbers.error),
+            numbers.prior,
+            numbers.prior_deviation,
+            numbers.r_hat,
         ]
-        for one in heads.numbers
+        for numbers in heads.numbers
     ]
     caption = (
         "Heads of all draws in matched order; distance: total variation, overlap: Σ ΩΩ'/Σ Ω'² with "

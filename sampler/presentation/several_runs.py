@@ -95,11 +95,15 @@ def point_cells(point: PointSummary, predictors: Mapping[str, int]) -> list[obje
     ]
 
 
-def difference_cell(one: Difference | None) -> Cell:
+def difference_cell(difference: Difference | None) -> Cell:
     """A resolved difference with its error, or what it is below."""
-    if one is None or not one.decided:
+    if difference is None or not difference.decided:
         return Number(None)
-    return one.number(one.value, one.error) if one.resolved else one.text(short=True)
+    return (
+        difference.number(difference.value, difference.error)
+        if difference.resolved
+        else difference.text(short=True)
+    )
 
 
 # --- points chosen on the validation split
@@ -134,8 +138,8 @@ def choice_text(choice: Mapping | None, fixed: Mapping) -> str:
     runner_up = choice.get("runner_up")
     close = [runner_up] if runner_up and runner_up["within_errors"] else []
     first, *second = (
-        short_label({key: value for key, value in one["settings"].items() if key not in fixed})
-        for one in [choice, *close]
+        short_label({key: value for key, value in row["settings"].items() if key not in fixed})
+        for row in [choice, *close]
     )
     return f"{first} ({second[0]})" if second else first
 

@@ -148,9 +148,9 @@ def statements_table(comparison: Comparison | None, brief: bool = False) -> Tabl
     return Table("How far theories are off", columns, rows, AS_A_WHOLE)
 
 
-def difference_text(one: Difference) -> str:
+def difference_text(difference: Difference) -> str:
     """How far off, below what, or in a word why nothing is said."""
-    return one.text(short=True) if one.decided else one.state
+    return difference.text(short=True) if difference.decided else difference.state
 
 
 def differences_table(comparison: Comparison, predictor: str) -> Table:
@@ -163,14 +163,16 @@ def differences_table(comparison: Comparison, predictor: str) -> Table:
     rows = [
         [
             comparison.about(quantity, "label"),
-            one.text(),
-            f"{one.number(one.low)} to {one.number(one.high)}" if one.decided else "",
-            count(one.elements),
-            one.median_mcse,
-            one.largest_mcse,
-            largest_by_chance(one.elements),
+            difference.text(),
+            f"{difference.number(difference.low)} to {difference.number(difference.high)}"
+            if difference.decided
+            else "",
+            count(difference.elements),
+            difference.median_mcse,
+            difference.largest_mcse,
+            largest_by_chance(difference.elements),
         ]
-        for quantity, one in comparison.differences(predictor).items()
+        for quantity, difference in comparison.differences(predictor).items()
     ]
     title = f"{comparison.name_of(predictor).capitalize()} against the exact posterior"
     return Table(title, columns, rows, BY_ELEMENT)

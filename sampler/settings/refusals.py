@@ -328,4 +328,4 @@ def settings_in(sections: Sections) -> Iterator[Setting]:
             yield Setting(name, key)
             inner = section_in(field.annotation)
             if inner is not None:
-                yield from (Setting(name, f"{key}.{one}") for one in inner.model_fields)
+                yield from (Setting(name, f"{key}.{field}") for field in inner.model_fields)

@@ -243,7 +243,7 @@ def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None
 NUMBERS_OF_DRAWS = ("until", "draws", "max_draws", "max_minutes", "repetitions")
 
 
-def ask_the_same(one: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()) -> bool:
+def ask_the_same(recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()) -> bool:
     """Whether two recipes are the same but for their sweeps, wherever their data lie.
 
     A key that is swept has its first value there.
@@ -258,4 +258,4 @@ def ask_the_same(one: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = 
             settings.get("sampler", {}).pop(key, None)
         return settings
 
-    return type(one) is type(other) and compared(one) == compared(other)
+    return type(recipe) is type(other) and compared(recipe) == compared(other)

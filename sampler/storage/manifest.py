@@ -78,13 +78,13 @@ def same_data(stored: Any, current: Any) -> bool:
     return stored == current
 
 
-def agree(one: Any, other: Any) -> bool:
+def agree(value: Any, other: Any) -> bool:
     """Whether two nested lists are equal, their numbers to eleven digits."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(agree, one, other))
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-11)
-    return one == other
+    if isinstance(value, list) and isinstance(other, list):
+        return len(value) == len(other) and all(map(agree, value, other))
+    if isinstance(value, float) and isinstance(other, float):
+        return math.isclose(value, other, rel_tol=1e-11)
+    return value == other
 
 
 # --- the file

@@ -119,7 +119,11 @@ def see_returned(
     ]
     if weights:
         given = (*positional, *named.values())
-        tokens = (one for one in given if getattr(one, "ndim", 0) == 3 and one.is_floating_point())
+        tokens = (
+            tensor
+            for tensor in given
+            if getattr(tensor, "ndim", 0) == 3 and tensor.is_floating_point()
+        )
         seen.add(next(tokens, None), weights[-1], name)
 
 
@@ -178,7 +182,7 @@ def see_attention(
     with evaluating(model), torch.no_grad():
         if attention is not None:
             tokens, weights = attention(model, batch)
-            weights = [torch.as_tensor(one) for one in weights]
+            weights = [torch.as_tensor(matrices) for matrices in weights]
             seen = SeenAttention([torch.as_tensor(tokens)], weights, [""] * len(weights))
         else:
             refuse_decoders(model)
@@ -308,7 +312,9 @@ class RecordedAttention:
         lengths = np.full(examples, tokens) if self.lengths is None else self.lengths
         real = within(lengths, tokens)
         identity = (np.eye(tokens, dtype=self.inputs.dtype) * real[:, None, :])[:, None]
-        attention = tuple(np.concatenate([one, identity], axis=1) for one in self.attention)
+        attention = tuple(
+            np.concatenate([matrices, identity], axis=1) for matrices in self.attention
+        )
         return replace(self, attention=attention)
 
 
@@ -348,12 +354,14 @@ def record_attention(
     parts: list[list[np.ndarray]] = []
     for examples in batches(tensors, batch_size):
         seen = see_attention(model, batch_of(tensors, examples, model), forward, attention)
-        chosen = chosen_heads([one.shape[1] for one in seen.weights], layers, heads)
+        chosen = chosen_heads([matrices.shape[1] for matrices in seen.weights], layers, heads)
         order += examples
         parts.append(arrays_of(seen, chosen))
         refuse_change(parts[-1], parts[0])
     back = np.argsort(order)
-    tokens, *matrices, lengths = (padded_together(one)[back] for one in zip(*parts, strict=True))
+    tokens, *matrices, lengths = (
+        padded_together(pieces)[back] for pieces in zip(*parts, strict=True)
+    )
     modules = tuple(seen.modules[number - 1] for number in chosen)
     equal = (lengths == tokens.shape[1]).all()
     return RecordedAttention(tokens, tuple(matrices), chosen, modules, None if equal else lengths)
@@ -376,13 +384,15 @@ def arrays_of(seen: SeenAttention, chosen: Mapping[int, Sequence[int]]) -> list[
         place = int(np.argmin(real.any(axis=1)))
         remedy = "every sequence needs one token at least; leave this example out"
         raise InputError(f"tokens of example {place}", 0, remedy)
-    arrays, lengths = without_padding(inputs, [one.swapaxes(-1, -2) for one in weights], real)
+    arrays, lengths = without_padding(
+        inputs, [matrices.swapaxes(-1, -2) for matrices in weights], real
+    )
     return [*arrays, lengths]
 
 
 def refuse_unseen(weights: Sequence[np.ndarray]) -> None:
     """Raise InputError for a token that no token of any layer sees: likely padding, unsaid."""
-    largest = np.max([one.max(axis=(1, 2)) for one in weights], axis=0)
+    largest = np.max([matrices.max(axis=(1, 2)) for matrices in weights], axis=0)
     unseen = np.argwhere(largest == 0.0)  # not where it is no number
     if len(unseen):
         example, token = map(int, unseen[0])
@@ -396,7 +406,7 @@ def refuse_unseen(weights: Sequence[np.ndarray]) -> None:
 def refuse_change(arrays: list[np.ndarray], first: list[np.ndarray]) -> None:
     """Raise InputError if channels, layers or heads are not those of the first examples."""
     sizes, expected = (
-        [tokens.shape[2:], *(one.shape[1] for one in matrices)]
+        [tokens.shape[2:], *(array.shape[1] for array in matrices)]
         for tokens, *matrices, _ in (arrays, first)
     )
     if sizes != expected:

@@ -105,7 +105,9 @@ class EpisodeData(LearningData):
             for start in range(0, len(images), PIECE)
         ]
         arrays = np.concatenate(pieces), position_table(TOKENS, self.channels), self.embedding
-        return InputTable(tuple(jnp.asarray(one, jnp.float32) for one in arrays), episode_inputs)
+        return InputTable(
+            tuple(jnp.asarray(array, jnp.float32) for array in arrays), episode_inputs
+        )
 
     @cached_property
     def table(self) -> InputTable:

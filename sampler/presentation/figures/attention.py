@@ -88,7 +88,7 @@ def nearest_known(attention: SampledHeads, layer: int, head: int) -> int | None:
     distances = table[f"distance_{layer}"].values[..., 1:].mean(axis=(0, 1))
     if generating.size:
         learned = np.flatnonzero(table[f"learned_{layer}"].values)
-        _, targets = aimed_at(distances[:, generating], tuple((int(one),) for one in learned))
+        _, targets = aimed_at(distances[:, generating], tuple((int(head),) for head in learned))
         if targets[head] >= 0:
             return int(generating[targets[head]])
     places = generating if generating.size else np.arange(table.sizes[f"known_{layer}"])

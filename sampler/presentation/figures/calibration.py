@@ -30,7 +30,7 @@ def draw_reliability(run: RunResults) -> Figure | None:
         return None
     positive, names = run.labels_test > 0, in_order(probabilities)
     bins = {name: reliability(probabilities[name], positive) for name in names}
-    fullest = max(one.count for of in bins.values() for one in of)
+    fullest = max(part.count for of in bins.values() for part in of)
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
     width = style.WIDTH if columns > 1 else 3.6
@@ -73,7 +73,7 @@ def predicted_probabilities(run: RunResults) -> dict[str, np.ndarray]:
             probabilities[name] = probability_of_positive(mean, variance + own)
     sampled = [run.sampled(f"predictor_{moment}") for moment in ("mean", "variance")]
     if None not in sampled:
-        mean, variance = (one.value.reshape(labels.shape) for one in sampled)
+        mean, variance = (moment.value.reshape(labels.shape) for moment in sampled)
         drawn = run.drawn("temperature")
         noise = temperature if drawn is None else float(drawn.mean())
         if np.isfinite(variance).all():

@@ -48,10 +48,10 @@ def draw_chains(run: RunResults) -> Figure | None:
     axes = figure.subplots(len(series), 2, squeeze=False, sharex="col", width_ratios=(2.0, 1.0))
     for (trace, ranks), (label, values) in zip(axes, series.items(), strict=True):
         every = -(-values.shape[1] // MOST_POINTS)
-        for chain, one in enumerate(values[:MOST_LINES]):
-            draws = np.arange(0, len(one), every)
+        for chain, course in enumerate(values[:MOST_LINES]):
+            draws = np.arange(0, len(course), every)
             marks = {"linewidth": 0.5, "alpha": 0.7, "rasterized": True}
-            trace.plot(draws, one[::every], **marks, **chain_marks(chain))
+            trace.plot(draws, course[::every], **marks, **chain_marks(chain))
         trace.set_ylabel(label)
         trace.yaxis.set_major_locator(MaxNLocator(4))
         _draw_ranks(ranks, values)

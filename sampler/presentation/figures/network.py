@@ -52,8 +52,8 @@ class DrawnLayers:
         return cls(
             [list(map(str, run.task[f"head_names_{layer}"].values)) for layer in layers],
             [
-                run.sampled_attention(layer) if one is None else np.abs(one.values)
-                for layer, one in zip(layers, stored, strict=True)
+                run.sampled_attention(layer) if matrices is None else np.abs(matrices.values)
+                for layer, matrices in zip(layers, stored, strict=True)
             ],
         )
 
@@ -129,7 +129,7 @@ def draw_paths(ax: Axes, layers: DrawnLayers, paths: Sequence[DrawnPath]) -> Non
 
 def draw_heads(figure: Figure, ax: Axes, layers: DrawnLayers, letters: int) -> None:
     """Draw a map of attention, or an empty box, for every head that has a place, with its name."""
-    stored = [one.max() for one in layers.attention if one is not None]
+    stored = [matrices.max() for matrices in layers.attention if matrices is not None]
     norm, image = PowerNorm(0.5, 0.0, float(max(stored, default=1.0))), None
     limits = ax.get_xlim(), ax.get_ylim()
     for layer, names in enumerate(layers.names[: layers.rows]):

@@ -201,7 +201,12 @@ def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
         point = point or short_label(sweep.rows[row].settings).replace(",", "\n")
         if theories:
             matrices = [*theories, sampled] if sampled else theories
-            rows.append([Matrix(f"{one.title}\n{point}", one.values, one.mcse) for one in matrices])
+            rows.append(
+                [
+                    Matrix(f"{matrix.title}\n{point}", matrix.values, matrix.mcse)
+                    for matrix in matrices
+                ]
+            )
     if not rows:
         return None
     scales = [style.colour_limit(*(matrix.values for matrix in row)) for row in rows]
