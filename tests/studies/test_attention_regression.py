@@ -100,7 +100,7 @@ def truncated_exponential(value, order):
     return sum(value**power / math.factorial(power) for power in range(order + 1))
 
 
-@pytest.mark.parametrize("order", [0, 1, 4])
+@pytest.mark.parametrize("order", [1, 4])
 def test_products_of_features_are_the_truncated_exponential(order, queries_and_keys):
     queries, keys = queries_and_keys
     of_queries, of_keys = taylor_features(queries, order), taylor_features(keys, order)

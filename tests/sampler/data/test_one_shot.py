@@ -32,27 +32,27 @@ def load(folder, *overrides):
     return load_recipe(folder / "analysis.toml", overrides)
 
 
-@pytest.mark.heavy
 def test_a_model_is_moved_with_its_pictures(folder, tmp_path):
-    """Those of the place where it was trained are gone."""
+    """Those of the place where it was trained are gone, or are others, which is refused."""
     before = build_task(load(folder)).identity
     moved = Path(shutil.copytree(folder, tmp_path / "moved"))
-    pictures = (folder / "pictures.npz").rename(tmp_path / "gone.npz")
+    kept = (folder / "pictures.npz").read_bytes()
     try:
+        write_labelled(folder / "pictures.npz", np.random.default_rng(9))
+        with pytest.raises(InputError):
+            build_task(load(folder))
+        (folder / "pictures.npz").unlink()
         assert build_task(load(moved)).identity == before
     finally:
-        pictures.rename(folder / "pictures.npz")
+        (folder / "pictures.npz").write_bytes(kept)
 
 
 @pytest.mark.heavy
 def test_the_task_is_that_of_the_trained_network(folder):
     """Its value weights in the sampled network give its own predictions on every split."""
     recipe = load(folder)
-    assert recipe.network.readout == "mean"
-    assert recipe.task.model == str(folder / "model")
     task = build_task(recipe)
     assert task.heads == (2, 2)
-    assert task.path_names == ("0·0", "0·1", "1·0", "1·1")
     assert [split.examples for split in task.splits] == [10, 8, 6]
     model, problem = read_model(folder / "model"), build_problem(recipe, task)
     weights = theory_weights(model.parameters, model.network)
@@ -62,7 +62,6 @@ def test_the_task_is_that_of_the_trained_network(folder):
         (problem.learning.attended, problem.attended_test, problem.attended_validation),
         strict=True,
     ):
-        assert split.inputs.shape[1:] == (48, 64)
         assert set(np.unique(split.labels)) == {-1.0, 1.0}
         expected = np.asarray(
             transformer_outputs(parameters, jnp.asarray(split.inputs), model.network)
@@ -71,8 +70,6 @@ def test_the_task_is_that_of_the_trained_network(folder):
             {k: jnp.asarray(v) for k, v in weights.items()}, attended, problem.architecture
         )[:, 0]
         np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
-        for matrices in split.attention:
-            np.testing.assert_allclose(matrices.sum(axis=2), 1.0, rtol=0, atol=1e-13)
 
 
 def test_splits_are_drawn_independently_of_each_others_size(folder):
@@ -80,9 +77,6 @@ def test_splits_are_drawn_independently_of_each_others_size(folder):
     other = build_task(load(folder, "task.examples_train=4", "task.examples_validation=0"))
     assert np.array_equal(task.test.inputs, other.test.inputs)
     assert other.validation is None
-    again = build_task(load(folder))
-    assert np.array_equal(task.train.inputs, again.train.inputs)
-    assert np.array_equal(task.train.attention[1], again.train.attention[1])
     seeded = build_task(load(folder, "task.seed=1"))
     assert not np.array_equal(task.test.inputs, seeded.test.inputs)
 
@@ -112,17 +106,6 @@ def test_what_cannot_be_used_is_refused(folder, setting, field):
     with pytest.raises(InputError) as caught:
         build_task(load(folder, setting))
     assert caught.value.field == field
-
-
-def test_images_that_changed_since_the_training_are_refused(folder):
-    images = folder / "pictures.npz"
-    kept = images.read_bytes()
-    try:
-        write_labelled(images, np.random.default_rng(9))
-        with pytest.raises(InputError, match=r"^task\.model = "):
-            build_task(load(folder))
-    finally:
-        images.write_bytes(kept)
 
 
 @pytest.mark.heavy

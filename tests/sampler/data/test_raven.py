@@ -24,16 +24,10 @@ from sampler.problem import build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import make_recipe
 from sampler.token_network import TokenNetwork, predict_split, token_arrays
-from sampler.transformer.model import (
-    TrainedModel,
-    Transformer,
-    draw_parameters,
-    read_model,
-    theory_weights,
-    write_model,
-)
+from sampler.transformer.model import read_model, theory_weights
 from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
+from tests.training_recipes import write_untrained
 
 RULES = ("constant", "progression_1", "progression_2", "sum", "distribution")
 SMALL = {"kind": "raven", "examples_train": 60, "examples_test": 40}
@@ -211,26 +205,6 @@ evaluation_examples = 40
 """
 
 
-def model_in(folder, **training):
-    """A network as it is before training, in a directory."""
-    settings = tomllib.loads(TINY)
-    settings["training"] |= training
-    recipe = make_recipe(settings)
-    tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
-    network = Transformer.of(recipe, tokens.channels, tokens.outputs)
-    model = TrainedModel(recipe, draw_parameters(network, 3, 0), None, 0, splits.checksum)
-    write_model(folder, model)
-    return model
-
-
-def task_of_model(folder, network=None):
-    settings = {"kind": "raven", "model": str(folder), "examples_train": 20, "examples_test": 20}
-    settings |= {"examples_validation": 0}
-    return build_task(
-        make_recipe({"name": "x", "task": settings, "network": {"widths": 5} | (network or {})})
-    )
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("form", "network"),
@@ -240,33 +214,27 @@ def task_of_model(folder, network=None):
     ],
 )
 def test_the_trained_network_is_that_of_the_posterior_on_its_attention(tmp_path, form, network):
-    model = model_in(tmp_path, form={"kind": form}, **network)
-    task = task_of_model(tmp_path, network)
+    settings = tomllib.loads(TINY)
+    settings["training"] |= {"form": {"kind": form}, **network}
+    model = write_untrained(tmp_path, make_recipe(settings))
+    sizes = {"examples_train": 20, "examples_test": 20, "examples_validation": 0}
+    task = build_task(recipe_of(None, {"widths": 5} | network, model=str(tmp_path), **sizes))
     with jax.enable_x64(True):
         parameters = {name: jnp.asarray(a, jnp.float64) for name, a in model.parameters.items()}
         received = transformer_outputs(parameters, jnp.asarray(task.test.inputs), model.network)
-        weights = {
-            name: jnp.asarray(values)
-            for name, values in theory_weights(model.parameters, model.network).items()
-        }
+        weights = theory_weights(model.parameters, model.network)
+        weights = {name: jnp.asarray(values) for name, values in weights.items()}
         architecture, settings = model.network.architecture, model.recipe.training
         kinds = settings.hypernetworks, settings.values, "none", "last"
         tokens = TokenNetwork(architecture, *kinds)
         expected = predict_split(weights, token_arrays(task.test, "last"), tokens)
     assert_equal_to_rounding(received, expected, operations=2000, scale=np.abs(expected).max())
-    if not network:
-        recipe = make_recipe(
-            {
-                "name": "x",
-                "task": {"kind": "raven", "model": str(tmp_path)},
-                "network": {"widths": 5},
-            }
-        )
-        problem = build_problem(recipe, task)
-        by_paths = problem.trained.predictor(problem.attended_test)
-        assert_equal_to_rounding(by_paths, expected, operations=2000, scale=np.abs(expected).max())
-    else:
+    if network:
         assert task.trained is None
+        return
+    problem = build_problem(recipe_of(network={"widths": 5}, model=str(tmp_path)), task)
+    by_paths = problem.trained.predictor(problem.attended_test)
+    assert_equal_to_rounding(by_paths, expected, operations=2000, scale=np.abs(expected).max())
 
 
 @pytest.mark.heavy
