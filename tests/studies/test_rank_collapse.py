@@ -132,25 +132,6 @@ def test_random_rotations_are_orthogonal(rng):
     assert_equal_to_rounding(matrix @ matrix.T, np.eye(6), operations=36)
 
 
-@pytest.mark.parametrize("normalise", [False, True])
-def test_values_turn_the_tokens_of_every_layer(normalise):
-    mask = mask_matrix("causal", TOKENS)
-    tokens = np.random.default_rng(1).standard_normal((TOKENS, CHANNELS)) + 1.0
-    received = collapse_of_random_attention(
-        mask, tokens, LAYERS, 3, np.random.default_rng(2), normalise, orthogonal_values=True
-    )
-    rng, expected, current = np.random.default_rng(2), [distance_from_collapse(tokens)], tokens
-    for _ in range(LAYERS):
-        queries, keys = current @ (rng.standard_normal((2, CHANNELS, 3)) / np.sqrt(CHANNELS))
-        matrix = masked_attention(queries, keys, mask)
-        current = matrix @ current @ random_orthogonal_matrix(CHANNELS, rng)
-        current = layer_norm(current) if normalise else current
-        expected.append(distance_from_collapse(current))
-    assert_equal_to_rounding(
-        received, expected, operations=LAYERS * tokens.size, condition=TOKENS**2
-    )
-
-
 def averages(kind: str, window: int | None = None) -> np.ndarray:
     mask = mask_matrix(kind, TOKENS, window)
     return mask / mask.sum(axis=1, keepdims=True)

@@ -98,7 +98,7 @@ def write(path, stored):
     return path
 
 
-@pytest.mark.parametrize("how", [{}, {"locking": False}, {"mode": "r+"}], ids=str)
+@pytest.mark.parametrize("how", [{}, {"mode": "r+"}], ids=str)
 def test_a_file_that_is_open_in_this_session_is_read(how, tmp_path):
     path = write(tmp_path / "arrays.h5", with_lengths())
     expected = read_arrays(path).identity
@@ -237,8 +237,7 @@ def test_uniform_heads_are_uniform_over_the_tokens_of_a_sequence(with_matrices):
             np.testing.assert_allclose(attended[example], expected, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("lengths", [[6, 0, 4, 1], [6, 2, 7, 1], [6, 2, 4]])
-def test_lengths_that_cannot_be_are_named_where_heads_are_uniform(lengths):
+def test_lengths_that_cannot_be_are_named_where_heads_are_uniform():
     stored = {key: array for key, array in arrays().items() if "attention" not in key}
     with pytest.raises(InputError, match="lengths_test"):
-        task_of_arrays(stored | {"lengths_test": np.array(lengths)}, heads_are_chosen=True)
+        task_of_arrays(stored | {"lengths_test": np.array([6, 2, 7, 1])}, heads_are_chosen=True)

@@ -86,14 +86,7 @@ def test_tokens_are_means_of_neighbouring_steps(stride):
 
 
 def test_the_stride_is_the_smallest_that_leaves_few_enough_tokens(folder):
-    for settings, tokens in (
-        ({}, 6),
-        ({"max_tokens": 6}, 6),
-        ({"max_tokens": 5}, 3),
-        ({"max_tokens": 3}, 3),
-        ({"max_tokens": 2}, 2),
-        ({"stride": 4, "max_tokens": 50}, 2),
-    ):
+    for settings, tokens in (({}, 6), ({"max_tokens": 5}, 3), ({"stride": 4, "max_tokens": 50}, 2)):
         received = read(folder, heads=(("uniform",),), **settings)
         assert received.train.tokens == tokens + 1
 

@@ -13,7 +13,7 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.train import start_training
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.storage.checkpoints import read_sealed
-from sampler.transformer.model import MODEL_FILE, Transformer, read_model
+from sampler.transformer.model import MODEL_FILE, read_model
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
 from tests.training_recipes import write_training
@@ -136,12 +136,9 @@ def test_what_is_left_behind(finished, recipe_file):
     assert load_recipe(finished / "recipe.toml", kind=TrainingRecipe) == recipe
     model = read_model(finished)
     assert model.recipe == recipe
-    shapes = Transformer.of(recipe, 64).parameter_shapes
-    assert {k: v.shape for k, v in model.parameters.items()} == shapes
     with (finished / "learning_curve.csv").open() as file:
         curve = list(csv.DictReader(file))
     assert [row["step"] for row in curve] == ["40", "80", "120", "130"]
     summary = json.loads((finished / "training_summary.json").read_text())
     assert summary["model_sha256"] == model.checksum
     assert summary["step"] == model.step
-    assert list(summary["splits"]) == ["train", "validation", "test"]
