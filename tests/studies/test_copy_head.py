@@ -90,14 +90,6 @@ def test_minima_are_those_of_a_search_that_needs_no_derivatives(form, width):
         assert found.x == pytest.approx(minimum.logit, abs=1e-3)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("width", [math.inf, 7.0])
-def test_the_slope_is_the_derivative(form, width):
-    one, at, step = head(24, 0.3, form, width), np.linspace(0.1, 4.0, 9), 1e-5
-    moved = one.free_energy(at + step, 20.0) - one.free_energy(at - step, 20.0)
-    np.testing.assert_allclose(one.slope(at, 20.0), moved / (2 * step), rtol=1e-6, atol=1e-6)
-
-
 def population(copied, squares, examples, width):
     """The learning problem whose features have exactly the moments of many examples, and |y_∥|²."""
     differences = np.eye(SYMBOLS) - 1 / SYMBOLS

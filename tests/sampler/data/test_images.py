@@ -133,6 +133,9 @@ def test_splits_share_no_character_and_leave_none_out():
         checksums.append(splits.checksum)
     assert checksums[0] == checksums[1]
     assert checksums[0] != checksums[2]
+    both = Drawings(made().images[3:4], ("x",), np.array([1]))
+    with pytest.raises(InputError):
+        refuse_shared_drawings(made(), both, "field", "value")
 
 
 def test_rotated_training_characters_are_new_ones():
@@ -172,13 +175,6 @@ def test_overlapping_unknown_and_too_few_characters_are_refused(settings, field)
     with pytest.raises(InputError) as caught:
         split_characters(made(6), section(**settings))
     assert caught.value.field == f"task.{field}"
-
-
-def test_shared_drawings_are_found():
-    one, other = made(4), random_drawings(np.random.default_rng(2), characters=2)
-    both = Drawings(np.concatenate([other.images, one.images[3:4]]), ("x",), np.array([9]))
-    with pytest.raises(InputError):
-        refuse_shared_drawings(one, both, "field", "value")
 
 
 def test_patches_are_row_major_and_normalised(rng):

@@ -106,14 +106,18 @@ def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
     assert splits.train.inputs.shape[1:] == (7, CHANNELS + 7)
 
 
-def test_few_labels_leave_the_other_splits_as_they_are(folder, splits):
-    few = read_splits(
-        load_recipe(folder / "gait.toml", ["task.examples_per_class=2"], kind=TrainingRecipe)
-    )
+def test_few_labels_and_two_classes(folder, splits):
+    def read(setting):
+        return read_splits(load_recipe(folder / "gait.toml", [setting], kind=TrainingRecipe))
+
+    few = read("task.examples_per_class=2")
     assert np.bincount(few.train.classes).tolist() == [2, 2, 2]
     assert np.array_equal(few.validation.inputs, splits.validation.inputs)
     known = {one.tobytes() for one in splits.train.inputs}
     assert all(one.tobytes() in known for one in few.train.inputs)
+    two = read('task.classes=["fast", "slow"]')
+    assert two.outputs is None
+    assert np.array_equal(two.train.targets, np.where(two.train.classes == 0, 1.0, -1.0))
 
 
 def test_every_class_has_series_for_validation():
@@ -122,16 +126,6 @@ def test_every_class_has_series_for_validation():
     train, validation = split_by_class(settings, classes, ("many", "few"))
     assert np.bincount(classes[validation]).tolist() == [3, 1]
     assert sorted([*train, *validation]) == list(range(64))
-
-
-def test_two_classes_have_one_output(folder):
-    chosen = 'task.classes=["fast", "slow"]'
-    recipe = load_recipe(folder / "gait.toml", [chosen], kind=TrainingRecipe)
-    splits = read_splits(recipe)
-    assert splits.names == ("fast", "slow")
-    assert splits.outputs is None
-    assert np.array_equal(splits.train.targets, np.where(splits.train.classes == 0, 1.0, -1.0))
-    assert learning_data(recipe, splits).outputs is None
 
 
 def test_every_example_comes_once_before_any_comes_again(folder, splits):
@@ -198,7 +192,6 @@ def test_the_task_has_the_attention_and_the_network(folder):
 @pytest.mark.parametrize(
     ("setting", "field"),
     [
-        ("task.kind=digits", "task.kind"),
         ('task.classes=["slow", "lame"]', "task.classes"),
         ("task.examples_per_class=13", "task.examples_per_class"),
         ('training.form={kind="scaled_heads",scale=8}', "training.form"),

@@ -105,11 +105,7 @@ def test_another_recipe_and_other_images_are_refused(copy, recipe_file):
 
 
 def test_what_a_training_is_not(copy, recipe_file):
-    for words in (
-        ["resume", copy, "--more", 3],
-        ["reproduce", copy],
-        ["run", recipe_file],
-    ):
+    for words in (["resume", copy, "--more", 3], ["reproduce", copy], ["run", recipe_file]):
         assert command(*words) == ExitCode.BAD_INPUT
 
 
