@@ -151,72 +151,45 @@ def test_networks_outside_the_theory_are_refused(rng, tmp_path, small_blocks):
         build_problem(outside, build_task(outside))
 
 
-class Asked(Interruption):
-    """A signal that comes when so many blocks were read."""
-
-    def __init__(self, blocks: int) -> None:
-        super().__init__()
-        self.left = blocks
-
-    @property
-    def received(self):
-        self.left -= 1
-        return signal.SIGTERM if self.left < 0 else None
-
-    @received.setter
-    def received(self, _) -> None:
-        """Nothing else sends one."""
-
-
-def test_a_pass_goes_on_from_where_it_was_stopped(rng, tmp_path, small_blocks, monkeypatch):
+def test_a_pass_that_is_killed_or_stopped_goes_on_from_what_was_saved(
+    rng, tmp_path, small_blocks, monkeypatch
+):
     monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)  # folded in after every block
     recipe = written(tmp_path, attended_arrays(rng))
-    task = build_task(recipe)
-    expected = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
-    assert expected.examples == EXAMPLES
-    (whole,) = tmp_path.glob("rows-*.bin")
-    whole.unlink()
+    arguments = recipe, build_task(recipe), tmp_path, tmp_path
+    folded = list(fold_training(*arguments[:2]))
+
+    def killed(*_):
+        yield from folded[:2]
+        raise KeyboardInterrupt
+
+    for every, saved in ((1e9, None), (0.0, folded[1].examples)):
+        with monkeypatch.context() as patch:
+            patch.setattr(folding, "fold_training", killed)
+            patch.setattr(folding, "Checkpoints", partial(Checkpoints, every=every))
+            with pytest.raises(KeyboardInterrupt):
+                folded_training_set(*arguments, Interruption())
+        header = newest_header(tmp_path)
+        assert (header and header["done"]) == saved
+    asked = Interruption()
+    asked.ask(signal.SIGTERM)
     with pytest.raises(RequeueError, match="SIGTERM"):
-        folded_training_set(recipe, task, tmp_path, tmp_path, Asked(2))
+        folded_training_set(*arguments, asked)
     done = newest_header(tmp_path)["done"]
-    assert 0 < done < EXAMPLES
-    read = []
-    original = array_task.read_split
+    assert saved < done < EXAMPLES
+    read, original = [], array_task.read_split
 
     def counted(file, name, examples):
         read.append(examples.start)
         return original(file, name, examples)
 
     monkeypatch.setattr(array_task, "read_split", counted)
-    received = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
-    assert read[0] == done
-    np.testing.assert_array_equal(received.matrix, expected.matrix)
-    assert newest_header(tmp_path) is None
-    read.clear()
-    again = folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
-    assert read == []
-    np.testing.assert_array_equal(again.matrix, expected.matrix)
-
-
-def test_a_pass_that_is_killed_goes_on_from_what_was_saved_in_time(
-    rng, tmp_path, small_blocks, monkeypatch
-):
-    monkeypatch.setattr("theory.learning_problem.ROWS_PER_COLUMN", 1)
-    recipe = written(tmp_path, attended_arrays(rng))
-    task = build_task(recipe)
-    folded = list(fold_training(recipe, task))
-
-    def killed(*_):
-        yield from folded[:2]
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(folding, "fold_training", killed)
-    for every, saved in ((1e9, None), (0.0, folded[1].examples)):
-        monkeypatch.setattr(folding, "Checkpoints", partial(Checkpoints, every=every))
-        with pytest.raises(KeyboardInterrupt):
-            folded_training_set(recipe, task, tmp_path, tmp_path, Interruption())
-        header = newest_header(tmp_path)
-        assert (header and header["done"]) == saved
+    for start in ([done], []):  # and what is whole is not read again
+        read.clear()
+        received = folded_training_set(*arguments, Interruption())
+        assert read[:1] == start
+        np.testing.assert_array_equal(received.matrix, folded[-1].matrix)
+        assert newest_header(tmp_path) is None
 
 
 def test_rows_are_those_of_the_readout_and_of_the_data(rng, tmp_path, small_blocks):
