@@ -118,7 +118,6 @@ def test_without_noise_the_lag_head_sees_the_class_in_every_token():
 
 
 FORMS = [
-    {"kind": "softmax", "mask": "causal"},
     {"kind": "scaled_heads", "scale": 3, "beta": 1.0},
     {"kind": "head_normalised"},
 ]
