@@ -17,7 +17,7 @@ from sampler.presentation.figures.draw import FIGURES
 from sampler.settings.recipe import load_recipe
 from sampler.settings.task import TASKS
 from tests import ROOT
-from tests.commands import SMALLEST, in_process, made_once
+from tests.commands import SMALLEST, in_process, made_once, without_drawing
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"### (.+)\n(?:(?!###)[\s\S])*?```python\n([\s\S]*?)```", TEXT))
@@ -60,7 +60,8 @@ def finished(tmp_path_factory):
 
     def make(folder: Path) -> int:
         (folder / "coin.toml").write_text(COIN)
-        return in_process("run", folder / "coin.toml", "--out", folder / "run")
+        with without_drawing():
+            return in_process("run", folder / "coin.toml", "--out", folder / "run")
 
     folder, code = made_once(tmp_path_factory, "run_of_the_examples", make)
     assert code == ExitCode.DIAGNOSTICS_FAILED, "twenty draws are too few"

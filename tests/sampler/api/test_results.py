@@ -46,7 +46,7 @@ def small_arrays(rng, *, layers=2, heads=2) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.heavy
-def test_numbers_are_those_of_the_command_line(results, tmp_path):
+def test_numbers_are_those_of_the_command_line(results, tmp_path, undrawn):
     theory, draws, comparison = results
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(SMALLEST)

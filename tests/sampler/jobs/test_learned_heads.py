@@ -19,6 +19,7 @@ from tests.commands import (
     SMALLEST,
     made_once,
     settings,
+    without_drawing,
 )
 from tests.commands import in_process as command
 from tests.learned import MARKOV, learned_problem, learned_recipe
@@ -47,7 +48,7 @@ def finished(recipe, tmp_path_factory):
 
     def make(folder: Path) -> int:
         validated = settings("task.examples_validation=4")
-        with pytest.MonkeyPatch.context() as patch:
+        with without_drawing(), pytest.MonkeyPatch.context() as patch:
             limit = 2 * 4 * 2 * 11 * 11 * 8  # bytes of chains, draws, heads, channels
             patch.setattr("sampler.mcmc.collected_draws.LOGIT_BYTES", limit)
             return command("run", recipe, "--out", folder / "run", *validated)

@@ -20,7 +20,7 @@ def two(tmp_path):
 
 
 @pytest.mark.heavy
-def test_models_of_several_runs_end_the_comparison(two):
+def test_models_of_several_runs_end_the_comparison(two, undrawn):
     in_process("compare", *two)
     assert (two[0] / "figures" / "models.png").is_file()
     found = sampler.compare_models({"one": two[0], "other": two[1]})
@@ -32,7 +32,7 @@ def test_models_of_several_runs_end_the_comparison(two):
 
 
 @pytest.mark.heavy
-def test_other_labels_are_a_reason_not_to_compare(two):
+def test_other_labels_are_a_reason_not_to_compare(two, undrawn):
     with h5py.File(two[1] / "draws.nc", "r+") as file:
         file["leave_one_out"].attrs["labels"] = "of others"
     compare_runs(two)

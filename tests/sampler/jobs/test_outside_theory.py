@@ -14,7 +14,7 @@ from sampler.jobs.draw import draw_posterior
 from sampler.jobs.sizes import Sizes
 from sampler.problem import build_problem
 from tests.assertions import assert_equal_in_float32
-from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
+from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings, without_drawing
 from tests.commands import in_process as command
 from tests.learned import learned_recipe
 from tests.problems import NetworkData
@@ -40,7 +40,9 @@ def finished(recipe, tmp_path_factory):
     """A run of a few steps; its directory."""
 
     def make(folder: Path) -> int:
-        return command("run", recipe, "--out", folder / "run", *settings(*OUTSIDE, *FEW_DRAWS))
+        with without_drawing():
+            words = settings(*OUTSIDE, *FEW_DRAWS)
+            return command("run", recipe, "--out", folder / "run", *words)
 
     folder, code = made_once(tmp_path_factory, "run_outside_the_theory", make)
     assert code == ExitCode.DIAGNOSTICS_FAILED  # six draws prove nothing
