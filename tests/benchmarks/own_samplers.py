@@ -20,8 +20,6 @@ from tests.reference_data import PUBLISHED_DATA
 
 CHAINS = 4
 AXES = {"chain_axis": 0, "draw_axis": 1}
-# Means and their Monte Carlo errors.
-Estimate = tuple[np.ndarray, np.ndarray]
 
 
 def starts(flat: FlatDensity, key: jax.Array) -> jax.Array:
@@ -146,20 +144,7 @@ def flowmc(flat: FlatDensity, warmup: int, draws: int, seed: int) -> np.ndarray:
     return np.asarray(runs.resources["positions_production"].data)
 
 
-SAMPLERS: dict[str, Callable[[FlatDensity, int, int, int], np.ndarray]] = {
-    "BlackJAX, NUTS": blackjax_nuts,
-    "BlackJAX, MCLMC": blackjax_mclmc,
-    "nutpie": nutpie_nuts,
-    "flowMC": flowmc,
-}
-
-
 # --- the published posterior
-
-
-def overlaps_of(flat: FlatDensity, points: np.ndarray) -> np.ndarray:
-    """U_1 [chain, draw, path, path] at coordinates."""
-    return flat.observables(points, jax.random.key(0))["order_parameter"]
 
 
 def by_numpyro(task, network) -> np.ndarray:
@@ -181,26 +166,21 @@ def by_ours(task, network) -> np.ndarray:
     return draws["posterior"]["order_parameter"].values
 
 
-def by_other(name: str, warmup: int, draws: int, task, network) -> np.ndarray:
+def by_other(draw: Callable, warmup: int, draws: int, task, network) -> np.ndarray:
     """U_1 by a sampler of another library."""
     flat = sampler.log_density(task, network)
-    return overlaps_of(flat, SAMPLERS[name](flat, warmup, draws, 1))
+    points = draw(flat, warmup, draws, 1)
+    return flat.observables(points, jax.random.key(0))["order_parameter"]
 
 
 COMPETITORS = {
     "the package, by default": by_ours,
     "NumPyro, `MCMC(NUTS(model))`": by_numpyro,
-    "BlackJAX, NUTS": partial(by_other, "BlackJAX, NUTS", 500, 1000),
-    "BlackJAX, MCLMC": partial(by_other, "BlackJAX, MCLMC", 2000, 2000),
-    "nutpie": partial(by_other, "nutpie", 500, 1000),
-    "flowMC": partial(by_other, "flowMC", 4000, 4000),
+    "BlackJAX, NUTS": partial(by_other, blackjax_nuts, 500, 1000),
+    "BlackJAX, MCLMC": partial(by_other, blackjax_mclmc, 2000, 2000),
+    "nutpie": partial(by_other, nutpie_nuts, 500, 1000),
+    "flowMC": partial(by_other, flowmc, 4000, 4000),
 }
-
-
-def published(width: int = 10):
-    """The published four-path problem: its task and its network."""
-    task = sampler.arrays_task(PUBLISHED_DATA)
-    return task, sampler.make_network(widths=width, temperature=0.01)
 
 
 def moments(overlaps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -211,15 +191,11 @@ def moments(overlaps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return entries.mean(axis=(0, 1)), error, array_stats.ess(entries, method="bulk", **AXES)
 
 
-def in_combined_errors(one: Estimate, other: Estimate) -> np.ndarray:
-    """Differences of means, each with its error, in combined standard errors."""
-    return np.abs(one[0] - other[0]) / np.hypot(one[1], other[1])
-
-
 def measure_own_samplers() -> Iterator[str]:
     """The table of all samplers on the published posterior, those that are installed."""
     jax.config.update("jax_enable_x64", True)
-    task, network = published()
+    task = sampler.arrays_task(PUBLISHED_DATA)
+    network = sampler.make_network(widths=10, temperature=0.01)
     yield (
         "| sampler | CPU seconds | effective draws of U₁, worst entry | a CPU second | U₁[0,0] "
         "| largest difference, in combined errors |"
@@ -238,7 +214,8 @@ def measure_own_samplers() -> Iterator[str]:
         if reference is None:
             reference, apart = (mean, error), "–"
         else:
-            apart = f"{in_combined_errors((mean, error), reference).max():.1f}"
+            errors = np.abs(mean - reference[0]) / np.hypot(error, reference[1])
+            apart = f"{errors.max():.1f}"
         yield (
             f"| {name} | {seconds:.1f} | {ess.min():.0f} | {ess.min() / seconds:.1f} "
             f"| {mean[0]:.3f} ± {error[0]:.3f} | {apart} |"
