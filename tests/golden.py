@@ -180,8 +180,13 @@ def axes(draws: np.ndarray) -> list[str]:
 
 
 def method_of(recipe_file: Path) -> Entries:
-    """Space, algorithm and steps of warm-up that a recipe is given, as `check` names them."""
-    recipe = load_recipe(recipe_file)
+    """Space, algorithm and steps of warm-up that a recipe is given, as `check` names them.
+
+    Of a few examples to validate and test, which have no part in the choice and cost its time.
+    """
+    task = load_recipe(recipe_file).task
+    others = (f"examples_{name}" for name in ("validation", "test"))
+    recipe = load_recipe(recipe_file, [f"task.{one}=8" for one in others if getattr(task, one, 0)])
     plan = make_plan("run", recipe)
     plan = (plan.points or (plan,))[0]
     settings = plan.recipe.sampler
