@@ -21,6 +21,12 @@ ORDER = (
 )  # fmt: skip
 
 
+PATHS = [*ROOT.glob("theory/**/*.py"), *ROOT.glob("sampler/**/*.py")]
+NAMES = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PATHS}
+# Every module of the product and its file.
+MODULES = {name.removesuffix(".__init__"): path for path, name in NAMES.items()}
+
+
 def imported(path: Path) -> Iterator[str]:
     """Full names of the modules that a file imports, wherever in the file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -28,7 +34,8 @@ def imported(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "import by the full name, so that this test sees it"
-            yield node.module
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in MODULES else node.module for name in inner)
 
 
 def test_theory_imports_nothing_of_the_sampler():
@@ -36,50 +43,27 @@ def test_theory_imports_nothing_of_the_sampler():
         assert not {name.split(".")[0] for name in imported(path)} & FORBIDDEN, path
 
 
-def room(module: str) -> str:
-    """The entry of ORDER that a module of `sampler` belongs to."""
-    name = module.split(".")[1]
-    assert name in ORDER, f"{module} is in no room of ORDER"
-    return name
+def place(module: str) -> int:
+    """The place in ORDER that a module of `sampler` has."""
+    return ORDER.index(module.split(".")[1])
 
 
 def test_a_room_imports_only_rooms_before_it():
-    wrong = []
-    for path in sorted(ROOT.glob("sampler/**/*.py")):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        module = module.removesuffix(".__init__")
-        if module == "sampler":
-            continue
-        place = ORDER.index(room(module))
-        for other in imported(path):
-            if other.startswith("sampler.") and ORDER.index(room(other)) > place:
-                wrong.append(f"{module} imports {other}")
+    wrong = [
+        f"{module} imports {other}"
+        for module, path in MODULES.items()
+        if module.startswith("sampler.")
+        for other in imported(path)
+        if other.startswith("sampler.") and place(other) > place(module)
+    ]
     assert not wrong, wrong
-
-
-def modules() -> dict[str, Path]:
-    """Every module of the product and its file."""
-    paths = [*ROOT.glob("theory/**/*.py"), *ROOT.glob("sampler/**/*.py")]
-    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths}
-    return {name.removesuffix(".__init__"): path for path, name in names.items()}
-
-
-def modules_imported(path: Path, known: set[str]) -> Iterator[str]:
-    """Modules among `known` that a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in known)
-        elif isinstance(node, ast.ImportFrom):
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            yield from (name if name in known else node.module for name in inner)
 
 
 def test_no_modules_import_each_other():
     """Not in a circle of any length, imports inside functions and for type checkers included."""
-    files = modules()
     graph = {
-        name: {other for other in modules_imported(path, set(files)) if other != name}
-        for name, path in files.items()
+        name: {other for other in imported(path) if other in MODULES and other != name}
+        for name, path in MODULES.items()
     }
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
@@ -120,7 +104,6 @@ MODELS = {"numpy", "pydantic", "jaxtyping"}
 COMMANDS = [
     ("--help", ALWAYS_LATE | MODELS | {"importlib.metadata"}),
     ("status tests/fixtures/finished", ALWAYS_LATE | MODELS),
-    ("list tests/fixtures", ALWAYS_LATE | MODELS),
     ("check runs/quickstart.toml --set task.examples_test=10", ALWAYS_LATE),
 ]
 

@@ -1,4 +1,4 @@
-"""A training of seconds, for tests."""
+"""Trainings of seconds, and networks as they are before training."""
 
 from pathlib import Path
 
@@ -6,6 +6,11 @@ import numpy as np
 
 from sampler.cli import main
 from sampler.errors import ExitCode
+from sampler.jobs.train import read_splits
+from sampler.settings.recipe import TrainingRecipe
+from sampler.training.steps import initial_state
+from sampler.training.training_data import learning_data
+from sampler.transformer.model import TrainedModel, write_model
 from tests.pictures import write_labelled
 
 TINY = """
@@ -59,3 +64,13 @@ def train_in(folder: Path, text: str, analysis: str) -> None:
     recipe = write_training(folder, np.random.default_rng(5), text)
     assert main(["train", str(recipe), "--out", str(folder / "model")]) == ExitCode.OK
     (folder / "analysis.toml").write_text(analysis)
+
+
+def write_untrained(folder: Path, recipe: TrainingRecipe) -> TrainedModel:
+    """A network as it is before training, in a directory."""
+    splits = read_splits(recipe)
+    data = learning_data(recipe, splits)
+    parameters = initial_state(recipe, data).best
+    model = TrainedModel(recipe, parameters, data.embedding, 0, splits.checksum)
+    write_model(folder, model)
+    return model

@@ -28,32 +28,20 @@ def test_minima_are_those_that_were_known(examples, expected):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "scale", "expected"),
-    [
-        (24, 0.15, (18, 19, 22)),
-        (96, 0.1, (53, 67, 137)),
-    ],
+    ("tokens", "scale", "expected"), [(24, 0.15, (18, 19, 22)), (96, 0.1, (53, 67, 137))]
 )
 def test_two_minima_exist_where_they_were_known_to(tokens, scale, expected):
     both = head(tokens, scale).coexistence()
     assert tuple(rounded((both.first, both.equal, both.last), 0)) == expected
 
 
-@pytest.mark.parametrize(
-    ("tokens", "scale", "form"),
-    [
-        (12, 0.15, "softmax"),
-        (48, 0.15, "linear"),
-    ],
-)
+@pytest.mark.parametrize(("tokens", "scale", "form"), [(12, 0.15, "softmax"), (48, 0.15, "linear")])
 def test_no_transition_with_few_tokens_or_without_softmax(tokens, scale, form):
     assert head(tokens, scale, form).coexistence() is None
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("width", [math.inf, 10.0])
-def test_both_minima_are_equally_deep_at_the_transition_and_one_is_left_outside(width):
-    one = head(48, 0.15, width=width)
+def test_both_minima_are_equally_deep_at_the_transition_and_one_is_left_outside():
+    one = head(48, 0.15)
     both = one.coexistence()
     small, large = one.minima(both.equal)
     assert small.free_energy == pytest.approx(large.free_energy, abs=1e-7)
@@ -100,14 +88,6 @@ def test_minima_are_those_of_a_search_that_needs_no_derivatives(form, width):
         found = scipy.optimize.minimize_scalar(energy, bounds=near, method="bounded")
         assert found.fun >= minimum.free_energy - 1e-8
         assert found.x == pytest.approx(minimum.logit, abs=1e-3)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("width", [math.inf, 7.0])
-def test_the_slope_is_the_derivative(form, width):
-    one, at, step = head(24, 0.3, form, width), np.linspace(0.1, 4.0, 9), 1e-5
-    moved = one.free_energy(at + step, 20.0) - one.free_energy(at - step, 20.0)
-    np.testing.assert_allclose(one.slope(at, 20.0), moved / (2 * step), rtol=1e-6, atol=1e-6)
 
 
 def population(copied, squares, examples, width):
@@ -203,9 +183,8 @@ def test_finite_width_tends_to_infinite_width_as_one_over_width():
     assert slope == pytest.approx(-1.0, abs=0.02)
 
 
-@pytest.mark.parametrize(("count", "width"), [(5.0, 2.0), (1.0, 40.0)])
-def test_the_lowest_of_several_stationary_eigenvalues_is_taken(count, width):
-    rng = np.random.default_rng(0)
+def test_the_lowest_of_several_stationary_eigenvalues_is_taken():
+    count, width, rng = 5.0, 2.0, np.random.default_rng(0)
     seen, learned = 10.0 ** rng.uniform(-4, 4, 40), 10.0 ** rng.uniform(-4, 8, 40)
     grid = np.exp(np.linspace(-25.0, 25.0, 200_001))
 
@@ -251,7 +230,7 @@ def test_the_share_of_the_copy_head_follows_depth_and_volume():
     barrier = np.argmax(np.where((grid > 1) & (grid < 2.5), one.free_energy(grid, examples), -1e9))
     shares = []
     for _ in range(10):
-        others = 0.3 * rng.standard_normal((4000, 23))
+        others = 0.3 * rng.standard_normal((2000, 23))
         others -= others.mean(axis=1, keepdims=True)
         first, second = np.exp(others).sum(axis=1), np.exp(2 * others).sum(axis=1)
         mean = np.zeros(len(grid))
@@ -272,5 +251,3 @@ def test_shares_are_one_where_one_minimum_is_far_deeper_and_need_a_barrier():
     assert one.copying_share(24.0) < 1e-9
     assert one.copying_share(30.0) > 1 - 1e-9
     assert math.isnan(one.copying_share(5.0))
-    with pytest.raises(ValueError, match="'softmax' alone"):
-        head(48, 0.15, "linear").copying_share(30.0)

@@ -64,22 +64,8 @@ def test_lazy_averaging_decays_geometrically(rng):
     assert_equal_to_rounding(received / expected, 1.0, operations=operations)
 
 
-def test_layer_norm_follows_every_layer(rng):
-    tokens = rng.standard_normal((TOKENS, CHANNELS))
-    matrices = rng.random((3, TOKENS, TOKENS))
-    matrices /= matrices.sum(axis=2, keepdims=True)
-    expected, current = [distance_from_collapse(tokens)], tokens
-    for matrix in matrices:
-        current = matrix @ current
-        for token in current:  # in place, row by row
-            token -= token.sum() / CHANNELS
-            token /= ((token**2).sum() / CHANNELS) ** 0.5
-        expected.append(distance_from_collapse(current))
-    received = collapse_of_fixed_attention(matrices, tokens, normalise=True)
-    # Dividing by a standard deviation magnifies rounding by |token| over it; averaging makes the
-    # tokens about as small as their mean, so by no more than the number of tokens here.
-    assert_equal_to_rounding(received, expected, operations=3 * tokens.size, condition=TOKENS)
-    normed = layer_norm(tokens)
+def test_layer_norm_leaves_mean_0_and_variance_1(rng):
+    normed = layer_norm(rng.standard_normal((TOKENS, CHANNELS)))
     assert_equal_to_rounding(normed.mean(axis=1), 0.0, operations=CHANNELS, scale=2.0)
     assert_equal_to_rounding(normed.std(axis=1), 1.0, operations=4 * CHANNELS)
 
@@ -106,12 +92,15 @@ def test_the_more_a_query_sees_the_faster_the_collapse(normalise):
     assert np.all(10.0 * received["causal"] < received["window"])
 
 
-@pytest.mark.parametrize(("kind", "window"), [("window", 2), ("one_sided_window", 3)])
-def test_deep_down_a_layer_is_the_uniform_average_over_visible_keys(kind, window, rng):
-    """Tokens that are nearly equal lose the second eigenvalue of that matrix in every layer."""
-    mask = mask_matrix(kind, 10, window)
+@pytest.mark.parametrize("orthogonal", [False, True])
+def test_deep_down_a_layer_is_the_uniform_average_over_visible_keys(orthogonal, rng):
+    """Tokens that are nearly equal lose the second eigenvalue of that matrix in every layer.
+
+    Without LayerNorm a rotation of all tokens leaves every deviation as long as it was.
+    """
+    mask = mask_matrix("one_sided_window", 10, 3)
     tokens = rng.standard_normal((10, 6))
-    received = collapse_of_random_attention(mask, tokens, 300, 6, rng)
+    received = collapse_of_random_attention(mask, tokens, 300, 6, rng, orthogonal_values=orthogonal)
     lost = (np.log(received[250]) - np.log(received[300])) / 50
     assert lost == pytest.approx(rate_of_uniform_averages(mask), abs=1e-6)
 
@@ -124,39 +113,9 @@ def test_rates_of_uniform_averages_that_are_known():
     assert rate_of_uniform_averages(np.eye(TOKENS, dtype=bool)) == 0.0
 
 
-@pytest.mark.parametrize(("kind", "window"), [("window", 2), ("one_sided_window", 3)])
-def test_orthogonal_values_change_no_rate(kind, window, rng):
-    """Without LayerNorm a rotation of all tokens leaves every deviation as long as it was."""
-    mask = mask_matrix(kind, 10, window)
-    tokens = rng.standard_normal((10, 6))
-    received = collapse_of_random_attention(mask, tokens, 300, 6, rng, orthogonal_values=True)
-    plain = collapse_of_random_attention(mask, tokens, 300, 6, rng)
-    assert not np.array_equal(received, plain)
-    lost = (np.log(received[250]) - np.log(received[300])) / 50
-    assert lost == pytest.approx(rate_of_uniform_averages(mask), abs=1e-6)
+def test_random_rotations_are_orthogonal(rng):
     matrix = random_orthogonal_matrix(6, rng)
     assert_equal_to_rounding(matrix @ matrix.T, np.eye(6), operations=36)
-    rotated = distance_from_collapse(tokens @ matrix)
-    assert_equal_to_rounding(rotated, distance_from_collapse(tokens), operations=tokens.size * 6)
-
-
-@pytest.mark.parametrize("normalise", [False, True])
-def test_values_turn_the_tokens_of_every_layer(normalise):
-    mask = mask_matrix("causal", TOKENS)
-    tokens = np.random.default_rng(1).standard_normal((TOKENS, CHANNELS)) + 1.0
-    received = collapse_of_random_attention(
-        mask, tokens, LAYERS, 3, np.random.default_rng(2), normalise, orthogonal_values=True
-    )
-    rng, expected, current = np.random.default_rng(2), [distance_from_collapse(tokens)], tokens
-    for _ in range(LAYERS):
-        queries, keys = current @ (rng.standard_normal((2, CHANNELS, 3)) / np.sqrt(CHANNELS))
-        matrix = masked_attention(queries, keys, mask)
-        current = matrix @ current @ random_orthogonal_matrix(CHANNELS, rng)
-        current = layer_norm(current) if normalise else current
-        expected.append(distance_from_collapse(current))
-    assert_equal_to_rounding(
-        received, expected, operations=LAYERS * tokens.size, condition=TOKENS**2
-    )
 
 
 def averages(kind: str, window: int | None = None) -> np.ndarray:
@@ -164,18 +123,8 @@ def averages(kind: str, window: int | None = None) -> np.ndarray:
     return mask / mask.sum(axis=1, keepdims=True)
 
 
-def softmax_under_a_mask(rng) -> np.ndarray:
-    queries, keys = 0.3 * rng.standard_normal((2, TOKENS, 3))
-    return masked_attention(queries, keys, mask_matrix("causal", TOKENS))
-
-
 # Steps of tokens 2 to 8 at whose equilibrium small changes die out, by rank.
-STABLE = {
-    1: (0, 0, 0, 0, 0, 0, 0),
-    2: (-1, 0, 0, 0, 0, 0, 0),
-    3: (-1, 0, 1, 0, 0, 0, 0),
-    4: (-1, 0, 1, 0, -1, 0, 0),
-}
+STABLE = {1: (0, 0, 0, 0, 0, 0, 0), 4: (-1, 0, 1, 0, -1, 0, 0)}
 
 
 def alternating(rank: int) -> tuple[int, ...]:
@@ -183,13 +132,12 @@ def alternating(rank: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("rank", [1, 3, TOKENS])
-@pytest.mark.parametrize("attention", ["causal", "one-sided window", "softmax"])
+@pytest.mark.parametrize("attention", ["one-sided window", "softmax"])
 def test_one_value_matrix_has_equilibria_of_every_rank(attention, rank, rng):
-    matrix = {
-        "causal": averages("causal"),
-        "one-sided window": averages("one_sided_window", 4),
-        "softmax": softmax_under_a_mask(rng),
-    }[attention]
+    matrix = averages("one_sided_window", 4)
+    if attention == "softmax":
+        queries, keys = 0.3 * rng.standard_normal((2, TOKENS, 3))
+        matrix = masked_attention(queries, keys, mask_matrix("causal", TOKENS))
     found = equilibrium(matrix, alternating(rank), TOKENS)
     assert found.rank == rank == np.linalg.matrix_rank(found.tokens)
     after = layer_norm(matrix @ found.tokens @ found.values)
@@ -220,14 +168,7 @@ def test_every_rank_up_to_full_is_kept_through_400_layers(rank, rng):
         assert rank_of(collapsed) == 1
 
 
-def test_noise_leaves_an_equilibrium_that_is_not_stable(rng):
-    found = equilibrium(averages("causal"), alternating(TOKENS), TOKENS)
-    assert found.growth > 1.5
-    noise = 1e-9 * rng.standard_normal(found.tokens.shape)
-    assert np.abs(found.after(found.tokens + noise, 400) - found.tokens).max() > 1.0
-
-
-@pytest.mark.parametrize("steps", [STABLE[2], STABLE[4], alternating(3)])
+@pytest.mark.parametrize("steps", [STABLE[4], alternating(3)])
 def test_growth_is_the_spectral_radius_of_the_derivative(steps):
     """Central differences of one layer in every element; eigenvalues lose about half the digits."""
     found = equilibrium(averages("causal"), steps, 4)
@@ -242,18 +183,15 @@ def test_growth_is_the_spectral_radius_of_the_derivative(steps):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"matrix": np.full((2, 2), 0.5)}, "a token sees a later one"),
-        ({"matrix": np.array([[1.0, 0.0], [1.0, 0.0]])}, "or not itself"),
-        ({"steps": (2,)}, "numbers of −1, 0 and 1"),
-        ({"directions": 1}, "directions = 1"),
-        ({"ratio": 1.0}, "ratio = 1.0"),
-        ({"shear": 0.5}, "no solution with step -1"),
+        {"matrix": np.full((2, 2), 0.5)},
+        {"matrix": np.array([[1.0, 0.0], [1.0, 0.0]])},
+        {"shear": 0.5},
     ],
 )
-def test_equilibria_that_do_not_exist_are_refused(change, message):
+def test_equilibria_that_do_not_exist_are_refused(change):
     given = {"matrix": np.array([[1.0, 0.0], [0.5, 0.5]]), "steps": (-1,), "directions": 2}
     assert equilibrium(**given).rank == 2
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=r"sees|solution"):
         equilibrium(**(given | change))

@@ -60,18 +60,6 @@ def test_the_good_head_has_the_published_weights():
     assert np.all(np.abs(received - expected) <= 8 * EPSILON * np.abs(expected))
 
 
-def test_the_uniform_head_has_the_published_attention():
-    """There, every two positions have weight 10, which is the same as none."""
-    generator = np.random.default_rng(0)
-    published = np.zeros((231, 231))
-    published[200:, 200:] = 10.0
-    received = head_weights("uniform", 200, 31, 10.0, generator)
-    features = generator.standard_normal((10, 31, 200))
-    inputs = np.concatenate([features, np.broadcast_to(np.eye(31), (10, 31, 31))], axis=2)
-    attention = bilinear_attention(inputs, np.stack([received, published]))
-    assert np.array_equal(attention[:, 0], attention[:, 1])
-
-
 def test_random_heads_have_the_published_scales(reference):
     for expected in reference["random_head_scales"]:
         received = head_weights("random", 200, 31, 10.0, np.random.default_rng(0))

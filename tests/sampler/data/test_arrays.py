@@ -36,41 +36,26 @@ def path(tmp_path):
     return tmp_path / "arrays.npz"
 
 
-@pytest.mark.parametrize("outputs", [None, 3])
-def test_arrays_come_back(path, outputs):
-    stored = arrays(outputs=outputs)
-    np.savez(path, **stored)
-    task = read_arrays(path)
-    for name, split in (("train", task.train), ("test", task.test)):
-        assert np.array_equal(split.inputs, stored[f"inputs_{name}"])
-        expected = stored[f"labels_{name}"].reshape(split.examples, -1)
-        assert np.array_equal(split.labels, expected)
-        for layer, matrices in enumerate(split.attention, start=1):
-            assert np.array_equal(matrices, stored[f"attention_{name}_{layer}"])
-    assert task.heads == (2, 3)
-    assert task.path_names == ("0·0", "0·1", "0·2", "1·0", "1·1", "1·2")
-
-
-def test_kept_heads_select_attention_names_and_paths(tmp_path):
-    stored = arrays()
-    recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
-    task = build_task(load_recipe(recipe))
-    assert task.path_names == ("1·2", "1·0")
-    assert np.array_equal(task.train.attention[0], stored["attention_train_1"][:, [1]])
-    assert np.array_equal(task.test.attention[1], stored["attention_test_2"][:, [2, 0]])
-
-
 def with_validation(**settings):
     return arrays(sizes=SIZES | {"validation": 3}, **settings)
 
 
-def test_a_validation_split_is_read_and_its_heads_kept(tmp_path):
-    stored = with_validation(outputs=2)
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_arrays_come_back_with_all_heads_or_those_that_are_kept(tmp_path, outputs):
+    stored = with_validation(outputs=outputs)
     recipe = write_arrays(tmp_path, stored, KEPT_HEADS)
-    validation = build_task(load_recipe(recipe)).validation
-    assert np.array_equal(validation.inputs, stored["inputs_validation"])
-    assert np.array_equal(validation.labels, stored["labels_validation"])
-    assert np.array_equal(validation.attention[1], stored["attention_validation_2"][:, [2, 0]])
+    whole, kept = read_arrays(tmp_path / "mine.npz"), build_task(load_recipe(recipe))
+    for task, heads in ((whole, ([0, 1], [0, 1, 2])), (kept, ([1], [2, 0]))):
+        for name, split in task.named_splits.items():
+            assert np.array_equal(split.inputs, stored[f"inputs_{name}"])
+            expected = stored[f"labels_{name}"].reshape(split.examples, -1)
+            assert np.array_equal(split.labels, expected)
+            for layer, of_layer in enumerate(heads, start=1):
+                expected = stored[f"attention_{name}_{layer}"][:, of_layer]
+                assert np.array_equal(split.attention[layer - 1], expected)
+    assert whole.heads == (2, 3)
+    assert whole.path_names == ("0·0", "0·1", "0·2", "1·0", "1·1", "1·2")
+    assert kept.path_names == ("1·2", "1·0")
 
 
 def test_labels_of_the_test_set_and_a_validation_split_may_be_absent():
@@ -113,7 +98,7 @@ def write(path, stored):
     return path
 
 
-@pytest.mark.parametrize("how", [{}, {"locking": False}, {"mode": "r+"}], ids=str)
+@pytest.mark.parametrize("how", [{}, {"mode": "r+"}], ids=str)
 def test_a_file_that_is_open_in_this_session_is_read(how, tmp_path):
     path = write(tmp_path / "arrays.h5", with_lengths())
     expected = read_arrays(path).identity
@@ -135,27 +120,19 @@ def test_lengths_and_names_of_heads_are_read(suffix, tmp_path):
 
 REFUSED = [
     (remove("labels_train"), "labels_train"),
-    (remove("attention_test_2"), "attention_test_2"),
     (lambda stored: stored.update(atention_train_3=np.ones(2)), "atention_train_3"),
     (lambda stored: stored.update(attention_train_4=np.ones(2)), "attention_train_3"),
     (replace("inputs_train", lambda a: a.astype(complex)), "inputs_train"),
-    (replace("labels_test", lambda a: a.astype("datetime64[s]")), "labels_test"),
     (replace("attention_train_2", lambda a: a.astype(str)), "attention_train_2"),
     (replace("labels_train", lambda a: a[:3]), "labels_train"),
-    (replace("labels_test", lambda a: np.stack([a, a], 1)), "labels_test"),
-    (replace("inputs_train", lambda a: a[..., 0]), "inputs_train"),
     (replace("inputs_test", lambda a: a[..., :5]), "inputs_test"),
     (replace("inputs_test", lambda a: a[:0]), "inputs_test"),
-    (replace("attention_train_1", lambda a: a[:, :, :3]), "attention_train_1"),
     (replace("attention_test_2", lambda a: a[:, :2]), "attention_test_2"),
-    (replace("inputs_train", spoil(np.nan, (1, 2, 3))), "inputs_train"),
     (replace("attention_test_1", spoil(-np.inf, (0, 1, 0, 0))), "attention_test_1"),
     # A split of validation examples is whole.
     (remove("labels_validation"), "labels_validation"),
-    (replace("inputs_validation", lambda a: a[..., :5]), "inputs_validation"),
     # Lengths of sequences, beyond which nothing is attended to, and names of all heads.
     (replace("lengths_test", lambda a: a + 0.5), "lengths_test"),
-    (replace("lengths_test", lambda a: 0 * a), "lengths_test"),
     (lambda stored: stored.update(lengths_train=np.full(5, 3)), "attention_train_1"),
     (lambda stored: stored.update(head_names_1=np.array(["a", "b"])), "head_names_2"),
     (lambda stored: stored.update(NAMES, head_names_1=np.array(["a", "a"])), "head_names_1"),
@@ -205,21 +182,17 @@ LAYOUTS = {
 
 
 # Where arrays are, the bytes that are held, their layout, and their type.
-IN_MEMORY = [("memory", 2**28, layout, dtype) for layout in LAYOUTS for dtype in TYPES]
-IN_FILES = [
-    (place, held, layout, dtype)
-    for place, held in ((".npz", 2**28), (".h5", 2**28), (".h5", 0))
-    for layout in ("plain", "byte order")
-    for dtype in TYPES
-    if dtype != "g"
-]
+PLACED = [("memory", 2**28, layout, "f4") for layout in LAYOUTS]
+PLACED += [("memory", 2**28, "plain", dtype) for dtype in TYPES]
+PLACED += [(".npz", 2**28, "plain", "f2"), (".npz", 2**28, "byte order", "i8")]
+PLACED += [(".h5", held, "byte order", dtype) for held in (2**28, 0) for dtype in ("f4", "u2", "?")]
 
 
 def blocks_of(task):
     return [block for split in task.splits for block in split.blocks()]
 
 
-@pytest.mark.parametrize(("place", "held", "layout", "dtype"), IN_MEMORY + IN_FILES)
+@pytest.mark.parametrize(("place", "held", "layout", "dtype"), PLACED)
 def test_real_numbers_of_every_type_and_layout_are_the_same(
     place, held, layout, dtype, tmp_path, monkeypatch
 ):
@@ -264,8 +237,7 @@ def test_uniform_heads_are_uniform_over_the_tokens_of_a_sequence(with_matrices):
             np.testing.assert_allclose(attended[example], expected, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("lengths", [[6, 0, 4, 1], [6, 2, 7, 1], [6, 2, 4]])
-def test_lengths_that_cannot_be_are_named_where_heads_are_uniform(lengths):
+def test_lengths_that_cannot_be_are_named_where_heads_are_uniform():
     stored = {key: array for key, array in arrays().items() if "attention" not in key}
     with pytest.raises(InputError, match="lengths_test"):
-        task_of_arrays(stored | {"lengths_test": np.array(lengths)}, heads_are_chosen=True)
+        task_of_arrays(stored | {"lengths_test": np.array([6, 2, 7, 1])}, heads_are_chosen=True)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sampler
-from sampler.data.arrays import read_arrays, task_of_arrays
+from sampler.data.arrays import task_of_arrays
 from sampler.data.make import build_task
 from sampler.errors import InputError
 from sampler.problem import build_problem
@@ -15,25 +15,26 @@ HEADS = (2, 3)
 SPLITS = {"train": 6, "test": 5, "validation": 4}
 
 
-def with_tokens(outputs=None) -> dict[str, np.ndarray]:
+def with_tokens() -> dict[str, np.ndarray]:
     """Two layers with 2 and 3 heads, 4 tokens, 5 channels."""
     rng = np.random.default_rng(3)
     arrays = {}
     for name, examples in SPLITS.items():
-        shape = (examples,) if outputs is None else (examples, outputs)
         arrays[f"inputs_{name}"] = rng.standard_normal((examples, 4, 5))
-        arrays[f"labels_{name}"] = rng.choice([-1.0, 1.0], shape)
+        arrays[f"labels_{name}"] = rng.choice([-1.0, 1.0], examples)
         for layer, heads in enumerate(HEADS, start=1):
             arrays[f"attention_{name}_{layer}"] = rng.random((examples, heads, 4, 4)) / 2
     return arrays
 
 
+RECIPE = make_recipe(
+    {"name": "a", "task": {"kind": "arrays", "path": "-"}, "network": {"widths": 2}}
+)
+
+
 def attended(tokens: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same problem at the end of the paths, its last token read out."""
-    recipe = make_recipe(
-        {"name": "a", "task": {"kind": "arrays", "path": "-"}, "network": {"widths": 2}}
-    )
-    problem = build_problem(recipe, task_of_arrays(tokens))
+    problem = build_problem(RECIPE, task_of_arrays(tokens))
     ends = (problem.learning.attended, problem.attended_test, problem.attended_validation)
     found = {f"attended_{name}": np.asarray(end) for name, end in zip(SPLITS, ends, strict=True)}
     labels = {key: array for key, array in tokens.items() if key.startswith("labels_")}
@@ -41,12 +42,9 @@ def attended(tokens: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def test_both_layouts_make_the_same_problem():
-    recipe = make_recipe(
-        {"name": "a", "task": {"kind": "arrays", "path": "-"}, "network": {"widths": 2}}
-    )
     tokens = with_tokens()
     one, other = (
-        build_problem(recipe, task_of_arrays(arrays)) for arrays in (tokens, attended(tokens))
+        build_problem(RECIPE, task_of_arrays(arrays)) for arrays in (tokens, attended(tokens))
     )
     for name in ("attended", "labels"):
         np.testing.assert_array_equal(getattr(one.learning, name), getattr(other.learning, name))
@@ -56,28 +54,10 @@ def test_both_layouts_make_the_same_problem():
     assert one.learning.architecture == other.learning.architecture
 
 
-def test_arrays_come_back_as_float64(tmp_path):
-    arrays = attended(with_tokens(outputs=3))
-    stored = {key: a if key == "heads" else a.astype("f4") for key, a in arrays.items()}
-    np.savez(tmp_path / "a.npz", **stored)
-    task = read_arrays(tmp_path / "a.npz")
-    for name, split in zip(SPLITS, (task.train, task.test, task.validation), strict=True):
-        assert split.attended.dtype == split.labels.dtype == np.float64
-        np.testing.assert_array_equal(split.attended, stored[f"attended_{name}"])
-        np.testing.assert_array_equal(split.labels, stored[f"labels_{name}"])
-    assert task.heads == HEADS
-    assert task.path_names == ("0·0", "0·1", "0·2", "1·0", "1·1", "1·2")
-    other = task_of_arrays(stored | {"heads": np.array([3, 2])})
-    assert other.checksum != task.checksum, "other heads are another problem"
-
-
-def test_test_labels_and_validation_may_be_absent():
+def test_other_heads_are_another_problem():
     arrays = attended(with_tokens())
-    for key in ("labels_test", "attended_validation", "labels_validation"):
-        del arrays[key]
-    task = task_of_arrays(arrays)
-    assert task.test.labels is None
-    assert task.validation is None
+    other = arrays | {"heads": np.array([3, 2])}
+    assert task_of_arrays(other).checksum != task_of_arrays(arrays).checksum
 
 
 def test_a_sub_network_keeps_the_paths_of_its_heads(tmp_path):
@@ -114,11 +94,8 @@ def test_a_network_that_needs_tokens_is_refused(network, field, tmp_path):
         (remove("heads"), "heads"),
         (lambda arrays: arrays.update(inputs_train=np.ones((6, 4, 5))), "attended_train"),
         (lambda arrays: arrays.update(attended_tset=np.ones(3)), "attended_tset"),
-        (replace("heads", lambda a: -a), "heads"),
         (replace("heads", lambda a: a[:1]), "attended_train"),
         (replace("heads", lambda a: a * 10**9), "attended_train"),
-        (replace("attended_test", lambda a: a[:, :4]), "attended_test"),
-        (replace("labels_train", lambda a: a[:3]), "labels_train"),
         (replace("attended_train", spoil(np.nan, (1, 2, 3))), "attended_train"),
     ],
 )

@@ -1,7 +1,5 @@
 """Data that look as if they meant something else are used with a warning, wherever it is read."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from sampler.cli import main
 from sampler.data.arrays import read_arrays
 from sampler.errors import DataWarning, ExitCode
 from tests.sampler.data.test_arrays import arrays
-from tests.tasks import markov_chain, write_arrays
+from tests.tasks import write_arrays
 
 SIZES = {"train": 12, "test": 6}
 LAYERS = [(name, layer) for name in SIZES for layer in (1, 2)]
@@ -36,10 +34,10 @@ def concerns(folder, stored):
     return read_arrays(folder / "mine.npz").concerns
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float16])
-def test_attention_that_is_query_by_key_is_named(tmp_path, dtype):
-    assert concerns(tmp_path, as_written(2, dtype)) == ()
-    (said,) = concerns(tmp_path, as_written(3, dtype))
+def test_attention_that_is_query_by_key_is_named(tmp_path):
+    """Also where its sums are rounded as those of half precision."""
+    assert concerns(tmp_path, as_written(2, np.float16)) == ()
+    (said,) = concerns(tmp_path, as_written(3, np.float16))
     for name, layer in LAYERS:
         assert f"attention_{name}_{layer} ({layer + 1} of {layer + 1} heads)" in said
 
@@ -58,8 +56,7 @@ def test_any_head_may_look_so_and_those_that_are_the_same_both_ways_do_not(tmp_p
 
 def test_one_example_that_is_right_clears_a_head(tmp_path):
     stored = as_written(3)
-    for name, layer in LAYERS:
-        key = f"attention_{name}_{layer}"
+    for key in (f"attention_{name}_{layer}" for name, layer in LAYERS):
         stored[key][-1] = softmax(np.log(stored[key][-1]), 1)
     assert concerns(tmp_path, stored) == ()
 
@@ -78,47 +75,29 @@ def test_padding_does_not_count(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "doubtful"),
-    [([0, 1], True), ([-1, 1], False), ([1], False)],
+    ("labels", "doubtful"),
+    [([0.0, 1.0], True), ([-1.0, 1.0], False), ([1.0], False), (np.eye(3), False)],
 )
-def test_zero_and_one_may_be_classes(tmp_path, values, doubtful):
-    of_splits = {f"labels_{name}": np.resize(values, size) * 1.0 for name, size in SIZES.items()}
+def test_zero_and_one_may_be_classes_where_there_is_no_output_for_each(tmp_path, labels, doubtful):
+    labels = np.asarray(labels)
+    of_splits = {
+        f"labels_{name}": labels[np.arange(size) % len(labels)] for name, size in SIZES.items()
+    }
     assert len(concerns(tmp_path, as_written(2) | of_splits)) == doubtful
 
 
-def test_one_output_for_each_class_is_as_it_should_be(tmp_path):
-    of_splits = {f"labels_{name}": np.eye(3)[np.arange(size) % 3] for name, size in SIZES.items()}
-    assert concerns(tmp_path, as_written(2) | of_splits) == ()
-
-
-def test_drawn_tasks_are_free_of_doubt():
-    drawn = markov_chain(examples_train=6, examples_test=4, tokens=5, features=10)
-    assert drawn.concerns == ()
-
-
-@pytest.fixture(scope="module")
-def doubtful():
-    """Arrays with attention [query, key] and classes 0 and 1."""
-    labels = {f"labels_{name}": np.resize([0.0, 1.0], size) for name, size in SIZES.items()}
-    return as_written(3) | labels
-
-
-def test_commands_say_so(doubtful, tmp_path, capsys):
-    recipe = write_arrays(tmp_path, doubtful, "network = {widths = 3}\n")
-    said = read_arrays(tmp_path / "mine.npz").concerns
-    assert len(said) == 2
+def test_commands_say_so(tmp_path, capsys):
+    recipe = write_arrays(tmp_path, as_written(3), "network = {widths = 3}\n")
+    (said,) = read_arrays(tmp_path / "mine.npz").concerns
     assert main(["check", str(recipe)]) == ExitCode.OK
-    text = " ".join(capsys.readouterr().out.split())
-    assert all(one in text for one in said)
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
-def test_estimators_warn_of_attention(doubtful):
-    X = doubtful["inputs_train"], [doubtful["attention_train_1"]]
+@pytest.mark.heavy
+def test_estimators_warn_of_attention():
+    stored = as_written(3)
+    X = stored["inputs_train"], [stored["attention_train_1"]]
     y = np.resize(["left", "right"], SIZES["train"])
     classifier = sampler.AttentionClassifier(widths=3, method="theory")
     with pytest.warns(DataWarning, match=r"^attention_X_1 \(2 of 2 heads\)"):
         classifier.fit(X, y)
-    right = X[0], [np.swapaxes(X[1][0], 2, 3)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        classifier.fit(right, y)

@@ -67,5 +67,3 @@ def test_random_logits_have_the_standard_deviation_that_is_set():
     task = task_of(attention, tokens=900, examples_train=2, examples_test=2)
     logits = math.sqrt(900) * task.train.attention[0][0, 0, :, -1]
     assert np.std(logits) == pytest.approx(0.4, abs=4 * 0.4 / math.sqrt(1800))
-    plain = task_of({"heads": [["uniform"]], "form": {"kind": "first_order"}})
-    np.testing.assert_array_equal(plain.train.attention[0], np.full((400, 1, 7, 7), 1 / 7))

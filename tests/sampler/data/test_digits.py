@@ -42,7 +42,6 @@ def test_splits_are_disjoint_and_the_labels_those_of_the_drawings():
     digits = np.array([known[image.tobytes()] for image in drawings])
     np.testing.assert_array_equal(np.argmax(labels, axis=1), digits)
     np.testing.assert_array_equal(np.unique(labels), np.array([0.0, 1.0]) - 0.1)
-    np.testing.assert_allclose(labels.sum(axis=1), 0.0, atol=1e-15)
     other = task_of(examples_validation=50, seed=4)
     assert not np.array_equal(task.train.inputs, other.train.inputs)
 

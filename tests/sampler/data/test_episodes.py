@@ -22,19 +22,14 @@ def episodes(seed=0):
 CHARACTER = np.repeat(np.arange(4), COUNTS)
 
 
-def test_supports_differ_and_the_query_is_another_drawing_of_one_of_them():
+def test_an_episode_asks_for_the_label_of_another_drawing_of_one_of_its_characters():
     made = episodes()
     of_images = CHARACTER[made.places[0]]
     assert np.all(of_images[:, 0] != of_images[:, 1])
-    assert np.all((of_images[:, :2] == of_images[:, 2:]).sum(axis=1) == 1)
+    same = of_images[:, :2] == of_images[:, 2:]
+    assert np.all(same.sum(axis=1) == 1)
     assert np.all(made.places[0][:, :2] != made.places[0][:, 2:])
-
-
-def test_targets_are_the_label_of_the_querys_character():
-    made = episodes()
-    of_images = CHARACTER[made.places[0]]
-    asked = (of_images[:, :2] == of_images[:, 2:]).argmax(axis=1)
-    label = made.places[1][np.arange(EXAMPLES), asked]
+    label = made.places[1][np.arange(EXAMPLES), same.argmax(axis=1)]
     assert np.array_equal(made.targets, np.where(label == 1, 1.0, -1.0))
     assert np.all(np.sort(made.places[1][:, :2]) == [0, 1])
     assert np.all(made.places[1][:, 2] == UNKNOWN)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sampler.data.episodes import TOKENS, episode_inputs, normalised_patches, position_table
-from sampler.data.image_files import Drawings, resizing_matrix, sort_drawings, with_rotations
+from sampler.data.image_files import Drawings, resizing_matrix, sort_drawings
 from sampler.data.one_shot import (
     ImageSection,
     read_drawings,
@@ -28,8 +28,6 @@ def test_resizing_keeps_a_constant_and_mirrors(source, target):
     assert_equal_to_rounding(matrix.sum(axis=1), np.ones(target), operations=source + 1)
     # Centres are products with source/target: rounding of positions up to the size of the source.
     assert_equal_to_rounding(matrix, matrix[::-1, ::-1], operations=4 * source)
-    if source == target:
-        assert np.array_equal(matrix, np.eye(source))
 
 
 def test_resizing_is_the_triangular_filter_written_out():
@@ -62,8 +60,6 @@ GOOD = np.zeros((4, 5, 5))
     ("arrays", "field"),
     [
         ({"images": GOOD}, "labels"),
-        ({"images": GOOD, "labels": [1, 2]}, "labels"),
-        ({"images": GOOD[0], "labels": [1, 2, 3, 4, 5]}, "images"),
         ({"images": GOOD + np.nan, "labels": [1, 1, 2, 2]}, "images"),
         ({"images": np.full((2, 2, 2), 300), "labels": [1, 1]}, "images"),
         ({"images": GOOD[:3], "labels": [1, 1, 2]}, "task.images"),
@@ -79,10 +75,10 @@ def test_images_that_cannot_be_used_are_refused(tmp_path, arrays, field):
     assert caught.value.field.partition("[")[0] == field
 
 
-def write_idx(path, values, axes=None):
+def write_idx(path, values):
     """An IDX file of bytes, compressed if its name says so."""
     sizes = np.array(values.shape, ">u4").tobytes()
-    content = bytes([0, 0, 8, axes or values.ndim]) + sizes + values.astype(np.uint8).tobytes()
+    content = bytes([0, 0, 8, values.ndim]) + sizes + values.astype(np.uint8).tobytes()
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
@@ -100,14 +96,11 @@ def test_files_in_the_format_of_mnist(tmp_path, rng, ending):
     assert received.counts.tolist() == [2, 2, 2]
 
 
-CHANGES = ("no labels", "other labels", "axes", "short")
-
-
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", ["no labels", "other labels", "short"])
 def test_a_file_that_is_not_in_the_format_of_mnist(tmp_path, change):
     path = tmp_path / "x-images-idx3-ubyte.gz"
     labels = tmp_path / "x-labels-idx1-ubyte.gz"
-    write_idx(path, np.zeros((2, 3, 3)), axes=2 if change == "axes" else None)
+    write_idx(path, np.zeros((2, 3, 3)))
     write_idx(labels, np.zeros(3 if change == "other labels" else 2))
     if change == "short":
         path.write_bytes(path.read_bytes()[:-12])
@@ -122,31 +115,32 @@ def made(characters=20) -> Drawings:
     return random_drawings(np.random.default_rng(1), characters=characters, drawings=2)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_splits_share_no_character_and_leave_none_out(seed):
-    drawings = made()
-    splits = split_characters(drawings, section(seed=seed, rotations=False))
-    names = [set(part.names) for part in (splits.train, splits.validation, splits.test)]
-    assert [len(part) for part in names] == [11, 3, 6]
-    assert set.union(*names) == set(drawings.names)
-    for one, other in ((splits.train, splits.test), (splits.validation, splits.test)):
-        refuse_shared_drawings(one, other, "field", "value")
-    for part in (splits.train, splits.validation, splits.test):
-        for name, first in zip(part.names, part.first, strict=True):
-            row = 2 * drawings.names.index(name)
-            assert np.array_equal(part.images[first : first + 2], drawings.images[row : row + 2])
-
-
-def test_the_seed_decides_the_split():
-    checksums = [split_characters(made(), section(seed=s)).checksum for s in (0, 0, 1)]
+def test_splits_share_no_character_and_leave_none_out():
+    """The seed decides them."""
+    drawings, checksums = made(), []
+    for seed in (0, 0, 1):
+        splits = split_characters(drawings, section(seed=seed, rotations=False))
+        names = [set(part.names) for part in (splits.train, splits.validation, splits.test)]
+        assert [len(part) for part in names] == [11, 3, 6]
+        assert set.union(*names) == set(drawings.names)
+        for one, other in ((splits.train, splits.test), (splits.validation, splits.test)):
+            refuse_shared_drawings(one, other, "field", "value")
+        for part in (splits.train, splits.validation, splits.test):
+            for name, first in zip(part.names, part.first, strict=True):
+                row = 2 * drawings.names.index(name)
+                expected = drawings.images[row : row + 2]
+                assert np.array_equal(part.images[first : first + 2], expected)
+        checksums.append(splits.checksum)
     assert checksums[0] == checksums[1]
     assert checksums[0] != checksums[2]
+    both = Drawings(made().images[3:4], ("x",), np.array([1]))
+    with pytest.raises(InputError):
+        refuse_shared_drawings(made(), both, "field", "value")
 
 
 def test_rotated_training_characters_are_new_ones():
-    drawings = made()
-    plain = split_characters(drawings, section(rotations=False))
-    turned = split_characters(drawings, section())
+    plain = split_characters(made(), section(rotations=False))
+    turned = split_characters(made(), section())
     assert turned.train.characters == 4 * plain.train.characters
     assert turned.validation.names == plain.validation.names
     assert np.array_equal(turned.test.images, plain.test.images)
@@ -154,8 +148,6 @@ def test_rotated_training_characters_are_new_ones():
     for turns in range(4):
         part = turned.train.images[turns * count : (turns + 1) * count]
         assert np.array_equal(part[3], np.rot90(plain.train.images[3], turns))
-    assert turned.train.names[-1] == f"{plain.train.names[-1]} 270°"
-    assert with_rotations(drawings).counts.sum() == 4 * len(drawings.images)
 
 
 def test_lists_name_characters_or_alphabets():
@@ -174,10 +166,7 @@ def test_lists_name_characters_or_alphabets():
 @pytest.mark.parametrize(
     ("settings", "field"),
     [
-        (
-            {"characters_test": ("letters/03",), "characters_train": ("letters",)},
-            "characters_test",
-        ),
+        ({"characters_test": ("letters/03",), "characters_train": ("letters",)}, "characters_test"),
         ({"characters_validation": ("Greek",)}, "characters_validation"),
         ({"fraction_test": 0.5}, "characters_train"),
     ],
@@ -186,13 +175,6 @@ def test_overlapping_unknown_and_too_few_characters_are_refused(settings, field)
     with pytest.raises(InputError) as caught:
         split_characters(made(6), section(**settings))
     assert caught.value.field == f"task.{field}"
-
-
-def test_shared_drawings_are_found():
-    one, other = made(4), random_drawings(np.random.default_rng(2), characters=2)
-    both = Drawings(np.concatenate([other.images, one.images[3:4]]), ("x",), np.array([9]))
-    with pytest.raises(InputError):
-        refuse_shared_drawings(one, both, "field", "value")
 
 
 def test_patches_are_row_major_and_normalised(rng):

@@ -43,11 +43,8 @@ def test_the_union_takes_a_character_once(folder):
     assert drawings.counts.tolist() == [3] * 6
     expected = resize(ink_of("Korean/character02/0002_03.png")[None].astype(float), 32)[0]
     assert np.array_equal(drawings.images[drawings.first[3] + 2], expected)
-
-
-def test_one_archive_out_of_two(folder):
-    names = read_omniglot(folder, (SMALL_1,)).names
-    assert names == ("Greek/character01", "Greek/character02", "Latin/character01")
+    alone = read_omniglot(folder, (SMALL_1,)).names
+    assert alone == ("Greek/character01", "Greek/character02", "Latin/character01")
 
 
 @pytest.mark.parametrize(
@@ -86,9 +83,6 @@ def test_runs_give_episodes_within_a_run(tmp_path):
     # Order and labels are fair coins: four standard errors of 7600 of them.
     for coin in (asked, episodes.places[1][:, 0], episodes.targets > 0):
         assert abs(np.mean(coin) - 0.5) < 4 * 0.5 / np.sqrt(7600)
-    fewer = draw_run_episodes(candidates, 10, np.random.default_rng(3))
-    again = draw_run_episodes(candidates, 10, np.random.default_rng(3))
-    assert np.array_equal(fewer.places[0], again.places[0])
     with pytest.raises(InputError):
         draw_run_episodes(candidates, 7601, np.random.default_rng(0))
 
@@ -122,12 +116,10 @@ def test_missing_and_damaged_files_are_fetched(server, folder, tmp_path):
         assert (own / name).read_bytes() == (folder / name).read_bytes()
     # What is there and intact needs no network.
     download_omniglot(own, (SMALL_1, SMALL_2), "http://127.0.0.1:9/", checksums)
-
-
-def test_a_file_with_another_checksum_is_refused(server, tmp_path):
+    # These are not the official ones.
     with pytest.raises(InputError):
-        download_omniglot(tmp_path / "own", (SMALL_1,), server)
-    assert not (tmp_path / "own" / SMALL_1).exists()
+        download_omniglot(tmp_path / "other", (SMALL_1,), server)
+    assert not (tmp_path / "other" / SMALL_1).exists()
 
 
 def test_official_files_have_their_checksums_and_sizes():
@@ -135,11 +127,6 @@ def test_official_files_have_their_checksums_and_sizes():
         pytest.skip("the official files are not in runs/omniglot")
     for name in (SMALL_1, SMALL_2, "all_runs.zip"):
         assert sha256(OFFICIAL / name) == CHECKSUMS[name]
-    drawings = read_omniglot(OFFICIAL)
-    assert drawings.characters == 242
-    assert set(drawings.counts.tolist()) == {20}
-    assert len({name.split("/")[0] for name in drawings.names}) == 8
-    assert 0.03 < drawings.images.mean() < 0.1
     runs, candidates = read_all_runs(OFFICIAL)
     episodes = draw_run_episodes(candidates, 7600, np.random.default_rng(0))
     assert (len(runs.images), episodes.examples) == (800, 7600)

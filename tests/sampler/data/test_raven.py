@@ -1,7 +1,6 @@
 """Raven's matrices against every ninth panel that a rule allows; heads; the trained network."""
 
 import itertools
-import json
 import tomllib
 
 import jax
@@ -9,31 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.cli import main
 from sampler.data.make import build_task
 from sampler.data.raven import (
     MatrixSection,
     MatrixSplits,
     MatrixTokens,
-    answers,
     draw_matrices,
-    draw_rows,
 )
-from sampler.errors import ExitCode
 from sampler.problem import build_problem
 from sampler.runtime import stream
 from sampler.settings.recipe import make_recipe
 from sampler.token_network import TokenNetwork, predict_split, token_arrays
-from sampler.transformer.model import (
-    TrainedModel,
-    Transformer,
-    draw_parameters,
-    read_model,
-    theory_weights,
-    write_model,
-)
+from sampler.training.training_data import learning_data
+from sampler.transformer.model import theory_weights
 from sampler.transformer.network import transformer_outputs
 from tests.assertions import assert_equal_to_rounding
+from tests.training_recipes import write_untrained
 
 RULES = ("constant", "progression_1", "progression_2", "sum", "distribution")
 SMALL = {"kind": "raven", "examples_train": 60, "examples_test": 40}
@@ -81,20 +71,6 @@ def test_a_matrix_follows_its_rules_and_no_rule_ends_in_another_panel(symbols):
             found = explanations(panels[:, feature], symbols)
             assert list(found) == [panels[8, feature]]
             assert one.rules[rule] in found[panels[8, feature]]
-
-
-def test_answers_are_those_of_trying_every_ninth_panel(rng):
-    """Of random symbols too, of which rules explain few."""
-    rows = np.concatenate(
-        [rng.integers(3, size=(300, 3, 3)), *(draw_rows(rule, 3, 100, rng) for rule in RULES)]
-    )
-    for rule in RULES:
-        received = answers(rule, 3, rows)
-        for one, answer in zip(rows, received, strict=True):
-            allowed = list(explanations(one.reshape(-1), 3, (rule,)))
-            assert allowed == ([] if answer < 0 else [answer])
-        assert np.any(received >= 0)
-        assert np.any(received < 0)
 
 
 def test_the_ninth_panel_is_distributed_as_among_all_unambiguous_matrices():
@@ -211,26 +187,6 @@ evaluation_examples = 40
 """
 
 
-def model_in(folder, **training):
-    """A network as it is before training, in a directory."""
-    settings = tomllib.loads(TINY)
-    settings["training"] |= training
-    recipe = make_recipe(settings)
-    tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
-    network = Transformer.of(recipe, tokens.channels, tokens.outputs)
-    model = TrainedModel(recipe, draw_parameters(network, 3, 0), None, 0, splits.checksum)
-    write_model(folder, model)
-    return model
-
-
-def task_of_model(folder, network=None):
-    settings = {"kind": "raven", "model": str(folder), "examples_train": 20, "examples_test": 20}
-    settings |= {"examples_validation": 0}
-    return build_task(
-        make_recipe({"name": "x", "task": settings, "network": {"widths": 5} | (network or {})})
-    )
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     ("form", "network"),
@@ -240,54 +196,42 @@ def task_of_model(folder, network=None):
     ],
 )
 def test_the_trained_network_is_that_of_the_posterior_on_its_attention(tmp_path, form, network):
-    model = model_in(tmp_path, form={"kind": form}, **network)
-    task = task_of_model(tmp_path, network)
+    settings = tomllib.loads(TINY)
+    settings["training"] |= {"form": {"kind": form}, **network}
+    model = write_untrained(tmp_path, make_recipe(settings))
+    sizes = {"examples_train": 20, "examples_test": 20, "examples_validation": 0}
+    task = build_task(recipe_of(None, {"widths": 5} | network, model=str(tmp_path), **sizes))
     with jax.enable_x64(True):
         parameters = {name: jnp.asarray(a, jnp.float64) for name, a in model.parameters.items()}
         received = transformer_outputs(parameters, jnp.asarray(task.test.inputs), model.network)
-        weights = {
-            name: jnp.asarray(values)
-            for name, values in theory_weights(model.parameters, model.network).items()
-        }
+        weights = theory_weights(model.parameters, model.network)
+        weights = {name: jnp.asarray(values) for name, values in weights.items()}
         architecture, settings = model.network.architecture, model.recipe.training
         kinds = settings.hypernetworks, settings.values, "none", "last"
         tokens = TokenNetwork(architecture, *kinds)
         expected = predict_split(weights, token_arrays(task.test, "last"), tokens)
     assert_equal_to_rounding(received, expected, operations=2000, scale=np.abs(expected).max())
-    if not network:
-        recipe = make_recipe(
-            {
-                "name": "x",
-                "task": {"kind": "raven", "model": str(tmp_path)},
-                "network": {"widths": 5},
-            }
-        )
-        problem = build_problem(recipe, task)
-        by_paths = problem.trained.predictor(problem.attended_test)
-        assert_equal_to_rounding(by_paths, expected, operations=2000, scale=np.abs(expected).max())
-    else:
+    if network:
         assert task.trained is None
+        return
+    problem = build_problem(recipe_of(network={"widths": 5}, model=str(tmp_path)), task)
+    by_paths = problem.trained.predictor(problem.attended_test)
+    assert_equal_to_rounding(by_paths, expected, operations=2000, scale=np.abs(expected).max())
 
 
-@pytest.mark.heavy
-def test_a_training_ends_in_accuracies_of_both_kinds_of_compositions(tmp_path):
-    (tmp_path / "tiny.toml").write_text(TINY)
-    assert main(["train", str(tmp_path / "tiny.toml"), "--out", str(tmp_path / "m")]) == ExitCode.OK
-    summary = json.loads((tmp_path / "m" / "training_summary.json").read_text())
-    assert {name: of["compositions"] for name, of in summary["splits"].items()} == {
-        "train": 20, "validation": 20, "test": 5,
-    }  # fmt: skip
-    model = read_model(tmp_path / "m")
+def test_accuracies_are_of_all_features_and_of_each(tmp_path):
+    """Of a network before training, on matrices of both kinds of compositions."""
+    model = write_untrained(tmp_path, make_recipe(tomllib.loads(TINY)))
+    task, splits = model.recipe.task, MatrixSplits(model.recipe.task)
+    tokens = MatrixTokens.of(task)
     parameters = {name: jnp.asarray(values) for name, values in model.parameters.items()}
-    tokens, splits = MatrixTokens.of(model.recipe.task), MatrixSplits(model.recipe.task)
-    for place, (name, among) in enumerate(
-        {"train": splits.seen, "validation": splits.seen, "test": splits.held_out}.items()
-    ):
-        matrices = draw_matrices(model.recipe.task, among, 40, stream(0, 4, place))
+    judged = learning_data(model.recipe, splits).judged(model)
+    for place, among in enumerate((splits.seen, splits.seen, splits.held_out)):
+        matrices = draw_matrices(task, among, 40, stream(0, 4, place))
         inputs = jnp.asarray(tokens.inputs(matrices.panels, matrices.asked), jnp.float32)
         outputs = np.asarray(transformer_outputs(parameters, inputs, model.network))
-        outputs = outputs.reshape(40, 2, 4)
-        right = outputs.argmax(axis=2) == matrices.panels[:, 8]
-        of = summary["splits"][name]
+        right = outputs.reshape(40, 2, 4).argmax(axis=2) == matrices.panels[:, 8]
+        of = judged[("train", "validation", "test")[place]]
+        assert of["compositions"] == len(among)
         assert of["network"]["accuracy"] == right.all(axis=1).mean()
         assert [one["accuracy"] for one in of["by_feature"]] == list(right.mean(axis=0))

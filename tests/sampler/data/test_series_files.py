@@ -76,7 +76,7 @@ def test_channels_are_in_units_of_the_training_series(folder):
     assert task.test.labels[:, 0].tolist() == [-1, -1, 1, -1]
 
 
-@pytest.mark.parametrize("stride", [1, 4, 9])
+@pytest.mark.parametrize("stride", [4, 9])
 def test_tokens_are_means_of_neighbouring_steps(stride):
     received = averaged(TRAIN, stride)
     expected = [TRAIN[:, t : t + stride].mean(axis=1) for t in range(0, STEPS, stride)]
@@ -86,14 +86,7 @@ def test_tokens_are_means_of_neighbouring_steps(stride):
 
 
 def test_the_stride_is_the_smallest_that_leaves_few_enough_tokens(folder):
-    for settings, tokens in (
-        ({}, 6),
-        ({"max_tokens": 6}, 6),
-        ({"max_tokens": 5}, 3),
-        ({"max_tokens": 3}, 3),
-        ({"max_tokens": 2}, 2),
-        ({"stride": 4, "max_tokens": 50}, 2),
-    ):
+    for settings, tokens in (({}, 6), ({"max_tokens": 5}, 3), ({"stride": 4, "max_tokens": 50}, 2)):
         received = read(folder, heads=(("uniform",),), **settings)
         assert received.train.tokens == tokens + 1
 
@@ -124,7 +117,6 @@ def changed(old, new):
 FIRST = repr(float(TRAIN[0, 0, 0]))
 REFUSED = {
     "no class": (changed("@classLabel true walk run", ""), "task.folder"),
-    "another class": (changed(":walk", ":fly"), "task.folder"),
     "a value too many": (changed(f"{FIRST},", f"{FIRST},7,"), "task.folder"),
     "a missing value": (changed(f"{FIRST},", "?,"), "task.folder"),
     "no file": (lambda folder: (folder / "Gait_TEST.ts").unlink(), "task.folder"),

@@ -9,22 +9,12 @@ import pytest
 
 from sampler.data.episodes import PATCHES, UNKNOWN, position_table
 from sampler.data.make import build_task
-from sampler.data.one_shot import read_drawings, split_characters
-from sampler.data.raven import MatrixSplits, MatrixTokens
-from sampler.data.time_series import series_to_learn
 from sampler.settings.recipe import make_recipe
-from sampler.training.training_data import draw_embedding
-from sampler.transformer.model import (
-    TrainedModel,
-    Transformer,
-    draw_parameters,
-    read_model,
-    write_model,
-)
+from sampler.transformer.model import read_model
 from tests.pictures import write_all_runs, write_labelled
 from tests.sampler.data.test_arrays import arrays
 from tests.sampler.data.test_series_files import make_series, ts_text
-from tests.training_recipes import TINY
+from tests.training_recipes import TINY, write_untrained
 
 # So many that all drawings of a character are asked for: a shared one would be seen.
 EXAMPLES = 24
@@ -47,58 +37,35 @@ def file_of_arrays(folder: Path) -> dict:
     return {"path": str(folder / "own.npz")}
 
 
-def untrained_model(folder: Path) -> dict:
-    """A model as it is before training, with the characters that it would be trained on."""
-    settings = tomllib.loads(TINY)
-    settings["task"]["images"] = str(
-        write_labelled(folder / "pictures.npz", np.random.default_rng(5))
-    )
-    recipe = make_recipe(settings)
-    splits = split_characters(read_drawings(recipe.task), recipe.task)
-    parameters = draw_parameters(Transformer.of(recipe, recipe.task.token_channels), 0, 0)
-    embedding = np.asarray(draw_embedding(recipe), np.float32)
-    write_model(folder, TrainedModel(recipe, parameters, embedding, 0, splits.checksum))
+def untrained_model(folder: Path, task: dict) -> dict:
+    """A model as it is before training, with the data that it would be trained on."""
+    write_untrained(folder, make_recipe(tomllib.loads(TINY) | {"task": task}))
     return {"model": str(folder), **SIZES}
+
+
+def model_of_episodes(folder: Path) -> dict:
+    task = tomllib.loads(TINY)["task"]
+    images = write_labelled(folder / "pictures.npz", np.random.default_rng(5))
+    return untrained_model(folder, task | {"images": str(images)})
 
 
 def model_of_series(folder: Path) -> dict:
-    """The same of time series, as many for validation as to learn from."""
+    """As many series for validation as to learn from."""
     for split, size, seed in (("TRAIN", 2 * EXAMPLES, 0), ("TEST", EXAMPLES, 1)):
         labels = ("walk", "run") * (size // 2)
         (folder / f"Gait_{split}.ts").write_text(ts_text(make_series(size, seed), labels))
-    settings = tomllib.loads(TINY)
-    settings["task"] = {
-        "kind": "time_series", "folder": str(folder), "problem": "Gait", "fraction_validation": 0.5,
-    }  # fmt: skip
-    recipe = make_recipe(settings)
-    splits = series_to_learn(recipe)
-    network = Transformer.of(recipe, splits.train.inputs.shape[2], splits.outputs)
-    write_model(
-        folder, TrainedModel(recipe, draw_parameters(network, 0, 0), None, 0, splits.checksum)
-    )
-    return {"model": str(folder), **SIZES}
-
-
-def model_of_matrices(folder: Path) -> dict:
-    """The same of Raven's matrices."""
-    settings = tomllib.loads(TINY)
-    settings["task"] = {"kind": "raven"}
-    recipe = make_recipe(settings)
-    tokens, splits = MatrixTokens.of(recipe.task), MatrixSplits(recipe.task)
-    network = Transformer.of(recipe, tokens.channels, tokens.outputs)
-    parameters = draw_parameters(network, 0, 0)
-    write_model(folder, TrainedModel(recipe, parameters, None, 0, splits.checksum))
-    return {"model": str(folder), **SIZES}
+    task = {"kind": "time_series", "folder": str(folder), "problem": "Gait"}
+    return untrained_model(folder, task | {"fraction_validation": 0.5})
 
 
 def other_pictures(folder: Path) -> dict:
     other = write_labelled(folder / "other.npz", np.random.default_rng(6), characters=2)
-    return {**untrained_model(folder), "test": str(other)}
+    return {**model_of_episodes(folder), "test": str(other)}
 
 
 def one_shot_runs(folder: Path) -> dict:
     write_all_runs(folder / "all_runs.zip")
-    return {**untrained_model(folder), "test": "all_runs", "folder": str(folder)}
+    return {**model_of_episodes(folder), "test": "all_runs", "folder": str(folder)}
 
 
 # Kind and source → the settings of a task with splits of equal sizes.
@@ -109,9 +76,9 @@ SOURCES = {
     ("digits", "drawings"): lambda folder: SIZES,
     ("copy", "drawn"): lambda folder: SIZES,
     ("raven", "drawn"): lambda folder: SIZES,
-    ("raven", "model"): model_of_matrices,
+    ("raven", "model"): lambda folder: untrained_model(folder, {"kind": "raven"}),
     ("arrays", "file"): file_of_arrays,
-    ("one_shot", "characters"): untrained_model,
+    ("one_shot", "characters"): model_of_episodes,
     ("one_shot", "other pictures"): other_pictures,
     ("one_shot", "all runs"): one_shot_runs,
     ("trained_series", "files"): model_of_series,

@@ -48,21 +48,13 @@ def test_equal_heads_are_at_no_distance_and_single_heads_have_none(rng):
 
 
 def recipe_of(**network):
+    sizes = {"examples_train": 4, "examples_test": 3, "examples_validation": 2}
+    heads = [["good", "random"], ["uniform", "random", "good"]]
     return make_recipe(
         {
             "name": "pairs",
-            "task": {
-                "kind": "markov_chain",
-                "examples_train": 4,
-                "examples_test": 3,
-                "examples_validation": 2,
-                "tokens": 3,
-                "features": 4,
-            },
-            "attention": {
-                "heads": [["good", "random"], ["uniform", "random", "good"]],
-                "form": {"kind": "head_normalised"},
-            },
+            "task": {"kind": "markov_chain", "tokens": 3, "features": 4, **sizes},
+            "attention": {"heads": heads, "form": {"kind": "head_normalised"}},
             "network": {"widths": 3, **network},
         }
     )
@@ -71,18 +63,11 @@ def recipe_of(**network):
 def test_a_hypernetwork_is_two_layers_of_the_same_heads():
     task = build_task(recipe_of(hypernetwork=[True, False]))
     assert task.heads == (2, 2, 3)
-    assert task.layers == 3
     assert task.head_names[0] == task.head_names[1] == ("good", "random")
     assert len(task.train.attention) == 2
     assert len(task.path_names) == len(set(task.path_names)) == 12
-    assert task.path_names[:4] == (
-        "good∘good·uniform", "good∘good·random", "good∘good·good", "good∘random·uniform",
-    )  # fmt: skip
-    both = build_task(recipe_of(hypernetwork=True))
-    assert both.heads == (2, 2, 3, 3)
-    plain = build_task(recipe_of(hypernetwork=False))
-    assert plain.hypernetworks is None
-    assert plain.heads == (2, 3)
+    assert task.path_names[3] == "good∘random·uniform"
+    assert build_task(recipe_of(hypernetwork=True)).heads == (2, 2, 3, 3)
 
 
 def test_attended_inputs_are_in_the_order_of_the_names():

@@ -48,12 +48,7 @@ MIXED = (
 )
 NETWORKS = {
     "one layer": network_of((3,), (5, 4), 3, 6, outputs=2),
-    "two layers": two_layers(),
-    "the last token": two_layers(readout="last"),
-    "causal": two_layers(Softmax(mask="causal"), Softmax()),
-    "first order": two_layers(*(FirstOrder(),) * 2, readout="last"),
-    "stride": two_layers(*(ScaledHeads(scale=3, pooling="stride"),) * 2),
-    "block": two_layers(*(ScaledHeads(scale=2, pooling="block", grid=(2, 4)),) * 2),
+    "the last token": two_layers(Softmax(mask="causal"), FirstOrder(), readout="last"),
     "robust": two_layers(*(Robust(limit=0.5, iterations=2),) * 2),
     "mixed": two_layers(*MIXED),
     "deep": network_of(
@@ -69,7 +64,6 @@ NETWORKS = {
         ),
     ),
 }
-parametrised = pytest.mark.parametrize("name", NETWORKS)
 
 
 def problem(name):
@@ -127,9 +121,12 @@ def token_by_token(network, parameters, inputs):
     return np.array(outputs)
 
 
-@parametrised
+@pytest.mark.parametrize("name", NETWORKS)
 def test_outputs_are_those_of_a_loop_over_tokens(name, monkeypatch):
-    """By paths, where there are few, and by tokens."""
+    """By paths, where there are few, by tokens, and by the theory's network with these weights.
+
+    Attention frozen, V_0 = √D W_in, V_l = √N_l W_V, a = √N_a readout.
+    """
     network, parameters, inputs = problem(name)
     expected = token_by_token(network, parameters, inputs)
     arguments = on_device(parameters), jnp.asarray(inputs), network
@@ -138,20 +135,12 @@ def test_outputs_are_those_of_a_loop_over_tokens(name, monkeypatch):
     np.testing.assert_allclose(by_path, expected, **bound)
     monkeypatch.setattr(module, "MOST_PATHS", 0)
     np.testing.assert_allclose(transformer_outputs(*arguments), expected, **bound)
-
-
-@parametrised
-def test_the_theorys_network_with_these_weights_is_the_trained_one(name):
-    """Attention frozen, V_0 = √D W_in, V_l = √N_l W_V, a = √N_a readout."""
-    network, parameters, inputs = problem(name)
     weights, architecture = theory_weights(parameters, network), network.architecture
     assert {k: v.shape for k, v in weights.items()} == architecture.weight_shapes
     frozen = frozen_attention(parameters, inputs, network.variants)
     attended = attended_inputs(jnp.asarray(inputs), frozen, network.readout)
-    received = network_outputs(on_device(weights), attended, architecture)
-    expected = token_by_token(network, parameters, inputs).reshape(received.shape)
-    scale = np.abs(np.asarray(expected)).max()
-    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * scale)
+    by_theory = network_outputs(on_device(weights), attended, architecture)
+    np.testing.assert_allclose(by_theory.reshape(expected.shape), expected, **bound)
 
 
 def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
@@ -173,9 +162,8 @@ def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
         np.testing.assert_allclose(received[1][:, 3 + head], expected, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["two layers", "mixed"])
-def test_single_precision_stays_single(name):
-    network, _, inputs = problem(name)
+def test_single_precision_stays_single():
+    network, _, inputs = problem("mixed")
     parameters, inputs = on_device(draw_parameters(network, 0, 0), None), jnp.asarray(inputs, "f4")
 
     def total(parameters):
