@@ -19,25 +19,26 @@ from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import made_once
 from tests.sampler.data.test_series_files import ts_text
+from tests.training_recipes import TINY, train_in
 from theory import attended_inputs
 
 NAMES = ("slow", "middle", "fast")
 STEPS, CHANNELS = 12, 2
-RECIPE = """
+SERIES = """
 name = "gait"
 [task]
 kind = "time_series"
 folder = "Gait"
 max_tokens = 6
-[training]
-heads = [2, 2]
-widths = [6, 5, 4]
-key_size = 3
+"""
+TRAINED = """
 steps = 260
 batch = 64
 learning_rate = 1e-2
 validation_every = 40
 """
+# The network of the other trainings, with what these series need.
+RECIPE = SERIES + TINY[TINY.index("[training]") : TINY.index("steps")] + TRAINED
 ANALYSIS = """
 name = "analysis"
 [task]
@@ -63,30 +64,25 @@ def waves(of_each: int, seed: int) -> tuple[np.ndarray, list[str]]:
     ]
 
 
-def write_folder(folder, of_each: int = 16):
-    """The files, and a recipe that trains on them."""
+def write_series(folder, of_each: int = 16) -> None:
     series = folder / "Gait"
     series.mkdir()
     for split, seed in (("TRAIN", 0), ("TEST", 1)):
         (series / f"Gait_{split}.ts").write_text(ts_text(*waves(of_each, seed), NAMES))
-    (folder / "gait.toml").write_text(RECIPE)
-    (folder / "analysis.toml").write_text(ANALYSIS)
-    return folder / "gait.toml"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    def make(folder) -> int:
-        return command("train", write_folder(folder), "--out", folder / "model")
+    def make(folder) -> None:
+        write_series(folder)
+        train_in(folder, RECIPE, ANALYSIS)
 
-    found, code = made_once(tmp_path_factory, "trained_series", make)
-    assert code == ExitCode.OK
-    return found
+    return made_once(tmp_path_factory, "trained_series", make)[0]
 
 
 @pytest.fixture
 def splits(folder):
-    return read_splits(load_recipe(folder / "gait.toml", kind=TrainingRecipe))
+    return read_splits(load_recipe(folder / "tiny.toml", kind=TrainingRecipe))
 
 
 def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
@@ -108,7 +104,7 @@ def test_splits_are_disjoint_and_in_units_of_the_training_file(splits):
 
 def test_few_labels_and_two_classes(folder, splits):
     def read(setting):
-        return read_splits(load_recipe(folder / "gait.toml", [setting], kind=TrainingRecipe))
+        return read_splits(load_recipe(folder / "tiny.toml", [setting], kind=TrainingRecipe))
 
     few = read("task.examples_per_class=2")
     assert np.bincount(few.train.classes).tolist() == [2, 2, 2]
@@ -129,7 +125,7 @@ def test_every_class_has_series_for_validation():
 
 
 def test_every_example_comes_once_before_any_comes_again(folder, splits):
-    recipe = load_recipe(folder / "gait.toml", ["training.batch=9"], kind=TrainingRecipe)
+    recipe = load_recipe(folder / "tiny.toml", ["training.batch=9"], kind=TrainingRecipe)
     data = ClassifiedData(recipe, splits)
     block = data.block(3)
     assert block.examples == 900
@@ -162,11 +158,11 @@ def test_until_a_loss(folder, tmp_path):
     expected = min(step for step, loss in losses.items() if loss < limit)
     assert 40 < expected < 260
     settings = [f"training.until_loss={limit}"]
-    words = ["train", folder / "gait.toml", "--out", tmp_path / "model", "--set", *settings]
+    words = ["train", folder / "tiny.toml", "--out", tmp_path / "model", "--set", *settings]
     assert command(*words) == ExitCode.OK
     model = read_model(tmp_path / "model")
     assert model.step == expected
-    recipe = load_recipe(folder / "gait.toml", settings, kind=TrainingRecipe)
+    recipe = load_recipe(folder / "tiny.toml", settings, kind=TrainingRecipe)
     # What is kept is the last network, not the best one on the validation series.
     summary = json.loads((tmp_path / "model" / "training_summary.json").read_text())
     data = learning_data(recipe, read_splits(recipe))
@@ -199,12 +195,12 @@ def test_the_task_has_the_attention_and_the_network(folder):
 )
 def test_what_cannot_be_used_is_refused(setting, field, folder):
     with pytest.raises(InputError) as caught:
-        read_splits(load_recipe(folder / "gait.toml", [setting], kind=TrainingRecipe))
+        read_splits(load_recipe(folder / "tiny.toml", [setting], kind=TrainingRecipe))
     assert caught.value.field == field
 
 
 def test_other_series_and_another_kind_of_training_are_refused(folder, tmp_path):
-    write_folder(tmp_path, of_each=15)
+    write_series(tmp_path, of_each=15)
     moved = "task.folder=" + json.dumps(str(tmp_path / "Gait"))
     for setting in (moved, "task.examples_test=49", "task.kind=one_shot"):
         with pytest.raises(InputError):
