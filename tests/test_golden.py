@@ -14,7 +14,6 @@ import sampler
 from sampler.cli import main
 from sampler.data.image_files import read_omniglot
 from sampler.errors import ExitCode
-from sampler.settings.recipe import load_recipe
 from tests import ROOT
 from tests.golden import (
     accuracies_of_trained,
@@ -55,9 +54,10 @@ LARGE = (
     "digits_ten_outputs", "one_shot_A", "quickstart", "three_layers_unequal", "folded_examples",
     "relu",
 )  # fmt: skip
-# Draws of each chain: the error of their means is part of the limit that they are compared within.
-MOST = {"draws": 400, "weight_draws": 400, "repetitions": 8}
-# Of this sweep every test solves two points; no next order was recorded.
+# Seven or six of 6000 draws diverge, and six are allowed. R-hat was 1.0100, which is allowed, and
+# is 1.007 to 1.022 with other rounding.
+AT_THE_LIMIT = ("weights", "hmc")
+# Of this sweep two points are solved; no next order was recorded.
 FEW_POINTS = {
     "selected": (
         'sweep={"network.widths"=[12],"posterior.temperature"=[0.1,1.0]}',
@@ -100,16 +100,11 @@ def made_again(name, folder, command):
     problem = RECORDED[name]
     recipe, results = written(name, problem["recipe"], folder), folder / "results"
     words = ["--no-figures"] if command == "run" else []
-    changed = list(FEW_POINTS.get(name, ())) if command == "solve" else []
-    sampled = load_recipe(recipe).sampler
-    if command != "solve" and sampled.algorithm != "importance":
-        for key, most in MOST.items():
-            if (getattr(sampled, key) or 0) > most:
-                changed.append(f"sampler.{key}={most}")
-    words += [word for each in changed for word in ("--set", each)]
+    for change in FEW_POINTS.get(name, ()) if command == "solve" else ():
+        words += ["--set", change]
     code = main([command, str(recipe), "--out", str(results), *words])
-    # Of so few draws R-hat may be too large.
-    assert code in {problem["exit"], ExitCode.DIAGNOSTICS_FAILED if changed else ExitCode.OK}
+    expected = problem["exit"] if command == "run" else ExitCode.OK
+    assert code == expected or (name in AT_THE_LIMIT and code == ExitCode.DIAGNOSTICS_FAILED)
     return entries_of(results, cuts=CUTS in problem.get("leading", {}))
 
 
