@@ -11,9 +11,12 @@ import pytest
 from sampler.errors import ExitCode
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import LOCK_FILE, is_held
-from tests.commands import TINY, Command, assert_same_bits, command, finish, start
+from tests.commands import TINY, Command, assert_same_bits, command, finish, in_process, start
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are not listed"),
+]
 POINTS, WORKERS = 3, 2
 ENDED = 20.0  # seconds: much less than any chunk of `LONG`
 RECIPE = f"{TINY}chains = 2\nwarmup = 50\ndraws = 1000\nthinning = "
@@ -35,6 +38,34 @@ def whole(cache, tmp_path_factory) -> tuple[int, Path]:
     recipe.write_text(f"{RECIPE}{SHORT}\n")
     words = ("sweep", recipe, "--out", folder / "sweep", "--over", f"sampler.seed=0:{POINTS}")
     return command(*words, cache=cache)[0], folder / "sweep"
+
+
+def workers_of(process: Command) -> list[int]:
+    """Processes of a command that do points."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [
+        int(child)
+        for child in children.split()
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def test_a_sweep_that_loses_a_worker_is_that_of_one_process(tmp_path):
+    """Of the theory alone, bit for bit."""
+    recipe, whole, out = tmp_path / "tiny.toml", tmp_path / "whole", tmp_path / "sweep"
+    recipe.write_text(f"{TINY}at_widths = [7]\n")
+    grid = ("--over", "posterior.temperature=0.5,1.0")
+    assert in_process("sweep", recipe, "--out", whole, *grid) == ExitCode.OK
+    process = start("sweep", recipe, "--out", out, *grid, "--workers", WORKERS)
+    while process.poll() is None and len(workers_of(process)) < WORKERS:
+        time.sleep(0.05)
+    os.kill(workers_of(process)[0], signal.SIGKILL)
+    code, errors = finish(process)
+    assert code == ExitCode.OK, errors
+    assert (out / "sweep.csv").read_text() == (whole / "sweep.csv").read_text()
+    for name in ("0.5", "1.0"):
+        point = f"posterior.temperature={name}"
+        assert_same_bits(out / point, whole / point)
 
 
 class Sweep:
@@ -63,15 +94,6 @@ class Sweep:
             and (header["phase"] == "draws" or header["done"] == header["total"])
         ]  # fmt: skip
 
-    def workers(self) -> list[int]:
-        """Processes of the command that do points."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return [
-            int(child)
-            for child in children.split()
-            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
-        ]
-
     def end(self) -> tuple[int, str]:
         """Exit code and stderr of the command; what would be left of it is killed."""
         try:
@@ -88,7 +110,7 @@ class Sweep:
             time.sleep(0.1)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="processes are not listed here")
+@pytest.mark.long
 def test_a_sweep_goes_on_bit_for_bit(cache, whole, tmp_path):
     """Stopped, every worker saves and no point is begun; a killed one costs what was not saved."""
     expected, here = whole
@@ -103,7 +125,7 @@ def test_a_sweep_goes_on_bit_for_bit(cache, whole, tmp_path):
     assert {path.parent for path in sweep.out.glob("*/manifest.json")} == set(before)
     saved = {point: newest_header(point)["sequence"] for point in before}
     sweep = Sweep(tmp_path, cache, SHORT)
-    os.kill(sweep.workers()[0], signal.SIGKILL)
+    os.kill(workers_of(sweep.process)[0], signal.SIGKILL)
     code, errors = sweep.end()
     assert code == expected, errors
     for point, sequence in saved.items():
@@ -113,6 +135,7 @@ def test_a_sweep_goes_on_bit_for_bit(cache, whole, tmp_path):
         assert_same_bits(sweep.out / f"sampler.seed={number}", here / f"sampler.seed={number}")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("interruptible")
 def test_workers_end_with_their_command(cache, tmp_path):
     """Killed, it leaves the points free; Ctrl-C reaches every process and waits for no chunk."""
