@@ -45,6 +45,10 @@ class Stored:
 
     directory: Path
 
+    def __post_init__(self) -> None:
+        # Files are read later, when the working directory may be another one.
+        object.__setattr__(self, "directory", Path(self.directory).absolute())
+
     def report(self) -> Path:
         """Write `report.html`, everything on one page, and the figures; the path of the page."""
         from sampler.presentation.report import write_report

@@ -67,6 +67,20 @@ def test_a_run_opens_as_what_solve_sample_and_compare_return(done):
     assert sampler.open_results(done.directory) == done
 
 
+def test_results_stay_where_they_are_when_the_working_directory_changes(
+    done, tmp_path, monkeypatch, undrawn
+):
+    monkeypatch.chdir(done.directory.parent)
+    name = done.directory.name
+    opened = sampler.open_results(name), sampler.run(TABLES, out=name, progress=False)
+    monkeypatch.chdir(tmp_path)
+    for run in opened:
+        assert run == done
+        assert run.trusted is False
+        assert run.comparison.table().equals(done.comparison.table())
+        assert run.draws["posterior"].equals(done.draws["posterior"])
+
+
 FROM_PYTHON = """
 import sys, sampler
 sampler.run(sys.argv[1], out=sys.argv[2], figures=False, progress=False)
@@ -132,7 +146,7 @@ def test_heads_have_scores_with_errors(done):
     assert set(sampler.head_importance(done.theory)) == {"leading", "next"}
 
 
-def test_a_sweep_opens_with_its_points(tmp_path, undrawn):
+def test_a_sweep_opens_with_its_points(tmp_path, undrawn, monkeypatch):
     limits = {"sampler.space": "order_parameters", "sampler.largest_width": {"order_parameters": 2}}
     swept = sampler.sweep(
         TABLES, {"network.widths": [3, 4]}, out=tmp_path / "sweep", settings=limits
@@ -141,7 +155,12 @@ def test_a_sweep_opens_with_its_points(tmp_path, undrawn):
     assert swept.dataset.sizes["network.widths"] == 2
     assert list(swept.points) == ["network.widths=3", "network.widths=4"]
     assert swept.points["network.widths=3"].theory.attrs["widths"].tolist() == [3, 3, 3]
-    assert sampler.open_results(tmp_path / "sweep") == swept
+    monkeypatch.chdir(tmp_path)
+    opened = sampler.open_results("sweep")
+    monkeypatch.chdir("/")
+    assert opened == swept
+    assert opened.points == swept.points
+    assert opened.table.equals(swept.table)
 
 
 def test_grids_and_directories_are_refused_before_jax():
