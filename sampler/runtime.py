@@ -6,6 +6,7 @@ accelerator on many side by side.
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ from sampler.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
     import numpy as np
+    from threadpoolctl import ThreadpoolController
 
 # The random generator of all draws by JAX.
 GENERATOR = "threefry2x32"
@@ -25,10 +27,46 @@ GENERATOR = "threefry2x32"
 DEVICES = 2
 # Devices that chains advance on at most, inside `at_most_devices`.
 MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
+# How many threads OpenBLAS may start.
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 # With which the environment asks for kinds of devices: the name today, and an older one.
 PLATFORMS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
 # The memory maps of this process, and how many it may have.
 MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+
+
+class OpenBlas:
+    """Copies of OpenBLAS that were loaded before the environment could limit them.
+
+    Inside they compute on one thread, and afterwards on as many as before; the threads of a process
+    may be inside side by side.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.inside, self.limit = threading.Lock(), 0, None
+        self.libraries: ThreadpoolController | None = None
+
+    def find(self) -> None:
+        """Look for the copies that this process has loaded."""
+        from threadpoolctl import ThreadpoolController
+
+        self.libraries = ThreadpoolController().select(internal_api="openblas")
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1 and self.libraries is not None:
+                self.limit = self.libraries.limit(limits=1)
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0 and self.limit is not None:
+                self.limit.restore_original_limits()
+                self.limit = None
+
+
+OPENBLAS = OpenBlas()
 
 
 def use_one_blas_thread() -> None:
@@ -36,10 +74,14 @@ def use_one_blas_thread() -> None:
 
     OpenBLAS, which does JAX's factorisations on CPUs, else starts a thread per core whose waiting
     makes small factorisations up to a hundred times slower on a machine that is not idle. It reads
-    this when it is loaded, so it is set before anything numerical is imported.
+    this when it is loaded: where NumPy came first, `jax_settings` limits what is there. Threads of
+    other libraries, as of PyTorch, are left alone.
     """
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+    if os.environ.get(BLAS_THREADS):
+        return
+    os.environ[BLAS_THREADS] = "1"
+    if "numpy" in sys.modules:
+        OPENBLAS.find()
 
 
 def silence_compiler() -> None:
@@ -79,6 +121,7 @@ def jax_settings(precision: str = "float64") -> Iterator[None]:
     import jax
 
     with (
+        OPENBLAS,
         jax.enable_x64(precision == "float64"),
         jax.default_prng_impl(GENERATOR),
         jax.threefry_partitionable(True),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 # One BLAS thread, as the command line sets it: before anything numerical is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Most of the time is compilation: what one test has compiled serves all others, in the other
 # workers, in the commands they start, and in the next run of the tests. `make clean` removes it.

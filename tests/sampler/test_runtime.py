@@ -1,6 +1,7 @@
 """What every process sees to before it computes, and a jaxlib whose factorisations end."""
 
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from sampler.jobs.plan import make_plan
 from sampler.jobs.run import start_run
 from sampler.settings.recipe import load_recipe
 from sampler.storage.manifest import read_manifest
+from tests import ROOT
 from tests.commands import TINY_SAMPLED, AfterChunks, assert_same_bits, command, in_process
 
 # Eight independent batches of triangular solves, each of them ready at the same time.
@@ -37,6 +39,62 @@ for seed in range(40):
 def test_independent_triangular_solves_of_one_function_end():
     """With jaxlib 0.10.0 to 0.11.0 on two cores they wait for each other within seconds."""
     subprocess.run([sys.executable, "-c", MANY_SOLVES], check=True, timeout=240)
+
+
+THREADS = """
+import json, os, sys
+{before}
+from threadpoolctl import threadpool_info
+
+def threads(of):
+    return [one["num_threads"] for one in threadpool_info() if one["internal_api"] == of]
+
+def of_torch():
+    return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
+
+before = threads("openblas"), of_torch(), threads("openmp")
+import sampler
+sampler.InputError, sampler.sample
+from sampler.runtime import jax_settings
+with jax_settings():
+    with jax_settings():
+        import scipy.linalg
+    inside = threads("openblas")
+{after}
+scope = dict(before=before, inside=inside, after=threads("openblas"), torch=of_torch())
+print(json.dumps(scope | dict(openmp=threads("openmp"), omp=os.environ.get("OMP_NUM_THREADS"))))
+"""
+
+
+def threads_of(before: str, after: str = "", **variables: str) -> dict:
+    """Threads of libraries in a process that uses the package between these lines."""
+    kept = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS.format(before=before, after=after)],
+        cwd=ROOT, env=kept | variables, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def test_openblas_computes_on_one_thread_whenever_it_was_loaded():
+    """Of what was there before, only while anything is computed."""
+    first = threads_of("")
+    assert (first["inside"], first["after"]) == ([1, 1], [1, 1])  # NumPy's and SciPy's
+    later = threads_of("import numpy, scipy.linalg")
+    assert later["inside"] == [1, 1]
+    assert later["after"] == later["before"][0]
+    asked = threads_of("", OPENBLAS_NUM_THREADS="2")
+    assert asked["inside"] == asked["after"]
+    assert set(asked["after"]) == {min(2, os.cpu_count())}
+
+
+def test_threads_of_other_libraries_are_left_alone():
+    pytest.importorskip("torch")
+    alone = threads_of("import torch")
+    later = threads_of("", "import torch")
+    assert alone["before"][1] == alone["torch"] == later["torch"]
+    assert alone["before"][2] == alone["openmp"]
+    assert alone["omp"] is later["omp"] is None
 
 
 @pytest.mark.heavy
