@@ -1,7 +1,7 @@
 """The program without its repository: it names no file of it, and a wheel has all that it needs.
 
-Slow: a wheel is built and installed into an environment of its own, where this one's libraries are
-found and nothing else of it.
+Nothing but its dependencies is imported. Slow: a wheel is built and installed into an environment
+of its own, where this one's libraries are found and nothing else of it.
 """
 
 import os
@@ -16,6 +16,49 @@ import pytest
 
 from tests import ROOT
 from tests.commands import environment
+from tests.pages import stored_run
+
+# --- dependencies alone
+
+# A process in which the packages of all extras are absent.
+PLAIN = """
+import sys, tomllib
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+extras = sum(project["optional-dependencies"].values(), [])
+names = {re.match(r"[\\w-]+", line)[0].replace("-", "_") for line in extras}
+names -= {re.match(r"[\\w-]+", line)[0].replace("-", "_") for line in project["dependencies"]}
+assert "arviz_plots" in names
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name.partition(".")[0] in names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from sampler.cli import main
+print([main([*words, directory]) for words in
+       (["figures", "--all"], ["diagnose"], ["compare"], ["report"])])
+"""
+
+
+@pytest.mark.heavy
+def test_stored_results_are_told_and_drawn_by_dependencies_alone(tmp_path):
+    """Also where diagnostics fail."""
+    directory = stored_run(tmp_path / "run")
+    program = f"import re\ndirectory = {os.fspath(directory)!r}\n{PLAIN}"
+    words = [sys.executable, "-c", program]
+    ended = subprocess.run(
+        words, cwd=ROOT, env=environment(None), capture_output=True, text=True, timeout=300
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == str([0, 3, 3, 0])
+    assert "No module named" not in ended.stderr
+    drawn = {path.stem for path in (directory / "figures").iterdir()}
+    assert {"chains", "order_parameter", "reliability"} <= drawn
+
 
 # --- a wheel, installed
 

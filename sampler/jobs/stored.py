@@ -11,9 +11,9 @@ from sampler.jobs.stages import compare_stage, diagnose_stage, verdict_code
 from sampler.presentation.several_runs import draw_models, models_table
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.summary import (
-    arviz_summary,
     comparison_text,
     diagnostics_text,
+    slowest_text,
     verdicts_text,
 )
 from sampler.storage.directory import FIGURE_FOLDER
@@ -48,9 +48,9 @@ def diagnose_stored(directory: Path) -> ExitCode:
     draws = read_draws(directory)
     diagnostics = diagnose_stage(draws)
     print(diagnostics_text(diagnostics))
-    summary = arviz_summary(draws)
-    if summary:
-        print(f"\n{summary}")
+    slowest = slowest_text(directory, draws)
+    if slowest:
+        print(f"\n{slowest}")
     return verdict_code(diagnostics)
 
 

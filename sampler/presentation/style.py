@@ -36,7 +36,7 @@ class FigureEntry:
     alternative  text in place of the picture, for screen readers
     of           kinds of results that it is drawn from: "run", "sweep"
     section      its part of the report of a run: "comparison", "attention" or "diagnostics"
-    shown        when a run draws it: "always", "failing" where diagnostics fail, "asked" alone
+    shown        when a run draws it: "always", or "asked" where `figures DIR --all` does
     """
 
     draw: Callable[..., Figure | None]

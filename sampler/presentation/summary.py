@@ -6,6 +6,7 @@ theories are off, numbers by predictor, and the verdict.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import xarray as xr
 
@@ -23,6 +24,7 @@ from sampler.presentation.tables import (
     sampled_temperature_table,
     statements_table,
 )
+from sampler.storage.directory import DRAWS_FILE
 from theory import Architecture
 
 EVERYTHING = "report.html"
@@ -108,12 +110,26 @@ def verdicts_text(run: RunResults) -> str:
     return "\n".join(wrapped(verdict.headline) for verdict in verdicts)
 
 
-def arviz_summary(tree: xr.DataTree) -> str:
-    """ArviZ's summary of the order parameters; empty where there are none, or too few draws."""
+def slowest_text(directory: Path, tree: xr.DataTree) -> str:
+    """ArviZ's summary of the slowest elements of the order parameters, and how to have the rest.
+
+    Empty where there are no order parameters, or too few draws.
+    """
     import arviz_stats  # only here: it takes long
 
-    names = [name for name in tree["posterior"].data_vars if "order_parameter" in str(name)]
+    names = [str(name) for name in tree["posterior"].data_vars if "order_parameter" in str(name)]
     if not names or tree["posterior"].sizes["draw"] < FEWEST_DRAWS:
         return ""
-    table = arviz_stats.summary(tree, var_names=names)
-    return "\n".join(line.rstrip() for line in table.to_string(max_rows=MOST_ROWS).splitlines())
+    every = arviz_stats.summary(tree, var_names=names).sort_values("ess_bulk", kind="stable")
+    table = every.head(MOST_ROWS)
+    return "\n".join(
+        [
+            f"slowest of {len(every)} elements of the order parameters, by ArviZ",
+            *(line.rstrip() for line in table.to_string().splitlines()),
+            "in Python, all of them, draw by draw:",
+            "  import arviz",
+            f"  draws = arviz.from_netcdf({str(directory / DRAWS_FILE)!r})",
+            f"  arviz.summary(draws, var_names={names})",
+            f"  arviz.plot_trace(draws, var_names={names[:1]})",
+        ]
+    )

@@ -7,7 +7,7 @@ kernels          kernels between training examples, of pairs of paths too, and t
 calibration      labels +1 where a probability is predicted
 network          attention of the heads, and paths weighed by U_1
 attention        attention that was sampled, beside prior mean and known heads
-chains           an overview of chains, and ArviZ's figures of them
+chains           an overview of chains
 accuracy         accuracy along a sweep
 finite_size      theory and exact posterior against width
 temperatures     evidence and scores against temperature

@@ -1,15 +1,11 @@
-"""Figures of chains: one overview, and ArviZ's of the stored groups where they are asked for."""
-
-from collections.abc import Callable, Mapping
+"""The figure of chains: the slowest numbers, draw by draw, and their ranks."""
 
 import numpy as np
-import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import binom, rankdata
 
-from sampler.analysis.names import pair_name
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
 from sampler.presentation import style
@@ -18,8 +14,6 @@ INDEPENDENT = "95 % of independent draws"
 RANK_BINS = 20
 MOST_POINTS = 400  # of a chain; of more every so many are drawn
 MOST_LINES, MOST_LABELS = 64, 16  # chains that have a line, and a label
-MOST_ELEMENTS = 4  # of U_1 in pairs
-WIDEST = 9.0  # inches of a figure by ArviZ
 
 
 def chain_marks(chain: int) -> dict[str, str | None]:
@@ -76,72 +70,6 @@ def _draw_ranks(ax: Axes, draws: np.ndarray) -> None:
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, None))
 
 
-# --- by ArviZ
-
-
-def tree_of_slowest(run: RunResults) -> xr.DataTree | None:
-    """The slowest numbers as a posterior that ArviZ takes, with the energy of the sampler."""
-    series, energy = slowest_series(run), run.drawn("energy", "sample_stats")
-    if not series:
-        return None
-    groups = {"posterior": {name: (("chain", "draw"), values) for name, values in series.items()}}
-    if energy is not None:
-        groups["sample_stats"] = {"energy": (("chain", "draw"), energy.values)}
-    return tree_for_arviz(groups)
-
-
-def tree_of_elements(run: RunResults) -> xr.DataTree | None:
-    """A few elements of U_1, the largest on average, as a posterior that ArviZ takes."""
-    draws = run.order_parameter_draws
-    if draws is None or draws.shape[-1] < 2:
-        return None
-    size = np.abs(np.diagonal(draws.values.mean(axis=(0, 1))))
-    chosen = np.sort(np.argsort(-size, kind="stable")[:MOST_ELEMENTS])
-    names = [str(name) for name in draws["path"].values]
-    pairs = [(i, i) for i in chosen] if len(chosen) > 2 else [(0, 0), (0, 1), (1, 1)]
-    columns = {
-        pair_name(names, i, j): (("chain", "draw"), draws.values[:, :, i, j]) for i, j in pairs
-    }
-    return tree_for_arviz({"posterior": columns})
-
-
-def tree_for_arviz(groups: Mapping[str, Mapping[str, tuple]]) -> xr.DataTree:
-    """Groups of variables [chain, draw], both axes with the coordinates that ArviZ wants."""
-    tables = {name: xr.Dataset(columns) for name, columns in groups.items()}
-    return xr.DataTree.from_dict(
-        {
-            name: table.assign_coords({axis: range(size) for axis, size in table.sizes.items()})
-            for name, table in tables.items()
-        }
-    )
-
-
-def by_arviz(
-    name: str,
-    words: str,
-    alternative: str = "",
-    tree_of: Callable[[RunResults], xr.DataTree | None] = tree_of_slowest,
-    group: str = "posterior",
-) -> style.FigureEntry:
-    """A figure of `arviz_plots`, by the name of its function; none where nothing can be judged."""
-
-    def draw(run: RunResults) -> Figure | None:
-        tree = tree_of(run)
-        if tree is None or group not in tree.children:
-            return None
-        import arviz_plots  # only here: it takes long
-        from matplotlib import pyplot
-
-        figure = getattr(arviz_plots, name)(tree, backend="matplotlib").viz["figure"].item()
-        pyplot.close(figure)  # no session of the user's has it; it is drawn all the same
-        # Smaller, text is larger on a page.
-        figure.set_size_inches(figure.get_size_inches() * min(1.0, WIDEST / figure.get_figwidth()))
-        return figure
-
-    alternative = alternative or words
-    return style.FigureEntry(draw, words, alternative, section="diagnostics", shown="failing")
-
-
 CHAINS = style.FigureEntry(
     draw_chains,
     "The slowest of all numbers, draw by draw, and their ranks among all draws, chain by chain. "
@@ -151,22 +79,3 @@ CHAINS = style.FigureEntry(
     "with rank histograms beside.",
     section="diagnostics",
 )
-BY_ARVIZ = {
-    "traces": by_arviz("plot_trace", "Traces of the slowest numbers, chain by chain."),
-    "ranks": by_arviz("plot_rank", "Ranks of the slowest numbers among all draws, chain by chain."),
-    "autocorrelation": by_arviz("plot_autocorr", "Autocorrelation of the slowest numbers."),
-    "ess_evolution": by_arviz("plot_ess_evolution", "Effective sample size as the draws come in."),
-    "energy": by_arviz(
-        "plot_energy",
-        "Energies of the sampler against their changes from draw to draw. Where changes are much "
-        "narrower, the tails are explored slowly.",
-        "Distributions of the energies of the sampler and of their changes from draw to draw.",
-        group="sample_stats",
-    ),
-    "pairs": by_arviz(
-        "plot_pair",
-        "Draws of elements of U₁ against each other.",
-        "Scatter plots of draws of elements of U₁ in pairs.",
-        tree_of_elements,
-    ),
-}

@@ -49,7 +49,6 @@ FIGURES: Registry[FigureEntry] = Registry(
         "network": network.NETWORK,
         "attention": attention.ATTENTION,
         "chains": chains.CHAINS,
-        **chains.BY_ARVIZ,
     },
 )
 Results = RunResults | SweepResults
@@ -83,17 +82,16 @@ def draw_figures(
     """Draw into `directory/figures` what the results allow; return the files written.
 
     svg     as SVG too
-    every   also those that are drawn where diagnostics fail or when they are asked for alone
+    every   also those that are drawn when they are asked for alone
     failed  takes, by name, what single figures fail with, and the others are drawn; without it the
             first error is raised
 
     Raises InputError if a file is damaged; nothing is written then.
     """
     drawn, written = {}, []
-    shown = {"always"} | ({"failing"} if getattr(results, "trusted", None) is False else set())
     with figure_style():
         for name, entry in FIGURES.items():
-            if every or entry.shown in shown:
+            if every or entry.shown == "always":
                 with errors_collected(name, failed):
                     drawn[name] = figure_of(results, name)
         for name, figure in drawn.items():
