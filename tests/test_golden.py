@@ -41,29 +41,17 @@ RECORDED = FIRST | MORE["problems"]
 OMNIGLOT = ROOT / "runs" / "omniglot"
 GROUPS = ("leading", "next", "infinite", "infinite_tuned", "exact", "points", "sampled_points")
 CUTS = "accuracy_diagonal_only"
-# Others are sampled by the same algorithms in the same spaces, in less time: of these every test
-# compares the theory, and `make test-all` alone the draws.
-SAMPLED_ELSEWHERE = (
-    "four_paths", "time_series", "weights", "learned", "ten_outputs_sampled", "evidence_by_chains",
-    "hmc", "float32", "narrow", "importance", "selected", "hypernetwork",
+# A space, an algorithm or a kind of theory each: `make test-heavy` and `make test-slow` make these
+# again, `make test-all` every problem.
+ALWAYS = (
+    "quickstart", "three_layers_unequal", "digits_ten_outputs", "temperature_sampled",
+    "weights_drawn_back", "relu", "folded_examples", "infinite_width_learned",
 )  # fmt: skip
-# Of the same data as `importance` and `digits_ten_outputs`, of the same heads as the variants.
-THEORY_ELSEWHERE = ("evidence_by_chains", "ten_outputs_sampled", "four_paths")
 # So large that compiling for speed pays.
-LARGE = (
-    "digits_ten_outputs", "one_shot_A", "quickstart", "three_layers_unequal", "folded_examples",
-    "relu",
-)  # fmt: skip
+LARGE = ("digits_ten_outputs", "quickstart", "three_layers_unequal", "folded_examples", "relu")
 # Seven or six of 6000 draws diverge, and six are allowed. R-hat was 1.0100, which is allowed, and
 # is 1.007 to 1.022 with other rounding.
 AT_THE_LIMIT = ("weights", "hmc")
-# Of this sweep two points are solved; no next order was recorded.
-FEW_POINTS = {
-    "selected": (
-        'sweep={"network.widths"=[12],"posterior.temperature"=[0.1,1.0]}',
-        "theory.next_order=false",
-    )
-}
 # Omniglot's drawings, read once for all tests.
 DRAWINGS = cache(read_omniglot)
 
@@ -95,16 +83,14 @@ def written(name: str, text: str, folder):
     return recipe
 
 
-def made_again(name, folder, command):
+def made_again(name, folder):
     """Entries of a problem whose recipe is run from a folder of its own."""
     problem = RECORDED[name]
     recipe, results = written(name, problem["recipe"], folder), folder / "results"
-    words = ["--no-figures"] if command == "run" else []
-    for change in FEW_POINTS.get(name, ()) if command == "solve" else ():
-        words += ["--set", change]
-    code = main([command, str(recipe), "--out", str(results), *words])
-    expected = problem["exit"] if command == problem["command"] else ExitCode.OK
-    assert code == expected or (name in AT_THE_LIMIT and code == ExitCode.DIAGNOSTICS_FAILED)
+    words = ["--no-figures"] if problem["command"] == "run" else []
+    code = main([problem["command"], str(recipe), "--out", str(results), *words])
+    passed = code == problem["exit"]
+    assert passed or (name in AT_THE_LIMIT and code == ExitCode.DIAGNOSTICS_FAILED)
     return entries_of(results, cuts=CUTS in problem.get("leading", {}))
 
 
@@ -114,33 +100,16 @@ def expected_of(name):
     return {k: v | further.get(k, {}) if k in further else v for k, v in recorded.items()}
 
 
-def theory_of(expected):
-    """What was recorded but for the draws, of a sweep at the points that are solved."""
-    points = {n: theory_of(one) for n, one in expected.get("points", {}).items()
-              if n.startswith("network.widths=12") and not n.endswith("0.01")}  # fmt: skip
-    theory = {k: v for k, v in expected.items() if k not in ("exact", "sampled_points")}
-    return theory | {"points": points} if points else theory
-
-
 def mark_of(name):
-    if name in SAMPLED_ELSEWHERE:
+    if name not in ALWAYS:
         return pytest.mark.long
     return pytest.mark.slow if name in LARGE else pytest.mark.heavy
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=mark_of(n)) for n in RECORDED])
 def test_recorded_numbers_come_out_again(name, tmp_path):
-    received = made_again(name, tmp_path, RECORDED[name]["command"])
+    received = made_again(name, tmp_path)
     assert not differences(received, expected_of(name))
-
-
-ALONE = [n for n in SAMPLED_ELSEWHERE if n not in THEORY_ELSEWHERE and theory_of(expected_of(n))]
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", ALONE)
-def test_theory_alone_comes_out_again(name, tmp_path):
-    assert not differences(made_again(name, tmp_path, "solve"), theory_of(expected_of(name)))
 
 
 # One posterior, in both spaces and by several algorithms.
@@ -154,7 +123,7 @@ def test_recorded_draws_of_one_posterior_agree(quantity):
         assert not list(of_draws(f"{one}, {other}", *pair))
 
 
-@pytest.mark.heavy
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHOICES)
 def test_a_recipe_is_given_the_recorded_method(name):
     recipe = ROOT / "runs" / name
