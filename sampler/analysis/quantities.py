@@ -28,6 +28,7 @@ from sampler.analysis.estimates import (
     bootstrap,
     mean_of,
     predictor_estimates,
+    variance_of,
 )
 from sampler.analysis.leave_one_out import sampled_elpd
 from sampler.analysis.names import quantity_name
@@ -132,7 +133,8 @@ def sampled_temperature(given: TheoryAndDraws) -> Estimate | None:
     if "temperature" not in given.draws:
         return None
     draws = given.draws["temperature"]
-    return replace(mean_of(draws, given.weights), spread=float(draws.std(ddof=1)))
+    spread = float(np.sqrt(variance_of(draws, given.weights).value))
+    return replace(mean_of(draws, given.weights), spread=spread)
 
 
 def predicted_temperature(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:

@@ -10,7 +10,7 @@ import xarray as xr
 
 from sampler.analysis.comparison import Comparison
 from sampler.analysis.draws_table import group_of
-from sampler.analysis.estimates import Estimate
+from sampler.analysis.estimates import Estimate, RepetitionWeights
 from sampler.analysis.predictors import (
     LEADING,
     NEXT,
@@ -26,6 +26,7 @@ from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
+from sampler.mcmc.tempered import repetition_weights
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import (
     COMPARISON_FILE,
@@ -215,6 +216,13 @@ class RunResults:
         """The draws of U_1, [chain, draw, path, path_]."""
         draws = self.drawn("order_parameter")
         return None if draws is None else draws.transpose("chain", "draw", "path", "path_")
+
+    @cached_property
+    def repetition_weights(self) -> RepetitionWeights:
+        """Weights of the chains where these are repetitions; None where they are Markov chains."""
+        names = ("ancestor", "log_evidence")
+        statistics = {name: self.drawn(name, "sample_stats") for name in names}
+        return repetition_weights({n: v.values for n, v in statistics.items() if v is not None})
 
     @property
     def labels_test(self) -> np.ndarray | None:

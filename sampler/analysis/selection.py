@@ -25,7 +25,6 @@ from sampler.analysis.sweep_dataset import SweptPoint, swept_points
 from sampler.analysis.sweep_results import SELECTION_FILE
 from sampler.analysis.validation import GROUP, predicted_by_example, sampled_by_example
 from sampler.errors import InputError, Setting
-from sampler.mcmc.tempered import repetition_weights
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import LOG
 from sampler.storage.files import to_json, write_json
@@ -177,10 +176,8 @@ def scores_from_draws(run: RunResults) -> Scores | str:
         return "diagnostics failed"
     names = ("predictor_mean", "predictor_variance", "labels", "temperature")
     table = xr.Dataset({name: run.drawn(name, GROUP).variable for name in names})
-    statistics = {name: run.drawn(name, "sample_stats") for name in ("ancestor", "log_evidence")}
-    weights = repetition_weights({n: v.values for n, v in statistics.items() if v is not None})
     scores = {}
-    for name, values in sampled_by_example(table, weights).items():
+    for name, values in sampled_by_example(table, run.repetition_weights).items():
         error = run.comparison.number(f"validation_{name}", SAMPLED, "error")
         scores[name] = Score(values.mean(), error, values)
     if not all(math.isfinite(score.value) for score in scores.values()):

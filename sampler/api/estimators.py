@@ -30,6 +30,7 @@ from sampler.settings.network import NetworkSection, PosteriorSection
 from sampler.settings.sampler import SamplerSection
 
 if TYPE_CHECKING:
+    from sampler.analysis.estimates import RepetitionWeights
     from sampler.problem import Problem
 
 # Chains are judged by their predictions at so many training examples, evenly spaced.
@@ -177,9 +178,10 @@ class AttentionEstimator(BaseEstimator):
         if is_sampled:
             drawn, weights = stored_draws(self.draws_), stored_weights(self.draws_)
         else:
-            drawn = {"order_parameter": predicted(self.theory_, "order_parameter")[None, None]}
+            overlap = predicted(self.theory_, "order_parameter")
+            drawn, weights = {"order_parameter": overlap[None, None]}, None
         _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
-        of_label = self._quantities(mean, variance + problem.temperature)
+        of_label = self._quantities(mean, variance + problem.temperature, weights)
         if not is_sampled:
             columns = {"mean": mean, "variance": variance, **of_label}
             return xr.Dataset({name: (AXES, values[0, 0]) for name, values in columns.items()})
@@ -191,10 +193,13 @@ class AttentionEstimator(BaseEstimator):
             table[f"{name}_mcse"] = AXES, average.mcse
         return table
 
-    def _quantities(self, mean: OfDraws, variance: OfDraws) -> dict[str, OfDraws]:
+    def _quantities(
+        self, mean: OfDraws, variance: OfDraws, weights: "RepetitionWeights" = None
+    ) -> dict[str, OfDraws]:
         """Further quantities whose averages over draws are wanted.
 
         mean, variance  of a label in each draw
+        weights         of repetitions, where chains are such
         """
         return {}
 
@@ -311,20 +316,23 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
             raise ValueError("y needs two classes; it has one class")
         return 2.0 * of_class - 1.0
 
-    def _quantities(self, mean: OfDraws, variance: OfDraws) -> dict[str, OfDraws]:
+    def _quantities(
+        self, mean: OfDraws, variance: OfDraws, weights: "RepetitionWeights" = None
+    ) -> dict[str, OfDraws]:
         """Numbers whose average is p₊ = ⟨p(+1)⟩/⟨p(+1) + p(−1)⟩, and whose MCSE is that of it.
 
         To first order in the errors of both averages p₊ varies as the average of
         (p_d(+1) − p₊ (p_d(+1) + p_d(−1)))/⟨p(+1) + p(−1)⟩ over draws d.
         """
+        from sampler.analysis.estimates import centre_of
         from sampler.analysis.scores import log_normal_density
 
         labels = np.array([1.0, -1.0])
         logarithms = log_normal_density((labels - mean[..., None]) ** 2, variance[..., None])
         densities = np.exp(logarithms - logarithms.max(axis=(0, 1, -1), keepdims=True))
         both = densities.sum(axis=-1)
-        whole = both.mean(axis=(0, 1))
-        ratio = densities[..., 0].mean(axis=(0, 1)) / whole
+        whole = centre_of(both, weights)
+        ratio = centre_of(densities[..., 0], weights) / whole
         return {"probability": ratio + (densities[..., 0] - ratio * both) / whole}
 
     def __sklearn_tags__(self) -> Tags:

@@ -30,7 +30,7 @@ from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import tables_of
 from sampler.settings.recipe import Recipe, load_recipe
-from sampler.storage.directory import RECIPE_FILE
+from sampler.storage.directory import DRAWS_FILE, RECIPE_FILE
 from sampler.storage.files import write_whole
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.status import state_of
@@ -76,6 +76,13 @@ OPENING = {
         'import xarray; theory = xarray.open_dataset("theory.nc")\nprint(theory["order_parameter"])'
     ),
 }
+# In place of the line for `draws.nc` where its chains are repetitions, with weights.
+OPENING_REPETITIONS = (
+    'import numpy, xarray; draws = xarray.open_datatree("draws.nc")\n'
+    'logs = draws["sample_stats"]["log_evidence"].isel(draw=0)\n'
+    'means = draws["posterior"].to_dataset().mean("draw")\n'
+    'print(means.weighted(numpy.exp(logs - logs.max())).mean("chain"))'
+)
 PROVENANCE = {
     "begun": "begun",
     "command": "command",
@@ -164,7 +171,7 @@ def write_report(
         provenance=provenance_tables(manifest),
         directory=directory,
         files=files_table(directory),
-        opening=next((text for name, text in OPENING.items() if (directory / name).is_file()), ""),
+        opening=opening_of(directory, results),
         version=__version__,
     )
     file = directory / REPORT_FILE
@@ -315,6 +322,14 @@ def listed(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {listed(inner)}" for key, inner in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def opening_of(directory: Path, results: RunResults | SweepResults) -> str:
+    """Lines of Python that open the first file that there is; empty where there is none."""
+    first = next((name for name in OPENING if (directory / name).is_file()), "")
+    if first == DRAWS_FILE and results.repetition_weights is not None:
+        return OPENING_REPETITIONS
+    return OPENING.get(first, "")
 
 
 def files_table(directory: Path) -> Table:

@@ -14,6 +14,7 @@ from sampler.analysis.calibration import (
     probability_of_positive,
     reliability,
 )
+from sampler.analysis.estimates import centre_of
 from sampler.analysis.predictors import SAMPLED, in_order, is_users, number
 from sampler.analysis.results import RunResults
 from sampler.presentation import style
@@ -74,11 +75,23 @@ def predicted_probabilities(run: RunResults) -> dict[str, np.ndarray]:
     sampled = [run.sampled(f"predictor_{moment}") for moment in ("mean", "variance")]
     if None not in sampled:
         mean, variance = (moment.value.reshape(labels.shape) for moment in sampled)
-        drawn = run.drawn("temperature")
-        noise = temperature if drawn is None else float(drawn.mean())
+        drawn = sampled_temperatures(run)
+        noise = temperature if drawn is None else centre_of(drawn, run.repetition_weights)
         if np.isfinite(variance).all():
             probabilities[SAMPLED] = probability_of_positive(mean, variance + noise)
     return probabilities
+
+
+def sampled_temperatures(run: RunResults) -> np.ndarray | None:
+    """Temperatures [chain, draw] of the draws whose predictors were kept; None if it was given."""
+    drawn = run.drawn("temperature")
+    if drawn is None:
+        return None
+    predictors = (run.drawn(name) for name in ("predictor_mean", "predictor"))
+    kept = next((values for values in predictors if values is not None), None)
+    if kept is not None and "draw" in kept.coords:
+        drawn = drawn.sel(draw=kept["draw"])
+    return drawn.values
 
 
 def draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour: str) -> None:

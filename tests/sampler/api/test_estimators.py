@@ -1,11 +1,13 @@
 """The estimators are the posterior, and behave as scikit-learn asks."""
 
+import copy
 import pickle
 import warnings
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
@@ -68,6 +70,44 @@ def test_every_number_has_its_error(data, fitted):
         assert (error < 1).all()
     assert fitted.reliability_.tone == "bad"
     assert fitted.score(*data) == np.mean(fitted.predict(data[0]) == data[1])
+
+
+def test_repetitions_are_weighed_by_their_evidence(data, fitted):
+    """As in what `sample` returns; each number by its definition, draw by draw."""
+    X, _ = data
+    tree, weights = fitted.draws_.copy(), np.array([0.15, 0.85])
+    statistics = tree["sample_stats"].to_dataset()
+    ones = xr.ones_like(statistics["lp"])
+    logs = xr.DataArray(np.log(weights) - 50.0, dims="chain") * ones
+    tree["sample_stats"] = statistics.assign(ancestor=ones, log_evidence=logs)
+    tempered = copy.copy(fitted)
+    tempered.draws_ = tree
+    found = tempered.predictive(X[:9])
+    # The draws know mean and variance at the examples they are judged by, here all of them.
+    drawn = tree["predictions"].to_dataset()
+    mean, variance = drawn["predictor_mean"].values, drawn["predictor_variance"].values
+
+    def average(values):
+        return np.einsum("c,cdx->x", weights, values) / values.shape[1]
+
+    whole = average(mean)
+    count = mean.shape[0] * mean.shape[1]
+    total = average(variance + (mean - whole) ** 2 * count / (count - 1))
+    deviation = np.sqrt(variance + NETWORK["temperature"])
+    positive, negative = (average(norm.pdf(y, mean, deviation)) for y in (1.0, -1.0))
+    expected = {
+        "mean": whole,
+        "variance": total,
+        "probability": positive / (positive + negative),
+    }
+    # Predictors are stored in single precision, which a probability multiplies by 2m/s.
+    limit = 16 * np.finfo(np.float32).eps
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name].values[:, 0], values, rtol=limit, err_msg=name)
+    probability = tempered.predict_proba(X[:9])[:, 1]
+    np.testing.assert_allclose(probability, expected["probability"], rtol=limit)
+    equal = fitted.predict_proba(X[:9])[:, 1]
+    assert np.abs(probability - equal).max() > 1e-3
 
 
 def test_the_error_of_a_probability_is_that_of_a_ratio(rng):
