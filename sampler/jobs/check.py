@@ -10,8 +10,6 @@ from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.settings.types import AUTO, meaning
 from theory.architecture import HESSIAN_COORDINATES
 
-# Swept keys that give a point data of its own.
-OF_THE_DATA = ("task.", "attention.")
 # Paths that are named in one line.
 MOST_NAMED = 16
 
@@ -123,8 +121,6 @@ def memory_in_words(plan: Plan) -> list[tuple[str, str]]:
 def points_in_words(sweep: Plan) -> list[tuple[str, str]]:
     """Weights of every point, and what is done there."""
     rows = []
-    # Points with data of their own are chosen for when those are made.
-    own_data = any(key.startswith(OF_THE_DATA) for key in sweep.recipe.sweep)
     for plan in sweep.points:
         network, settings = plan.asked.network, plan.asked.sampler
         reason = "attention is sampled" if plan.sizes.logits else "outside the theory"
@@ -138,7 +134,7 @@ def points_in_words(sweep: Plan) -> list[tuple[str, str]]:
         elif settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"
         left_open = AUTO in (settings.space, settings.algorithm)
-        if left_open and plan.method is not None and not own_data:
+        if left_open and plan.method is not None:
             what += f" ({plan.method.space}, {plan.method.algorithm})"
         rows.append((plan.label, f"{plan.sizes.weight_count:,} weights; {what}"))
     return rows

@@ -7,12 +7,12 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sampler.data.make import check_network_fits, make_data
+from sampler.data.make import make_data
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.jobs.memory import (
@@ -41,7 +41,13 @@ from sampler.storage.directory import (
     THEORY_FILE,
     point_directory,
 )
-from sampler.storage.manifest import MANIFEST_FILE, Manifest, determining, read_manifest
+from sampler.storage.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    determining,
+    read_manifest,
+    refuse_differences,
+)
 from sampler.teacher import fit_labelled_task, make_labelled_task
 
 # The files that a stage leaves behind.
@@ -65,7 +71,8 @@ class Plan:
     method     space and algorithm; None where nothing is sampled
     arrays     the largest arrays, of the largest point of a sweep
     label      `key=value,…` of a point of a sweep
-    own_data   whether this point has other data than its sweep, which are made when it is its turn
+    own_data   whether this point has other data than its sweep, which are made again when it is
+               its turn: `task` has those of the sweep
     sampling   whether it is sampled by now; a sweep may leave that to the points that it selects
     figures    whether figures are drawn in the end; without them the page has no pictures
     points     of a sweep; none of a single run
@@ -106,7 +113,12 @@ class Plan:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """Settings, data and versions that determine the draws."""
+        """Settings, data and versions that determine the draws.
+
+        Of a sweep those that its points share, so that it can grow: each has its own.
+        """
+        if self.recipe.sweep:
+            return fingerprint_of_sweep(self.asked)
         return determining(settings_that_fix_draws(self.asked), self.task.identity)
 
     @property
@@ -123,49 +135,99 @@ class Plan:
         return fields
 
 
+def fingerprint_of_sweep(recipe: Recipe) -> dict[str, Any]:
+    """Settings and versions that determine the draws of all points of a sweep."""
+    swept = tuple(recipe.sweep)
+    within = tuple(f"{key}." for key in swept)
+    settings = {
+        key: value
+        for key, value in settings_that_fix_draws(recipe).items()
+        if key not in swept and not key.startswith(within)
+    }
+    return determining(settings, None)
+
+
 def make_plan(
     command: str, recipe: Recipe, directory: Path | None = None, figures: bool = True
 ) -> Plan:
     """Make the data of a recipe and plan a command, "run", "solve" or "sample".
 
-    A directory that holds such a run already says which space and algorithm are used. Raises
-    InputError for what cannot be done.
+    A directory that holds such a run already says which space and algorithm are used. Every point
+    of a sweep is planned as if it were alone. Raises InputError for what cannot be done.
     """
     refuse_command(command, recipe)
     grid = recipe.points()
     for _, asked in grid:
         refuse_too_large_data(asked.task)
-    data = make_data(recipe)
-    fitted: dict[tuple, tuple[Task, float]] = {}
-
-    def fit(asked: Recipe) -> tuple[Task, float]:
-        """The data with the heads that a network keeps, and their leading eigenvalue."""
-        network = asked.network
-        key = network.heads, network.hypernetwork, network.readout
-        if key not in fitted:
-            task = fit_labelled_task(data, asked)
-            refuse_too_large(asked, task)
-            fitted[key] = task, leading_eigenvalue(task, network.readout)
-        return fitted[key]
-
-    task, eigenvalue = fit(recipe)
     if not recipe.sweep:
-        plan = plan_with_data(command, recipe, directory, task, eigenvalue)
+        plan = plan_with_data(command, recipe, directory, *FittedData.of(recipe).fit(recipe))
         return replace(plan, figures=figures)
-    points = []
-    for label, asked in grid:
-        # Points with data of their own are planned by the sizes of these until theirs are made.
-        own_data = not shares_data(asked, recipe)
-        if own_data:
-            check_network_fits(asked.network, data)
-        folder = directory and point_directory(directory, label)
-        plan = plan_with_data(command, asked, folder, *fit(recipe if own_data else asked), own_data)
-        points.append(replace(plan, label=label, own_data=own_data, figures=figures))
-    refuse_equal_directories(points)
-    largest = max((point.arrays for point in points), key=peak_bytes)
-    sizes = Sizes.of(recipe, task, eigenvalue)
+    refuse_equal_directories([label for label, _ in grid])
+    first = grid[0][1]
+    points: dict[str, Plan] = {}
+    for members in points_by_data(grid):
+        # Of all data that are made those of the first point alone are held until the end.
+        data = FittedData.of(members[0][1])
+        if members[0][1] is first:
+            task, eigenvalue = data.fit(first)
+        for label, asked in members:
+            folder = directory and point_directory(directory, label)
+            point = plan_with_data(command, asked, folder, *data.fit(asked))
+            refuse_begun_otherwise(point)
+            if not shares_data(asked, first):
+                point = replace(point, task=task, own_data=True)
+            points[label] = replace(point, label=label, figures=figures)
+    planned = tuple(points[label] for label, _ in grid)
+    largest = max((point.arrays for point in planned), key=peak_bytes)
+    sizes = Sizes.of(first, task, eigenvalue)
     whole = Plan(command, recipe, recipe, directory, task, sizes, None, largest)
-    return replace(whole, figures=figures, points=tuple(points))
+    return replace(whole, figures=figures, points=planned)
+
+
+@dataclass
+class FittedData:
+    """Data of one or several recipes, each with the heads that its network keeps.
+
+    Recipes whose networks keep the same heads share the arrays; each is checked as if alone.
+
+    checked      the networks that fit, as JSON
+    fitted       the data with their heads, by what decides these
+    eigenvalues  the leading eigenvalue of each of them
+    """
+
+    data: Task
+    checked: set[str] = field(default_factory=set)
+    fitted: dict[tuple, Task] = field(default_factory=dict)
+    eigenvalues: dict[tuple, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> "FittedData":
+        """The data that a recipe asks for. Raises InputError where they cannot be used."""
+        return cls(make_data(recipe))
+
+    def fit(self, recipe: Recipe) -> tuple[Task, float]:
+        """The data for a recipe, and their leading eigenvalue; InputError where they do not fit."""
+        network, labelled = recipe.network, recipe.task.labels == "teacher"
+        parts: dict[str, Any] = {"network": True, "theory": {"subnetworks"}}
+        asked = recipe.model_dump_json(include=parts | ({"posterior": True} if labelled else {}))
+        key = network.heads, network.hypernetwork, network.readout, labelled and asked
+        if asked not in self.checked:
+            self.fitted.setdefault(key, fit_labelled_task(self.data, recipe))
+            self.checked.add(asked)
+        task = self.fitted[key]
+        refuse_too_large(recipe, task)
+        if key not in self.eigenvalues:
+            self.eigenvalues[key] = leading_eigenvalue(task, network.readout)
+        return task, self.eigenvalues[key]
+
+
+def points_by_data(grid: Sequence[tuple[str, Recipe]]) -> list[list[tuple[str, Recipe]]]:
+    """The points of a sweep in groups that ask for the same data, the first point in front."""
+    groups: dict[str, list[tuple[str, Recipe]]] = {}
+    for label, asked in grid:
+        key = asked.model_dump_json(include={"task", "attention"})
+        groups.setdefault(key, []).append((label, asked))
+    return list(groups.values())
 
 
 def plan_with_data(
@@ -174,14 +236,12 @@ def plan_with_data(
     directory: Path | None,
     task: Task,
     eigenvalue: float | None = None,
-    preliminary: bool = False,
     recorded: Manifest | None = None,
 ) -> Plan:
     """Plan one run with its data.
 
-    eigenvalue   `leading_eigenvalue` of the data, computed where it is not given
-    preliminary  the data are others than those of the run
-    recorded     manifest that says what was chosen earlier, by default that of the directory
+    eigenvalue  `leading_eigenvalue` of the data, computed where it is not given
+    recorded    manifest that says what was chosen earlier, by default that of the directory
     """
     if eigenvalue is None:
         eigenvalue = leading_eigenvalue(task, recipe.network.readout)
@@ -195,8 +255,7 @@ def plan_with_data(
             method = SamplingMethod(**recorded.choice)
         filled = method.applied_to(recipe)
         refuse_missing_draws(filled.sampler, sizes.architecture.weight_count)
-        if not preliminary:
-            refuse_too_many_coordinates(filled, sizes)
+        refuse_too_many_coordinates(filled, sizes)
     arrays = tuple(memory_parts(filled, task, sizes, method is not None))
     refuse_what_does_not_fit(arrays)
     return Plan(command, recipe, filled, directory, task, sizes, method, arrays)
@@ -241,12 +300,19 @@ def refuse_command(command: str, recipe: Recipe) -> None:
             refuse_without_theory(asked.outside_theory, asked.learns_attention, remedy)
 
 
-def refuse_equal_directories(points: Sequence[Plan]) -> None:
-    """Raise InputError if two points would share a directory."""
-    names = Counter(point_directory(Path(), point.label).name for point in points)
+def refuse_equal_directories(labels: Sequence[str]) -> None:
+    """Raise InputError if two points of a sweep would share a directory."""
+    names = Counter(point_directory(Path(), label).name for label in labels)
     label, times = names.most_common(1)[0]
     if times > 1:
         raise InputError("sweep", label, "two points have this directory; give each value once")
+
+
+def refuse_begun_otherwise(plan: Plan) -> None:
+    """Raise InputError where a run was begun with other settings, data or versions."""
+    manifest = Manifest() if plan.directory is None else read_manifest(plan.directory)
+    if manifest.plan is not None:  # else its data need no checksum yet
+        refuse_differences(plan.directory, manifest, plan.fingerprint)
 
 
 def refuse_too_many_coordinates(recipe: Recipe, sizes: Sizes) -> None:

@@ -45,7 +45,7 @@ FLAGS = (
 def determining(settings: Mapping[str, Any], data: Any) -> dict[str, Any]:
     """Return what determines the draws, as JSON: settings, identity of the data, versions.
 
-    settings: `settings_that_fix_draws` of the recipe.
+    settings: `settings_that_fix_draws` of the recipe; data: None where those of parts differ.
     """
     return {
         "settings": settings,

@@ -1,0 +1,170 @@
+"""Every point of a sweep is what its recipe is alone: refused alike, and with the same theory."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sampler.cli import main
+from sampler.errors import ExitCode, InputError
+from sampler.jobs.plan import make_plan
+from sampler.settings.labels import setting_text
+from sampler.settings.recipe import load_recipe
+from sampler.settings.toml import toml_value
+from tests.commands import SMALLEST, settings, stored_arrays
+
+LEARNED = SMALLEST.replace('[["good", "uniform"]', '[["learned", "learned"]')
+ATTENDED = 'name = "own"\ntask = {kind = "arrays", path = "attended.npz"}\nnetwork.widths = 3\n'
+RELU = SMALLEST.replace("widths = 3", 'widths = 3\nvalues = "relu"')
+TEACHER = SMALLEST.replace("tokens = 4", 'tokens = 4\nlabels = "teacher"')
+INFINITE = "infinite"
+TWO_LAYERS = [["good", "uniform"], ["uniform"]]
+
+# A recipe, a swept key, and its values.
+SWEEPS = [
+    (SMALLEST, "network.widths", [10, INFINITE]),
+    (SMALLEST, "network.widths", [INFINITE, 10]),
+    (SMALLEST, "network.widths", [3, [3, 4, 5], [3, 4]]),
+    (LEARNED, "network.widths", [10, INFINITE]),
+    (RELU, "network.widths", [10, INFINITE]),
+    (ATTENDED, "network.widths", [10, INFINITE]),
+    (ATTENDED, "network.widths", [3, [3, 4, 5]]),
+    (SMALLEST, "network.norm", ["none", "after", "before"]),
+    (ATTENDED, "network.norm", ["none", "after"]),
+    (ATTENDED, "network.values", ["linear", "relu"]),
+    (ATTENDED, "network.readout", ["last", "mean"]),
+    (ATTENDED, "network.residual", [False, True]),
+    (ATTENDED, "network.hypernetwork", [False, True]),
+    (SMALLEST, "network.values", ["linear", "relu"]),
+    (SMALLEST, "network.variances", [1.0, [1.0, 0.5, 2.0, 1.0], [1.0, 2.0]]),
+    (SMALLEST, "network.heads", [[[0], [0]], [[1], [0]], [[3], [0]]]),
+    (SMALLEST, "network.hypernetwork", [False, [True, False], [True]]),
+    (SMALLEST, "theory.subnetworks", [[], [[[1], [0]]], [[[5], [0]]]]),
+    (SMALLEST, "posterior.temperature", [0.1, 1.0]),
+    (SMALLEST, "posterior.temperature", [0.1, 0.0]),
+    (SMALLEST, "task.examples_train", [4, 8, 30]),
+    (SMALLEST, "task.tokens", [4, 5]),
+    (SMALLEST, "task.seed", [0, 1]),
+    (SMALLEST, "attention.heads", [[["good"]], TWO_LAYERS, [["learned"]]]),
+    (SMALLEST, "attention.heads", [TWO_LAYERS, [["sharp"]]]),
+    (SMALLEST, "attention.form", [{"kind": "softmax"}, {"kind": "hard_maximum"}]),
+    (LEARNED, "attention.form", [{"kind": "softmax"}, {"kind": "hard_maximum"}]),
+    (LEARNED, "attention.reads", ["inputs", "stream"]),
+    (SMALLEST, "sampler.space", ["weights", "order_parameters"]),
+    (SMALLEST, "sampler.space", ["weights", "attention"]),
+    (LEARNED, "sampler.space", ["order_parameters", "attention"]),
+    (SMALLEST, "sampler.chains", [2, 4]),
+    (TEACHER, "network.widths", [3, [3, 4]]),
+    (TEACHER, "posterior.temperature", [0.1, 1.0]),
+]
+
+
+def sweep_id(sweep: tuple) -> str:
+    (text, key, values) = sweep
+    names = {LEARNED: "learned ", ATTENDED: "attended ", RELU: "relu ", TEACHER: "teacher "}
+    return f"{names.get(text, '')}{key}={toml_value(values)}"
+
+
+@pytest.fixture
+def recipe(tmp_path, monkeypatch):
+    """A function that writes a recipe where its data are."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    arrays = {"heads": np.array([2, 1])}
+    for split, examples in (("train", 6), ("test", 5)):
+        arrays[f"attended_{split}"] = rng.standard_normal((examples, 2, 3))
+        arrays[f"labels_{split}"] = rng.choice([-1.0, 1.0], examples)
+    np.savez(tmp_path / "attended.npz", **arrays)
+
+    def write(text: str) -> Path:
+        path = tmp_path / "recipe.toml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def outcome(make) -> dict | str:
+    """What a plan says of a run, or the line that refuses it."""
+    try:
+        plan = make()
+    except InputError as problem:
+        return str(problem)
+    return {
+        "recipe": plan.recipe,
+        "sizes": plan.sizes.as_dict(),
+        "stiffness": plan.sizes.stiffness,
+        "stages": plan.stages,
+        "method": plan.method,
+        "arrays": plan.arrays,
+    }
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=sweep_id)
+def test_a_point_is_planned_or_refused_as_if_alone(sweep, recipe):
+    text, key, values = sweep
+    path = recipe(text)
+    alone = [
+        outcome(lambda v=v: make_plan("run", load_recipe(path, [f"{key}={toml_value(v)}"])))
+        for v in values
+    ]
+    refused = [each for each in alone if isinstance(each, str)]
+    swept = load_recipe(path, [f"sweep.{key}={toml_value(values)}"])
+    if refused:
+        with pytest.raises(InputError) as problem:
+            make_plan("run", swept)
+        assert str(problem.value) in refused
+        return
+    points = make_plan("run", swept).points
+    assert [outcome(lambda p=point: p) for point in points] == alone
+
+
+@pytest.mark.parametrize("sweep", [s for s in SWEEPS if INFINITE in s[2]], ids=sweep_id)
+def test_what_a_point_refuses_is_refused_before_anything_is_begun(sweep, recipe, tmp_path, capsys):
+    text, key, values = sweep
+    path, out = recipe(text), tmp_path / "out"
+    codes, lines = [], []
+    for value in values:
+        codes.append(main(["check", str(path), "--set", f"{key}={toml_value(value)}"]))
+        lines.append(capsys.readouterr().err)
+    if max(codes) == ExitCode.OK:
+        return
+    words = ["--out", str(out), "--set", f"sweep.{key}={toml_value(values)}"]
+    for command in ("run", "sweep"):
+        assert main([command, str(path), *words]) == ExitCode.BAD_INPUT
+        assert capsys.readouterr().err in lines
+        assert not out.exists()
+
+
+SOLVED = [
+    (SMALLEST, "network.widths", [3, [3, 4, 5]]),
+    (SMALLEST, "network.variances", [1.0, [1.0, 0.5, 2.0, 1.0]]),
+    (SMALLEST, "network.heads", [[[0], [0]], [[1], [0]]]),
+    (SMALLEST, "network.values", ["linear", "relu"]),
+    (SMALLEST, "theory.subnetworks", [[], [[[1], [0]]]]),
+    (SMALLEST, "task.examples_train", [4, 8]),
+    (SMALLEST, "attention.heads", [[["good"]], TWO_LAYERS]),
+    (SMALLEST, "attention.form", [{"kind": "softmax"}, {"kind": "hard_maximum"}]),
+    (ATTENDED, "posterior.temperature", [0.1, 1.0]),
+    (TEACHER, "posterior.temperature", [0.1, 1.0]),
+]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("sweep", SOLVED, ids=sweep_id)
+def test_the_theory_of_a_point_is_that_of_its_recipe_alone(sweep, recipe, tmp_path):
+    """Bit for bit, but for what only the points of a sweep have."""
+    text, key, values = sweep
+    path = recipe(f"{text}[theory]\nstarts = 1\n" if "[theory]" not in text else text)
+    grid = settings(f"sweep.{key}={toml_value(values)}")
+    words = ["--no-figures", "--out"]
+    assert main(["solve", str(path), *words, str(tmp_path / "sweep"), *grid]) == ExitCode.OK
+    for number, value in enumerate(values):
+        alone = tmp_path / f"{number}"
+        chosen = settings(f"{key}={toml_value(value)}")
+        assert main(["solve", str(path), *words, str(alone), *chosen]) == ExitCode.OK
+        expected = stored_arrays(alone)
+        received = stored_arrays(tmp_path / "sweep" / setting_text(key, value))
+        assert expected.keys() <= received.keys()
+        for name, numbers in expected.items():
+            np.testing.assert_array_equal(received[name], numbers, err_msg=name)
