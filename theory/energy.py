@@ -143,24 +143,36 @@ def _energy_of_columns_jvp(primals, tangents):
 def _value_and_slopes_of_columns(columns, labels, temperature):
     """E and its derivatives 2 R G, 2 α and Tr R.
 
-    With few features M = Gᵀ G + 𝒯 stands for the kernel: (G Gᵀ + 𝒯)⁻¹ = (1 − G M⁻¹ Gᵀ)/𝒯.
+    With few features M = Gᵀ G + 𝒯 stands for the kernel: (G Gᵀ + 𝒯)⁻¹ = (1 − G M⁻¹ Gᵀ)/𝒯, and
+    yᵀ α = 𝒯 |α|² + |Gᵀ α|². At small 𝒯 the difference loses most digits of α: a step of iterative
+    refinement brings them back.
     """
     (rows, features), sets = columns.shape, labels.shape[1]
     few = features < rows
     noisy = NoisyKernel.factorise(columns.T @ columns if few else columns @ columns.T, temperature)
-    inverse = gram_of_lower(noisy.whitening)
+    whitening = noisy.whitening
+    inverse = gram_of_lower(whitening)
     if few:
+
+        def solve(right):
+            fitted = columns @ (whitening.T @ (whitening @ (columns.T @ right)))
+            return (right - fitted) / temperature
+
         carried = columns @ inverse  # (G Gᵀ + 𝒯)⁻¹ G
-        alpha = (labels - carried @ (columns.T @ labels)) / temperature
+        alpha = solve(labels)
+        alpha += solve(labels - columns @ (columns.T @ alpha) - temperature * alpha)
         missing = rows - features
         log_determinant = noisy.log_determinant + missing * jnp.log(temperature)
         trace = jnp.trace(inverse) + missing / temperature
     else:
         carried, alpha = inverse @ columns, inverse @ labels
         log_determinant, trace = noisy.log_determinant, jnp.trace(inverse)
-    value = sets * log_determinant + jnp.vdot(labels, alpha)
-    by_column = 2.0 * (sets * carried - alpha @ (alpha.T @ columns))
-    return value, by_column, 2.0 * alpha, sets * trace - jnp.vdot(alpha, alpha)
+    learned, squares = columns.T @ alpha, jnp.vdot(alpha, alpha)
+    quadratic = (
+        temperature * squares + jnp.vdot(learned, learned) if few else jnp.vdot(labels, alpha)
+    )
+    by_column = 2.0 * (sets * carried - alpha @ learned.T)
+    return sets * log_determinant + quadratic, by_column, 2.0 * alpha, sets * trace - squares
 
 
 def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:

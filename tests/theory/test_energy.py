@@ -92,6 +92,34 @@ def test_both_energies_are_differentiable_twice_in_every_argument(energy, rank, 
             assert_equal_to_rounding(one, other, operations=125, condition=condition**3)
 
 
+@pytest.mark.parametrize("temperature", [1e-2, 1e-6, 9e-9])
+def test_repeated_examples_have_the_energy_of_single_ones(temperature, rng):
+    """Examples three times over are √3 times larger ones, and (c − 1) n ln 𝒯: that is all.
+
+    The kernel of the copies is singular but for 𝒯. Rounding of it is ε tr K, which its inverse
+    magnifies by 1/𝒯: no formula that forms K, or Gᵀ G, does better.
+    """
+    copies, examples, features = 3, 6, 12
+    columns = rng.standard_normal((examples, features))
+    labels = rng.standard_normal((examples, 1))
+    repeated = jnp.tile(columns, (copies, 1)), jnp.tile(labels, (copies, 1))
+    larger = np.sqrt(copies) * columns, np.sqrt(copies) * labels
+    noisy = larger[0] @ larger[0].T + temperature * np.eye(examples)
+    alpha = np.linalg.solve(noisy, larger[1])
+    expected = np.linalg.slogdet(noisy)[1] + float((larger[1] * alpha).sum())
+    expected += (copies - 1) * examples * np.log(temperature)
+    by_column = 2.0 * (np.linalg.inv(noisy) - alpha @ alpha.T) @ larger[0]
+    slopes = [np.tile(each, (copies, 1)) / np.sqrt(copies) for each in (by_column, 2.0 * alpha)]
+    size = copies * examples
+    rounding = {"operations": size, "condition": size + np.trace(noisy) / temperature}
+    for function in (energy_of_columns, lambda g, y, t: energy_of_kernel(g @ g.T, y, t)):
+        found = jax.value_and_grad(function, argnums=(0, 1))
+        value, received = found(*repeated, temperature)
+        assert_equal_to_rounding(value, expected, **rounding, scale=1.0, what="energy")
+        for one, other in zip(received, slopes, strict=True):
+            assert_equal_to_rounding(one, other, **rounding, what="slope")
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize("stored", [False, True])
 def test_derivatives_are_those_of_finite_differences(stored, rng):

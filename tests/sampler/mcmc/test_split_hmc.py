@@ -29,6 +29,7 @@ from sampler.settings.sampler import SHORT_WARMUP
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
+    NUTS,
     SPLIT_HMC,
     chain_settings,
     exact_scalar_posterior,
@@ -37,7 +38,7 @@ from tests.problems import (
     space_of,
 )
 from tests.sampler.mcmc.laws import Linear, Normal, with_mode
-from theory import Architecture, Triangle
+from theory import Architecture, LearningProblem, Triangle
 
 ALGORITHM = SPLIT_HMC
 WARMUP = SHORT_WARMUP["order_parameters", "split_hmc"]
@@ -304,3 +305,23 @@ def joined(received) -> dict[str, np.ndarray]:
     kept = [one.observables for one in received if one.observables]
     found = {name: np.concatenate([one[name] for one in kept], axis=1) for name in kept[0]}
     return found | {"lp": np.concatenate([one.statistics["lp"] for one in received], axis=1)}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])
+def test_repeated_examples_at_a_very_small_temperature_do_not_stop_chains(algorithm, rng):
+    """Six examples three times over, more than columns of G: by quadrature."""
+    architecture = Architecture((1,), (6, 8), (0.8, 1.4, 1.2), channels=12)
+    attended, labels = rng.standard_normal((6, 1, 12)), rng.standard_normal((6, 1))
+    repeated = (
+        jnp.asarray(np.tile(each, (3, *[1] * (each.ndim - 1)))) for each in (attended, labels)
+    )
+    problem = LearningProblem(architecture, *repeated, 9e-9)
+    exact = exact_scalar_posterior(problem, problem.attended[:2])
+    space = space_of(problem)
+    # As where storing kernels does not pay: by columns, which are fewer than rows.
+    space = replace(space, data=replace(space.data, stored=None))
+    found = collected(space, chain_settings(chains=4, warmup=200, draws=500), algorithm)
+    assert found.statistics["step_size"].min() > 0.01
+    draws = found.draws["order_parameter"]
+    assert_mean(draws, np.full((1, 1), exact.order_parameter[0]), "order parameter")
