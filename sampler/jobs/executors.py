@@ -17,7 +17,10 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
+from multiprocessing.context import SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from sampler.compiled import cache_programs
 from sampler.environment import draw_into_files
@@ -129,13 +132,25 @@ def outcome_of(future: futures.Future) -> PointOutcome | None:
         return PointOutcome(ExitCode.INTERNAL_ERROR, text)
 
 
+class OwnProcesses(SpawnContext):
+    """Begins processes with an interpreter of their own, and remembers which they are."""
+
+    def __init__(self) -> None:
+        self.begun: list[BaseProcess] = []
+
+    def Process(self, *arguments: Any, **keywords: Any) -> BaseProcess:
+        """Return a new process, as the context does."""
+        self.begun.append(super().Process(*arguments, **keywords))
+        return self.begun[-1]
+
+
 @contextmanager
 def worker_processes(count: int) -> Iterator[Callable[[], futures.Executor]]:
     """A function that makes an executor of so many processes, again where one was killed.
 
     It raises InputError where the system has no semaphores for them.
     """
-    context, made = multiprocessing.get_context("spawn"), []
+    context, made = OwnProcesses(), []
 
     def make() -> futures.Executor:
         for earlier in made:
@@ -150,8 +165,10 @@ def worker_processes(count: int) -> Iterator[Callable[[], futures.Executor]]:
     try:
         yield make
     except BaseException:  # Ctrl-C waits for no chunk
-        for process in multiprocessing.active_children():
-            process.kill()
+        for process in context.begun:
+            with suppress(ValueError):  # closed, after its end
+                if process.is_alive():
+                    process.kill()
         raise
     finally:
         for executor in made:

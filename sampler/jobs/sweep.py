@@ -11,14 +11,16 @@ from sampler.analysis.text import wrapped
 from sampler.errors import ABSENT, ExitCode, InputError, Option
 from sampler.jobs.executors import Engine, PointOutcome, chosen_engine
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.plan import Plan, make_plan
+from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan
 from sampler.jobs.run import open_run_directory, start_run
 from sampler.presentation.terminal import log_errors, print_line
+from sampler.runtime import refuse_absent_platforms
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import (
     LOG,
     RECIPE_FILE,
     SWEEP_DATASET_FILE,
+    claim_directory,
     point_directory,
     remove_unfinished,
 )
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 # Exit codes of points that were not run to their end.
 NOT_RUN = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.INTERRUPTED)
+# How long tasks of an array wait while one after the other claims their directory.
+SECONDS_OF_AN_ARRAY = 120.0
 ENDINGS = {
     ExitCode.OK: "fine",
     ExitCode.DIAGNOSTICS_FAILED: "diagnostics fail",
@@ -133,19 +137,21 @@ def run_one(
 ) -> ExitCode:
     """Run one point of the grid, as a task of a job array does.
 
-    The many tasks of an array begin at once: they leave the directory of the sweep as it is where
-    it is that of this recipe already. Raises InputError for an index that no point has.
+    The many tasks of an array begin at once: one makes the directory of the sweep, the others wait
+    for it, and leave it as it is. Other points are checked by their own tasks. Raises InputError
+    for an index that no point has.
     """
     refuse_without_grid(recipe)
     points = recipe.points()
     if not 0 <= index < len(points):
         raise InputError("--point", index, f"use 0 to {len(points) - 1}")
-    stored = directory / RECIPE_FILE
-    if not (stored.is_file() and load_recipe(stored) == recipe):
-        with open_run_directory(make_plan("run", recipe, directory, figures)):
-            pass
     label, asked = points[index]
     plan = make_plan("run", asked, point_directory(directory, label), figures)
+    refuse_absent_platforms()
+    stored = directory / RECIPE_FILE
+    if not (stored.is_file() and load_recipe(stored) == recipe):
+        shared = fingerprint_of_sweep(recipe)
+        claim_directory(directory, recipe, "run", shared, seconds=SECONDS_OF_AN_ARRAY)
     return start_run(replace(plan, label=label), interruption)
 
 

@@ -115,13 +115,13 @@ SECONDS_TO_WAIT = 0.5
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory for this process; InputError if another process has it."""
+def locked(directory: Path, seconds: float = SECONDS_TO_WAIT) -> Iterator[None]:
+    """Hold the directory for this process; InputError if another process has it for so long."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(directory / LOCK_FILE)
     try:
-        lock.acquire(timeout=SECONDS_TO_WAIT)
+        lock.acquire(timeout=seconds)
     except Timeout:
         remedy = "is in use by another process; wait for it, or stop it"
         raise InputError("DIR", directory, remedy) from None
@@ -162,6 +162,7 @@ def claim_directory(
     plan: Mapping[str, Any],
     fields: Mapping[str, Any] | None = None,
     extended: bool = False,
+    seconds: float = SECONDS_TO_WAIT,
 ) -> None:
     """Make the directory of this recipe; write down the command, then the resolved recipe.
 
@@ -171,6 +172,7 @@ def claim_directory(
     plan      what determines the draws (`determining`)
     fields    further fields of the manifest
     extended  draws are appended to a finished run
+    seconds   how long another process may have the directory before it is in use
 
     Raises InputError, leaving nothing behind, if the directory cannot be written, is in use, or
     holds anything else.
@@ -179,13 +181,16 @@ def claim_directory(
     try:
         made = [each for each in (directory, *directory.parents) if not each.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        refuse_foreign(directory, recipe, extended)
-        with locked(directory):  # or what a process at work there records might be undone
+        refuse_foreign(directory, recipe, extended)  # where not even a lock is left behind
+        with locked(directory, seconds):  # or what a process there records might be undone
+            # Another process may have claimed it since: what that wrote stays.
+            refuse_foreign(directory, recipe, extended)
+            is_new = not (directory / MANIFEST_FILE).is_file()
             try:
                 begin_command(directory, recipe, command, plan, fields or {}, extended)
                 write_whole(directory / RECIPE_FILE, recipe.to_toml(directory))
             except InputError:
-                if made:  # of the directory's files only the manifest can be there
+                if made and is_new:
                     (directory / MANIFEST_FILE).unlink(missing_ok=True)
                     (directory / LOCK_FILE).unlink(missing_ok=True)
                 raise

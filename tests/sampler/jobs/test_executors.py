@@ -12,7 +12,7 @@ from sampler.jobs.plan import make_plan
 from sampler.jobs.sweep import start_sweep
 from sampler.settings.recipe import load_recipe
 from tests import ROOT
-from tests.commands import TINY_SAMPLED, AfterChunks, in_process
+from tests.commands import TINY_SAMPLED, AfterChunks, environment, in_process
 
 OVER = ("--over", "network.widths=4,5")
 
@@ -62,6 +62,48 @@ def test_workers_without_shared_memory_are_refused_by_their_option():
     if done.returncode:
         pytest.skip(f"the superuser alone can: {done.stderr}")
     assert done.stdout == "--workers\n"
+
+
+CALLER = """
+import multiprocessing, os, time
+from pathlib import Path
+from sampler.jobs.executors import worker_processes
+
+def wait(place):
+    Path(place, f"begun-{os.getpid()}").touch()
+    time.sleep(120)
+
+if __name__ == "__main__":
+    mine = multiprocessing.get_context("spawn").Process(target=wait, args=("mine",), daemon=True)
+    mine.start()
+    try:
+        with worker_processes(2) as make:
+            make().submit(wait, "workers")
+            while not list(Path().glob("*/begun-*"))[1:]:
+                time.sleep(0.05)
+            workers = {each.pid for each in multiprocessing.active_children()} - {mine.pid}
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    alive = {each.pid for each in multiprocessing.active_children()}
+    print(mine.is_alive(), len(workers), len(workers & alive))
+    mine.kill()
+"""
+
+
+def test_a_sweep_that_raises_ends_its_own_workers_and_no_other_process(tmp_path):
+    """At once, as Ctrl-C asks for; the processes that the caller began go on."""
+    script = tmp_path / "caller.py"
+    script.write_text(CALLER)
+    for name in ("mine", "workers"):
+        (tmp_path / name).mkdir()
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True,
+                          env=environment(None) | {"PYTHONPATH": str(ROOT)},
+                          text=True, timeout=100)  # fmt: skip
+    mine_is_alive, workers, left = done.stdout.split()
+    assert mine_is_alive == "True", done.stderr
+    assert int(workers) >= 1
+    assert int(left) == 0
 
 
 # Dask warns of ports and loops that it closes late.

@@ -12,7 +12,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.sweep import severity
 from sampler.settings.recipe import load_recipe
 from sampler.settings.toml import parse_over
-from tests.commands import TINY_SAMPLED, made_once, without_drawing
+from tests.commands import TINY_SAMPLED, finish, made_once, settings, start, without_drawing
 from tests.commands import in_process as command
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
@@ -143,6 +143,22 @@ def test_one_point_alone_goes_on_where_it_stands(swept, tmp_path, capsys):
     assert command(*again, 1) == ExitCode.DIAGNOSTICS_FAILED
     assert command(*again, 4) == ExitCode.BAD_INPUT
     assert "--point = " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_tasks_of_an_array_begin_at_once_in_a_new_directory(recipe, tmp_path):
+    """As under PBS, or by xargs: the first makes the directory, and all come to their end."""
+    grid = ("--over", "network.widths=3,4,5", *settings("sampler.at_widths=[1]", "theory.starts=1"))
+    words = ("sweep", recipe, "--out", tmp_path / "out", "--no-figures", *grid)
+    tasks = [start(*words, "--point", point) for point in range(3)]
+    ended = [finish(task) for task in tasks]
+    assert [code for code, _ in ended] == [ExitCode.OK] * 3, ended
+    # What gathers finds all of them finished, and the directory its own.
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/*.nc")}
+    assert len(before) == 6
+    assert command(*words) == ExitCode.OK
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert (tmp_path / "out" / "sweep.csv").is_file()
 
 
 def test_a_point_that_fails_does_not_stop_the_others(recipe, tmp_path):

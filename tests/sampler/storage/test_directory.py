@@ -1,7 +1,9 @@
 """The directory of a run: claimed once for one recipe, and held by one process."""
 
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -46,6 +48,76 @@ def test_a_claimed_directory_holds_the_resolved_recipe_and_may_be_claimed_again(
         claim(directory, recipe)
         assert load_recipe(directory / "recipe.toml") == recipe
     assert find_directory(directory) == directory
+
+
+def test_of_two_recipes_for_one_new_directory_the_second_leaves_what_the_first_wrote(
+    recipe, tmp_path, monkeypatch
+):
+    """Both find it empty; the other one claims it before this one has the lock."""
+    directory, other = tmp_path / "deep" / "run", recipe.model_copy(update={"name": "other"})
+
+    def lock_later(*arguments):
+        monkeypatch.undo()
+        claim(directory, other)
+        return locked(*arguments)
+
+    monkeypatch.setattr("sampler.storage.directory.locked", lock_later)
+    with pytest.raises(InputError) as refused:
+        claim(directory, recipe)
+    assert refused.value.field == "--out"
+    assert read_manifest(directory).name == "other"
+    assert load_recipe(directory / "recipe.toml") == other
+    claim(directory, other)
+
+
+CLAIMS = """
+import sys, time
+from pathlib import Path
+from sampler.errors import InputError
+from sampler.settings.identity import settings_that_fix_draws
+from sampler.settings.recipe import load_recipe
+from sampler.storage.directory import claim_directory
+from sampler.storage.manifest import determining
+
+recipe = load_recipe(sys.argv[1], [f"name={sys.argv[2]}", "network.widths=" + sys.argv[3]])
+plan = determining(settings_that_fix_draws(recipe), None)
+print("ready", flush=True)
+begin = float(input())
+for number in range(8):
+    time.sleep(max(0.0, begin + 0.1 * number - time.time()))
+    try:
+        claim_directory(Path(f"run-{number}"), recipe, "run", plan, seconds=20.0)
+        print(number, flush=True)
+    except InputError as problem:
+        print(problem, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("one", "one", "one")])
+def test_processes_that_claim_new_directories_at_once(names, tmp_path):
+    """Of two recipes each directory has one, whole; of one recipe all processes have all."""
+    file = tmp_path / "given.toml"
+    file.write_text('name = "a"\ntask.kind = "markov_chain"\nnetwork.widths = 3\n')
+    words = [sys.executable, "-c", CLAIMS, str(file)]
+    width = {"one": "4", "two": "5"}
+    children = [
+        subprocess.Popen([*words, name, width[name]], cwd=tmp_path, text=True,
+                         env={**os.environ, "PYTHONPATH": str(ROOT)},
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for name in names
+    ]  # fmt: skip
+    for child in children:
+        assert child.stdout.readline() == "ready\n"
+    begin = time.time() + 0.2
+    outputs = [child.communicate(f"{begin}\n", timeout=60)[0] for child in children]
+    claimed = [set(map(int, output.split())) for output in outputs]
+    for number in range(8):
+        winners = {name for name, numbers in zip(names, claimed, strict=True) if number in numbers}
+        manifest = read_manifest(tmp_path / f"run-{number}")
+        assert {manifest.name} == winners
+        assert load_recipe(tmp_path / f"run-{number}" / "recipe.toml").name == manifest.name
+    if len(set(names)) == 1:
+        assert claimed == [set(range(8))] * len(names)
 
 
 def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
