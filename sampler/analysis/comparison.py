@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.difference import NOT_TRUSTED, RELATIVE, Difference
+from sampler.analysis.difference import NOT_TRUSTED, RARE, RELATIVE, Difference
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.names import element_name, is_overlap
 from sampler.analysis.predictors import (
@@ -64,7 +64,7 @@ OF_DIFFERENCE = {
     **{name: name for name in ("square", "low", "high", "below")},
     # Not "elements": xarray does not load a variable with the name of a group.
     "elements": "compared",
-    **{name: name for name in ("median_mcse", "largest_mcse")},
+    **{name: name for name in ("median_mcse", "largest_mcse", "degrees")},
 }
 NUMBERS = ("value", "error", "test_error", *OF_DIFFERENCE.values())
 # What a quantity is, beside its numbers.
@@ -294,6 +294,12 @@ class Comparison:
         """Quantity → a predictor against the samples, of those that something is said of."""
         of_all = {name: self.difference(name, predictor) for name in self.quantities}
         return {name: difference for name, difference in of_all.items() if difference is not None}
+
+    def largest_by_chance(self, quantity: str) -> float:
+        """MCSE that noise alone does not bring an element to; 3 where nothing is compared."""
+        found = (self.difference(quantity, who) for who in self.predictors)
+        limits = [one.largest_by_chance for one in found if one is not None]
+        return max(filter(math.isfinite, limits), default=RARE)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:

@@ -17,22 +17,37 @@ with tr Σ³ ≈ (tr Σ²)²/tr Σ. The interval has the Δ at which |x̄ − t|
 
 Differences are relative to |μ| = √(|x̄|² − tr Σ). Its own noise enters to first order: q² is taken
 along δ/Δ − ρ μ/|μ| with ρ = Δ/|μ|.
+
+Two detectors look for a difference. The first is the interval: it sees one where it does not reach
+0, and then the size is known, "off by". In many elements it does not see one that is in a few of
+them. So the second is the largest pull max |x̄_i − t_i|/σ_i of the K elements: above
+`largest_by_chance` it is more than noise (Bonferroni's limit, of Student's t with the degrees of
+freedom of the errors), "differs, by less than". Theory and samples agree where neither sees
+anything. Without a difference the first errs in 2.5 % of all quantities, the second in less than
+0.3 %, whatever the number of elements. Figures and tables of single elements tell them apart by
+the same limit, that of all K at once. Each quantity, predictor and point of a sweep has statements
+of its own, which are not corrected for the number of these.
+
+A bound is one number everywhere: `SquaredDistance.bound`, of all elements or of a single one.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import chdtr, gammaincinv, ndtr, ndtri
+from scipy.special import chdtr, gammaincinv, ndtr, stdtrit
 
-from sampler.analysis.estimates import RESOLVED_MCSE, Estimate
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.text import NO_BREAK, Number, percent
 
 TAIL = 0.025
+# The largest of all pulls is called more than noise as rarely as a Gaussian number is so many
+# deviations from its mean.
+RARE = 3.0
 # With fewer independent batches their covariance says nothing about a tail of 2.5 %.
 FEWEST_DEGREES = 7
 RELATIVE = "%"
-RESOLVED, NOT_RESOLVED = "resolved", "not resolved"
+RESOLVED, DIFFERS, AGREES = "resolved", "differs", "agrees"
 TOO_FEW, NOT_TRUSTED = "not enough draws", "not trusted"
 UNDECIDED = {
     TOO_FEW: "not enough draws",
@@ -53,11 +68,11 @@ class Noise:
     rows: Float[np.ndarray, "row element"]
     trace: float
     trace_of_square: float
-    degrees: int
+    degrees: float | int
 
     @classmethod
     def of(
-        cls, deviations: Float[np.ndarray, "row element"], trace: float, degrees: int
+        cls, deviations: Float[np.ndarray, "row element"], trace: float, degrees: float | int
     ) -> "Noise":
         """Return the noise of deviations, scaled so that tr Σ is `trace`."""
         n = max(degrees, 3)
@@ -160,13 +175,15 @@ class SquaredDistance:
 class Difference:
     """A prediction against samples over the elements of one quantity.
 
-    state      "resolved", "not resolved", "not enough draws" or "not trusted"
+    state      "resolved": there is one, of known size; "differs": there is one, in single elements;
+               "agrees": none is seen; "not enough draws" or "not trusted": nothing is said
     value      D with its standard `error`; 0 where D² < 0
     square     D², without bias, negative where there is less difference than noise
     low, high  95 % interval of Δ; `below`: what Δ is below with 95 % confidence
     elements   how many are defined; of a symmetric matrix its upper triangle
     median_mcse, largest_mcse
                absolute values over the elements, in Monte Carlo standard errors
+    degrees    of freedom that these errors are known by
     unit       of `value` and what follows; "%" for shares of |μ|, the size of the quantity
     """
 
@@ -180,11 +197,23 @@ class Difference:
     elements: int
     median_mcse: float
     largest_mcse: float
+    degrees: float | int
     unit: str = RELATIVE
 
     @property
     def resolved(self) -> bool:
+        """Whether the size of the difference is known."""
         return self.state == RESOLVED
+
+    @property
+    def differs(self) -> bool:
+        """Whether there is a difference, of known size or not."""
+        return self.state in (RESOLVED, DIFFERS)
+
+    @property
+    def largest_by_chance(self) -> float:
+        """What `largest_mcse` has to be above to be more than noise."""
+        return largest_by_chance(self.elements, self.degrees)
 
     @property
     def decided(self) -> bool:
@@ -196,10 +225,14 @@ class Difference:
         if self.state == RESOLVED:
             size = str(self.number(self.value, self.error))
             return size if short else f"off by {size}"
-        if self.state == NOT_RESOLVED:
-            limit = self.number(self.below)
-            return f"< {limit}" if short else f"agrees within {limit} (95{NO_BREAK}%)"
-        return UNDECIDED[self.state]
+        if not self.decided:
+            return UNDECIDED[self.state]
+        limit = self.number(self.below)
+        if self.state == DIFFERS:
+            return (
+                f"differs, < {limit}" if short else f"differs, by less than {limit} (95{NO_BREAK}%)"
+            )
+        return f"< {limit}" if short else f"agrees within {limit} (95{NO_BREAK}%)"
 
     def number(self, value: float, error: float | None = None) -> Number:
         if self.unit == RELATIVE:
@@ -207,9 +240,20 @@ class Difference:
         return Number(value, error, 1.0, f"{NO_BREAK}{self.unit}", digits=2)
 
 
-def largest_by_chance(elements: int) -> float:
-    """Limit that the largest of n errors exceeds as rarely as one exceeds 3 MCSE (Bonferroni)."""
-    return float(-ndtri(ndtr(-RESOLVED_MCSE) / max(1, elements)))
+def largest_by_chance(elements: int, degrees: float | int) -> float:
+    """MCSE that the largest of so many errors is above as rarely as one is above 3 of known size.
+
+    degrees: of freedom that the MCSE are known by; infinite without any, where nothing is known.
+    """
+    if not degrees > 0.0:
+        return float("inf")
+    return float(-stdtrit(degrees, ndtr(-RARE) / max(1, elements)))
+
+
+def element_bound(gap: float, mcse: float, degrees: float | int) -> float:
+    """What the difference of a single element is below with 95 % confidence, in its own unit."""
+    noise = Noise.of(np.array([[mcse]]), mcse**2, degrees)
+    return SquaredDistance.of(np.array([gap]), np.array([gap]), noise).bound
 
 
 def difference_of(
@@ -242,15 +286,17 @@ def difference_of(
             distance = SquaredDistance.of(gap, gap - ratio * mean, noise)
     low, high = distance.interval
     below = distance.bound / size
+    each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if symmetric else shown
+    with np.errstate(divide="ignore", invalid="ignore"):
+        in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
     if degrees < FEWEST_DEGREES or not np.isfinite(size):
         state = TOO_FEW
     elif low > 0.0:
         state = RESOLVED
+    elif in_mcse.max() > largest_by_chance(int(each.sum()), degrees):
+        state = DIFFERS
     else:
-        state = TOO_FEW if unit == RELATIVE and below >= 1.0 else NOT_RESOLVED
-    each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if symmetric else shown
-    with np.errstate(divide="ignore", invalid="ignore"):
-        in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
+        state = TOO_FEW if unit == RELATIVE and below >= 1.0 else AGREES
     return Difference(
         state=state,
         value=float(np.sqrt(max(distance.excess, 0.0)) / size),
@@ -262,5 +308,6 @@ def difference_of(
         elements=int(each.sum()),
         median_mcse=float(np.median(in_mcse[each])),
         largest_mcse=float(in_mcse.max()),
+        degrees=float(degrees),
         unit=unit,
     )

@@ -9,9 +9,6 @@ from jaxtyping import Bool, Float
 
 from sampler.mcmc.convergence import mean_mcse
 
-# One element differs by more than Monte Carlo noise where it differs by so many errors.
-RESOLVED_MCSE = 3.0
-
 
 @dataclass(frozen=True)
 class Estimate:

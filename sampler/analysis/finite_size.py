@@ -13,6 +13,7 @@ from sampler.posterior.spaces import ORDER_PARAMETERS
 
 WIDTHS, SPACE = "network.widths", "sampler.space"
 PATHS = ("path", "path_")
+ORDER_PARAMETER = "order_parameter"
 # Widths from which a power is fitted, and how many it takes.
 SMALLEST_FITTED_WIDTH, FEWEST_WIDTHS = 30, 3
 SLOPES = (-5.0, 3.0)
@@ -83,6 +84,7 @@ class SampledByWidth:
     """U_1 of the samples of one space.
 
     values, errors  [width, path, path_]
+    degrees         of freedom that the errors are known by, NaN where nothing is compared
     trusted         whether the samples passed their diagnostics
     expanded        whether the expansion in 1/N holds
     """
@@ -90,6 +92,7 @@ class SampledByWidth:
     widths: np.ndarray
     values: Float[np.ndarray, "width path path_"]
     errors: Float[np.ndarray, "width path path_"]
+    degrees: Float[np.ndarray, " width"]
     trusted: Bool[np.ndarray, " width"]
     expanded: Bool[np.ndarray, " width"]
 
@@ -174,6 +177,7 @@ def by_space(points: xr.Dataset) -> dict[str, SampledByWidth]:
             table["width"].values.astype(int),
             table["sampled"].values,
             table["order_parameter_error"].transpose("place", *PATHS).values,
+            table["degrees"].sel(quantity=ORDER_PARAMETER).max(AXIS).values,
             texts(table, "diagnostics") != "fail",
             texts(table, "next_order_status") == "fine",
         )

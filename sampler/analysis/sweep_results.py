@@ -343,7 +343,7 @@ def extent_at(points: Mapping[str, PointSummary]) -> str:
     texts = [
         f"{difference.text()} at {at}" for at, difference in ends.items() if difference.decided
     ]
-    return f"U₁, {predictor_name(LEADING)}: {', '.join(texts)}." if texts else ""
+    return f"U₁, {predictor_name(LEADING)}: {'; '.join(texts)}." if texts else ""
 
 
 def worst_and_best(points: Sequence[PointSummary]) -> str:

@@ -12,7 +12,7 @@ from html import escape
 
 import xarray as xr
 
-from sampler.analysis.difference import NOT_RESOLVED, RESOLVED, Difference
+from sampler.analysis.difference import AGREES, DIFFERS, RESOLVED, Difference
 from sampler.analysis.predictors import INFINITE, LEADING, NEXT, predictor_name
 from sampler.analysis.text import count
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
@@ -20,7 +20,7 @@ from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
 HEADLINE = "order_parameter"
 MOST_REASONS = 3
-TONES = {RESOLVED: "caution", NOT_RESOLVED: "good"}
+TONES = {RESOLVED: "caution", DIFFERS: "caution", AGREES: "good"}
 TEMPERATURE_SAMPLED = (
     "The temperature was sampled; the theory is solved at its prior median, and part of its "
     "difference comes from there."
@@ -115,7 +115,7 @@ def theory_verdict(
     decisive, *others = headline_first(of_orders[names[0]])
     reasons = [sentence(labels[name], name, of_orders) for name in others]
     if (
-        any(difference.resolved for of in of_orders.values() for difference in of.values())
+        any(difference.differs for of in of_orders.values() for difference in of.values())
         and LEADING in names
     ):
         reasons.append(BOTH_ORDERS if NEXT in names else ORDER)
@@ -160,7 +160,12 @@ def sentence(label: str, quantity: str, differences: Mapping[str, Differences]) 
 
 
 def both_agree(text: str) -> str:
-    return text if text.startswith("not ") else f"both orders {text.replace('agrees', 'agree')}"
+    """What is said of one order, of both of them: `differs` becomes `differ`."""
+    if text.startswith("not "):
+        return text
+    for one, several in (("agrees", "agree"), ("differs", "differ")):
+        text = text.replace(one, several)
+    return f"both orders {text}"
 
 
 # --- on the samples

@@ -6,8 +6,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import Comparison, number_of, summary_of_theory
-from sampler.analysis.difference import Difference, largest_by_chance
-from sampler.analysis.estimates import RESOLVED_MCSE
+from sampler.analysis.difference import Difference
 from sampler.analysis.predictors import (
     AXIS,
     INFINITE,
@@ -33,12 +32,12 @@ OTHER_PREDICTORS = {
     "accuracy_nearest_neighbour": "nearest neighbour in pixels",
 }
 AS_A_WHOLE = (
-    "The size of the difference without the part that Monte Carlo noise adds to it, and its 95 % "
-    "interval; where the interval reaches 0, its upper end."
+    "The size of the difference without the part that Monte Carlo noise adds to it; where its 95 % "
+    "interval reaches 0, what it is below. Differs: single elements are further off than noise."
 )
 BY_ELEMENT = (
-    f"MCSE: the Monte Carlo standard error of one element. One element above {RESOLVED_MCSE:g} "
-    "MCSE is more than noise; of many the largest has to be above the number beside it."
+    "MCSE: the Monte Carlo standard error of one element. An element is more than noise where it "
+    "is above the number beside the largest."
 )
 
 
@@ -170,7 +169,7 @@ def differences_table(comparison: Comparison, predictor: str) -> Table:
             count(difference.elements),
             difference.median_mcse,
             difference.largest_mcse,
-            largest_by_chance(difference.elements),
+            difference.largest_by_chance,
         ]
         for quantity, difference in comparison.differences(predictor).items()
     ]

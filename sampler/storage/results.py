@@ -41,7 +41,7 @@ from sampler.storage.files import (
 TABLES = {
     THEORY_FILE: ("solve", ("predictor_mean", "predictor_variance")),
     TASK_FILE: ("run", ()),
-    SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "predictor")),
+    SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "predictor", "degrees")),
 }
 # Arrays of draws from this size on are compressed, and carry a checksum.
 COMPRESSED_BYTES = 2**14
@@ -119,15 +119,20 @@ def read_draws(directory: Path) -> xr.DataTree:
 
 def read_comparison(directory: Path) -> xr.DataTree:
     """Read `comparison.nc`; InputError if it is absent, damaged or of another schema."""
-    return read_tree(directory / COMPARISON_FILE, "compare", "summary")
+    return read_tree(directory / COMPARISON_FILE, "compare", "summary", "degrees")
 
 
-def read_tree(path: Path, command: str, group: str) -> xr.DataTree:
-    """Read a file of groups into memory, which `command` makes; one of them must be there."""
+def read_tree(path: Path, command: str, group: str, variable: str = "") -> xr.DataTree:
+    """Read a file of groups into memory, which `command` makes.
+
+    One of the groups must be there, with this variable where one is named.
+    """
 
     def load(path: Path) -> xr.DataTree:
         with path.open("rb") as content, xr.open_datatree(content, engine=ENGINE) as tree:
             check_groups(tree.attrs, tree.children, group, path)
+            if variable and variable not in tree[group]:
+                raise ValueError(f"it has no variable {variable}")
             return loaded(tree)
 
     return read_stored(path, command, load)

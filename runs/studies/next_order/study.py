@@ -23,8 +23,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 import sampler
 from runs.studies.study import Study, estimate
-from sampler.analysis.difference import NOT_TRUSTED
-from sampler.analysis.estimates import RESOLVED_MCSE
+from sampler.analysis.difference import NOT_TRUSTED, Difference, difference_of
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.finite_size import fit_power_law
 from sampler.posterior.importance import BatchedDensity, draw_weighted, single
 from sampler.presentation import style
@@ -71,8 +71,8 @@ def task_of(data: Data) -> sampler.ChosenTask:
 # --- the exact posterior by weighted draws
 
 
-def exact(problem, predictions: list[np.ndarray], most_draws: int) -> tuple[np.ndarray, np.ndarray]:
-    """Posterior mean of U₁ and the covariance of its error.
+def exact(problem, predictions: list[np.ndarray], most_draws: int) -> Estimate:
+    """Posterior mean of U₁ with the covariance of its error.
 
     Draws until the noise is below a fifth of the smallest difference from the predictions.
     """
@@ -85,7 +85,7 @@ def exact(problem, predictions: list[np.ndarray], most_draws: int) -> tuple[np.n
         return (factor @ factor.T).reshape(-1)
 
     overlaps = jax.jit(jax.vmap(overlap))
-    total, moments, squares, draws, first = 0.0, 0.0, 0.0, 0, None
+    total, moments, squares, of_weights, draws, first = 0.0, 0.0, 0.0, 0.0, 0, None
     while draws < most_draws:
         rng = np.random.default_rng(draws + 1)
         block = draw_weighted(proposal, log_density, min(BLOCK, most_draws), rng)
@@ -95,6 +95,7 @@ def exact(problem, predictions: list[np.ndarray], most_draws: int) -> tuple[np.n
         first = block.log_evidence if first is None else first
         weights = block.weights * np.exp(block.log_evidence - first)
         total, moments = total + weights.sum(), moments + weights @ values
+        of_weights += weights @ weights
         mean = moments / total
         away = weights[:, None] * (values - mean)
         squares = squares + away.T @ away
@@ -103,7 +104,9 @@ def exact(problem, predictions: list[np.ndarray], most_draws: int) -> tuple[np.n
         gaps = [np.sum((mean - one.reshape(-1)) ** 2) for one in predictions]
         if min(gaps) > 26.0 * np.trace(noise):
             break
-    return mean, noise
+    sizes, directions = np.linalg.eigh(noise)
+    rows = np.sqrt(np.maximum(sizes, 0.0))[:, None] * directions.T
+    return Estimate(mean, np.sqrt(np.diag(noise)), rows, int(total**2 / of_weights) - 1)
 
 
 def by_weighted_draws(data: Data, width: int, temperature: float, most_draws: int) -> dict:
@@ -114,16 +117,16 @@ def by_weighted_draws(data: Data, width: int, temperature: float, most_draws: in
     saddle = solve_saddle_point(learning)
     beyond = solve_next_order(learning, saddle, evidence=False)
     predictions = [np.asarray(saddle.order_parameters.matrices[0]), beyond.order_parameters[0]]
-    mean, noise = exact(problem, predictions, most_draws)
-    found, size = {}, np.linalg.norm(mean)
-    for order, one in zip(ORDERS, predictions, strict=True):
-        gap = mean - one.reshape(-1)
-        difference = np.sqrt(max(gap @ gap - np.trace(noise), 0.0))
-        error = np.sqrt(2.0 * np.sum(noise**2) + 4.0 * gap @ noise @ gap)
-        # Near zero the square is known, not its root.
-        error = min(error / (2.0 * difference), np.sqrt(error)) if difference else np.sqrt(error)
-        found[order] = [difference / size, error / size]
-    return found
+    sampled = exact(problem, predictions, most_draws)
+    found = [difference_of(one.reshape(-1), sampled) for one in predictions]
+    return dict(zip(ORDERS, map(row_of, found), strict=True))
+
+
+def row_of(one: Difference) -> list:
+    """Size, error, whether there is a difference, and what it is below."""
+    # Near zero the square is known, not its root.
+    error = one.error if one.resolved else np.fmin(one.error, one.below)
+    return [one.value, float(error), one.differs, one.below]
 
 
 def by_chains(data: Data, width: int, draws: int) -> dict:
@@ -138,9 +141,7 @@ def by_chains(data: Data, width: int, draws: int) -> dict:
         order: compared.difference("order_parameter", order)
         for order in (ORDERS if fine else ["leading"])
     }
-    return {
-        order: [one.value, one.error] for order, one in found.items() if one.state != NOT_TRUSTED
-    }
+    return {order: row_of(one) for order, one in found.items() if one.state != NOT_TRUSTED}
 
 
 # --- power laws
@@ -153,11 +154,14 @@ def summary(found: dict[int, dict]) -> dict[str, dict]:
     orders = {}
     for order in ORDERS:
         rows = {width: one[order] for width, one in found.items() if order in one}
-        widths, table = np.array(list(rows)), np.array(list(rows.values())).reshape(-1, 2)
+        widths, table = np.array(list(rows)), np.array(list(rows.values())).reshape(-1, 4)
         law = fit_power_law(widths, table[:, 0], table[:, 1], smallest_width=0)
         orders[order] = {
             "slope": estimate(law.slope, law.slope_error, "of the fit"),
-            "difference": {str(width): estimate(*row, "MCSE") for width, row in rows.items()},
+            "difference": {
+                str(width): estimate(value, error, "MCSE") | {"differs": differs, "below": below}
+                for width, (value, error, differs, below) in rows.items()
+            },
         }
     return orders
 
@@ -165,21 +169,20 @@ def summary(found: dict[int, dict]) -> dict[str, dict]:
 def draw_order(ax: Axes, order: str, found: dict) -> None:
     """Draw the differences of an order against the width, with their power law.
 
-    Hollow triangles are what a difference that is not resolved is below.
+    Hollow triangles are what a difference that is not seen is below.
     """
     label, colour, marker = ORDERS[order]
     widths = np.array([*map(float, found["difference"])])
-    values, errors = (
+    values, errors, bounds = (
         100 * np.array([one[key] for one in found["difference"].values()])
-        for key in ("value", "error")
+        for key in ("value", "error", "below")
     )
-    clear = values > RESOLVED_MCSE * errors
+    clear = np.array([one["differs"] for one in found["difference"].values()])
     marks = {"color": colour, "markersize": 6, "linestyle": "none"}
     ax.errorbar(widths[clear], values[clear], errors[clear], marker=marker, label=label, **marks)
-    limits = (values + RESOLVED_MCSE * errors)[~clear]
-    if limits.size:
+    if not clear.all():
         marks |= {"marker": "v", "fillstyle": "none", "label": f"{label}: unresolved, below"}
-        ax.plot(widths[~clear], limits, **marks)
+        ax.plot(widths[~clear], bounds[~clear], **marks)
     law = fit_power_law(widths, values, errors, smallest_width=0)
     if not np.isfinite(law.slope):
         return

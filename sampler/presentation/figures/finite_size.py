@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from sampler.analysis.estimates import RESOLVED_MCSE
+from sampler.analysis.difference import element_bound, largest_by_chance
 from sampler.analysis.finite_size import FiniteSize
 from sampler.analysis.predictors import LEADING, NEXT, is_users, predictor_name
 from sampler.analysis.results import temperature_text
@@ -99,29 +99,32 @@ def draw_values(ax: Axes, table: FiniteSize, path: int) -> None:
 
 
 def draw_differences(ax: Axes, table: FiniteSize, path: int) -> None:
-    """Draw |theory − exact| with errors where it is resolved, elsewhere what it is below.
+    """Draw |theory − exact| with errors where theory and samples differ, elsewhere its bound.
 
-    Dashed lines are power laws, over a band of the widths that they are fitted to.
+    They differ by the limit of all elements of U_1 at once. Dashed lines are power laws, over a
+    band of the widths that they are fitted to.
     """
     exact, slopes = table.sampled[ORDER_PARAMETERS], []
+    elements = len(table.paths) * (len(table.paths) + 1) // 2
+    limits = np.array([largest_by_chance(elements, one) for one in exact.degrees])
     for name, (colour, marker, _) in theories_of(table).items():
         difference = table.difference(name)[:, path, path]
         if not np.isfinite(difference).any():
             continue
         error = exact.errors[:, path, path]
         size, failed = np.abs(difference), np.isfinite(difference) & ~exact.trusted
-        resolved = (size > RESOLVED_MCSE * error) & exact.trusted
-        hidden = (size <= RESOLVED_MCSE * error) & exact.trusted
+        differs = (size > limits * error) & exact.trusted
+        hidden = (size <= limits * error) & exact.trusted
         label = predictor_name(name)
         fill = "full" if name == LEADING else "none"
         marks = {"color": colour, "linestyle": "none", "fillstyle": fill}
-        if resolved.any():
+        if differs.any():
             bars = {"marker": marker, "markersize": 4, "label": f"|{label} − exact| (± MCSE)"}
-            ax.errorbar(exact.widths[resolved], size[resolved], error[resolved], **bars, **marks)
+            ax.errorbar(exact.widths[differs], size[differs], error[differs], **bars, **marks)
         if hidden.any():
-            limits = {"marker": "v", "markersize": 5, "label": f"{label}: unresolved, below"}
-            below = size[hidden] + RESOLVED_MCSE * error[hidden]
-            ax.plot(exact.widths[hidden], below, **limits, **marks)
+            bounds = {"marker": "v", "markersize": 5, "label": f"{label}: unresolved, below"}
+            below = [*map(element_bound, size[hidden], error[hidden], exact.degrees[hidden])]
+            ax.plot(exact.widths[hidden], below, **bounds, **marks)
         if failed.any():
             crosses = {"marker": "x", "markersize": 5, "label": f"{label}: diagnostics failed"}
             ax.plot(exact.widths[failed], size[failed], **crosses, **marks)

@@ -75,8 +75,9 @@ def draw_order_parameter(run: RunResults) -> Figure | None:
         for theory in theories
     ]  # fmt: skip
     limit = style.colour_limit(*(matrix.values for matrix in [*theories, sampled]))
-    # Three MCSE is the least range: differences within the noise stay pale.
-    widest = max(3.0, style.colour_limit(*(gap.values for gap in gaps)))
+    # The largest by chance is the least range: differences within the noise stay pale.
+    by_chance = run.comparison.largest_by_chance("order_parameter")
+    widest = max(by_chance, style.colour_limit(*(gap.values for gap in gaps)))
     rows = [[sampled, None], *zip(theories, gaps, strict=True)]
     figure, axes = draw_grid(run.path_names, rows, [[limit, widest]] * len(rows), title)
     style.colour_bar(figure, axes[0, 0].images[0], list(axes[:, 0]), "$U_1$")

@@ -5,7 +5,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import norm
 
-from sampler.analysis.estimates import RESOLVED_MCSE
 from sampler.analysis.predictors import SAMPLED
 from sampler.analysis.results import RunResults
 from sampler.presentation import style
@@ -32,14 +31,14 @@ def draw_predictor(run: RunResults) -> Figure | None:
                 name: residuals(sampled.value, predictions[name], sampled.mcse) for name in theories
             }
             if all(values.size for values in of_theories.values()):
-                panels[symbol] = of_theories
+                panels[symbol] = of_theories, run.comparison.largest_by_chance(quantity)
     if not panels:
         return None
     width = style.WIDTH if len(panels) > 1 else 3.6
     figure = style.new_figure(width, 3.6, TITLE, run.setting)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, (symbol, of_theories) in zip(axes, panels.items(), strict=True):
-        draw_residuals(ax, of_theories, run)
+    for ax, (symbol, (of_theories, limit)) in zip(axes, panels.items(), strict=True):
+        draw_residuals(ax, of_theories, limit, run)
         ax.set(title=symbol, xlabel="(exact − theory) / MCSE")
     axes[0].set_ylabel("density of test values")
     style.legend_below(figure, axes[0].get_legend_handles_labels())
@@ -53,13 +52,21 @@ def residuals(sampled: np.ndarray, theory: np.ndarray, mcse: np.ndarray) -> np.n
     return every[np.isfinite(every)]
 
 
-def draw_residuals(ax: Axes, of_theories: dict[str, np.ndarray], run: RunResults) -> None:
-    """Draw the histograms of all theories above the law of noise alone."""
+def draw_residuals(
+    ax: Axes, of_theories: dict[str, np.ndarray], limit: float, run: RunResults
+) -> None:
+    """Draw the histograms of all theories above the law of noise alone.
+
+    Values beyond the limit, between dotted lines, are no noise.
+    """
     every = np.concatenate(list(of_theories.values()))
-    end = max(RESOLVED_MCSE + 1.0, float(np.quantile(np.abs(every), SHOWN)) if every.size else 0.0)
+    end = max(limit + 1.0, float(np.quantile(np.abs(every), SHOWN)) if every.size else 0.0)
     x = np.linspace(-end, end, 400)
     noise = {"color": style.GREY, "alpha": 0.3, "linewidth": 0.0, "label": "noise alone"}
     ax.fill_between(x, norm.pdf(x), **noise)
+    line = {"color": style.GREY, "linestyle": ":", "linewidth": 1.0}
+    for at in (-limit, limit):
+        ax.axvline(at, label="largest by chance" if at > 0.0 else None, **line)
     for name, values in of_theories.items():
         heights, edges = np.histogram(np.clip(values, -end, end), BINS, (-end, end), density=True)
         ax.stairs(heights, edges, color=style.colour_of(name, of_theories), label=run.name_of(name))
@@ -106,7 +113,8 @@ PREDICTOR = style.FigureEntry(
     draw_predictor,
     "What theories leave of mean and variance of the predictor over the test set, in Monte Carlo "
     "standard errors (MCSE) of the exact posterior. Where a theory is exact, its curve is the grey "
-    "one; wider ones are errors of the theory, shifted ones are biased.",
+    "one; wider ones are errors of the theory, shifted ones are biased. Beyond the dotted lines "
+    "chance alone brings none of the values; what lies beyond the panel is counted at its ends.",
     "Histograms over the test set of the difference between the exact posterior and each theory, "
     "in Monte Carlo standard errors, for mean and variance of the predictor.",
 )

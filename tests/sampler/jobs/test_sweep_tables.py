@@ -178,8 +178,9 @@ def by_width(leading, sampled, beyond=None, trusted=None, expanded=None) -> Fini
         return np.array([(given or {}).get(w, True) for w in widths])
 
     samples = SampledByWidth(
-        widths, column(sampled), np.full((len(widths), 1, 1), 1e-7), flags(trusted), flags(expanded)
-    )
+        widths, column(sampled), np.full((len(widths), 1, 1), 1e-7),
+        np.full(len(widths), 39.0), flags(trusted), flags(expanded),
+    )  # fmt: skip
     predicted = {"leading": column(leading)} | ({"next": column(beyond)} if beyond else {})
     return FiniteSize(["path"], widths, predicted, {"order_parameters": samples})
 

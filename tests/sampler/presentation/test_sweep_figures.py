@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
+from scipy.stats import norm, t
 
 from sampler.analysis.comparison import Row, summary_table
+from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.finite_size import FiniteSize, SampledByWidth
 from sampler.analysis.quantities import QUANTITIES
@@ -68,6 +70,9 @@ def test_order_parameters_are_drawn_of_the_points_that_have_one(tmp_path):
     assert any(np.array_equal(image, theory) for image in images)
 
 
+ERROR, DEGREES = 1e-4, 39
+
+
 def finite_size(next_order: bool) -> FiniteSize:
     """U_1 of one path, theory off by 1/N and next order by 1/N² from N = 30 on."""
     widths = np.array([10, 30, 100, 300])
@@ -76,7 +81,9 @@ def finite_size(next_order: bool) -> FiniteSize:
         return np.reshape(np.asarray(values, dtype=float), (-1, 1, 1))
 
     true = np.array([True] * 4)
-    sampled = SampledByWidth(widths, column(np.full(4, 2.0)), column(np.full(4, 1e-4)), true, true)
+    values, errors = column(np.full(4, 2.0)), column(np.full(4, ERROR))
+    degrees = np.full(4, float(DEGREES))
+    sampled = SampledByWidth(widths, values, errors, degrees, true, true)
     predicted = {"leading": column(2.0 + 1 / widths)}
     if next_order:
         beyond = 2.0 + 1.0 / widths**2
@@ -91,10 +98,37 @@ def test_finite_size_shows_values_differences_and_law_of_both_orders():
     np.testing.assert_allclose(values[1:, 1], 2.0 + 1 / values[1:, 0] ** 2)
     assert np.isnan(values[0, 1])
     resolved, hidden, law = of_colour(below, style.NEXT_ORDER)
-    # The difference at 30 and at 100 is resolved or not by 3 MCSE of 1e-4.
+    # The difference at 30 and at 100 is more than noise or not, of a single element of U_1.
     np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
-    np.testing.assert_allclose(hidden, [[100.0, 1e-4 + 3e-4], [300.0, 1 / 9e4 + 3e-4]])
+    chance = 2.0 * norm.sf(3.0)
+    assert 2.0 * t.sf(1 / 900 / ERROR, DEGREES) < chance < 2.0 * t.sf(1e-4 / ERROR, DEGREES)
+    # What a difference of one number is below with 95 % confidence.
+    np.testing.assert_allclose(hidden, [[w, bound(1 / w**2)] for w in (100.0, 300.0)])
     np.testing.assert_allclose(law[:, 1], law[:, 0] ** -2.0, rtol=0.1)
+
+
+def bound(gap: float) -> float:
+    estimate = Estimate(np.array([2.0]), np.array([ERROR]), None, DEGREES)
+    return difference_of(np.array([2.0 + gap]), estimate, unit="1").below
+
+
+def test_an_element_of_several_is_told_from_noise_by_the_limit_of_all_at_once():
+    """3.5 errors are more than noise of one number, not of ten."""
+    gap, shown = 3.5 * ERROR, {}
+    for paths in (1, 4):
+        matrix, width = np.full((1, paths, paths), 2.0), np.array([30])
+        true, degrees = np.array([True]), np.array([float(DEGREES)])
+        errors = np.full_like(matrix, ERROR)
+        sampled = SampledByWidth(width, matrix, errors, degrees, true, true)
+        names = [str(path) for path in range(paths)]
+        table = FiniteSize(names, width, {"leading": matrix + gap}, {"order_parameters": sampled})
+        below = draw_finite_size(held_sweep(finite_size=table)).axes[1 if paths == 1 else 2]
+        ((point,),) = of_colour(below, style.THEORY)
+        shown[paths] = point.tolist()
+    limits = {paths: t.isf(norm.sf(3.0) / (paths * (paths + 1) / 2), DEGREES) for paths in shown}
+    assert limits[1] < 3.5 < limits[4]
+    np.testing.assert_allclose(shown[1], [30.0, gap])
+    np.testing.assert_allclose(shown[4], [30.0, bound(gap)])
 
 
 def test_finite_size_without_next_order_has_the_leading_one_alone():

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from sampler.analysis.comparison import read_diagnostics
 from sampler.analysis.difference import Difference, difference_of
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.verdict import theory_verdict, trust_verdict
+from sampler.analysis.verdict import theory_verdict, trust_verdict, user_verdict
 
 LABELS = {"predictor_mean": "m(x)", "order_parameter": "U₁"}
 
@@ -15,6 +16,22 @@ def compared(gap: float, mcse: float) -> dict[str, Difference]:
     """Quantities whose samples are by `gap` beside a theory of ones."""
     estimate = Estimate(np.array([[1.0 + gap]]), np.array([[mcse]]), None, 39)
     return {key: difference_of(np.ones((1, 1)), estimate) for key in LABELS}
+
+
+def test_a_difference_in_one_element_alone_is_no_agreement():
+    """Of 400 elements one is off by 6 errors, which the interval of all together does not see."""
+    value = np.full((20, 20), 20.0)
+    noise = norm.ppf((np.arange(value.size) + 0.5) / value.size).reshape(value.shape)
+    noise[0, 0] = 6.0
+    estimate = Estimate(value, np.ones(value.shape), np.eye(400).reshape(400, 20, 20), 39)
+    found = {"order_parameter": difference_of(value - noise, estimate)}
+    assert found["order_parameter"].low == 0.0
+    alone = theory_verdict(True, True, {"leading": found}, LABELS)
+    both = theory_verdict(True, True, {"leading": found, "next": found}, LABELS)
+    assert alone.tone == both.tone == "caution"
+    # The theory has an error of a known order.
+    assert len(alone.reasons) == len(both.reasons) == 1
+    assert user_verdict("mine", True, found, LABELS).tone == "caution"
 
 
 @pytest.mark.parametrize(
