@@ -8,6 +8,7 @@ import xarray as xr
 
 from sampler.analysis.comparison import Comparison, Row, elements_table, summary_table
 from sampler.analysis.estimates import Estimate
+from sampler.analysis.names import is_overlap
 from sampler.analysis.predictors import SAMPLED, in_order
 from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.results import RunResults
@@ -44,7 +45,8 @@ def comparison_of(
             axes = {f"axis_{place}": np.arange(size) for place, size in enumerate(shape)}
             if quantity == "order_parameter":
                 axes = dict.fromkeys(("path", "path_"), np.array(names))
-            elements[f"/elements/{quantity}"] = elements_table(axes, predictors, known, estimate)
+            of_elements = predictors, known, estimate, is_overlap(quantity)
+            elements[f"/elements/{quantity}"] = elements_table(axes, *of_elements)
         rows[quantity] = Row(QUANTITIES[quantity], known | {SAMPLED: estimate})
     tree = xr.DataTree.from_dict({"/summary": summary_table(rows, predictors)} | elements)
     attributes = {"diagnostics": PASSED, "cost": "{}", "doubt_of_next_order": ""}

@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.difference import NOT_TRUSTED, RARE, RELATIVE, Difference
+from sampler.analysis.difference import (
+    NOT_TRUSTED,
+    RARE,
+    RELATIVE,
+    Difference,
+    relative_elements,
+)
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.names import element_name, is_overlap
 from sampler.analysis.predictors import (
@@ -55,6 +61,8 @@ if TYPE_CHECKING:
     import pandas
 
 ELEMENTS, SUMMARY = "elements", "summary"
+# Of elements of an order parameter.
+RELATIVE_ELEMENTS, RELATIVE_ERROR = "relative", "relative_error"
 # Numbers of the summary. Of an array the value is its size √Σx². `error` is the Monte Carlo error
 # of the value, `test_error` that by the finite number of examples; the others are those of a
 # `Difference`, whose value is `difference` with the error `difference_error`.
@@ -95,7 +103,8 @@ def compare(
                 continue
         if sampled.shape:
             axes = given.axes_of(name, sampled.shape)
-            elements[name] = elements_table(axes, predictors, predictions, sampled)
+            of_elements = predictors, predictions, sampled, is_overlap(name)
+            elements[name] = elements_table(axes, *of_elements)
             if quantity.show == HEADS and "head_name" in given.theory.coords:
                 elements[name] = elements[name].assign_coords(head_name=given.theory["head_name"])
         differences = {
@@ -134,8 +143,12 @@ def elements_table(
     predictors: Sequence[str],
     predictions: Mapping[str, Estimate],
     sampled: Estimate,
+    symmetric: bool = False,
 ) -> xr.Dataset:
-    """Every element by every predictor that predicts the quantity."""
+    """Every element by every predictor that predicts the quantity.
+
+    Of a symmetric matrix with the relative differences of `relative_elements`.
+    """
     names = [name for name in predictors if name in predictions]
     values = np.array([predictions[name].value for name in names], dtype=np.float64)
     columns = {
@@ -143,6 +156,10 @@ def elements_table(
         "sampled": (tuple(axes), np.asarray(sampled.value, dtype=np.float64)),
         "error": (tuple(axes), np.asarray(sampled.mcse, dtype=np.float64)),
     }
+    if symmetric and names:
+        found = zip(*(relative_elements(one, sampled) for one in values), strict=True)
+        for name, of_all in zip((RELATIVE_ELEMENTS, RELATIVE_ERROR), found, strict=True):
+            columns[name] = ((AXIS, *axes), np.array(of_all))
     return xr.Dataset(columns, coords={AXIS: names, **axes})
 
 

@@ -250,6 +250,32 @@ def largest_by_chance(elements: int, degrees: float | int) -> float:
     return float(-stdtrit(degrees, ndtr(-RARE) / max(1, elements)))
 
 
+def relative_elements(
+    theory: Float[np.ndarray, "row row"], sampled: Estimate
+) -> tuple[Float[np.ndarray, "row row"], Float[np.ndarray, "row row"]]:
+    """(s − t)_ij/√(s_ii s_jj) of every element of an order parameter, and its error.
+
+    Of an element of the diagonal it is relative to that element; off it, in the unit that no
+    element exceeds in size, since an element near 0 has none of its own. Errors are to first
+    order, those of the unit included: on the diagonal σ|t|/s².
+    """
+    value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
+    size = np.diagonal(value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = np.sqrt(np.outer(size, size))
+        relative = (value - theory) / unit
+        rows, _ = sampled.rows(np.ones(value.shape, dtype=bool))
+        rows = rows.reshape(-1, *value.shape)
+        # The correlation of batch means, with the errors of single elements.
+        scale = np.where(mcse > 0.0, mcse / np.sqrt(np.sum(rows**2, axis=0)), mcse)
+        square = np.zeros(value.shape)
+        for row in rows:
+            moved = scale * row
+            of_size = np.diagonal(moved) / size
+            square += (moved / unit - 0.5 * relative * (of_size[:, None] + of_size)) ** 2
+    return relative, np.sqrt(square)
+
+
 def element_bound(gap: float, mcse: float, degrees: float | int) -> float:
     """What the difference of a single element is below with 95 % confidence, in its own unit."""
     noise = Noise.of(np.array([[mcse]]), mcse**2, degrees)

@@ -5,7 +5,13 @@ import math
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison, number_of, summary_of_theory
+from sampler.analysis.comparison import (
+    RELATIVE_ELEMENTS,
+    RELATIVE_ERROR,
+    Comparison,
+    number_of,
+    summary_of_theory,
+)
 from sampler.analysis.difference import Difference
 from sampler.analysis.predictors import (
     AXIS,
@@ -60,7 +66,10 @@ def orders_and_users(predictors: list[str]) -> list[str]:
 
 def order_parameter_table(comparison: Comparison | None) -> Table:
     """Elements of U₁; the diagonal alone where there are many."""
-    caption = "Path by path: theory and posterior mean ± MCSE; differences are exact − theory."
+    caption = (
+        "Path by path: theory and posterior mean ± MCSE; differences are exact − theory, in per "
+        "cent of √(U_ππ U_π'π') of the exact posterior, ± MCSE."
+    )
     names = elements_of(comparison, "order_parameter")
     if len(names) > MOST_ROWS:
         diagonal = [(name, at) for name, at in names.items() if len(set(at)) == 1][:MOST_ROWS]
@@ -71,7 +80,10 @@ def order_parameter_table(comparison: Comparison | None) -> Table:
 
 def head_score_table(comparison: Comparison | None) -> Table:
     """Head scores of the posterior mean of U₁ beside the theory's, largest first."""
-    caption = "The share of |U₁| on paths through a head, relative to the largest; sampled ± MCSE."
+    caption = (
+        "The share of |U₁| on paths through a head, relative to the largest; sampled ± MCSE. "
+        "Differences are exact − theory, in per cent of the largest share."
+    )
     names = elements_of(comparison, "head_score")
     if names:
         table = comparison.elements("head_score")
@@ -95,7 +107,10 @@ def elements_table(
     names: dict[str, tuple[int, ...]],
     caption: str,
 ) -> Table:
-    """A row for each element: every theory, the samples, and differences in per cent."""
+    """A row for each element: every theory, the samples, and differences in per cent.
+
+    Per cent of the size of a row where that is stored with the elements, else of one.
+    """
     if not names:
         return Table(title, [""], [], caption)
     table = comparison.elements(quantity)
@@ -110,15 +125,21 @@ def elements_table(
     for place, who in enumerate(against):
         header, key = f"exact − {comparison.name_of(who)}", f"difference_{who}"
         columns.append(Column(header, key, f"{key}_error", dropped=500 + place))
-    rows = []
-    for name, at in names.items():
-        values = {who: float(of[at]) for who, of in predicted.items()}
-        sampled, error = float(table["sampled"].values[at]), float(table["error"].values[at])
-        size = abs(sampled) or math.nan
-        differences = [
-            percent((sampled - values[who]) / size, error / size, digits=2) for who in against
+    sampled, errors = table["sampled"].values, table["error"].values
+    differences = [(sampled - predicted[who], errors) for who in against]
+    if RELATIVE_ELEMENTS in table:
+        relative, of_relative = table[RELATIVE_ELEMENTS], table[RELATIVE_ERROR]
+        of_theories = [{AXIS: who} for who in against]
+        differences = [(relative.sel(of).values, of_relative.sel(of).values) for of in of_theories]
+    rows = [
+        [
+            name,
+            *(float(values[at]) for values in predicted.values()),
+            (float(sampled[at]), float(errors[at])),
+            *(percent(float(gap[at]), float(error[at]), digits=2) for gap, error in differences),
         ]
-        rows.append([name, *values.values(), (sampled, error), *differences])
+        for name, at in names.items()
+    ]
     return Table(title, columns, rows, caption)
 
 

@@ -13,6 +13,7 @@ from sampler.analysis.difference import (
     difference_of,
     element_bound,
     largest_by_chance,
+    relative_elements,
 )
 from sampler.analysis.estimates import Estimate, mean_of
 from tests.assertions import assert_within_mcse
@@ -267,6 +268,24 @@ def test_a_single_element_that_is_off_is_seen(pull, degrees, expected):
     assert received.differs == is_rare == (received.largest_mcse > received.largest_by_chance)
     assert (received.low > 0.0) == (expected == "resolved")
     assert pull / (20.0 * np.sqrt(ELEMENTS)) < received.below < 0.1
+
+
+def test_errors_of_relative_elements_are_how_far_they_scatter(rng):
+    """Means of Wishart matrices, independent runs: a theory a quarter, all and twice of them."""
+    runs, draws, width = 200, 100, 4
+    mixed = np.linalg.cholesky([[2.0, 0.3, 0.9], [0.3, 0.5, -0.2], [0.9, -0.2, 1.0]])
+    truth = mixed @ mixed.T
+    size = np.sqrt(np.diagonal(truth))
+    rows = mixed @ rng.standard_normal((runs, 2, draws, 3, width))
+    estimates = [mean_of(one @ one.swapaxes(-1, -2) / width) for one in rows]
+    for factor in (0.25, 1.0, 2.0):
+        theory = factor * truth
+        true = (truth - theory) / np.outer(size, size)
+        found = [relative_elements(theory, one) for one in estimates]
+        values, errors = (np.array(part) for part in zip(*found, strict=True))
+        scatter = np.sqrt(np.mean((values - true) ** 2, axis=0))
+        # Both are known to 1/√(2 runs), 5 %, and to the bias of the second order in the noise.
+        np.testing.assert_allclose(errors.mean(axis=0), scatter, rtol=5.0 / np.sqrt(2 * runs))
 
 
 def test_a_bound_of_one_element_is_that_of_a_difference_of_one_number():

@@ -37,6 +37,9 @@ def test_heads_stand_in_the_order_of_their_sampled_scores(stored):
     ]
     table = head_score_table(RunResults(STORED).comparison).to_dataframe()
     assert table[["leading", "sampled", "error"]].to_numpy().tolist() == expected
+    # They are in units of the largest, and so are their differences.
+    gaps = table[["difference_leading", "difference_leading_error"]].to_numpy().tolist()
+    assert gaps == [[sampled - leading, error] for leading, sampled, error in expected]
     # Names of the heads are those of the task, whatever the paths are called.
     assert set(table.index) == {
         "layer 1, head 0 (good)", "layer 1, head 1 (uniform)", "layer 2, head 0 (uniform)"
@@ -56,7 +59,7 @@ def test_the_terminal_has_the_stored_numbers(stored):
 
 
 def test_an_element_has_each_number_in_its_place():
-    """Differences are exact − theory in per cent of the exact number, with its error."""
+    """Differences are exact − theory in per cent of the exact number s: σ|t|/s² is their error."""
     sampled = Estimate(np.array([[4.0]]), np.array([[0.5]]))
     comparison = comparison_of(
         {"order_parameter": sampled},
@@ -66,9 +69,19 @@ def test_an_element_has_each_number_in_its_place():
     row = order_parameter_table(comparison).to_dataframe().loc["good"]
     assert row.to_dict() == {
         "leading": 3.0, "next": 5.0, "sampled": 4.0, "error": 0.5,
-        "difference_leading": 0.25, "difference_leading_error": 0.125,
-        "difference_next": -0.25, "difference_next_error": 0.125,
+        "difference_leading": 0.25, "difference_leading_error": 0.5 * 3.0 / 4.0**2,
+        "difference_next": -0.25, "difference_next_error": 0.5 * 5.0 / 4.0**2,
     }  # fmt: skip
+
+
+def test_elements_off_the_diagonal_differ_in_units_of_their_rows():
+    sampled = Estimate(np.array([[4.0, 0.1], [0.1, 9.0]]), np.full((2, 2), 0.5))
+    theory = [[4.0, 0.7], [0.7, 9.0]]
+    comparison = comparison_of(
+        {"order_parameter": sampled}, {"leading": {"order_parameter": theory}}
+    )
+    row = order_parameter_table(comparison).to_dataframe().loc["a × b"]
+    assert row["difference_leading"] == pytest.approx((0.1 - 0.7) / (2.0 * 3.0), rel=1e-12)
 
 
 def test_numbers_stand_by_predictor_with_both_errors():
