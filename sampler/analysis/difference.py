@@ -315,7 +315,10 @@ def difference_of(
     each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if symmetric else shown
     with np.errstate(divide="ignore", invalid="ignore"):
         in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
-    if degrees < FEWEST_DEGREES or not np.isfinite(size):
+    # Unequal weights of repetitions widen the interval. Whether there are enough is asked of their
+    # number: weights look most equal where the largest ones are missing.
+    means = sampled.repetitions - 1 if sampled.repetitions else degrees
+    if means < FEWEST_DEGREES or not np.isfinite(size):
         state = TOO_FEW
     elif low > 0.0:
         state = RESOLVED

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from sampler.mcmc.convergence import mean_mcse
+from sampler.mcmc.tempered import effective_repetitions
 
 
 @dataclass(frozen=True)
@@ -15,19 +16,23 @@ class Estimate:
     """A number (or array of them) with its Monte Carlo standard error.
 
     deviations  [row, …], whose products of elements sum to the covariance of their errors, if known
-    degrees     of freedom that errors and covariance are known by; 0 if that is not known
+    degrees     of freedom that errors and covariance are known by, of repetitions with weights w
+                1/Σw² − 1; 0 if that is not known
     test_error  standard error by the finite number of examples, which all predictors share
     spread      posterior standard deviation, of a setting that was sampled
     remark      how the number was obtained
+    repetitions
+                how many were weighed; 0 where there are no weights
     """
 
     value: np.ndarray | np.floating | float
     mcse: np.ndarray | np.floating | float = np.nan
     deviations: np.ndarray | None = None
-    degrees: int = 0
+    degrees: float | int = 0
     test_error: float = np.nan
     spread: float = np.nan
     remark: str = ""
+    repetitions: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -36,7 +41,7 @@ class Estimate:
 
     def rows(
         self, chosen: Bool[np.ndarray, "*element"]
-    ) -> tuple[Float[np.ndarray, "row chosen"], int]:
+    ) -> tuple[Float[np.ndarray, "row chosen"], float | int]:
         """Deviations of chosen elements, and degrees of freedom.
 
         Without a covariance, errors are assumed fully correlated (conservative).
@@ -50,6 +55,15 @@ class Estimate:
 # Draws of a repetition have ancestors in common: its mean counts as one number, whatever their
 # number, and errors come from the spread of these means.
 RepetitionWeights = Float[np.ndarray, " repetition"] | None
+# What the largest weights may hide, in `over_repetitions`. By simulation of 8 to 32 repetitions,
+# whose ln Z and means are Gaussian, correlated or not, or Z and the share of one of two modes, 95 %
+# intervals cover 92 to 98 % where ln Z spreads by up to 1 (without it, and by the number of
+# repetitions alone, 71 to 95 %), and 87 % at worst where means are quadratic in ln Z.
+BEYOND = 3.0
+# Repetitions of less weight than this power of e, relative to the mean one, count there as if they
+# had that: what missed nearly all of the posterior says little about its largest weights.
+LOWEST_LOG = -1.5
+ROUNDING = float(np.finfo(np.float64).eps)
 
 
 def mean_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
@@ -60,20 +74,35 @@ def mean_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
     """
     draws = np.asarray(draws, dtype=np.float64)
     if weights is not None:
-        return _over_repetitions(batch_means(draws, weights=weights), weights)
+        return over_repetitions(batch_means(draws, weights=weights), weights)
     return Estimate(draws.mean(axis=(0, 1)), mean_mcse(draws), *_spread(batch_means(draws)))
 
 
-def _over_repetitions(means: np.ndarray, weights: np.ndarray) -> Estimate:
+def over_repetitions(means: np.ndarray, weights: np.ndarray) -> Estimate:
     """Σ_r w_r m_r of means [repetition, …], w_r in proportion to an evidence that varies with m_r.
 
-    Deviations are those of a ratio of two means over repetitions, Σ_r Z_r m_r / Σ_r Z_r.
+    The deviations are what the mean changes by without each repetition (jackknife),
+    w_r/(1 − w_r) (m_r − m̄), and one more. Where m goes with the evidence, the repetitions that
+    would have the largest weight are the rarest, and may be missing. To second order in the
+    cumulants of ln w and m the mean is E[m] + Cov(ln w, m), which the middle of their law tells:
+    how far that is from the weighted mean, `BEYOND` times, is the last row.
     """
-    count = len(weights)
     value = np.tensordot(weights, means, axes=1)
-    scaled = weights.reshape(-1, *[1] * (means.ndim - 1)) * (means - value)
-    deviations = scaled * np.sqrt(count / max(count - 1, 1))
-    return Estimate(value, np.sqrt(np.sum(deviations**2, axis=0)), deviations, count - 1)
+    apart = means - value
+    count, axes = len(weights), [1] * (means.ndim - 1)
+    without = weights / np.maximum(1.0 - weights, ROUNDING) * np.sqrt((count - 1) / count)
+    beyond = BEYOND * np.tensordot(cumulant_shares(weights), apart, axes=1)
+    deviations = np.concatenate([without.reshape(-1, *axes) * apart, beyond[None]])
+    error = np.sqrt(np.sum(deviations**2, axis=0))
+    degrees = effective_repetitions(weights) - 1.0
+    return Estimate(value, error, deviations, degrees, repetitions=count)
+
+
+def cumulant_shares(weights: Float[np.ndarray, " repetition"]) -> Float[np.ndarray, " repetition"]:
+    """Shares a_r with Σ_r a_r m_r = mean of m + covariance of ln w and m; they add up to 1."""
+    count = len(weights)
+    logs = np.log(np.maximum(count * weights, np.exp(LOWEST_LOG)))
+    return 1.0 / count + (logs - logs.mean()) / max(count - 1, 1)
 
 
 def _spread(batches: np.ndarray) -> tuple[np.ndarray, int]:
@@ -140,15 +169,25 @@ def bootstrap(
     if weights is not None:
         shares = chosen * weights
         shares = shares / shares.sum(axis=1, keepdims=True)
-        # Of few batches drawn again the spread is (n − 1)/n of what it should be.
-        wider = np.sqrt(count / max(count - 1, 1))
+        # Of few batches drawn again the spread is smaller than that of the jackknife.
+        without = weights / np.maximum(1.0 - weights, ROUNDING)
+        wider = np.sqrt((count - 1) / count * np.sum(without**2) / np.sum(weights**2))
     means = np.tensordot(shares, batches, axes=1)
     values = np.asarray(statistic(means), dtype=np.float64)
     # About the first of them, so that values that are all the same have no error at all.
     shifts = wider * (values - values[0])
     deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(replicates - 1)
     value = np.asarray(statistic(mean_over_batches(batches, weights)[None]))[0]
-    return Estimate(value, shifts.std(axis=0, ddof=1), deviations, count - 1)
+    if weights is None:
+        return Estimate(value, shifts.std(axis=0, ddof=1), deviations, count - 1)
+    # As in `over_repetitions`, with no negative share: not every function takes what lies outside.
+    shares = np.maximum(cumulant_shares(weights), 0.0)
+    middle = np.tensordot(shares / shares.sum(), batches, axes=1)
+    beyond = BEYOND * (np.asarray(statistic(middle[None]), dtype=np.float64) - value)
+    deviations = np.concatenate([deviations, beyond])
+    error = np.sqrt(np.sum(deviations**2, axis=0))
+    degrees = effective_repetitions(weights) - 1.0
+    return Estimate(value, error, deviations, degrees, repetitions=count)
 
 
 class PredictorEstimates(NamedTuple):

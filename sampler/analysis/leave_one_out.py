@@ -19,7 +19,7 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from sampler.analysis.estimates import Estimate, RepetitionWeights
+from sampler.analysis.estimates import Estimate, RepetitionWeights, over_repetitions
 from sampler.analysis.predictors import INFINITE, LEADING, TUNED
 from sampler.analysis.validation import kept_draws
 from sampler.mcmc.collected_draws import DrawCollector
@@ -95,16 +95,23 @@ def pointwise_elpd(
         # As of any mean with weights that sum to one; draws of chains are worth fewer.
         error = np.sqrt(np.sum(shares**2, axis=1) / efficiency)
     else:
-        error = error_over_repetitions(shares.reshape(len(shares), len(repetitions), -1))
+        each = shares.reshape(len(shares), len(repetitions), -1)
+        error = error_over_repetitions(each, repetitions)
     terms = {ELPD: elpd[:, 0], MCSE: error, PARETO_K: pareto_k}
     return terms, shares.sum(axis=0).reshape(log_likelihood.shape[:2])
 
 
-def error_over_repetitions(shares: Float[np.ndarray, "*term repetition draw"]) -> np.ndarray:
-    """The error of sums over all draws, from the spread between repetitions."""
-    of_repetitions = shares.sum(axis=-1)
-    count = of_repetitions.shape[-1]
-    return np.asarray(np.sqrt(np.sum(of_repetitions**2, axis=-1) * count / max(count - 1, 1)))
+def error_over_repetitions(
+    shares: Float[np.ndarray, "*term repetition draw"], weights: Float[np.ndarray, " repetition"]
+) -> np.ndarray:
+    """The error of sums over all draws, from the spread between repetitions.
+
+    shares: by how much each draw moves a sum, which is its weight times how far it is from it.
+    """
+    moved = np.moveaxis(shares.sum(axis=-1), -1, 0)
+    of_weight = weights.reshape(-1, *[1] * (moved.ndim - 1))
+    apart = np.divide(moved, of_weight, out=np.zeros_like(moved), where=of_weight > 0.0)
+    return np.asarray(over_repetitions(apart, weights).mcse)
 
 
 def error_of_total(
@@ -112,7 +119,7 @@ def error_of_total(
 ) -> float:
     """The Monte Carlo error of Σ_i ln p(y_i | y_{−i}), from what each draw moves it by."""
     if repetitions is not None:
-        return float(error_over_repetitions(moved))
+        return float(error_over_repetitions(moved, repetitions))
     return float(moved.size * mean_mcse(moved))
 
 

@@ -197,6 +197,7 @@ def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict
             of_all.deviations[:, place],
             of_all.degrees,
             error_of_mean(values),
+            repetitions=of_all.repetitions,
         )
         for place, (score, values) in enumerate(by_example.items())
     }

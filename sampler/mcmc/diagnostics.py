@@ -9,6 +9,7 @@ import numpy as np
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.convergence import FEWEST_DRAWS, rank_diagnostics, repetition_diagnostics
 from sampler.mcmc.kept import SelectedDraws, evenly_spaced
+from sampler.mcmc.tempered import effective_repetitions, repetition_weights
 
 R_HAT_LIMIT = 1.01
 # Of repetitions R-hat² is 1 + 1/n where one of them is worth n independent draws: more repetitions
@@ -74,16 +75,19 @@ def diagnose(
     chain and fewer than four draws fail. `most` elements of each are judged; `more_draws` names the
     setting to raise. Settings of chains and algorithms stand in backticks in the reasons.
 
-    Of repetitions effective draws are those of the means of repetitions, on average over elements:
-    by few repetitions they are known for no single element.
+    Of repetitions effective draws are those of the means of repetitions, of as many as their
+    weights are worth, on average over elements: by few repetitions they are known for no single
+    element.
     """
     quantities = {**draws, **{name: some.values for name, some in (selected or {}).items()}}
     quantities["log_posterior"] = statistics["lp"]
     chains, count = statistics["lp"].shape
     reasons, judged = [], {}
-    limits = Limits(ess_limit)
+    limits, worth = Limits(ess_limit), None
     if algorithm.repeated:
         limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, "`particles`")
+        weights = repetition_weights(statistics)
+        worth = float(chains) if weights is None else effective_repetitions(weights)
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise `chains`")
     if count < FEWEST_DRAWS:
@@ -98,7 +102,7 @@ def diagnose(
             continue
         varying = np.flatnonzero((flat != flat[:1, :1]).any(axis=(0, 1)))
         if chains > 1 and varying.size:
-            judged[name] = _judge(flat[..., varying], algorithm.repeated)
+            judged[name] = _judge(flat[..., varying], worth)
             reasons += _shortfalls(name, judged[name], limits, more_draws)
     judgement = algorithm.judge(statistics)
     reasons += judgement.reasons
@@ -138,13 +142,16 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
     return None
 
 
-def _judge(values: np.ndarray, repeated: bool) -> QuantityDiagnostics:
-    """Worst values over elements, all of which vary."""
-    if repeated:
+def _judge(values: np.ndarray, worth: float | None) -> QuantityDiagnostics:
+    """Worst values over elements, all of which vary.
+
+    worth  repetitions of equal weight that the chains are worth; None where they are no such
+    """
+    if worth is not None:
         r_hat, *shares = repetition_diagnostics(values)
-        chains, draws = values.shape[:2]
+        draws = values.shape[1]
         # No more than there are: by chance the means of repetitions may be close together.
-        bulk, *tails = (chains / max(float(np.mean(share)), 1.0 / draws) for share in shares)
+        bulk, *tails = (worth / max(float(np.mean(share)), 1.0 / draws) for share in shares)
         bulk, tail = np.array([bulk]), np.array([min(tails)])
     else:
         r_hat, bulk, tail = rank_diagnostics(values)

@@ -161,6 +161,11 @@ def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " rep
     return weights / weights.sum()
 
 
+def effective_repetitions(weights: Float[np.ndarray, " repetition"]) -> float:
+    """1/Σw²: repetitions of equal weight that these are worth."""
+    return float(1.0 / np.sum(weights**2))
+
+
 def weights_of_modes(statistics: Mapping[str, np.ndarray]) -> list[float]:
     """Share of the posterior that is nearest to each of the modes that were logs."""
     modes = np.asarray(statistics["mode"]).astype(int)

@@ -198,10 +198,16 @@ def test_weighted_means_are_written_out(rng):
     means = draws.mean(axis=1)
     value = sum(w * m for w, m in zip(weights, means, strict=True))
     np.testing.assert_allclose(found.value, value, rtol=1e-12)
-    square = sum(w**2 * (m - value) ** 2 for w, m in zip(weights, means, strict=True)) * 3 / 2
+    # The jackknife, from means without each repetition, and the mean to second order in cumulants.
+    without = [np.average(np.delete(means, r, 0), 0, np.delete(weights, r)) for r in range(3)]
+    square = sum((value - one) ** 2 for one in without) * 2 / 3
+    logs = np.log(weights)
+    covariance = sum((log - logs.mean()) * m for log, m in zip(logs, means, strict=True)) / 2
+    square += (3.0 * (means.mean(axis=0) + covariance - value)) ** 2
     np.testing.assert_allclose(found.mcse**2, square, rtol=1e-12)
     np.testing.assert_allclose((found.deviations**2).sum(axis=0), square, rtol=1e-12)
-    assert found.degrees == 2
+    assert found.degrees == pytest.approx(1.0 / np.sum(weights**2) - 1.0, rel=1e-12)
+    assert found.repetitions == 3
     variance = variance_of(draws, weights).value
     expected = sum(
         w * np.mean((one - value) ** 2, axis=0) for w, one in zip(weights, draws, strict=True)

@@ -229,8 +229,14 @@ def test_repetitions_count_by_their_weights():
     found, _ = pointwise_elpd(values, weights)
     inverse = np.exp(-values).mean(axis=1)
     np.testing.assert_allclose(found["elpd"], -np.log(weights @ inverse), rtol=1e-12)
-    apart = weights[:, None] * (1.0 - inverse / (weights @ inverse))
-    np.testing.assert_allclose(found["mcse"], np.sqrt(1.5 * np.sum(apart**2, axis=0)), rtol=1e-12)
+    # To first order what −ln of the mean changes by without each repetition, and with the mean to
+    # second order in cumulants of the weights in its place, three times.
+    apart = 1.0 - inverse / (weights @ inverse)
+    without = weights[:, None] / (1.0 - weights[:, None]) * apart
+    logs = np.log(weights)
+    beyond = apart.mean(axis=0) + (logs - logs.mean()) @ apart / 2
+    square = 2 / 3 * np.sum(without**2, axis=0) + 9.0 * beyond**2
+    np.testing.assert_allclose(found["mcse"], np.sqrt(square), rtol=1e-12)
     alone, _ = pointwise_elpd(values, np.array([0.0, 1.0, 0.0]))
     np.testing.assert_allclose(alone["elpd"], -np.log(inverse[1]), rtol=1e-12)
 

@@ -186,7 +186,7 @@ def repeated(rng, common: float, repetitions: int = 8, particles: int = 128):
         "temperatures": 5 * ones,
         "ancestor": np.broadcast_to(np.arange(particles), shape),
         "mode": np.zeros(shape),
-        "log_evidence": 0.1 * rng.standard_normal((repetitions, 1)) * ones,
+        "log_evidence": 0.01 * rng.standard_normal((repetitions, 1)) * ones,
         "log_evidence_prior": np.nan * ones,
     }
     return {"order_parameter": draws}, statistics
@@ -208,6 +208,19 @@ def test_what_repetitions_have_in_common_is_no_sample_size(rng):
     # The mean of 40 shares of 8 repetitions, each known to √(2/7).
     assert found.ess_bulk == pytest.approx(8 * 10, rel=4 * np.sqrt(2 / 7 / 40))
     assert any("raise `particles`" in reason for reason in received.reasons)
+
+
+def test_effective_draws_are_those_of_repetitions_of_equal_weight(rng):
+    """Half of the repetitions with nearly all the weight: half as many draws."""
+    draws, statistics = repeated(rng, 1 / 3)
+    of_all = worst_ess(diagnose(draws, statistics, TEMPERED))
+    logs = np.where(np.arange(8) % 2, -3.0, 0.0)
+    unequal = statistics | {"log_evidence": logs[:, None] * np.ones((8, 128))}
+    equal = statistics | {"log_evidence": np.zeros((8, 128))}
+    of_some, of_equal = (worst_ess(diagnose(draws, one, TEMPERED)) for one in (unequal, equal))
+    weights = np.exp(logs) / np.exp(logs).sum()
+    assert of_some / of_equal == pytest.approx(1.0 / np.sum(weights**2) / 8, rel=1e-12)
+    assert of_all == pytest.approx(of_equal, rel=1e-3)
 
 
 def test_few_ancestors_are_remarked_on(rng):
