@@ -17,7 +17,6 @@ from sampler.environment import HOST_DEVICES, refuse_compiler_flags
 from sampler.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
-    import numpy as np
     from threadpoolctl import ThreadpoolController
 
 # The random generator of all draws by JAX.
@@ -174,13 +173,6 @@ def refuse_masked(field: str, value: object) -> None:
     if any(isinstance(part, np.ma.MaskedArray) for part in parts):
         remedy = "give a plain array: fill what is masked, or leave those examples out"
         raise InputError(field, Verbatim("(a masked array)"), remedy)
-
-
-def stream(seed: int, *key: int) -> "np.random.Generator":
-    """The random generator of this seed and this key, independent of that of any other key."""
-    import numpy as np  # only here: the command line starts without it
-
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 # --- kinds of devices

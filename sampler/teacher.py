@@ -32,13 +32,12 @@ from sampler.data.split import (
     measured_examples,
 )
 from sampler.data.task import Task, Teacher
-from sampler.runtime import jax_settings, stream
+from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
 from sampler.settings.task import SPLITS
+from sampler.streams import Stream, stream
 from theory.architecture import Architecture
 
-# First entries of the spawn keys.
-WEIGHT_STREAM, NOISE_STREAM, HYPER_STREAM = 0, 1, 2
 # f(x) [example, output] of a block of examples.
 Outputs = Callable[[Split | AttendedSplit], np.ndarray]
 
@@ -68,9 +67,9 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
         return task
     seed, posterior = recipe.task.teacher_seed, recipe.posterior
     architecture = recipe.network.architecture(task.heads, task.channels, task.outputs)
-    shift = stream(seed, HYPER_STREAM).standard_normal()
+    shift = stream(seed, Stream.TEACHER_TEMPERATURE).standard_normal()
     temperature = posterior.temperature * math.exp(posterior.temperature_spread * shift)
-    generator = stream(seed, WEIGHT_STREAM)
+    generator = stream(seed, Stream.TEACHER_WEIGHTS)
     if recipe.fits_theory:
         overlaps, outputs_of = linear_teacher(task, recipe, architecture, generator)
     else:
@@ -78,7 +77,8 @@ def with_teacher(task: Task, recipe: Recipe) -> Task:
     outputs, labelled = {}, {}
     for name, split in task.named_splits.items():
         outputs[name] = np.concatenate([outputs_of(block) for block in split.blocks()])
-        noise = stream(seed, NOISE_STREAM, SPLITS.index(name)).standard_normal(outputs[name].shape)
+        of_noise = stream(seed, Stream.TEACHER_NOISE, SPLITS.index(name))
+        noise = of_noise.standard_normal(outputs[name].shape)
         labelled[name] = with_labels(split, outputs[name] + math.sqrt(temperature) * noise)
         check_split(labelled[name], name)
     attention = ()

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from sampler.data.make import build_task
-from sampler.data.split import HEAD_STREAM
 from sampler.data.task import Task
 from sampler.problem import Problem, build_problem
-from sampler.runtime import stream
 from sampler.settings.recipe import Recipe, recipe_of
+from sampler.streams import Stream, stream
 from sampler.token_problem import LearnedProblem
 
 MARKOV = {
@@ -89,7 +88,7 @@ def logits_of_random_heads(recipe: Recipe, task: Task) -> dict[str, np.ndarray]:
             continue
         drawn = []
         for head in chosen:
-            generator = stream(recipe.task.head_seed, HEAD_STREAM, layer, head)
+            generator = stream(recipe.task.head_seed, Stream.HEADS, layer, head)
             channels = task.channels
             shape = (channels, channels)
             if recipe.task.kind != "markov_chain":

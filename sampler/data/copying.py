@@ -17,9 +17,9 @@ from sampler.data.heads_of_task import RawExamples, with_drawn_heads
 from sampler.data.labels import scaled_one_hot
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.runtime import stream
 from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
 from sampler.settings.types import Several
+from sampler.streams import Stream, stream
 
 # How many tokens before the end the copied one stands.
 COPIED = -2
@@ -58,8 +58,8 @@ class CopySection(DrawnSection):
                 logits[COPIED] = self.copied_logit
             return (logits,)
 
-        def draw(examples: int, key: int) -> RawExamples:
-            generator = stream(self.seed, key)
+        def draw(examples: int, of: Stream) -> RawExamples:
+            generator = stream(self.seed, of)
             symbols = generator.integers(self.symbols, size=(examples, self.tokens))
             labels = scaled_one_hot(symbols[:, COPIED], self.symbols)
             return RawExamples.of(

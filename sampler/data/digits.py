@@ -15,21 +15,21 @@ from sampler.data.heads_of_task import RawExamples, with_logit_weights
 from sampler.data.labels import centred_one_hot
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
-from sampler.runtime import stream
 from sampler.settings.task import AttentionSection, DrawnSection
+from sampler.streams import Stream, stream
 
 # Scikit-learn's handwritten digits: how many there are, and pixels a side.
 DRAWINGS, SIDE = 1797, 8
-# First entry of the spawn key.
-SPLIT_STREAM = 0
 Digit = Annotated[int, Field(strict=True, ge=0, le=9)]
 
 
 class DigitsSection(DrawnSection):
     """Handwritten digits of 8 × 8 pixels, which come with scikit-learn; one output per class.
 
-    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The splits are
-    disjoint and random, classes as often as they come among the 1,797 drawings.
+    Labels are 1 for the class and 0 for the others, less their mean 1/classes. The 1,797 drawings
+    stand in an order of which the seed alone decides. Training examples are taken from its front,
+    test examples from its end, and validation examples from its middle towards the front, so that
+    the size of one split leaves the others as they are; where two would meet, there are too many.
     """
 
     head_kinds: ClassVar = ("similar", "near", "uniform", "random", "learned")
@@ -57,12 +57,7 @@ class DigitsSection(DrawnSection):
         Raises InputError if the drawings of these classes do not suffice for the splits.
         """
         images, digits = read_images(self.classes)
-        sizes = (self.examples_train, self.examples_validation, self.examples_test)
-        wanted = sum(sizes)
-        if wanted > len(images):
-            remedy = f"there are {len(images)} drawings of these classes for {wanted} examples of "
-            remedy += "all splits; use fewer"
-            raise InputError(Setting("task", "examples_test"), self.examples_test, remedy)
+        self.refuse_shared(len(images))
         logit_weights = {
             "similar": lambda: similarity_weights(SIDE, self.patch),
             "near": lambda: distance_weights(SIDE, self.patch),
@@ -77,14 +72,35 @@ class DigitsSection(DrawnSection):
                 np.array(self.patch),
             )
 
-        order = stream(self.seed, SPLIT_STREAM).permutation(len(images))
-        train, validation, test = (
-            examples(drawings) if drawings.size else None
-            for drawings in np.split(order[:wanted], np.cumsum(sizes)[:-1])
+        order = stream(self.seed, Stream.TRAIN).permutation(len(images))
+        before_middle = order[: len(images) // 2]
+        splits = (
+            examples(order[: self.examples_train]),
+            examples(order[::-1][: self.examples_test]),
+            examples(before_middle[::-1][: self.examples_validation])
+            if self.examples_validation
+            else None,
         )
-        return with_logit_weights(
-            (train, test, validation), attention, self.head_seed, logit_weights
-        )
+        return with_logit_weights(splits, attention, self.head_seed, logit_weights)
+
+    def refuse_shared(self, drawings: int) -> None:
+        """Raise InputError where two splits of so many drawings would share some."""
+        train, validation, test = self.examples_train, self.examples_validation, self.examples_test
+        middle = drawings // 2
+        there = f"there are {drawings} drawings of these classes"
+        if validation and train + validation > middle:
+            remedy = f"{there}, of which the first {middle} are for training and validation, and "
+            remedy += f"not enough beside {train} training examples; use fewer"
+            raise InputError(Setting("task", "examples_validation"), validation, remedy)
+        if validation and test > drawings - middle:
+            remedy = (
+                f"{there}, of which the last {drawings - middle} are for the test where others "
+            )
+            remedy += "are for validation; use at most these"
+            raise InputError(Setting("task", "examples_test"), test, remedy)
+        if train + test > drawings:
+            remedy = f"{there} for {train + test} examples of all splits; use fewer"
+            raise InputError(Setting("task", "examples_test"), test, remedy)
 
 
 def similarity_weights(side: int, patch: int) -> Float[np.ndarray, "channel channel"]:

@@ -17,7 +17,6 @@ from sampler.attention.learned import LearnedHeads
 from sampler.attention.padding import within
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.data.split import (
-    HEAD_STREAM,
     AnySplit,
     Split,
     block_size,
@@ -27,9 +26,9 @@ from sampler.data.split import (
 )
 from sampler.data.task import NO_NAMES, HeadNames, PathNames, Task
 from sampler.errors import InputError, Setting, Verbatim
-from sampler.runtime import stream
 from sampler.settings.task import LEARNED, STREAM, UNIFORM, AttentionSection, LearnedSection
 from sampler.settings.training import TrainedSection
+from sampler.streams import Stream, stream
 from sampler.transformer.model import TrainedModel, frozen_attention, read_model, trained_network
 
 # The variant of every head, layer by layer.
@@ -223,7 +222,7 @@ def with_drawn_heads(
     layers = []
     for layer, kinds in enumerate(attention.heads):
         of_heads = [
-            weights_of(kind, stream(head_seed, HEAD_STREAM, layer, head))
+            weights_of(kind, stream(head_seed, Stream.HEADS, layer, head))
             for head, kind in enumerate(kinds)
         ]
         layers.append(tuple(np.stack(arrays) for arrays in zip(*of_heads, strict=True)))
@@ -413,7 +412,7 @@ def with_prior_draw(task: Task, attention: AttentionSection, brought: bool, seed
             matrices = split.attention[layer]
             chosen = np.flatnonzero(of_layer)
             if chosen.size:
-                generators = [stream(seed, HEAD_STREAM, layer, head) for head in chosen.tolist()]
+                generators = [stream(seed, Stream.HEADS, layer, head) for head in chosen.tolist()]
                 matrices = matrices.copy()
                 matrices[:, chosen] = learned.drawn_matrices(split.inputs, layer, generators)
             layers.append(matrices)

@@ -15,9 +15,9 @@ from sampler.data.heads_of_task import RawExamples, with_drawn_heads
 from sampler.data.labels import with_positions
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.runtime import stream
 from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
 from sampler.settings.types import Count, Even, NotNegative, Probability
+from sampler.streams import Stream, stream
 
 # What four paths are called, by the heads they go through.
 NAMED_PATHS = {
@@ -72,13 +72,13 @@ class MarkovChainSection(DrawnSection):
             splits, attention, self.head_seed, weights_of, matrices_of, random, NAMED_PATHS
         )
 
-    def sequences(self, examples: int, key: int) -> RawExamples:
-        """So many sequences with random numbers of this key, drawn at once or in blocks."""
+    def sequences(self, examples: int, of: Stream) -> RawExamples:
+        """So many sequences with random numbers of this stream, drawn at once or in blocks."""
         is_positive = np.arange(examples) < (examples + 1) // 2
 
         def blocks(first: int, size: int) -> Iterator[np.ndarray]:
             # All first states, then all further states, then all features.
-            generator = stream(self.seed, key)
+            generator = stream(self.seed, of)
             stay = np.where(is_positive, self.stay_positive, self.stay_negative)
             states = draw_states(stay, self.tokens, generator)
             for start in range(0, first, size):
@@ -88,7 +88,7 @@ class MarkovChainSection(DrawnSection):
                 yield with_positions(draw_features(states[start : start + size], self, generator))
 
         labels = np.where(is_positive, 1.0, -1.0)[:, None]
-        return RawExamples(blocks, labels, (), f"{key} {self!r}")
+        return RawExamples(blocks, labels, (), f"{of.first} {self!r}")
 
 
 def state_difference(features: int) -> np.ndarray:

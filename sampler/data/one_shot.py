@@ -47,7 +47,6 @@ from sampler.data.image_files import (
 )
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError, Part, Setting
-from sampler.runtime import stream
 from sampler.settings.task import AttentionSection, TaskSection
 from sampler.settings.training import TrainedSection
 from sampler.settings.types import (
@@ -62,14 +61,11 @@ from sampler.settings.types import (
     Text,
     ValidationCount,
 )
+from sampler.streams import Stream, stream
 from sampler.transformer.model import TrainedModel, draw_parameters
 
 # An episode takes two characters, and two drawings of the one that is asked for.
 FEWEST_CHARACTERS, FEWEST_DRAWINGS = 2, 2
-# First entries of the spawn keys, of a task: the size of one split leaves the others as they are.
-TRAIN_STREAM, TEST_STREAM, VALIDATION_STREAM, HEAD_STREAM = 0, 1, 2, 3
-# And of the split of characters.
-SPLIT_STREAM = 0
 
 
 def source_of(images: str, names: tuple[str, ...]) -> str:
@@ -175,15 +171,17 @@ class OneShotSection(TaskSection):
         splits = split_characters(read_drawings(images), images)
         refuse_other_data(self.model, model, splits.checksum)
 
-        def draw(drawings: Drawings, examples: int, key: int) -> RawExamples:
-            episodes = draw_episodes(drawings, examples, stream(self.seed, key))
+        def draw(drawings: Drawings, examples: int, of: Stream) -> RawExamples:
+            episodes = draw_episodes(drawings, examples, stream(self.seed, of))
             return tokens_of_episodes(model, drawings, episodes)
 
         test, validation = draw_test_set(self, images, splits), self.examples_validation
         examples = (
-            draw(splits.train, self.examples_train, TRAIN_STREAM),
+            draw(splits.train, self.examples_train, Stream.TRAIN),
             tokens_of_episodes(model, *test),
-            draw(splits.validation, validation, VALIDATION_STREAM) if validation else None,
+            draw(splits.validation, validation, Stream.EPISODES_TO_VALIDATE)
+            if validation
+            else None,
         )
         nearest = nearest_neighbour(*test)
         return task_of_model(model, examples, attention, self.random_heads, nearest)
@@ -194,7 +192,7 @@ def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedMode
     if not count:
         return model
     shape = replace(model.network, heads=(count,) * len(model.network.heads))
-    drawn = draw_parameters(shape, seed, HEAD_STREAM)
+    drawn = draw_parameters(shape, seed, Stream.RANDOM_HEADS)
     parameters = {
         name: np.concatenate([values, drawn[name]]) if name.startswith(("W_Q", "W_K")) else values
         for name, values in model.parameters.items()
@@ -206,7 +204,7 @@ def draw_test_set(
     settings: OneShotSection, images: ImageSection, splits: "CharacterSplits"
 ) -> tuple[Drawings, Examples]:
     """Draw episodes of the test set: of the model's test characters, or of other images."""
-    test, generator = Setting("task", "test"), stream(settings.seed, TEST_STREAM)
+    test, generator = Setting("task", "test"), stream(settings.seed, Stream.TEST)
     if settings.test == "all_runs":
         if settings.test_characters:
             remedy = "these episodes are ready-made; leave it out, or choose other images"
@@ -284,7 +282,8 @@ def split_characters(drawings: Drawings, settings: ImageSection) -> CharacterSpl
         remedy = "these are listed for two of train, validation and test; a character has one split"
         raise InputError(Setting("task", "characters_test"), twice, remedy)
     free = [c for c in range(drawings.characters) if c not in every]
-    free = [free[i] for i in stream(settings.seed, SPLIT_STREAM).permutation(len(free))]
+    order = stream(settings.seed, Stream.CHARACTERS).permutation(len(free))
+    free = [free[place] for place in order]
     for split in ("test", "validation", "train"):
         if chosen[split]:
             continue

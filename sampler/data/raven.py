@@ -31,20 +31,18 @@ from sampler.data.heads_of_task import (
     with_logit_weights,
 )
 from sampler.data.labels import centred_one_hot, scaled_one_hot
-from sampler.data.split import TEST_STREAM, checksum_of, draw_splits
+from sampler.data.split import checksum_of, draw_splits
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
-from sampler.runtime import stream
 from sampler.settings.task import LEARNED, AttentionSection, DataSection, DrawnSection, TaskSection
 from sampler.settings.training import TrainedSection
 from sampler.settings.types import CountFromZero, FilePath, Fraction, Seed, Several, ValidationCount
+from sampler.streams import Stream, stream
 
 # Tokens of a matrix.
 PANELS = 9
 ORDERS = np.array(list(permutations(range(3))))
 STEPS = {"constant": 0, "progression_1": 1, "progression_2": 2}
-# First entry of the spawn key of the split of compositions.
-SPLIT_STREAM = 100
 # In the place of an answer, of a rule that does not explain what is shown.
 UNEXPLAINED = -1
 Rule = Literal["constant", "progression_1", "progression_2", "sum", "distribution"]
@@ -304,7 +302,7 @@ class MatrixSplits:
         settings, share = self.settings, self.settings.held_out
         numbers, features = range(len(settings.rules)), np.arange(settings.features)
         every = np.array(list(product(numbers, repeat=settings.features)))
-        every = every[stream(settings.split_seed, SPLIT_STREAM).permutation(len(every))]
+        every = every[stream(settings.split_seed, Stream.COMPOSITIONS).permutation(len(every))]
         wanted = share if isinstance(share, int) else round(share * len(every))
         # How many compositions that are seen have a rule in a feature.
         left = np.stack([(every == number).sum(axis=0) for number in numbers])
@@ -354,9 +352,9 @@ def drawn_splits(
         remedy = 'no composition was held out of the training; use "seen"'
         raise InputError(Setting("task", "test_compositions"), settings.test_compositions, remedy)
 
-    def draw(examples: int, key: int) -> RawExamples:
-        among = tested if key == TEST_STREAM else splits.seen
-        drawn = draw_matrices(matrices, among, examples, stream(settings.seed, key))
+    def draw(examples: int, of: Stream) -> RawExamples:
+        among = tested if of is Stream.TEST else splits.seen
+        drawn = draw_matrices(matrices, among, examples, stream(settings.seed, of))
         panels, asked = drawn.panels, drawn.asked
 
         def inputs_of(part: slice) -> np.ndarray:

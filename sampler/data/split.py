@@ -15,11 +15,10 @@ from jaxtyping import Float, Int
 
 from sampler.attention.padding import read_weights, within
 from sampler.mcmc.kept import evenly_spaced
+from sampler.streams import Stream
 
 # Splits of up to so many bytes are held. A block has at most so many, and that many examples.
 HELD_BYTES, BLOCK_BYTES, BLOCK = 2**28, 2**26, 256
-# First entries of the spawn keys: the random streams of a task never share numbers.
-TRAIN_STREAM, TEST_STREAM, HEAD_STREAM, VALIDATION_STREAM = 0, 1, 2, 3
 # Training examples that attention is measured on.
 MEASURED_EXAMPLES = 16
 KeptHeads = tuple[tuple[int, ...], ...]
@@ -211,18 +210,18 @@ def block_size(numbers: int, most: int | None = BLOCK) -> int:
 
 
 def draw_splits(
-    settings: Any, draw: Callable[[int, int], Drawn]
+    settings: Any, draw: Callable[[int, Stream], Drawn]
 ) -> tuple[Drawn, Drawn, Drawn | None]:
     """Draw training, test and, unless it has no examples, validation split.
 
-    `draw` gets the number of examples and the key of their random numbers.
+    `draw` gets the number of examples and the stream of their random numbers.
     """
     sizes = (
-        (settings.examples_train, TRAIN_STREAM),
-        (settings.examples_test, TEST_STREAM),
-        (settings.examples_validation, VALIDATION_STREAM),
+        (settings.examples_train, Stream.TRAIN),
+        (settings.examples_test, Stream.TEST),
+        (settings.examples_validation, Stream.VALIDATION),
     )
-    return tuple(draw(size, key) if size else None for size, key in sizes)
+    return tuple(draw(size, of) if size else None for size, of in sizes)
 
 
 # --- checksums

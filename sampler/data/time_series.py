@@ -35,15 +35,13 @@ from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of, with
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError, Setting
-from sampler.runtime import stream
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task import SPLITS, AttentionSection, DataSection, DrawnSection, TaskSection
 from sampler.settings.training import TrainedSection
 from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
+from sampler.streams import Stream, stream
 
-# First entries of the spawn keys.
-SPLIT_STREAM, CHOICE_STREAM = 0, 1
 HEAD_KINDS = ("lag", "uniform", "random", "learned")
 DEFAULT_HEADS = {"heads": (("lag", "random"), ("uniform", "random")), "lag": 5}
 
@@ -102,7 +100,7 @@ class TimeSeriesSection(DrawnSection):
 
     def make(self, attention: AttentionSection) -> Task:
         """Draw the series and the heads."""
-        drawn = draw_splits(self, lambda size, key: draw_series(self, size, stream(self.seed, key)))
+        drawn = draw_splits(self, lambda size, of: draw_series(self, size, stream(self.seed, of)))
         return series_task(drawn, attention, self.head_seed)
 
 
@@ -209,7 +207,7 @@ class TrainedSeriesSection(TaskSection):
             if wanted > count:
                 remedy = f"there are {count} series; use at most those"
                 raise InputError(Setting("task", f"examples_{name}"), wanted, remedy)
-            order = stream(self.seed, CHOICE_STREAM, SPLITS.index(name)).permutation(count)
+            order = stream(self.seed, Stream.CHOSEN_SERIES, SPLITS.index(name)).permutation(count)
             split = split.part(order[:wanted])
         labels = split.targets.reshape(split.examples, -1)
         return RawExamples.of(lambda part: split.inputs[part], labels, split.inputs)
@@ -401,7 +399,7 @@ def split_by_class(
     train, validation, wanted = [], [], settings.examples_per_class
     for number, name in enumerate(names):
         places = np.flatnonzero(classes == number)
-        places = stream(settings.seed, SPLIT_STREAM, number).permutation(places)
+        places = stream(settings.seed, Stream.SERIES, number).permutation(places)
         aside = max(1, round(settings.fraction_validation * len(places)))
         if len(places) - aside < (wanted or 1):
             remedy = f"class {name} has {len(places)} series, {aside} of them for validation: use "

@@ -23,7 +23,8 @@ from numpyro import distributions as dist
 from sampler.posterior.data import Data, astype
 from sampler.posterior.given import Given
 from sampler.posterior.labels import LabelLaw, RowsOfExamples, flat_labels, split_labels
-from sampler.runtime import side_by_side, stream
+from sampler.runtime import side_by_side
+from sampler.streams import Stream, stream
 
 # Site name → value.
 Position = Mapping[str, Array]
@@ -375,7 +376,7 @@ def chain_model(space: Space) -> None:
 def draw_prior(space: Space, count: int, seed: int) -> dict[str, np.ndarray]:
     """What is stored of draws [draw, …] without data, by name."""
     key = jax.random.fold_in(jax.random.key(seed), PRIOR_STREAM)
-    drawn = space.draw_by_numpy(count, stream(seed, PRIOR_STREAM))
+    drawn = space.draw_by_numpy(count, stream(seed, Stream.PRIOR))
     observables = _observe_prior(key, drawn, space, count)
     return {name: np.asarray(values) for name, values in observables.items()}
 

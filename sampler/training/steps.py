@@ -14,9 +14,9 @@ from sampler.errors import InputError, Setting
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import TrainingSection
 from sampler.storage.checkpoints import Sealed, joined
+from sampler.streams import Stream
 from sampler.training.training_data import (
     BLOCK,
-    PARAMETERS,
     InputTable,
     LearningData,
     accuracy_with_error,
@@ -88,7 +88,7 @@ def merit(point: Mapping[str, int | float]) -> tuple[float, float]:
 def initial_state(recipe: TrainingRecipe, data: LearningData) -> TrainingState:
     """Draw random parameters, for the first step."""
     network = Transformer.of(recipe, data.channels, data.outputs)
-    drawn = draw_parameters(network, recipe.training.seed, PARAMETERS)
+    drawn = draw_parameters(network, recipe.training.seed, Stream.PARAMETERS)
     parameters = {name: jnp.asarray(values) for name, values in drawn.items()}
     return TrainingState(0, parameters, make_optimiser(recipe.training).init(parameters), drawn)
 

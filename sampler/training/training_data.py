@@ -27,14 +27,12 @@ from sampler.data.labels import LabelledInputs, LabelledSplits, nearest_class, t
 from sampler.data.one_shot import CharacterSplits, omniglot_folder, refuse_shared_drawings
 from sampler.data.raven import MatrixSplits, MatrixTokens, draw_matrices
 from sampler.errors import InputError, Setting
-from sampler.runtime import stream
 from sampler.settings.recipe import TrainingRecipe
+from sampler.streams import Stream, stream
 from sampler.transformer.model import TrainedModel, Transformer
 from sampler.transformer.network import transformer_outputs
 from theory.observables import binomial_error, correct, correct_by_group
 
-# First entries of the spawn keys: no two purposes share random numbers.
-PARAMETERS, EMBEDDING, EPISODES, CHOICE, EVALUATION = range(5)
 # Steps whose examples are drawn at once.
 BLOCK = 100
 # Drawings, and episodes, in one piece, to bound memory.
@@ -45,7 +43,7 @@ SPLITS = ("train", "validation", "test")
 def draw_embedding(recipe: TrainingRecipe) -> np.ndarray:
     """Draw the frozen N(0, 1) embedding of labels 0, 1 and unknown, [label, channel], float32."""
     shape = (UNKNOWN + 1, recipe.task.token_channels)
-    generator = stream(recipe.training.seed, EMBEDDING)
+    generator = stream(recipe.training.seed, Stream.EMBEDDING)
     return generator.standard_normal(shape).astype(np.float32)
 
 
@@ -82,8 +80,8 @@ class LearningData:
         """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
         return {name: self.judge(model, name) for name in SPLITS}
 
-    def stream(self, *key: int) -> np.random.Generator:
-        return stream(self.recipe.training.seed, *key)
+    def stream(self, of: Stream, *further: int) -> np.random.Generator:
+        return stream(self.recipe.training.seed, of, *further)
 
 
 class EpisodeData(LearningData):
@@ -116,11 +114,11 @@ class EpisodeData(LearningData):
     @cached_property
     def validation(self) -> tuple[InputTable, Examples]:
         drawings, count = self.splits.validation, self.recipe.training.validation_examples
-        return self.table_of(drawings), draw_episodes(drawings, count, self.stream(CHOICE))
+        return self.table_of(drawings), draw_episodes(drawings, count, self.stream(Stream.CHOICE))
 
     def block(self, number: int) -> Examples:
         count = BLOCK * self.recipe.training.batch
-        return draw_episodes(self.splits.train, count, self.stream(EPISODES, number))
+        return draw_episodes(self.splits.train, count, self.stream(Stream.BATCHES, number))
 
     def judged(self, model: TrainedModel) -> dict[str, dict]:
         """Measure accuracies, also on Omniglot's one-shot runs where they lie beside its files."""
@@ -131,7 +129,7 @@ class EpisodeData(LearningData):
 
     def judge(self, model: TrainedModel, name: str) -> dict:
         drawings = getattr(self.splits, name)
-        generator = self.stream(EVALUATION, SPLITS.index(name))
+        generator = self.stream(Stream.EVALUATION, SPLITS.index(name))
         count = self.recipe.training.evaluation_examples
         entry = self.judge_episodes(model, drawings, draw_episodes(drawings, count, generator))
         return {"characters": drawings.characters} | entry
@@ -141,7 +139,7 @@ class EpisodeData(LearningData):
         try:
             drawings, candidates = read_all_runs(omniglot_folder(self.recipe.task))
             count = min(self.recipe.training.evaluation_examples, len(candidates))
-            episodes = draw_run_episodes(candidates, count, self.stream(EVALUATION, 3))
+            episodes = draw_run_episodes(candidates, count, self.stream(Stream.EVALUATION, 3))
             refuse_shared_drawings(self.splits.train, drawings, Setting("task", "folder"), ARCHIVE)
         except InputError as problem:
             return {"left_out": str(problem)}
@@ -181,7 +179,7 @@ class ClassifiedData(LearningData):
         """Draw the examples of 100 steps: all in a random order, then again in another one."""
         train = self.splits.train
         wanted = BLOCK * min(self.recipe.training.batch, train.examples)
-        generator = self.stream(EPISODES, number)
+        generator = self.stream(Stream.BATCHES, number)
         passes = -(-wanted // train.examples)
         orders = [generator.permutation(train.examples) for _ in range(passes)]
         rows = np.concatenate(orders)[:wanted]
@@ -227,14 +225,15 @@ class MatrixData(LearningData):
     @cached_property
     def validation(self) -> tuple[InputTable, Examples]:
         count = self.recipe.training.validation_examples
-        return self.table, self.draw(self.splits.seen, count, CHOICE)
+        return self.table, self.draw(self.splits.seen, count, Stream.CHOICE)
 
     def block(self, number: int) -> Examples:
         count = BLOCK * self.recipe.training.batch
-        return self.draw(self.splits.seen, count, EPISODES, number)
+        return self.draw(self.splits.seen, count, Stream.BATCHES, number)
 
-    def draw(self, compositions: np.ndarray, count: int, *key: int) -> Examples:
-        matrices = draw_matrices(self.recipe.task, compositions, count, self.stream(*key))
+    def draw(self, compositions: np.ndarray, count: int, of: Stream, *further: int) -> Examples:
+        generator = self.stream(of, *further)
+        matrices = draw_matrices(self.recipe.task, compositions, count, generator)
         return Examples((matrices.panels, matrices.asked), self.tokens.targets(matrices))
 
     def judge(self, model: TrainedModel, name: str) -> dict:
@@ -245,7 +244,7 @@ class MatrixData(LearningData):
         is_new = name == "test" and len(self.splits.held_out) > 0
         compositions = self.splits.held_out if is_new else self.splits.seen
         count = self.recipe.training.evaluation_examples
-        examples = self.draw(compositions, count, EVALUATION, SPLITS.index(name))
+        examples = self.draw(compositions, count, Stream.EVALUATION, SPLITS.index(name))
         predictions = predict_examples(model.parameters, self.table, examples, model.network)
         by_feature = correct_by_group(predictions, examples.targets).mean(axis=0)
         return {

@@ -11,11 +11,11 @@ from jaxtyping import Float
 from sampler.attention.layers import LayerVariants, factored_attention, in_pieces, paired
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError, Setting
-from sampler.runtime import stream
 from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe, make_recipe
 from sampler.storage.checkpoints import DamagedFile, read_sealed, write_sealed
 from sampler.storage.directory import RECIPE_FILE, ask_the_same
 from sampler.storage.files import check_schema
+from sampler.streams import Stream, stream
 from theory.architecture import Architecture, Values
 
 Parameters = Mapping[str, np.ndarray]
@@ -98,12 +98,12 @@ class Transformer:
         return sum(int(np.prod(shape)) for shape in self.parameter_shapes.values())
 
 
-def draw_parameters(network: Transformer, seed: int, stream_key: int) -> dict[str, np.ndarray]:
+def draw_parameters(network: Transformer, seed: int, of: Stream) -> dict[str, np.ndarray]:
     """Parameters uniform within ±1/√(fan-in), the fan-in being the last axis; float32."""
     drawn = {}
     for position, (name, axes) in enumerate(network.parameter_shapes.items()):
         limit = 1.0 / np.sqrt(axes[-1])
-        values = stream(seed, stream_key, position).uniform(-limit, limit, axes)
+        values = stream(seed, of, position).uniform(-limit, limit, axes)
         drawn[name] = values.astype(np.float32)
     return drawn
 

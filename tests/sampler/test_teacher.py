@@ -13,6 +13,7 @@ from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.errors import InputError
 from sampler.jobs.plan import shares_data
 from sampler.settings.recipe import make_recipe
+from sampler.streams import Stream, stream
 from sampler.teacher import make_labelled_task, prior_factors, with_teacher
 from tests.commands import TINY, in_process, without_drawing
 from tests.nishimori import IndependentDraws, PriorDraws, overlap_scores
@@ -112,7 +113,7 @@ def test_a_network_outside_the_theory_teaches_as_its_definition_says():
     recipe = recipe_of(network={"values": "relu"}, widths=(3, 4, 2))
     inputs, task = build_task(recipe), make_labelled_task(recipe)
     assert task.teacher.order_parameters == ()
-    rng = sampler.runtime.stream(0, 0)
+    rng = stream(0, Stream.TEACHER_WEIGHTS)
     channels, split = task.channels, inputs.test
     shapes = {"V_0": (3, channels), "V_1": (2, 4, 3), "V_2": (1, 2, 4), "a": (1, 2)}
     weights = {name: rng.standard_normal(shape) for name, shape in shapes.items()}

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 import sampler
 from sampler.data.episodes import draw_episodes
-from sampler.data.one_shot import TRAIN_STREAM, read_drawings, split_characters
+from sampler.data.one_shot import read_drawings, split_characters
 from sampler.presentation import style
-from sampler.runtime import stream
+from sampler.streams import Stream, stream
 from sampler.transformer.model import read_model
 
 IMAGES = ("support, −1", "support, +1", "query")  # by their label in an episode
@@ -23,7 +23,7 @@ def draw_task(model: Path, omniglot: Path) -> Figure:
     ).data.train
     settings = read_model(model).recipe.task.model_copy(update={"folder": str(omniglot)})
     drawings = split_characters(read_drawings(settings), settings).train
-    images, kinds = draw_episodes(drawings, EXAMPLES, stream(SEED, TRAIN_STREAM)).places
+    images, kinds = draw_episodes(drawings, EXAMPLES, stream(SEED, Stream.TRAIN)).places
     signs = np.sign(data.labels[:, 0])
     shown = [0, int(np.flatnonzero(signs != signs[0])[0])]
     limit = style.within_scale(data.inputs[shown], 0.99)

@@ -29,11 +29,11 @@ from sampler.attention.variants import FirstOrder, HeadNormalised, Softmax
 from sampler.cli import main
 from sampler.data.raven import Matrices, MatrixSplits, MatrixTrainingSection, draw_matrices
 from sampler.presentation import style
-from sampler.runtime import stream
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import TrainingSection
+from sampler.streams import Stream
 from sampler.training.steps import make_optimiser, make_step
-from sampler.training.training_data import BLOCK, PARAMETERS, learning_data
+from sampler.training.training_data import BLOCK, learning_data
 from sampler.transformer.model import Transformer, draw_parameters, frozen_attention
 from sampler.transformer.network import transformer_outputs
 from theory import participation_ratio
@@ -86,7 +86,7 @@ def train(kind: str, seed: int, steps: int) -> dict[str, tuple[dict, dict]]:
     recipe = recipe_of(kind, seed, steps)
     data = learning_data(recipe, MatrixSplits(recipe.task))
     network, optimiser, advance = compiled(kind, steps)
-    parameters = draw_parameters(network, seed, PARAMETERS)
+    parameters = draw_parameters(network, seed, Stream.PARAMETERS)
     state, losses, found = optimiser.init(parameters), [], {}
     size = recipe.training.batch
     for step in range(steps):
@@ -153,13 +153,18 @@ def rules_read(known: np.ndarray, rules: np.ndarray, asked: np.ndarray, truth: n
     )
 
 
+def judging_stream(seed: int, *key: int) -> np.random.Generator:
+    """Random numbers of what judges a training; no stream of the program has such keys."""
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
+
+
 def decoded(recipe: TrainingRecipe, parameters: dict, learned: Matrices, unseen: Matrices) -> dict:
     """Share of rules read on held-out compositions, also learned from rules of other matrices."""
     known, asked = (codes(recipe, parameters, matrices) for matrices in (learned, unseen))
     found = {
         code: rules_read(known[code], learned.rules, asked[code], unseen.rules) for code in known
     }
-    order = stream(recipe.training.seed, 2000).permutation(DECODED)
+    order = judging_stream(recipe.training.seed, 2000).permutation(DECODED)
     found[SHUFFLED] = rules_read(known[PAIRS], learned.rules[order], asked[PAIRS], unseen.rules)
     return found
 
@@ -169,7 +174,7 @@ def measure(kind: str, seed: int, steps: int) -> dict[str, dict]:
     recipe = recipe_of(kind, seed, steps)
     splits = MatrixSplits(recipe.task)
     *judging, learned = (
-        draw_matrices(recipe.task, among, size, stream(seed, 1000, place))
+        draw_matrices(recipe.task, among, size, judging_stream(seed, 1000, place))
         for place, (among, size) in enumerate(
             ((splits.seen, TESTED), (splits.held_out, TESTED), (splits.seen, DECODED))
         )

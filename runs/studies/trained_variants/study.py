@@ -36,10 +36,10 @@ from sampler.data.time_series import SeriesSection, read_series_splits
 from sampler.presentation import style
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import TrainingSection
+from sampler.streams import Stream
 from sampler.training.steps import make_optimiser, make_step
 from sampler.training.training_data import (
     BLOCK,
-    PARAMETERS,
     Examples,
     LearningData,
     learning_data,
@@ -157,7 +157,7 @@ def train(name: str, problem: Problem, seed: int, learned: Labelled):
     recipe = TrainingRecipe(name=problem.name, task=section, training=settings)
     data = learning_data(recipe, read_series_splits(section))
     network = Transformer.of(recipe, data.channels, data.outputs)
-    parameters = draw_parameters(network, seed, PARAMETERS)
+    parameters = draw_parameters(network, seed, Stream.PARAMETERS)
     if name == SHARP:
         like = TrainingSection(heads=settings.heads, form=FORMS["BN"]).variants
         begun = [cosines(one) for one in frozen_attention(parameters, learned.inputs, like)]

@@ -4,7 +4,7 @@ import numpy as np
 
 from sampler.data.episodes import UNKNOWN, draw_episodes
 from sampler.data.image_files import Drawings
-from sampler.runtime import stream
+from sampler.streams import Stream, stream
 
 EXAMPLES = 20_000
 COUNTS = np.array([2, 5, 3, 9])
@@ -16,7 +16,7 @@ def drawings() -> Drawings:
 
 
 def episodes(seed=0):
-    return draw_episodes(drawings(), EXAMPLES, stream(seed, 1))
+    return draw_episodes(drawings(), EXAMPLES, stream(seed, Stream.TEST))
 
 
 CHARACTER = np.repeat(np.arange(4), COUNTS)

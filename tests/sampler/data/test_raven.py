@@ -16,8 +16,8 @@ from sampler.data.raven import (
     draw_matrices,
 )
 from sampler.problem import build_problem
-from sampler.runtime import stream
 from sampler.settings.recipe import make_recipe
+from sampler.streams import Stream, stream
 from sampler.token_network import TokenNetwork, predict_split, token_arrays
 from sampler.training.training_data import learning_data
 from sampler.transformer.model import theory_weights
@@ -60,7 +60,7 @@ def section(**settings):
 
 def drawn(examples=400, **settings):
     one = section(**settings)
-    return one, draw_matrices(one, MatrixSplits(one).seen, examples, stream(0, 0))
+    return one, draw_matrices(one, MatrixSplits(one).seen, examples, stream(0, Stream.TRAIN))
 
 
 @pytest.mark.parametrize("symbols", [3, 8])
@@ -227,7 +227,7 @@ def test_accuracies_are_of_all_features_and_of_each(tmp_path):
     parameters = {name: jnp.asarray(values) for name, values in model.parameters.items()}
     judged = learning_data(model.recipe, splits).judged(model)
     for place, among in enumerate((splits.seen, splits.seen, splits.held_out)):
-        matrices = draw_matrices(task, among, 40, stream(0, 4, place))
+        matrices = draw_matrices(task, among, 40, stream(0, Stream.EVALUATION, place))
         inputs = jnp.asarray(tokens.inputs(matrices.panels, matrices.asked), jnp.float32)
         outputs = np.asarray(transformer_outputs(parameters, inputs, model.network))
         right = outputs.reshape(40, 2, 4).argmax(axis=2) == matrices.panels[:, 8]

@@ -1,4 +1,4 @@
-"""Training, test and validation data share nothing, whatever the task and its source."""
+"""Training, test and validation data share nothing, nor depend on how many the others are."""
 
 import itertools
 import tomllib
@@ -9,6 +9,8 @@ import pytest
 
 from sampler.data.episodes import PATCHES, UNKNOWN, position_table
 from sampler.data.make import build_task
+from sampler.data.time_series import read_series_splits
+from sampler.errors import InputError
 from sampler.settings.recipe import make_recipe
 from sampler.transformer.model import read_model
 from tests.pictures import write_all_runs, write_labelled
@@ -109,3 +111,77 @@ def test_splits_of_equal_size_share_no_example(kind, source, tmp_path):
         assert all(len(drawings) > 1 for drawings in queries)
         for one, other in itertools.combinations(queries, 2):
             assert not one & other, "a drawing is in two splits"
+
+
+# Kinds and sources whose sizes are settings.
+SIZED = [
+    pytest.param(*key, marks=[pytest.mark.heavy] if key[1] == "all runs" else [])
+    for key in SOURCES
+    if key not in {("time_series", "archive"), ("arrays", "file")}
+]
+# Examples are taken from a pool in an order, so that fewer of them are the first of more.
+FROM_A_POOL = {("digits", "drawings"), ("trained_series", "files")}
+NAMES = ("train", "test", "validation")
+
+
+def splits_of(settings, **sizes):
+    sections = {"name": "x", "task": settings | sizes, "network": {"widths": 10}}
+    return build_task(make_recipe(sections)).named_splits
+
+
+def assert_first_of(split, expected):
+    for one, other in zip(split.arrays, expected.arrays, strict=True):
+        np.testing.assert_array_equal(one, other[: len(one)])
+
+
+@pytest.mark.parametrize(("kind", "source"), SIZED)
+def test_a_split_stays_where_another_has_another_size(kind, source, tmp_path):
+    """Bit for bit: inputs, labels and attention."""
+    settings = {"kind": kind, **SOURCES[kind, source](tmp_path)}
+    expected = splits_of(settings)
+    for changed in NAMES:
+        received = splits_of(settings, **{f"examples_{changed}": EXAMPLES - 11})
+        for name in NAMES:
+            if name != changed or (kind, source) in FROM_A_POOL:
+                assert_first_of(received[name], expected[name])
+            assert received[name].examples == EXAMPLES - 11 * (name == changed)
+    without = splits_of(settings, examples_validation=0 if kind != "trained_series" else 1)
+    for name in ("train", "test"):
+        assert_first_of(without[name], expected[name])
+        assert without[name].examples == expected[name].examples
+
+
+def test_series_for_validation_stay_where_fewer_are_learned(tmp_path):
+    settings = model_of_series(tmp_path)
+    task = read_model(Path(settings["model"])).recipe.task
+    whole, fewer = (
+        read_series_splits(task.model_copy(update={"examples_per_class": count}))
+        for count in (None, 3)
+    )
+    for name in ("test", "validation"):
+        one, other = (getattr(splits, name) for splits in (fewer, whole))
+        np.testing.assert_array_equal(one.inputs, other.inputs)
+    assert fewer.train.examples == 6
+
+
+LIMITS = [
+    ({"examples_train": 800, "examples_validation": 98, "examples_test": 899}, None),
+    ({"examples_train": 801, "examples_validation": 98}, "task.examples_validation"),
+    ({"examples_validation": 2, "examples_test": 900}, "task.examples_test"),
+    ({"examples_train": 897, "examples_test": 900}, None),
+    ({"examples_train": 898, "examples_test": 900}, "task.examples_test"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "refused"), LIMITS)
+def test_no_drawing_of_a_digit_is_in_two_splits_at_the_largest_sizes(sizes, refused):
+    settings = {"kind": "digits", "patch": 4, "examples_train": 2, "examples_test": 2}
+    if refused:
+        with pytest.raises(InputError) as caught:
+            splits_of(settings | sizes)
+        assert str(caught.value).startswith(refused)
+        return
+    splits = splits_of(settings | sizes).values()
+    images = np.concatenate([split.inputs.reshape(split.examples, -1) for split in splits])
+    assert len(images) == sum(sizes.values())
+    assert len(np.unique(images, axis=0)) == len(images)

@@ -10,9 +10,9 @@ import xarray as xr
 
 import sampler
 from sampler.data.make import build_task
-from sampler.data.split import HEAD_STREAM, attended_by_numpy
+from sampler.data.split import attended_by_numpy
 from sampler.errors import ExitCode, InputError
-from sampler.runtime import stream
+from sampler.streams import Stream, stream
 from sampler.teacher import with_teacher
 from tests.assertions import assert_within_mcse
 from tests.commands import (
@@ -165,7 +165,7 @@ def test_a_form_of_its_own_has_a_draw_of_its_prior_in_the_data(form):
     task = build_task(recipe)
     shapes = task.learned.shapes(task.train.tokens, task.channels)
     logits = {
-        name: stream(0, HEAD_STREAM, layer, 0).standard_normal(shape)
+        name: stream(0, Stream.HEADS, layer, 0).standard_normal(shape)
         for layer, (name, shape) in enumerate(shapes.items())
     }
     assert set(logits) == {"logits_1", "logits_2"}

@@ -17,6 +17,7 @@ from sampler.attention.variants import (
     Softmax,
 )
 from sampler.network import network_outputs
+from sampler.streams import Stream
 from sampler.transformer import network as module
 from sampler.transformer.model import (
     Transformer,
@@ -69,7 +70,7 @@ NETWORKS = {
 def problem(name):
     """Parameters and inputs in float64, with keys and queries large enough to be of weight."""
     network = NETWORKS[name]
-    drawn = draw_parameters(network, 3, 0)
+    drawn = draw_parameters(network, 3, Stream.PARAMETERS)
     large = {k: 4 * v if k[:3] in ("W_Q", "W_K") else v for k, v in drawn.items()}
     inputs = np.random.default_rng(1).standard_normal((4, TOKENS, network.channels))
     return network, {k: v.astype(np.float64) for k, v in large.items()}, inputs
@@ -164,7 +165,10 @@ def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
 
 def test_single_precision_stays_single():
     network, _, inputs = problem("mixed")
-    parameters, inputs = on_device(draw_parameters(network, 0, 0), None), jnp.asarray(inputs, "f4")
+    parameters, inputs = (
+        on_device(draw_parameters(network, 0, Stream.PARAMETERS), None),
+        jnp.asarray(inputs, "f4"),
+    )
 
     def total(parameters):
         outputs = transformer_outputs(parameters, inputs, network)
@@ -181,7 +185,7 @@ def test_single_precision_stays_single():
 
 def test_parameters_are_uniform_within_their_fan_in():
     network = network_of((4, 4), (64, 32, 16), 8, 64)
-    drawn = draw_parameters(network, 0, 0)
+    drawn = draw_parameters(network, 0, Stream.PARAMETERS)
     assert {k: v.shape for k, v in drawn.items()} == network.parameter_shapes
     assert network.parameter_count == sum(values.size for values in drawn.values())
     for name, values in drawn.items():
@@ -190,6 +194,9 @@ def test_parameters_are_uniform_within_their_fan_in():
         # The variance of a uniform number is limit²/3, that of its square 4 limit⁴/45.
         error = limit**2 * np.sqrt(4 / 45 / values.size)
         assert abs(np.mean(np.square(values, dtype=float)) - limit**2 / 3) < 4.5 * error, name
-    again, other = draw_parameters(network, 0, 0), draw_parameters(network, 1, 0)
+    again, other = (
+        draw_parameters(network, 0, Stream.PARAMETERS),
+        draw_parameters(network, 1, Stream.PARAMETERS),
+    )
     assert all(np.array_equal(drawn[name], again[name]) for name in drawn)
     assert not np.array_equal(drawn["W_in"], other["W_in"])
