@@ -7,19 +7,24 @@ figures and the tables of README.md are written into the folder of the study. Wi
 everything goes there; sizes smaller than those of a study need a folder.
 """
 
+import hashlib
 import json
 import math
 import re
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
 from datetime import date
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import FunctionType
 
 import jax
 import numpy as np
 from matplotlib.figure import Figure
+from pydantic import BaseModel
 
 from sampler.presentation import style
 
@@ -49,8 +54,8 @@ class Study:
         return int(self.sizes[place]) if place < len(self.sizes) else default
 
     def once(self, name: str, measure: Callable[..., dict], *arguments: object) -> dict:
-        """What a function returns, from the folder where it was called before."""
-        file = self.folder / f"{name.replace('/', '_')}.json"
+        """What a function returns, from the folder where it was called with the same arguments."""
+        file = self.file_of(name, "json", measure, arguments)
         if not file.is_file():
             print(f"{name} …", flush=True)
             content = json.dumps(measure(*arguments), indent=1, default=float)
@@ -59,12 +64,17 @@ class Study:
 
     def arrays_once(self, name: str, measure: Callable[..., dict], *arguments: object) -> dict:
         """The same for arrays by name."""
-        file = self.folder / f"{name}.npz"
+        file = self.file_of(name, "npz", measure, arguments)
         if not file.is_file():
             print(f"{name} …", flush=True)
             np.savez_compressed(file, **measure(*arguments))
         with np.load(file) as arrays:
             return dict(arrays)
+
+    def file_of(self, name: str, ending: str, *settings: object) -> Path:
+        """Where that is kept which these settings, and functions by their names, determine."""
+        key = hashlib.sha256(text_of(settings).encode()).hexdigest()[:8]
+        return self.folder / f"{name.replace('/', '_')}-{key}.{ending}"
 
     def record(self, numbers: dict, name: str = "numbers", **settings: object) -> None:
         """Write numbers, each plain or an `estimate`, with what else determines them."""
@@ -102,6 +112,30 @@ class Study:
     def draw(self, figure: Figure, name: str = "figure") -> None:
         """Write a figure."""
         print("figure:", *style.save_figure(figure, self.shown, name))
+
+
+def text_of(value: object) -> str:
+    """A text that is another one where a setting is another one."""
+    if isinstance(value, np.ndarray | jax.Array):
+        array = np.ascontiguousarray(value)
+        return f"{array.dtype} {array.shape} {hashlib.sha256(array).hexdigest()}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {text_of(part)}' for key, part in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(text_of, value))})"
+    if isinstance(value, partial):
+        return text_of((value.func, value.args, value.keywords))
+    if isinstance(value, Study):
+        return text_of((value.name, value.sizes))
+    if isinstance(value, type | FunctionType):
+        return f"{value.__module__}.{value.__qualname__}"
+    if is_dataclass(value):
+        return f"{text_of(type(value))} {text_of(vars(value))}"
+    if value is None or isinstance(value, str | int | float | Path | BaseModel | np.generic):
+        return repr(value)
+    raise TypeError(
+        f"{value!r}: name the settings that determine a result, not what is made of them"
+    )
 
 
 # --- numbers
