@@ -327,8 +327,9 @@ def read_archive(
 ) -> tuple[LabelledInputs, LabelledInputs, tuple[str, ...]]:
     """Series of the classes to tell apart, for training and for the test, and names of the classes.
 
-    Every channel has mean 0 and variance 1 on the training series; a constant one is 0 there.
-    Series are averaged over neighbouring steps. Raises InputError for files that cannot be used.
+    Every channel has mean 0 and variance 1 on the training series; one that is constant but for
+    rounding is 0 there, but for rounding. Series are averaged over neighbouring steps. Raises
+    InputError for files that cannot be used.
     """
     folder = Path(settings.folder)
     problem = settings.problem or folder.name
@@ -345,11 +346,26 @@ def read_archive(
         raise InputError(Setting("task", "classes"), absent or list(names), remedy)
     stride = settings.stride or -(-train.values.shape[1] // settings.max_tokens)
     learned, judged = (of_classes(file, names, stride) for file in (train, test))
-    values = learned.inputs
-    constant = np.ptp(values, axis=(0, 1)) == 0.0
-    mean, scale = values.mean(axis=(0, 1)), np.where(constant, 1.0, values.std(axis=(0, 1)))
-    learned = replace(learned, inputs=(learned.inputs - mean) / scale)
-    return learned, replace(judged, inputs=(judged.inputs - mean) / scale), names
+    mean, scale = channel_scales(learned.inputs, stride)
+    learned, judged = (
+        replace(split, inputs=(split.inputs - mean) / scale) for split in (learned, judged)
+    )
+    return learned, judged, names
+
+
+def channel_scales(
+    values: Float[np.ndarray, "example token channel"], stride: int
+) -> tuple[Float[np.ndarray, " channel"], Float[np.ndarray, " channel"]]:
+    """Mean and standard deviation of every channel; a value, and 1, of one that is constant.
+
+    Constant is what differs by no more than means over `stride` equal numbers do when rounded.
+    """
+    low, high = values.min(axis=(0, 1)), values.max(axis=(0, 1))
+    # A sum of n numbers is off by n − 1 roundings of its size at most, and division adds one.
+    rounding = np.finfo(np.float64).eps * stride * np.maximum(np.abs(low), np.abs(high))
+    constant = high - low <= rounding
+    mean = np.where(constant, low, values.mean(axis=(0, 1)))
+    return mean, np.where(constant, 1.0, values.std(axis=(0, 1)))
 
 
 def of_classes(file: SeriesFile, names: tuple[str, ...], stride: int) -> LabelledInputs:

@@ -132,3 +132,36 @@ def test_what_cannot_be_used_is_refused(case, folder):
     with pytest.raises(InputError) as caught:
         read(folder)
     assert caught.value.field == field
+
+
+# 0.1 and 1/3 have rounded sums, of 1.0 and 0.5 they are exact.
+CONSTANTS = [0.1, 1 / 3, -7.7, 1e9 + 0.1, 1e-12, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("stride", [1, 3, 4, 7, 50])
+def test_a_channel_that_is_constant_but_for_rounding_is_zero(stride, tmp_path):
+    """Means over `stride` equal numbers, and over the rest of them, differ in their last digits."""
+    steps, channels = 2 * stride + max(1, stride // 2), len(CONSTANTS) + 1
+    train, test = (make_series(count, count, steps, channels) for count in (5, 4))
+    for values in (train, test):
+        values[..., :-1] = CONSTANTS
+    folder = write(tmp_path / "Gait", train, test)
+    task = read(folder, heads=(("uniform",),), stride=stride)
+    for split in (task.train, task.test):
+        received = split.inputs[:, 1:, : len(CONSTANTS)]
+        assert np.all(np.abs(received) <= stride * np.spacing(np.abs(CONSTANTS)))
+    moving = task.train.inputs[:, 1:, len(CONSTANTS)]
+    assert np.mean(moving) == pytest.approx(0.0, abs=1e-12)
+    assert np.std(moving) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("stride", [1, 3])
+def test_a_channel_that_changes_by_more_than_rounding_is_a_feature(stride, tmp_path):
+    train = make_series(5, 0, 3 * stride)
+    train[..., 0] = 0.1
+    train[2, :, 0] = 0.1 * (1.0 + 1e-14)
+    task = read(write(tmp_path / "Gait", train, make_series(4, 1, 3 * stride)), stride=stride)
+    received = task.train.inputs[:, 1:, 0]
+    # One series of five is high: (4, −1, −1, −1, −1)/2, to the digits that 1e-14 leaves.
+    np.testing.assert_allclose(received[2], 2.0, atol=0.2)
+    np.testing.assert_allclose(np.delete(received, 2, axis=0), -0.5, atol=0.2)
