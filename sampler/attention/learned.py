@@ -15,6 +15,10 @@ from sampler.attention.variants import Array, AttentionVariant
 LogitForm = Literal["full", "low_rank", "positions"]
 # Sites of logit weights, one for each layer of attention with learned heads.
 LOGITS = "logits_"
+# The queries of the last layer that a readout reads.
+READ = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
+# Draws of logits that tell whether attention depends on them.
+COMPARED_DRAWS = 6
 # Arrays of the attention of a block of examples, for each chain. Where not all examples are one
 # block, gradients compute them again instead of keeping them.
 BLOCK_BYTES = 2**26
@@ -128,6 +132,32 @@ class LearnedHeads:
         made = queries_and_keys(self.form, self.scale, normal, inputs, slice(None))
         matrices = layer_matrices(variants, *made)
         return np.broadcast_to(matrices, (len(inputs), *matrices.shape[1:]))
+
+    def without_effect(
+        self, inputs: Float[np.ndarray, "example token channel"], readout: str
+    ) -> list[tuple[int, int]]:
+        """Layers and heads, from 0, of learned heads of which the same is read for all logits.
+
+        So few draws of their prior differ in all other heads, however sharp these are.
+        """
+        alone, vectors = self, inputs
+        if self.stream:  # any vectors do for those below a layer
+            alone = replace(self, stream=False)
+            vectors = np.random.default_rng(0).standard_normal(inputs.shape)
+        found = []
+        for layer, of_layer in enumerate(self.learned):
+            heads = list(compress(range(len(of_layer)), of_layer))
+            read = READ[readout] if layer + 1 == len(self.learned) else slice(None)
+            drawn = [
+                alone.drawn_matrices(
+                    vectors, layer, [np.random.default_rng((draw, head)) for head in heads]
+                )[..., read]
+                for draw in range(COMPARED_DRAWS if heads else 0)
+            ]
+            for place, head in enumerate(heads):
+                if all(np.array_equal(one[:, place], drawn[0][:, place]) for one in drawn):
+                    found.append((layer, head))
+        return found
 
     def count(self, tokens: int, channels: int, widths: Sequence[int] = ()) -> int:
         """Logit weights of all sites."""

@@ -20,15 +20,13 @@ from sampler.attention.layers import LayerVariants, layer_matrices, take_heads
 from sampler.attention.learned import (
     BLOCK_BYTES,
     LOGITS,
+    READ,
     LearnedHeads,
     LogitForm,
     attention_numbers,
     queries_and_keys,
 )
 from theory.attended import attend_example, pair_matrices
-
-# The queries of the last layer that a readout reads.
-READ = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["inputs", "fixed"], meta_fields=[])

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from sampler.data.heads_of_task import with_prior_draw
-from sampler.data.split import KeptHeads, Split
+from sampler.data.split import KeptHeads, Split, measured_examples
 from sampler.data.task import Task, refuse_too_many_paths
 from sampler.errors import InputError, Setting, Verbatim
 from sampler.settings.network import NetworkSection
@@ -19,6 +21,8 @@ OF_TOKENS = {
     "residual": False,
     "mlp": None,
 }
+# Training examples that tell whether attention depends on its logits.
+COMPARED = 4
 
 
 def build_task(recipe: Recipe) -> Task:
@@ -53,6 +57,7 @@ def fit_task(task: Task, recipe: Recipe) -> Task:
         refuse_too_many_paths(task.heads)
     if task.learned is not None:
         check_learned_fits(task)
+        check_logits_matter(task, recipe.network.readout)
         seed = getattr(recipe.task, "head_seed", recipe.task.teacher_seed)
         task = with_prior_draw(task, recipe.attention, recipe.task.brings_heads, seed)
     for kept in recipe.theory.subnetworks:
@@ -83,6 +88,22 @@ def check_learned_fits(task: Task) -> None:
             remedy += "fewer examples, and sequences of one length without padding"
             size = Verbatim(f"{split.examples:,} examples")
             raise InputError(Setting("attention", f"heads ({name} split)"), size, remedy)
+
+
+def check_logits_matter(task: Task, readout: str) -> None:
+    """Raise InputError for a learned head of which the same is read whatever its logits are."""
+    learned = task.learned
+    if not np.any(learned.scale):
+        remedy = "makes all logits of learned heads 0, whatever is sampled; raise it"
+        raise InputError(Setting("attention", "inverse_temperature"), 0.0, remedy)
+    some = task.train.inputs[measured_examples(task.train.examples)[:COMPARED]]
+    for layer, head in learned.without_effect(some, readout):
+        field = Setting("attention", f"form (layer {layer + 1}, head {head})")
+        kind = learned.variants[layer][head].kind
+        remedy = "what is read of its matrix is the same for all logits of the form "
+        remedy += f'"{learned.form}", so that their posterior is their prior; use another variant, '
+        remedy += "or another form in {}"
+        raise InputError(field, kind, remedy, Setting("attention", "learned.form"))
 
 
 def check_heads(field: Setting, kept: KeptHeads, task: Task) -> None:
