@@ -17,6 +17,8 @@ from sampler.errors import InputError, Verbatim
 
 # Weights in bfloat16, of eight digits, sum to 1 up to so much, and somewhat less exact ones too.
 ROUNDED = 2.0**-7
+# What has a square.
+LARGEST = math.sqrt(np.finfo(np.float64).max)
 # An array of a split, its name, and its axes: those of one name are equally long.
 NamedArray = tuple[str, Any, tuple[str, ...]]
 
@@ -36,6 +38,7 @@ def check_split(split: AnySplit, name: str, first: int = 0) -> None:
         sizes["path"] = math.prod(split.heads)
     for field, array, axes in named_arrays(split, name):
         check_array(field, array, axes, sizes, first)
+    refuse_overflow(split, name)
     if isinstance(split, Split) and split.lengths is not None:
         check_padding(split, name, first)
 
@@ -80,6 +83,44 @@ def check_array(
         place = tuple(int(index) for index in np.argwhere(~finite)[0])
         remedy = f"every entry must be finite ({(~finite).sum()} of {array.size} are not)"
         raise InputError(f"{field}{[first + place[0], *place[1:]]}", float(array[place]), remedy)
+
+
+def largest(array: np.ndarray) -> float:
+    """Largest absolute value, without a copy."""
+    return float(max(array.max(), -array.min()))
+
+
+def largest_attended(split: Split | AttendedSplit) -> float:
+    """A bound of what is read at the end of every path: inputs times column sums of |Ω|.
+
+    Infinite where it overflows; that of the inputs themselves, where attention makes them smaller.
+    """
+    if isinstance(split, AttendedSplit):
+        return largest(split.attended)
+    size = largest(split.inputs)
+    with np.errstate(over="ignore"):
+        for matrices in split.attention:
+            weights = matrices if matrices.min() >= 0.0 else np.abs(matrices)
+            size *= max(1.0, float(weights.sum(axis=2).max()))
+    return size
+
+
+def refuse_overflow(split: AnySplit, name: str) -> None:
+    """Raise InputError where squares of what heads attend to, or of labels, overflow in a sum."""
+    sizes = []
+    if isinstance(split, Split | AttendedSplit):
+        data = split.arrays[0]
+        field = "attended" if isinstance(split, AttendedSplit) else "inputs"
+        sizes.append((f"{field}_{name}", largest(data), largest_attended(split), data.size))
+    if split.labels is not None:
+        size = largest(split.labels)
+        sizes.append((f"labels_{name}", size, size, split.labels.size))
+    for field, value, size, numbers in sizes:
+        if not size * math.sqrt(numbers) < LARGEST:
+            remedy = "squares overflow; scale inputs and labels to a size of about 1"
+            if size > 1.1 * value:
+                remedy = f"attention makes them as large as {size:.2g}: {remedy}"
+            raise InputError(field, Verbatim(f"(numbers up to {value:.2g})"), remedy)
 
 
 def check_padding(split: Split, name: str, first: int) -> None:

@@ -21,7 +21,7 @@ from jaxtyping import Float
 
 from sampler.attention.layers import paired
 from sampler.attention.learned import LearnedHeads
-from sampler.data.checks import check_agreement, check_split, data_doubts
+from sampler.data.checks import check_agreement, check_split, data_doubts, largest_attended
 from sampler.data.split import AnySplit, Split, StreamedSplit
 from sampler.errors import InputError, Part, Setting, Verbatim
 
@@ -210,6 +210,19 @@ class Task:
         }
         with_tokens = {name: split for name, split in first.items() if isinstance(split, Split)}
         return data_doubts(with_tokens, self.train.labels)
+
+    @cached_property
+    def largest(self) -> dict[str, float]:
+        """Bounds of what is read at the end of every path, by split.
+
+        Of examples that are not held the first ones are looked at.
+        """
+        return {
+            name: largest_attended(
+                next(iter(split.blocks())) if isinstance(split, StreamedSplit) else split
+            )
+            for name, split in self.named_splits.items()
+        }
 
     @property
     def checksum(self) -> str:

@@ -25,7 +25,7 @@ from sampler.jobs.memory import (
     refuse_what_does_not_fit,
 )
 from sampler.jobs.method import SamplingMethod, choose_method
-from sampler.jobs.sizes import Sizes, leading_eigenvalue
+from sampler.jobs.sizes import Sizes, leading_eigenvalue, refuse_infinite_kernel
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import Recipe, TrainingRecipe
@@ -246,6 +246,7 @@ def plan_with_data(
     if eigenvalue is None:
         eigenvalue = leading_eigenvalue(task, recipe.network.readout)
     sizes = Sizes.of(recipe, task, eigenvalue)
+    refuse_infinite_kernel(recipe, task, sizes.architecture)
     method, filled = None, recipe
     if is_sampled(command, recipe):
         if recorded is None:

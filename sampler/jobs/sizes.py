@@ -9,6 +9,7 @@ import numpy as np
 from sampler.attention.layers import lowest_layers, mlp_shapes
 from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.data.task import Task
+from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import evenly_spaced
 from sampler.posterior.spaces import WEIGHTS
 from sampler.settings.recipe import Recipe
@@ -95,6 +96,26 @@ class Sizes:
         else:
             kernel = along_paths * examples * (examples * outputs**2 + rows[0])
         return 6 * (kernel + (examples * outputs) ** 3)
+
+
+def refuse_infinite_kernel(recipe: Recipe, task: Task, architecture: Architecture) -> None:
+    """Raise InputError where K, or Σ y²/𝒯, overflows in the precision that is asked for."""
+    precision, scale = recipe.sampler.precision, math.prod(architecture.variances)
+    limit = float(np.finfo(precision).max)
+    temperature = recipe.posterior.temperature
+    squares = float(np.sum(task.train.labels**2)) / temperature
+    found = [("labels_train", squares, Setting("posterior", "temperature"), temperature)]
+    for name, size in task.largest.items():
+        # The trace of K, which is no less than its largest eigenvalue.
+        trace = architecture.outputs * scale * task.named_splits[name].examples * size * size
+        found.append((name, trace, Setting("network", "variances"), list(architecture.variances)))
+    for name, bound, field, value in found:
+        if not bound < limit:
+            remedy = f"{name}: squares overflow; scale inputs and labels to a size of about 1"
+            if precision == "float32":
+                field, value = Setting("sampler", "precision"), precision
+                remedy += ', or use "float64"'
+            raise InputError(field, value, remedy)
 
 
 def narrowness(architecture: Architecture) -> float:

@@ -40,7 +40,12 @@ CASES = {
     "pooled and normalised": {
         "attention": {"form": {"kind": "scaled_heads", "scale": 2, "beta": 1.0}}
     },
-    "robust": {"attention": {"form": {"kind": "robust", "limit": 1.5, "iterations": 2}}},
+    # Of its logits keys alone are read, which random heads of this task have weights for.
+    "robust": {
+        "task": SERIES,
+        "heads": (("learned", "random"), ("learned",)),
+        "attention": {"lag": 2, "form": {"kind": "robust", "limit": 1.5, "iterations": 2}},
+    },
     "head normalised": {
         "heads": (("learned", "learned"), ("learned", "learned")),
         "attention": {"form": {"kind": "head_normalised"}},
