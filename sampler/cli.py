@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from sampler.command_line import PROGRAM, make_parser, separate_settings
 from sampler.environment import draw_into_files
 from sampler.errors import (
+    DiskError,
     ExitCode,
     InputError,
     OutOfTimeError,
     RequeueError,
     Setting,
+    exit_code_of,
     one_line,
     reason_of,
     refuse_another_theory,
@@ -85,10 +87,12 @@ def explain(problem: BaseException, arguments: Namespace) -> tuple[str, ExitCode
             return f"interrupted; {hint_of(arguments)}", ExitCode.INTERRUPTED
         case RequeueError():
             return f"{problem}; {hint_of(arguments)}", problem.exit_code
-        case InputError() | OutOfTimeError():
+        case InputError() | OutOfTimeError() | DiskError():
             return str(problem), problem.exit_code
         case OSError():
-            return reason_of(problem), ExitCode.BAD_INPUT
+            code = exit_code_of(problem)
+            is_disk = code == ExitCode.DISK_ERROR
+            return reason_of(problem), code if is_disk else ExitCode.BAD_INPUT
     text = f"internal error: {type(problem).__name__}: {problem} (rerun with --debug)"
     return text, ExitCode.INTERNAL_ERROR
 

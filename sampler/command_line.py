@@ -185,7 +185,8 @@ def make_parser() -> argparse.ArgumentParser:
         description="Theory and sampling of Bayesian deep multi-head attention networks.",
         epilog="Exit codes: 0 fine; 1 internal error; 2 bad recipe, data or command line; "
         "3 sampled, but diagnostics fail; 4 saddle point not converged; 5 not reproduced; "
-        "75 stopped by a signal with everything saved, start it again; 130 interrupted.",
+        "74 the disk is full or fails; 75 stopped by a signal with everything saved, start it "
+        "again; 130 interrupted.",
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     debug = {"action": "store_true", "help": "show the traceback of an error"}

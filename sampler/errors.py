@@ -16,6 +16,8 @@ class ExitCode(IntEnum):
     DIAGNOSTICS_FAILED = 3
     NOT_CONVERGED = 4
     NOT_REPRODUCED = 5
+    # EX_IOERR of sysexits.h: a disk is full or fails; what was written before is whole.
+    DISK_ERROR = 74
     # EX_TEMPFAIL of sysexits.h: everything is saved, start the same command again.
     REQUEUE = 75
     INTERRUPTED = 130
@@ -114,6 +116,12 @@ class OutOfTimeError(Exception):
     exit_code = ExitCode.DIAGNOSTICS_FAILED
 
 
+class DiskError(Exception):
+    """Something cannot be written; everything under its name is whole, and can be gone on with."""
+
+    exit_code = ExitCode.DISK_ERROR
+
+
 class Verbatim(str):
     """Text that an error shows without quotation marks, in the place of a value."""
 
@@ -139,6 +147,17 @@ def refuse_another_theory() -> None:
     if origin.resolve().parent != Path(__file__).resolve().parent.parent / "theory":
         remedy = "hides a package of this program that has the same name; give it another one"
         raise InputError("import theory", origin, remedy)
+
+
+# What the system says where a disk is full, or fails.
+DISK_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def exit_code_of(problem: BaseException) -> ExitCode:
+    """Return the exit code of an error: its own, that of a disk, or that of an internal error."""
+    if isinstance(problem, OSError) and problem.errno in DISK_FAILURES:
+        return ExitCode.DISK_ERROR
+    return getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
 
 
 # What the system says of a stream that cannot be written to.

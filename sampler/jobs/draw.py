@@ -26,7 +26,7 @@ from sampler.mcmc.algorithm import (
     algorithm_named,
 )
 from sampler.mcmc.bridge import bridge_evidence
-from sampler.mcmc.chains import Chunk, Observer, chain_mesh, sample
+from sampler.mcmc.chains import Chunk, Observer, SnapshotMismatch, chain_mesh, sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
 from sampler.posterior.order_parameters import stored_sites
@@ -185,7 +185,10 @@ def run_chains(
                 listen(chunk)
 
         chains, ends = chain_settings(settings, settings.most_draws), rule and rule.next_end
-        sample(space, algorithm, chains, on_chunk, earlier, ends)
+        try:
+            sample(space, algorithm, chains, on_chunk, earlier, ends)
+        except SnapshotMismatch as problem:
+            raise keeper.checkpoints.unfit(problem) from None
     if rule is None:
         return "draws"
     if not collected.draws_made:

@@ -24,7 +24,7 @@ from typing import Any
 
 from sampler.compiled import cache_programs
 from sampler.environment import draw_into_files
-from sampler.errors import ExitCode, InputError, Option, one_line
+from sampler.errors import DiskError, ExitCode, InputError, Option, exit_code_of, one_line
 from sampler.jobs.interruption import SIGNALS, Interruption
 from sampler.jobs.plan import Plan, with_own_data
 from sampler.jobs.run import start_run
@@ -277,12 +277,12 @@ def attempt_point(point: Plan, interruption: Interruption) -> PointOutcome:
         plan = with_own_data(point) if point.own_data else point
         return PointOutcome(start_run(plan, interruption))
     except Exception as problem:
-        code = getattr(problem, "exit_code", ExitCode.INTERNAL_ERROR)
+        code = exit_code_of(problem)
         if code != ExitCode.INTERNAL_ERROR:
             return PointOutcome(code, one_line(str(problem)))
         text = f"{type(problem).__name__}: {one_line(str(problem))}"
         if (point.directory / RECIPE_FILE).is_file():
-            with suppress(InputError), log_to(point.directory):
+            with suppress(InputError, DiskError), log_to(point.directory):
                 LOG.info("internal error", exc_info=True)
             text += f" (traceback in {point.directory / LOG_FILE})"
         return PointOutcome(code, text)

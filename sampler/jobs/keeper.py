@@ -35,11 +35,14 @@ class ChainKeeper:
         stored = self.checkpoints.newest()
         if stored is None:
             return None
-        collected.restore(stored.part(GATHERED))
-        if rule is not None:
-            rule.restore(stored.header.get("checks", ()))
-        self.seconds_before = sum(collected.seconds.values())
-        return Snapshot(stored.header["phase"], stored.header["done"], stored.part(STATE))
+        try:
+            collected.restore(stored.part(GATHERED))
+            if rule is not None:
+                rule.restore(stored.header.get("checks", ()))
+            self.seconds_before = sum(collected.seconds.values())
+            return Snapshot(stored.header["phase"], stored.header["done"], stored.part(STATE))
+        except (KeyError, TypeError, ValueError) as problem:
+            raise self.checkpoints.unfit(problem) from None
 
     def __call__(self, chunk: Chunk) -> None:
         self._unsaved = chunk

@@ -86,7 +86,10 @@ class Repetitions:
         """Find the modes; or take them, and the repetitions so far, from a checkpoint."""
         stored = self.keeper.checkpoints.newest()
         if stored is not None:
-            self.restore(stored)
+            try:
+                self.restore(stored)
+            except (KeyError, TypeError, ValueError) as problem:
+                raise self.keeper.checkpoints.unfit(problem) from None
             return
         started = time.perf_counter()
         descended = descend_from_far(self.space, self.settings.seed)

@@ -24,23 +24,32 @@ from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
     LOG,
     RECIPE_FILE,
+    ask_the_same,
     claim_directory,
     left_finished,
     locked,
     log_to,
 )
 from sampler.storage.files import write_whole
-from sampler.storage.manifest import MANIFEST_FILE, read_manifest, refuse_differences
+from sampler.storage.manifest import (
+    MANIFEST_FILE,
+    finished_code,
+    read_manifest,
+    refuse_differences,
+)
+
+# Settings of the sampler that end draws which are not trusted yet.
+LIMITS = ("max_draws", "max_minutes")
 
 
 def start_run(plan: Plan, interruption: Interruption, extended: bool = False) -> ExitCode:
-    """Do what is left of a planned run.
+    """Do what is left of a planned run; draws that a limit ended go on where it is raised.
 
     extended  draws are appended to a finished run
 
     Raises RequeueError when the interruption asks to stop, with everything saved.
     """
-    with open_run_directory(plan, extended):
+    with open_run_directory(plan, extended or was_cut_short(plan)):
         loaded = "sampler.jobs.stages" in sys.modules
         with nullcontext() if loaded else busy("loading the numerical libraries"):
             from sampler.jobs.stages import run_stages
@@ -82,6 +91,22 @@ def open_run_directory(
 
 
 # --- directories of earlier runs
+
+
+def was_cut_short(plan: Plan) -> bool:
+    """Whether a run came to its end, untrusted, by a limit that the plan raises."""
+    directory = plan.directory
+    code = finished_code(directory, plan.command, plan.files)
+    if code in (None, ExitCode.OK) or not plan.is_sampled:
+        return False
+    from sampler.storage.results import read_attribute  # xarray takes a second
+
+    limit = read_attribute(directory, "ended_by", "sample_stats")
+    if limit not in LIMITS:
+        return False
+    stored = load_recipe(directory / RECIPE_FILE)
+    raised = getattr(plan.asked.sampler, limit) > getattr(stored.sampler, limit)
+    return raised and ask_the_same(stored, plan.asked)
 
 
 def recipe_in(directory: Path) -> tuple[str, Recipe | TrainingRecipe]:

@@ -12,7 +12,7 @@ from sampler.errors import ABSENT, ExitCode, InputError, Option
 from sampler.jobs.executors import Engine, PointOutcome, chosen_engine
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan
-from sampler.jobs.run import open_run_directory, start_run
+from sampler.jobs.run import open_run_directory, start_run, was_cut_short
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.runtime import refuse_absent_platforms
 from sampler.settings.recipe import Recipe, load_recipe
@@ -20,6 +20,7 @@ from sampler.storage.directory import (
     LOG,
     RECIPE_FILE,
     SWEEP_DATASET_FILE,
+    ask_the_same,
     claim_directory,
     point_directory,
     remove_unfinished,
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
     from sampler.analysis.sweep_results import SweepResults
 
 # Exit codes of points that were not run to their end.
-NOT_RUN = (ExitCode.INTERNAL_ERROR, ExitCode.BAD_INPUT, ExitCode.INTERRUPTED)
+NOT_RUN = (
+    ExitCode.INTERNAL_ERROR,
+    ExitCode.BAD_INPUT,
+    ExitCode.DISK_ERROR,
+    ExitCode.INTERRUPTED,
+)
 # How long tasks of an array wait while one after the other claims their directory.
 SECONDS_OF_AN_ARRAY = 120.0
 ENDINGS = {
@@ -129,7 +135,9 @@ def finished_earlier(point: Plan) -> ExitCode | None:
     if not stored.is_file():
         return None
     code = finished_code(point.directory, point.command, point.files)
-    return None if code is None or load_recipe(stored) != point.asked else code
+    if code is None or was_cut_short(point):
+        return None
+    return code if ask_the_same(load_recipe(stored), point.asked) else None
 
 
 def run_one(

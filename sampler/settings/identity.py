@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sampler.settings.toml import flattened, toml_text
+from sampler.settings.toml import flattened, take_out, toml_text
 from sampler.settings.types import Mark, Name, RelativePath, Section, marks_of
 
 # The table of a recipe in a run directory: path as it is written there → where it led.
@@ -35,9 +35,12 @@ class NamedRecipe(Section):
         """Eight hexadecimal digits of all settings that differ from the defaults.
 
         A new key with a default therefore changes no hash. Of a path only its last part counts: the
-        hash is the same wherever a project lies.
+        hash is the same wherever a project lies. Of a sweep the keys count, not their values: it
+        may grow; nor does how far a run goes at most.
         """
         departures = self.model_dump(mode="json", exclude_defaults=True)
+        self.leave_out_what_changes(departures)
+        departures = {key: value for key, value in departures.items() if value != {}}
         change_paths(departures, self.sections, RelativePath.name)
         text = json.dumps(departures, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -49,9 +52,31 @@ class NamedRecipe(Section):
                 end
         """
         settings = self.model_dump()
+        for key in self.left_open:
+            take_out(settings, key)
         if folder is not None:
             settings[SEEN] = make_paths_relative(settings, folder, self.sections)
         return toml_text({key: value for key, value in settings.items() if value != {}})
+
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """Keys of a sweep that each of its points fills in by its other settings."""
+        return ()
+
+    def leave_out_what_changes(self, settings: dict[str, Any]) -> None:
+        """Remove from settings what may change between a command and the one that goes on with it.
+
+        That is how far a run goes at most; of a sweep the values of its keys.
+        """
+        for name, section in self.sections.items():
+            for key, field in section.model_fields.items():
+                if Mark.CAN_BE_RAISED in field.metadata:
+                    take_out(settings, f"{name}.{key}")
+        swept = settings.get("sweep") or ()
+        for key in (*swept, *self.left_open):
+            take_out(settings, key)
+        if swept:
+            settings["sweep"] = list(swept)
 
     def without_paths(self) -> dict[str, Any]:
         """The settings by section; of a path only that there is one."""

@@ -14,6 +14,7 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    PrivateAttr,
     SerializeAsAny,
     ValidationError,
     model_validator,
@@ -56,6 +57,7 @@ from sampler.settings.toml import (
     parse_override,
     place,
     read_toml,
+    take_out,
 )
 from sampler.settings.training import TRAINED, TrainedSection, TrainingSection
 from sampler.settings.types import Mark, section_in
@@ -63,6 +65,9 @@ from sampler.settings.types import Mark, section_in
 # What a sweep cannot change: its points share a name, and have no sweep of their own.
 NOT_SWEPT = ("name", "sweep")
 MOST_POINTS = 100_000
+# How chains end: each key with the other one, and all that decides either where it is left open.
+ENDS = {"sampler.draws": "until", "sampler.until": "draws"}
+ENDS_BY = (*ENDS, "sampler.chains", "sampler.algorithm", "sampler.repetitions")
 # Dotted keys and values that change the settings of a recipe.
 Changes = Iterable[tuple[str, Any]]
 SweptValues = Annotated[tuple[Any, ...], Field(min_length=1), AfterValidator(different_values)]
@@ -80,6 +85,7 @@ class Recipe(NamedRecipe):
     theory: TheorySection = TheorySection()
     sampler: SamplerSection = SamplerSection()
     sweep: Annotated[dict[str, SweptValues], Mark.CHANGES_NO_DRAW] = Field(default_factory=dict)
+    _left_open: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="before")
     @classmethod
@@ -156,6 +162,11 @@ class Recipe(NamedRecipe):
         """The floating-point numbers computed with, for the manifest."""
         return {"theory": "float64", "sampler": self.sampler.precision}
 
+    @property
+    def left_open(self) -> tuple[str, ...]:
+        """Keys of a sweep that each of its points fills in by its other settings."""
+        return self._left_open
+
     def points(self) -> list[tuple[str, "Recipe"]]:
         """The points of the sweep, a grid, each with its label `key=value,…`, the last key fastest.
 
@@ -173,6 +184,8 @@ class Recipe(NamedRecipe):
         points = []
         for label, values in zip(point_labels(self.sweep, paths), grid, strict=True):
             settings = {**self.model_dump(), "sweep": {}}
+            for key in self.left_open:
+                take_out(settings, key)
             for key, value in zip(self.sweep, values, strict=True):
                 place(settings, key, value)
             points.append((label, make_recipe(settings)))
@@ -281,19 +294,21 @@ def recipe_of(
 def change(settings: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key, which is then no longer swept, or values of the sweep."""
     sweep = settings["sweep"] if isinstance(settings["sweep"], dict) else {}
+    values = [value]
     if key.startswith("sweep.") and isinstance(settings["sweep"], dict):
-        sweep[key.removeprefix("sweep.")] = value
-        return
-    place(settings, key, value)
-    sweep.pop(key, None)
+        key = key.removeprefix("sweep.")
+        sweep[key] = value
+        values = value if isinstance(value, list) else values
+    else:
+        place(settings, key, value)
+        sweep.pop(key, None)
     # Of the two, the one that was named last says where the chains end.
-    ends = {"sampler.draws": "until", "sampler.until": "draws"}.get(key)
-    if ends and value != "draws":
-        settings["sampler"].pop(ends, None)
+    if key in ENDS and "draws" not in values:
+        take_out(settings, f"sampler.{ENDS[key]}")
 
 
 def fill_swept(settings: dict[str, Any]) -> None:
-    """Give a key that only the sweep sets its first value there, so that it is not missing."""
+    """Give every key of the sweep its first value there: another one is that of no point."""
     sweep = settings["sweep"]
     for key, values in sweep.items() if isinstance(sweep, dict) else ():
         *sections, name = key.split(".")
@@ -301,7 +316,7 @@ def fill_swept(settings: dict[str, Any]) -> None:
         for section in sections:
             table = table.setdefault(section, {}) if isinstance(table, dict) else None
         if isinstance(table, dict) and isinstance(values, list) and values:
-            table.setdefault(name, values[0])
+            table[name] = values[0]
     if sweep == {}:
         del settings["sweep"]
 
@@ -315,6 +330,11 @@ def make_recipe(settings: dict[str, Any]) -> Recipe | TrainingRecipe:
         recipe = kind_of(settings).model_validate(settings)
     except ValidationError as problem:
         raise recipe_error(problem, settings, sections_of(settings)) from None
+    if isinstance(recipe, Recipe) and any(key in ENDS_BY for key in recipe.sweep):
+        given = settings.get("sampler") or {}
+        recipe._left_open = tuple(
+            key for key in ENDS if given.get(key.removeprefix("sampler.")) is None
+        )
     recipe.refuse_conflicts()
     return recipe
 

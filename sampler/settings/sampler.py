@@ -100,10 +100,12 @@ class SamplerSection(Section):
     ] = None
     """Draws of each chain, or a table of them by space for sweeps over spaces, where a space that
     it leaves out makes 1000; by default until they can be trusted."""
-    max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW] = 20_000
-    """Draws of each chain at most, until they are trusted."""
-    max_minutes: Annotated[Positive, Mark.CHANGES_NO_DRAW] = 60.0
-    """Minutes of computing at most, since a start or resume, until the draws are trusted."""
+    max_draws: Annotated[Several, Mark.CHANGES_NO_DRAW, Mark.CAN_BE_RAISED] = 20_000
+    """Draws of each chain at most, until they are trusted; a run that ended by it goes on where it
+    is raised."""
+    max_minutes: Annotated[Positive, Mark.CHANGES_NO_DRAW, Mark.CAN_BE_RAISED] = 60.0
+    """Minutes of computing at most, since a start or resume, until the draws are trusted; a run
+    that ended by it goes on where it is raised."""
     thinning: Count = 1
     """Steps from one draw to the next."""
     seed: Seed = 0

@@ -111,6 +111,16 @@ def place(settings: dict[str, Any], key: str, value: Any) -> None:
     table[name] = value
 
 
+def take_out(settings: dict[str, Any], key: str) -> None:
+    """Remove a dotted key, if it is there."""
+    *sections, name = key.split(".")
+    table: Any = settings
+    for section in sections:
+        table = table.get(section) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        table.pop(name, None)
+
+
 def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted keys for nested tables."""
     flat = {}

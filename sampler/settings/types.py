@@ -39,6 +39,7 @@ class Mark(Enum):
     """Properties of a setting besides type, limits, default and meaning."""
 
     CHANGES_NO_DRAW = "may differ between a run and its continuation"
+    CAN_BE_RAISED = "ends a run that goes on where it is raised; not in the hash"
     NOT_IN_PYTHON = "belongs to sweeps or run directories; no Python function has the keyword"
     OPEN_DEFAULT = "has a default that other settings can change; in Python it is None"
 

@@ -53,7 +53,7 @@ def joined(**kinds: "Arrays") -> "dict[str, np.ndarray]":
 
 
 def write_sealed(path: Path, header: dict, arrays: "Arrays") -> str:
-    """Write a file completely or not at all, and return its checksum; InputError if that fails."""
+    """Write a file completely or not at all, and return its checksum; DiskError if that fails."""
     import numpy as np  # only here: where runs stand is said without it
 
     # Keys of arrays may hold any characters, member names of the archive may not.
@@ -153,8 +153,11 @@ class Checkpoints:
         if self.folder is None or not self.folder.is_dir():
             return None
         for sealed in self.intact():
-            LOG.info("going on after {phase}, {done} of {total}".format(**sealed.header))
-            self._sequence = sealed.header["sequence"] + 1
+            try:
+                LOG.info("going on after {phase}, {done} of {total}".format(**sealed.header))
+                self._sequence = sealed.header["sequence"] + 1
+            except KeyError as problem:
+                raise self.unfit(problem) from None
             return sealed
         remedy = f"remove {self.folder.name}/ there to begin the {self.work} again"
         text = f"its checkpoints are damaged or missing; {remedy}"
@@ -177,8 +180,14 @@ class Checkpoints:
             text = f"its checkpoint is of a {self.work} with other {', '.join(other)}; {remedy}"
             raise InputError("DIR", self.folder.parent, text)
 
+    def unfit(self, problem: Exception) -> InputError:
+        """The error of a checkpoint that is intact and not of this work, with what differs."""
+        remedy = f"remove {self.folder.name}/ there to begin the {self.work} again"
+        text = f"its checkpoint is of another {self.work} ({problem}); {remedy}"
+        return InputError("DIR", self.folder.parent, text)
+
     def save(self, header: Mapping, arrays: "Arrays") -> None:
-        """Write a checkpoint in the place of the older one. Raises InputError where that fails."""
+        """Write a checkpoint in the place of the older one. Raises DiskError where that fails."""
         if self.folder is None:
             return
         began, name = time.monotonic(), SLOTS[self._sequence % 2]

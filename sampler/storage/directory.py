@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sampler.errors import InputError, Option, RequeueError
-from sampler.storage.files import UNFINISHED, remove, write_whole
+from sampler.errors import DISK_FAILURES, DiskError, InputError, Option, RequeueError
+from sampler.settings.toml import take_out
+from sampler.storage.files import UNFINISHED, disk_error, remove, write_whole
 from sampler.storage.manifest import MANIFEST_FILE, begin_command, read_manifest
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def log_to(directory: Path) -> Iterator[None]:
     try:
         handler = LogFile(directory / LOG_FILE, encoding="utf-8")
     except OSError as problem:
+        if problem.errno in DISK_FAILURES:
+            raise disk_error(directory / LOG_FILE, problem) from None
         text = f"{LOG_FILE} cannot be written: {problem.strerror}"
         raise InputError("DIR", directory, text) from None
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -126,6 +129,8 @@ def locked(directory: Path, seconds: float = SECONDS_TO_WAIT) -> Iterator[None]:
         remedy = "is in use by another process; wait for it, or stop it"
         raise InputError("DIR", directory, remedy) from None
     except OSError as problem:
+        if problem.errno in DISK_FAILURES:
+            raise disk_error(directory / LOCK_FILE, problem) from None
         remedy = f"{problem.strerror}; a run needs to write there"
         raise InputError("DIR", directory, remedy) from None
     try:
@@ -189,17 +194,19 @@ def claim_directory(
             try:
                 begin_command(directory, recipe, command, plan, fields or {}, extended)
                 write_whole(directory / RECIPE_FILE, recipe.to_toml(directory))
-            except InputError:
+            except (InputError, DiskError):
                 if made and is_new:
                     (directory / MANIFEST_FILE).unlink(missing_ok=True)
                     (directory / LOCK_FILE).unlink(missing_ok=True)
                 raise
-    except (OSError, InputError) as problem:
+    except (OSError, InputError, DiskError) as problem:
         with suppress(OSError):
             for folder in made:  # the deepest first; only what was made here and is empty
                 folder.rmdir()
-        if isinstance(problem, InputError):
+        if isinstance(problem, InputError | DiskError):
             raise
+        if problem.errno in DISK_FAILURES:
+            raise disk_error(directory, problem) from None
         reason = problem.strerror or str(problem)
         remedy = f"{reason}; choose a directory that can be written"
         raise InputError(Option("out"), directory, remedy) from None
@@ -218,7 +225,7 @@ def left_finished(directory: Path) -> Iterator[None]:
     except RequeueError:
         raise
     except Exception:
-        with suppress(InputError), locked(directory):
+        with suppress(InputError, DiskError), locked(directory):
             if "sample" not in read_manifest(directory).stages:
                 for name, text in before.items():
                     write_whole(directory / name, text)
@@ -238,29 +245,46 @@ def refuse_foreign(directory: Path, recipe: "AnyRecipe", extended: bool) -> None
         if not ask_the_same(stored, recipe, NUMBERS_OF_DRAWS):
             remedy = "holds a run of another recipe; choose another directory"
         elif not extended and not ask_the_same(stored, recipe):
-            remedy = "holds this run with another number of draws; use `resume DIR`, which "
-            remedy += "appends draws with --more, or choose another directory"
+            how = "use `resume DIR`, which appends draws with --more, or "
+            remedy = "holds this run with another number of draws; "
+            remedy += f"{'' if recipe.sweep else how}choose another directory"
+        elif lost := finished_points_left_out(directory, stored, recipe):
+            remedy = f"holds a sweep with the point {lost}, which is finished; keep its values and "
+            remedy += "add others, or choose another directory"
     if remedy:
         raise InputError(Option("out"), directory, remedy)
 
 
 # Settings of the sampler that say how many draws there are.
-NUMBERS_OF_DRAWS = ("until", "draws", "max_draws", "max_minutes", "repetitions")
+NUMBERS_OF_DRAWS = ("sampler.until", "sampler.draws", "sampler.repetitions")
 
 
 def ask_the_same(recipe: "AnyRecipe", other: "AnyRecipe", but_for: Sequence[str] = ()) -> bool:
-    """Whether two recipes are the same but for their sweeps, wherever their data lie.
+    """Whether two recipes are the same, wherever their data lie, but for what a run may change.
 
-    A key that is swept has its first value there.
+    That is how far it goes at most, and which values the keys of a sweep have.
 
-    but_for  settings of the sampler that may differ
+    but_for  dotted keys that may differ, too
     """
 
     def compared(recipe: "AnyRecipe") -> dict[str, Any]:
         settings = recipe.without_paths()
-        settings.pop("sweep", None)
+        recipe.leave_out_what_changes(settings)
         for key in but_for:
-            settings.get("sampler", {}).pop(key, None)
+            take_out(settings, key)
         return settings
 
     return type(recipe) is type(other) and compared(recipe) == compared(other)
+
+
+def finished_points_left_out(
+    directory: Path, stored: "AnyRecipe", recipe: "AnyRecipe"
+) -> str | None:
+    """A point of the stored sweep that came to its end and that a recipe has not; else None."""
+    if not getattr(stored, "sweep", None) or stored.sweep == recipe.sweep:
+        return None
+    kept = {label for label, _ in recipe.points()}
+    for label, _ in stored.points():
+        if label not in kept and read_manifest(point_directory(directory, label)).finished:
+            return label
+    return None

@@ -14,7 +14,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from sampler.errors import InputError
+from sampler.errors import DiskError, InputError, one_line, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def check_schema(version: object, file: str, current: int = SCHEMA_VERSION) -> N
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` make a temporary file or folder beside `path`, then put it in place in one step.
 
-    Raises InputError, with a remedy, where that fails; the file is then as it was.
+    Raises DiskError, with a remedy, where that fails; the file is then as it was.
     """
     temporary = unfinished(path)
     try:
@@ -56,16 +56,20 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         os.replace(temporary, path)
         synchronise(path.parent)  # or the new name might not survive a power failure
     except OSError as problem:
-        reason = problem.strerror or str(problem)
-        remedy = REMEDIES.get(problem.errno, "mend that")
-        text = f"{reason}; {remedy}, then give the same command again, or `resume`"
-        raise InputError(path.name, path.parent, text) from None
+        raise disk_error(path, problem) from None
     finally:
         remove(temporary)
 
 
+def disk_error(path: Path, problem: OSError) -> DiskError:
+    """The error of a file that the system could not write."""
+    remedy = f"{REMEDIES.get(problem.errno, 'mend that')}, then give the same command again"
+    reason = one_line(problem.strerror or str(problem))
+    return DiskError(f"{path.name} = {shortened(path.parent)}: {reason}; {remedy}, or `resume`")
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Write a text, unless the file has it already; InputError where that fails."""
+    """Write a text, unless the file has it already; DiskError where that fails."""
     content = text.encode()
     if not (path.is_file() and path.read_bytes() == content):
         write_atomically(path, lambda temporary: temporary.write_bytes(content))

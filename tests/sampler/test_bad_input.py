@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sampler.cli import HANDLERS, main
-from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.errors import DiskError, ExitCode, InputError, RequeueError
 from tests.commands import SMALLEST
 
 
@@ -80,7 +80,8 @@ def test_what_is_raised_decides_the_exit_code(capsys, recipe, monkeypatch):
 
     unread = OSError(errno.EIO, "Input/output error", "some/file")
     for problem, expected in (
-        (unread, 2),
+        (unread, 74),
+        (DiskError("draws.nc = 'run': No space left on device; free space"), 74),
         (RequeueError("SIGTERM received: draws 3 of 9 is saved"), 75),
         (KeyboardInterrupt(), 130),
         (RuntimeError("two\nlines"), 1),
@@ -116,7 +117,8 @@ def test_an_error_of_the_system_names_its_file_and_not_another(
         raise problem
 
     monkeypatch.setitem(HANDLERS, "list", raise_it)
-    assert main(["list"]) == ExitCode.BAD_INPUT
+    is_disk = problem.errno == errno.ENOSPC
+    assert main(["list"]) == (ExitCode.DISK_ERROR if is_disk else ExitCode.BAD_INPUT)
     (line,) = capsys.readouterr().err.splitlines()
     assert ("write" in line) == writes
     assert (problem.strerror or str(problem)) in line

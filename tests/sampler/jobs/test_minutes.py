@@ -36,6 +36,32 @@ def test_in_warm_up_nothing_is_lost_and_there_are_no_draws(recipe, tmp_path, cap
     assert drawn["sample_stats"].attrs["ended_by"] == "max_minutes"
 
 
+def test_minutes_and_draws_that_are_raised_go_on_where_the_run_stands(recipe, tmp_path, capsys):
+    """As the messages advise; against the first draws of the same chains, bit for bit."""
+    run, whole, stopped = tmp_path / "run", tmp_path / "whole", tmp_path / "stopped"
+    chains, few = settings("sampler.warmup=2"), settings("sampler.max_draws=8")
+    asked = ("sample", recipe, "--out", run, *chains)
+    assert command(*asked, *few, *NO_TIME) == ExitCode.DIAGNOSTICS_FAILED
+    assert not (run / "draws.nc").exists()
+    assert command(*asked, *few) == ExitCode.DIAGNOSTICS_FAILED
+    assert read_draws(run)["sample_stats"].attrs["ended_by"] == "max_draws"
+    stored = (run / "draws.nc").stat().st_mtime_ns
+    assert command(*asked, *few) == ExitCode.DIAGNOSTICS_FAILED  # nothing is raised
+    assert (run / "draws.nc").stat().st_mtime_ns == stored
+    assert command(*asked, *settings("sampler.max_draws=20")) == ExitCode.DIAGNOSTICS_FAILED
+    words = ("sample", recipe, "--out", whole, *chains, *settings("sampler.draws=20"))
+    command(*words)
+    expected = read_draws(whole)["posterior"]["order_parameter"].values
+    assert expected.shape[1] == 20
+    np.testing.assert_array_equal(read_draws(run)["posterior"]["order_parameter"], expected)
+    # Draws that minutes ended, which were recorded as finished.
+    asked = ("sample", recipe, "--out", stopped, *settings("sampler.warmup=0"))
+    assert command(*asked, *few, *NO_TIME) == ExitCode.DIAGNOSTICS_FAILED
+    assert read_draws(stopped)["sample_stats"].attrs["ended_by"] == "max_minutes"
+    assert command(*asked, *few) == ExitCode.DIAGNOSTICS_FAILED
+    assert read_draws(stopped)["posterior"].sizes["draw"] == 8
+
+
 def test_among_draws_those_so_far_stand_with_their_verdict(recipe, tmp_path):
     """Against the first draws of the same chains without a limit, bit for bit."""
     run, whole = tmp_path / "run", tmp_path / "whole"

@@ -17,6 +17,9 @@ LEARNED = SMALLEST.replace('[["good", "uniform"]', '[["learned", "learned"]')
 ATTENDED = 'name = "own"\ntask = {kind = "arrays", path = "attended.npz"}\nnetwork.widths = 3\n'
 RELU = SMALLEST.replace("widths = 3", 'widths = 3\nvalues = "relu"')
 TEACHER = SMALLEST.replace("tokens = 4", 'tokens = 4\nlabels = "teacher"')
+TRUSTED = f'{SMALLEST}[sampler]\nuntil = "trusted"\n'
+DRAWS = f'{SMALLEST}[sampler]\nuntil = "draws"\n'
+ONE_CHAIN = f"{SMALLEST}[sampler]\nchains = 1\n"
 INFINITE = "infinite"
 TWO_LAYERS = [["good", "uniform"], ["uniform"]]
 
@@ -53,7 +56,17 @@ SWEEPS = [
     (SMALLEST, "sampler.space", ["weights", "order_parameters"]),
     (SMALLEST, "sampler.space", ["weights", "attention"]),
     (LEARNED, "sampler.space", ["order_parameters", "attention"]),
-    (SMALLEST, "sampler.chains", [2, 4]),
+    (SMALLEST, "sampler.chains", [1, 2, 4]),
+    (SMALLEST, "sampler.chains", [4, 1]),
+    (TRUSTED, "sampler.chains", [4, 1]),
+    (SMALLEST, "sampler.draws", [20, 40]),
+    (SMALLEST, "sampler.until", ["trusted", "draws"]),
+    (SMALLEST, "sampler.until", ["draws", "trusted"]),
+    (SMALLEST, "sampler.algorithm", ["split_hmc", "tempered"]),
+    (ONE_CHAIN, "sampler.algorithm", ["split_hmc", "hmc"]),
+    (DRAWS, "sampler.algorithm", ["split_hmc", "tempered"]),
+    (DRAWS, "sampler.algorithm", ["tempered", "split_hmc"]),
+    (ONE_CHAIN, "sampler.chains", [2, 4]),
     (TEACHER, "network.widths", [3, [3, 4]]),
     (TEACHER, "posterior.temperature", [0.1, 1.0]),
 ]
@@ -61,7 +74,10 @@ SWEEPS = [
 
 def sweep_id(sweep: tuple) -> str:
     (text, key, values) = sweep
-    names = {LEARNED: "learned ", ATTENDED: "attended ", RELU: "relu ", TEACHER: "teacher "}
+    names = {
+        LEARNED: "learned ", ATTENDED: "attended ", RELU: "relu ", TEACHER: "teacher ",
+        TRUSTED: "trusted ", DRAWS: "draws ", ONE_CHAIN: "one chain ",
+    }  # fmt: skip
     return f"{names.get(text, '')}{key}={toml_value(values)}"
 
 
@@ -101,7 +117,7 @@ def outcome(make) -> dict | str:
 
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=sweep_id)
-def test_a_point_is_planned_or_refused_as_if_alone(sweep, recipe):
+def test_a_point_is_planned_or_refused_as_if_alone(sweep, recipe, tmp_path):
     text, key, values = sweep
     path = recipe(text)
     alone = [
@@ -117,6 +133,10 @@ def test_a_point_is_planned_or_refused_as_if_alone(sweep, recipe):
         return
     points = make_plan("run", swept).points
     assert [outcome(lambda p=point: p) for point in points] == alone
+    # The recipe that its directory keeps has the same points.
+    path.write_text(swept.to_toml(tmp_path), encoding="utf-8")
+    assert load_recipe(path) == swept
+    assert load_recipe(path).points() == swept.points()
 
 
 @pytest.mark.parametrize("sweep", [s for s in SWEEPS if INFINITE in s[2]], ids=sweep_id)

@@ -65,6 +65,33 @@ def test_a_new_key_of_an_attention_variant_changes_no_hash():
         assert (longer.hash8 == recipe.hash8) == same
 
 
+def test_the_hash_tells_runs_apart_and_not_how_far_one_of_them_goes():
+    """What goes on where a limit is raised, or with more points, is looked for in one folder."""
+
+    def hashed(sweep: dict | None = None, **sampler) -> str:
+        further = {"sweep": sweep} if sweep else {}
+        return make_recipe(SHORTEST | {"sampler": sampler} | further).hash8
+
+    plain = hashed()
+    assert hashed(max_minutes=120.0) == hashed(max_draws=7) == plain
+    different = [plain, hashed(draws=30), hashed(draws=40), hashed(chains=3), hashed(seed=1)]
+    different += [hashed(algorithm="tempered", repetitions=n) for n in (5, 6)]
+    width, seed = {"network.widths": [3]}, {"sampler.seed": [0]}
+    different += [hashed(width), hashed(seed), hashed(width | seed), hashed(width, draws=30)]
+    assert len(set(different)) == len(different)
+    for values in ([3, 4], [2, 3], [5]):
+        assert hashed({"network.widths": values}) == hashed(width)
+    assert hashed({"network.widths": [2, 4]} | seed) == hashed(width | seed)
+
+
+def test_a_sweep_that_begins_with_another_value_has_the_same_hash(tmp_path):
+    path = tmp_path / "given.toml"
+    path.write_text('name = "a"\ntask.kind = "markov_chain"\nnetwork.widths = 7\n')
+    for key, values in (("network.widths", ["3", "3,7", "9,3"]), ("sampler.chains", ["1,4", "4"])):
+        hashes = {load_recipe(path, over=[f"{key}={each}"]).hash8 for each in values}
+        assert len(hashes) == 1
+
+
 def test_kinds_are_in_the_hash_though_their_settings_are_defaults():
     kinds = [kind for kind in VARIANTS if kind not in ("scaled_heads", "robust")]
     hashes = {

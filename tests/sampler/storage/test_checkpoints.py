@@ -10,7 +10,7 @@ import pytest
 
 from sampler.data.split import Split
 from sampler.data.task import Task
-from sampler.errors import InputError
+from sampler.errors import DiskError, InputError
 from sampler.storage import checkpoints as module
 from sampler.storage.checkpoints import (
     SLOTS,
@@ -201,7 +201,7 @@ def test_a_save_that_fails_leaves_the_two_before_it(folder, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
-        with pytest.raises(InputError):
+        with pytest.raises(DiskError):
             save(checkpoints, 3)
     assert sorted(read_sealed(path).header["done"] for path in folder.iterdir()) == [1, 2]
     save(checkpoints, 3)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from sampler.data.make import build_task
-from sampler.errors import ExitCode, InputError, RequeueError
+from sampler.errors import DiskError, ExitCode, InputError, RequeueError
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import (
@@ -120,6 +120,46 @@ def test_processes_that_claim_new_directories_at_once(names, tmp_path):
         assert claimed == [set(range(8))] * len(names)
 
 
+def test_what_goes_on_in_a_directory(tmp_path):
+    """Limits that are raised, a sweep that has grown; no other recipe, and no point is lost."""
+    file, directory = tmp_path / "given.toml", tmp_path / "run"
+    file.write_text('name = "a"\ntask.kind = "markov_chain"\nnetwork.widths = 3\n')
+
+    def made(*settings: str):
+        return load_recipe(file, [each for each in settings if each])
+
+    claim(directory, made("sampler.max_minutes=1.0", "sampler.max_draws=10"))
+    claim(directory, made("sampler.max_minutes=5.0", "sampler.max_draws=20"))
+    assert load_recipe(directory / "recipe.toml").sampler.max_draws == 20
+    for other in ("sampler.draws=20", "network.widths=4", "sweep.network.widths=[3]"):
+        with pytest.raises(InputError):
+            claim(directory, made(other))
+    assert load_recipe(directory / "recipe.toml").sampler.max_draws == 20
+
+    directory = tmp_path / "sweep"
+
+    def grid(widths: list[int], *more: str):
+        return made(f"sweep.network.widths={widths}", *more)
+
+    def claim_sweep(recipe) -> None:
+        claim_directory(directory, recipe, "run", determining({}, None))
+
+    claim_sweep(grid([5, 6]))
+    for recipe in (grid([5]), grid([4, 5, 7])):  # no point is there yet
+        claim_sweep(recipe)
+    point = point_directory(directory, "network.widths=5")
+    claim(point, made("network.widths=5"))
+    finish_command(point, "run", ExitCode.OK)
+    claim_sweep(grid([9, 5]))
+    assert load_recipe(directory / "recipe.toml") == grid([9, 5])
+    others = [grid([9]), grid([9, 5], "sampler.draws=20"), grid([9, 5], "sweep.sampler.seed=[0]")]
+    for recipe in (*others, made()):
+        with pytest.raises(InputError) as refused:
+            claim_sweep(recipe)
+        assert refused.value.field == "--out"
+    assert load_recipe(directory / "recipe.toml") == grid([9, 5])
+
+
 def test_commands_that_came_to_their_end_are_all_remembered(recipe, tmp_path):
     directory = tmp_path / "run"
     claim(directory, recipe)
@@ -153,7 +193,7 @@ def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
     ("problem", "stored", "restored"),
     [
         (RuntimeError("out of memory"), False, True),
-        (InputError("state-0.bin", "run", "No space left on device"), False, True),
+        (DiskError("state-0.bin: No space left on device"), False, True),
         (RuntimeError("the report"), True, False),
         (RequeueError("SIGTERM"), False, False),
     ],

@@ -73,7 +73,7 @@ def sentence(errors: str) -> str:
 
 
 def refusal(capsys, *words) -> str:
-    """The same, of a command that must be refused."""
+    """The same, of a command that must be refused, before anything is begun."""
     assert in_process(*words) == ExitCode.BAD_INPUT
     return sentence(capsys.readouterr().err)
 
@@ -106,7 +106,7 @@ def test_on_a_disk_that_grows_little_by_little(disk, recipe_file, run_of_six_dra
         assert not list(directory.rglob(f"{UNFINISHED}*"))
         before, stored = stored, whole_files(directory)
         assert before <= stored
-        if code != ExitCode.BAD_INPUT:
+        if code != ExitCode.DISK_ERROR:
             break
         line = sentence(errors)
         assert os.strerror(errno.ENOSPC) in line

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.errors import InputError
+from sampler.errors import DiskError, InputError
 from sampler.storage.files import (
     ForHdf5,
     read_json,
@@ -62,7 +62,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         temporary.write_text("half of")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(InputError):
+    with pytest.raises(DiskError):
         write_atomically(path, fail)
     assert read_json(path) == {"old": 1}
     assert list(tmp_path.iterdir()) == [path]
@@ -117,7 +117,7 @@ def test_files_are_written_where_nothing_can_be_flushed(code, tmp_path, monkeypa
 
 def test_a_disk_that_fails_to_flush_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", refusing(errno.EIO))
-    with pytest.raises(InputError, match="Input/output error"):
+    with pytest.raises(DiskError, match="Input/output error"):
         write_whole(tmp_path / "a", "text")
     assert not list(tmp_path.iterdir())
 
@@ -174,14 +174,14 @@ def padded(memory: io.BytesIO) -> bytes:
 FULL_AGAIN_AND_AGAIN = """
 import resource, sys
 from pathlib import Path
-from sampler.errors import InputError
+from sampler.errors import DiskError
 from sampler.storage.results import read_draws, write_result
 for room in range(0, 50_000, 7_919):
     draws = read_draws(Path(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
     try:
         write_result(Path(sys.argv[2]), "draws.nc", draws)
-    except InputError:
+    except DiskError:
         print(room)
 """
 
