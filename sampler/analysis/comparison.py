@@ -29,9 +29,11 @@ from sampler.analysis.names import element_name, is_overlap
 from sampler.analysis.predictors import (
     AXIS,
     LEADING,
+    OTHER_NETWORKS,
     SAMPLED,
     TUNED_BY,
     in_order,
+    is_theory,
     is_users,
     number,
     predictor_name,
@@ -74,7 +76,10 @@ OF_DIFFERENCE = {
     "elements": "compared",
     **{name: name for name in ("median_mcse", "largest_mcse", "degrees")},
 }
-NUMBERS = ("value", "error", "test_error", *OF_DIFFERENCE.values())
+# Of scores, beside other networks: those of the samples minus theirs on the same examples, with
+# the standard error of this difference by the finite number of examples.
+AHEAD = ("ahead", "ahead_error")
+NUMBERS = ("value", "error", "test_error", *OF_DIFFERENCE.values(), *AHEAD)
 # What a quantity is, beside its numbers.
 ABOUT = {
     "label": object, "unit": object, "show": object, "remark": object,
@@ -82,7 +87,7 @@ ABOUT = {
 }  # fmt: skip
 STORED_IN_JSON = (
     "value", "error", "test_error", "difference", "difference_error", "low", "high", "below",
-    "state",
+    *AHEAD, "state",
 )  # fmt: skip
 
 
@@ -110,13 +115,18 @@ def compare(
         differences = {
             who: quantity.difference(value, sampled, given, is_overlap(name))
             for who, value in predictions.items()
+            if is_theory(who)
         }
+        ahead = {}
+        if quantity.ahead is not None and diagnostics.passed:
+            others = {who: of for who, of in given.predictions.items() if who in OTHER_NETWORKS}
+            ahead = {who: quantity.ahead(of, given) for who, of in others.items()}
         if not diagnostics.passed:
             differences = {
                 who: difference and replace(difference, state=NOT_TRUSTED)
                 for who, difference in differences.items()
             }
-        rows[name] = Row(quantity, predictions | {SAMPLED: sampled}, differences)
+        rows[name] = Row(quantity, predictions | {SAMPLED: sampled}, differences, ahead)
     tree = xr.DataTree.from_dict(
         {f"/{SUMMARY}": summary_table(rows, predictors)}
         | {f"/{ELEMENTS}/{name}": table for name, table in elements.items()}
@@ -168,11 +178,15 @@ def elements_table(
 
 @dataclass(frozen=True)
 class Row:
-    """A quantity by every predictor, the samples among them, and how far the others are off."""
+    """A quantity by every predictor, the samples among them, and how far theories are off.
+
+    ahead  other network → by how much the samples are ahead of it, of a score
+    """
 
     quantity: Quantity
     estimates: Mapping[str, Estimate]
     differences: Mapping[str, Difference | None] = field(default_factory=dict)
+    ahead: Mapping[str, Estimate | None] = field(default_factory=dict)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -185,6 +199,7 @@ class Row:
     def cell(self, predictor: str) -> dict[str, Any]:
         """Value, errors and difference of one predictor; of an array its size as the value."""
         estimate, difference = self.estimates.get(predictor), self.differences.get(predictor)
+        ahead = self.ahead.get(predictor)
         cell: dict[str, Any] = {}
         if estimate is not None and estimate.shape:
             cell["value"] = float(np.sqrt(np.nansum(np.square(estimate.value))))
@@ -194,6 +209,8 @@ class Row:
         if difference is not None:
             cell |= {stored: float(getattr(difference, n)) for n, stored in OF_DIFFERENCE.items()}
             cell["state"] = difference.state
+        if ahead is not None:
+            cell |= {"ahead": float(ahead.value), "ahead_error": float(ahead.test_error)}
         return cell
 
 
@@ -307,6 +324,16 @@ class Comparison:
         """A predictor against the samples as a whole; None where nothing is said of it."""
         return difference_at(self.summary, quantity, predictor)
 
+    def ahead(self, quantity: str, predictor: str) -> Estimate | None:
+        """A score of the samples minus that of another network; None where it is not known.
+
+        `test_error` is that of the difference, example by example.
+        """
+        value, test_error = (self.number(quantity, predictor, name) for name in AHEAD)
+        if math.isnan(value):
+            return None
+        return Estimate(value, self.number(quantity, SAMPLED, "error"), test_error=test_error)
+
     def differences(self, predictor: str = LEADING) -> dict[str, Difference]:
         """Quantity → a predictor against the samples, of those that something is said of."""
         of_all = {name: self.difference(name, predictor) for name in self.quantities}
@@ -338,7 +365,7 @@ class Comparison:
         """What the samples allow to say of the theory."""
         attributes = self.tree.attrs
         converged = attributes.get("converged")
-        predictors = [name for name in self.predictors if name != SAMPLED and not is_users(name)]
+        predictors = [name for name in self.predictors if is_theory(name) and not is_users(name)]
         verdict = theory_verdict(
             self.diagnostics.passed,
             None if converged is None else bool(converged),
@@ -347,6 +374,7 @@ class Comparison:
             bool(attributes["temperature_sampled"]),
             attributes["doubt_of_next_order"] or None,
             bool(self.user_theories),
+            bool(set(OTHER_NETWORKS) & set(self.predictors)),
         )
         warning = self.diagnostics.warning
         return replace(verdict, reasons=(warning, *verdict.reasons)) if warning else verdict
@@ -401,8 +429,10 @@ class Comparison:
         columns = {}
         for predictor in map(str, table[AXIS].values):
             values = table["predicted"].sel({AXIS: predictor}).values[at]
-            difference = {"difference": sampled - values, "difference_error": error}
-            columns[predictor] = pandas.DataFrame({"value": values} | difference, list(names))
+            frame = {"value": values}
+            if is_theory(predictor):
+                frame |= {"difference": sampled - values, "difference_error": error}
+            columns[predictor] = pandas.DataFrame(frame, list(names))
         columns[SAMPLED] = pandas.DataFrame({"value": sampled, "error": error}, list(names))
         frame = pandas.concat(columns, names=[AXIS, "element"]).reset_index()
         # Element by element, each by all predictors.

@@ -317,6 +317,16 @@ def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
     return Estimate(elpd.sum(), mcse, test_error=error_of_sum(elpd), remark=remark)
 
 
+def sampled_elpd_by_example(tree: xr.DataTree) -> Float[np.ndarray, " example"] | None:
+    """The terms of that sum; None where they are not known, or Pareto's k is too large for one."""
+    if GROUP not in tree.children:
+        return None
+    table = tree[GROUP].to_dataset()
+    if count_unreliable(table[PARETO_K].values, int(table.attrs["draws"])):
+        return None
+    return np.asarray(table[ELPD].values, dtype=np.float64)
+
+
 def limit_of_k(draws: int) -> float:
     """min(1 − 1/log₁₀ S, 0.7): above it the terms of PSIS are not reliable."""
     return min(1.0 - 1.0 / np.log10(max(draws, 11)), 0.7)

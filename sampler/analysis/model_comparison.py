@@ -1,8 +1,10 @@
 """Models of the same training labels side by side, by leave-one-out cross-validation.
 
-A run brings its samples, its theory, and infinite width at its own and at the same temperature.
-Order and weights are those of `arviz_stats.compare`, with evidence and scores on the test set
-beside them.
+A run brings the exact posterior of its network, by its samples, and infinite width, another
+network, at its own and at the same temperature. A theory is no rival of the posterior that it
+approximates: the leading order stands in its place only where no samples can be trusted, and its
+name says so. Order and weights are those of `arviz_stats.compare`, with evidence and scores on the
+test set beside them.
 """
 
 import warnings
@@ -25,8 +27,9 @@ from sampler.analysis.leave_one_out import (
     error_of_sum,
     limit_of_k,
 )
-from sampler.analysis.predictors import INFINITE, LEADING, SAMPLED, TUNED, number
+from sampler.analysis.predictors import LEADING, OTHER_NETWORKS, SAMPLED, number
 from sampler.analysis.results import RunResults, open_run
+from sampler.analysis.scores import ACCURACY, DENSITY, error_of_mean, example_scores
 from sampler.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +48,7 @@ class Model:
     unreliable  examples whose Pareto k is above its limit; None without draws
     draws       number of draws behind it; None without draws
     scores      evidence and scores on the test set, as far as known
+    tests       scores on the test set, example by example
     """
 
     name: str
@@ -53,6 +57,7 @@ class Model:
     unreliable: int | None = None
     draws: int | None = None
     scores: dict[str, Estimate] = field(default_factory=dict)
+    tests: "Tests | None" = None
 
     def is_same(self, other: "Model") -> bool:
         """Whether both, without draws, predict alike, as infinite width does at every width."""
@@ -62,7 +67,7 @@ class Model:
 
 
 def models_of(run: RunResults, name: str) -> list[Model]:
-    """The samples of a run and its theories, as far as they predict what is left out."""
+    """The network of a run and that of infinite width, as far as they predict what is left out."""
     models, elpd = [], run.drawn(ELPD, GROUP)
     if elpd is not None:
         draws, labels = (run.drawn_attribute(key, GROUP) for key in ("draws", "labels"))
@@ -70,15 +75,50 @@ def models_of(run: RunResults, name: str) -> list[Model]:
         values = np.asarray(elpd.values, dtype=np.float64)
         model = f"{name}, {run.name_of(SAMPLED)}"
         scores = scores_of_run(run, SAMPLED)
-        models.append(Model(model, values, labels, unreliable, draws, scores))
-    for predictor in (LEADING, TUNED, INFINITE):
+        tests = tests_of(run, SAMPLED) if run.trusted else None
+        models.append(Model(model, values, labels, unreliable, draws, scores, tests))
+    in_place = "not sampled"
+    if models:
+        in_place = "" if run.trusted and not models[0].unreliable else "samples not trusted"
+    for predictor in (*([LEADING] if in_place else []), *OTHER_NETWORKS):
         values = run.predicted("elpd_by_example", predictor)
         if values is not None:
             labels = run.theory["elpd_by_example"].attrs["labels"]
             scores = scores_of_run(run, predictor)
             model = f"{name}, {run.name_of(predictor)}"
-            models.append(Model(model, values, labels, scores=scores))
+            model += f" ({in_place})" if predictor == LEADING else ""
+            models.append(
+                Model(model, values, labels, scores=scores, tests=tests_of(run, predictor))
+            )
     return models
+
+
+@dataclass(frozen=True)
+class Tests:
+    """Scores on the test set, example by example.
+
+    labels  [example, output]
+    scores  name → one number for every example
+    """
+
+    labels: Float[np.ndarray, "example output"]
+    scores: dict[str, Float[np.ndarray, " example"]]
+
+    def minus(self, other: "Tests | None", score: str) -> np.ndarray | None:
+        """Differences of a score; None unless both are scored on the same examples."""
+        if other is None or score not in self.scores or score not in other.scores:
+            return None
+        if not np.array_equal(self.labels, other.labels):
+            return None
+        return self.scores[score] - other.scores[score]
+
+
+def tests_of(run: RunResults, predictor: str) -> Tests | None:
+    """Scores of a predictor on every test example; None where labels or predictions are unknown."""
+    moments = run.label_moments(predictor)
+    if moments is None:
+        return None
+    return Tests(run.labels_test, example_scores(*moments, run.labels_test, 0.0))
 
 
 def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:
@@ -129,10 +169,10 @@ def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
     import pandas
 
     weights = stacking_weights(models)
-    best, rows = models[next(iter(weights))].elpd, {}
+    best, rows = models[next(iter(weights))], {}
     for rank, (place, weight) in enumerate(weights.items()):
         model = models[place]
-        difference = model.elpd - best
+        difference = model.elpd - best.elpd
         rows[model.name] = {
             "rank": rank,
             "elpd": float(model.elpd.sum()),
@@ -146,7 +186,21 @@ def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
             estimate = model.scores.get(score)
             rows[model.name][score] = estimate and float(estimate.value)
             rows[model.name][f"{score}_error"] = estimate and float(estimate.mcse)
+        rows[model.name] |= tests_apart(model, best)
     return pandas.DataFrame.from_dict(rows, orient="index")
+
+
+def tests_apart(model: Model, best: Model) -> dict[str, float]:
+    """Scores on the test set minus those of the best model, with the error of this difference.
+
+    Example by example; NaN where they are not known of the same examples.
+    """
+    columns = {}
+    for score in (ACCURACY, DENSITY):
+        apart = None if model.tests is None else model.tests.minus(best.tests, score)
+        columns[f"{score}_diff"] = np.nan if apart is None else float(apart.mean())
+        columns[f"{score}_dse"] = np.nan if apart is None else error_of_mean(apart)
+    return columns
 
 
 def stacking_weights(models: Sequence[Model]) -> dict[int, float]:

@@ -23,6 +23,8 @@ NAMES = {
     TUNED: "infinite width, tuned",
     INFINITE: "infinite width",
 }
+# Infinite width is another network, not a theory of the one that was sampled.
+OTHER_NETWORKS = (TUNED, INFINITE)
 # How infinite width chose its own temperature; the attribute of a table that says so.
 TUNED_BY = "infinite_tuned_by"
 BY_VALIDATION, BY_EVIDENCE = "log_predictive_density", "log_evidence"
@@ -44,6 +46,11 @@ def predictor_name(predictor: str, tuned_by: str | None = None) -> str:
 def is_users(predictor: str) -> bool:
     """Whether a predictor is a theory of the user's own."""
     return predictor not in NAMES
+
+
+def is_theory(predictor: str) -> bool:
+    """Whether a predictor approximates the posterior of the network itself."""
+    return predictor != SAMPLED and predictor not in OTHER_NETWORKS
 
 
 def along_predictors(predictions: Mapping[str, Mapping[str, Variable]]) -> xr.Dataset:

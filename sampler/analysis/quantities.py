@@ -30,7 +30,7 @@ from sampler.analysis.estimates import (
     predictor_estimates,
     variance_of,
 )
-from sampler.analysis.leave_one_out import sampled_elpd
+from sampler.analysis.leave_one_out import error_of_sum, sampled_elpd, sampled_elpd_by_example
 from sampler.analysis.names import quantity_name
 from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean, log_normal_density
 from sampler.analysis.theory_and_draws import Prediction, TheoryAndDraws
@@ -62,6 +62,8 @@ class Quantity:
     share      whether it is a share, shown in per cent
     brief      whether the terminal shows it, beside the report
     least      the smallest Monte Carlo error that a difference is compared with
+    ahead      the posterior's score minus that of another network on the same examples, with the
+               error of their difference, example by example; None where there is no such score
     """
 
     label: str
@@ -72,6 +74,7 @@ class Quantity:
     share: bool = False
     brief: bool = True
     least: Callable[[TheoryAndDraws], float] | None = None
+    ahead: Callable[[Prediction, TheoryAndDraws], Estimate | None] | None = None
 
     def prediction(self, of: Prediction, given: TheoryAndDraws) -> Estimate | None:
         """What one predictor predicts; None where it does not."""
@@ -221,15 +224,17 @@ def of_test_set(
     value: Callable[..., Numbers],
     test_error: Callable[..., float],
     needs_variance: bool = True,
+    by_example: Callable[..., np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Predicted and sampled, by bootstrap, of a function of means, variances and labels.
 
     applies     whether labels [example, output] have such a score
     value       of means and variances [batch, example, output] and labels
     test_error  of one mean and variance, by the finite number of examples
+    by_example  the numbers [example] of one mean and variance that `value` is the mean of
     """
 
-    def predicted(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+    def moments_of(of: Prediction, given: TheoryAndDraws) -> tuple[np.ndarray, np.ndarray] | None:
         labels = given.labels_test
         if labels is None or not applies(labels) or "predictor_mean" not in of:
             return None
@@ -239,6 +244,13 @@ def of_test_set(
             variance = of["predictor_variance"].reshape(labels.shape) + float(of["temperature"])
         if needs_variance and not (np.isfinite(mean).all() and np.isfinite(variance).all()):
             return None
+        return mean, variance
+
+    def predicted(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+        moments, labels = moments_of(of, given), given.labels_test
+        if moments is None:
+            return None
+        mean, variance = moments
         error = test_error(mean, variance, labels)
         return Estimate(value(mean[None], variance[None], labels)[0], test_error=error)
 
@@ -249,11 +261,23 @@ def of_test_set(
         estimate = moments.estimate(partial(value, labels=labels))
         return replace(estimate, test_error=test_error(*moments.posterior, labels))
 
-    return {"predicted": predicted, "sampled": sampled}
+    def ahead(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+        other, own = moments_of(of, given), given.test_moments
+        if other is None or own is None:
+            return None
+        ours, theirs = (by_example(*one, given.labels_test) for one in (own.posterior, other))
+        return Estimate(np.mean(ours - theirs), test_error=error_of_mean(ours - theirs))
+
+    functions: dict[str, Any] = {"predicted": predicted, "sampled": sampled}
+    return functions if by_example is None else functions | {"ahead": ahead}
 
 
 def shares_correct(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> Numbers:
     return correct(mean, labels).mean(axis=-1)
+
+
+def is_correct(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return correct(mean, labels).astype(np.float64)
 
 
 def error_of_accuracy(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> float:
@@ -272,11 +296,24 @@ def are_several(labels: np.ndarray) -> bool:
 
 def densities(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> Numbers:
     """Log predictive density of one Gaussian with this mean and variance."""
-    return log_normal_density((labels - mean) ** 2, variance).mean(axis=(-2, -1))
+    return density_of_examples(mean, variance, labels).mean(axis=-1)
+
+
+def density_of_examples(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The same of every example, outputs averaged."""
+    return log_normal_density((labels - mean) ** 2, variance).mean(axis=-1)
 
 
 def error_of_density(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> float:
-    return error_of_mean(log_normal_density((labels - mean) ** 2, variance).mean(axis=-1))
+    return error_of_mean(density_of_examples(mean, variance, labels))
+
+
+def elpd_ahead(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+    """Σ_i ln p(y_i | y_{−i}) of the samples minus that of another network."""
+    ours, theirs = sampled_elpd_by_example(given.tree), of.get("elpd_by_example")
+    if ours is None or theirs is None or ours.shape != theirs.shape:
+        return None
+    return Estimate(np.sum(ours - theirs), test_error=error_of_sum(ours - theirs))
 
 
 def are_several_signs(labels: np.ndarray) -> bool:
@@ -348,12 +385,16 @@ QUANTITIES: Registry[Quantity] = Registry(
         ACCURACY: Quantity(
             "accuracy",
             **of_test_set(
-                labels_are_classes, shares_correct, error_of_accuracy, needs_variance=False
+                labels_are_classes, shares_correct, error_of_accuracy, needs_variance=False,
+                by_example=is_correct,
             ),
             unit="points", share=True, least=half_an_example,
         ),
         DENSITY: Quantity(
-            "log predictive density", **of_test_set(are_several, densities, error_of_density),
+            "log predictive density",
+            **of_test_set(
+                are_several, densities, error_of_density, by_example=density_of_examples
+            ),
             unit="nats",
         ),
         f"{DENSITY}_of_mixture": Quantity(
@@ -366,7 +407,8 @@ QUANTITIES: Registry[Quantity] = Registry(
             unit="", brief=False,
         ),
         "elpd": Quantity(
-            "leave-one-out density", "elpd", lambda given: sampled_elpd(given.tree), unit=""
+            "leave-one-out density", "elpd", lambda given: sampled_elpd(given.tree), unit="",
+            ahead=elpd_ahead,
         ),
         "log_evidence": Quantity("log evidence", predicted_evidence, sampled_evidence, unit=""),
         "temperature": Quantity(

@@ -10,13 +10,14 @@ import xarray as xr
 
 from sampler.analysis.comparison import Comparison
 from sampler.analysis.draws_table import group_of
-from sampler.analysis.estimates import Estimate, RepetitionWeights
+from sampler.analysis.estimates import Estimate, RepetitionWeights, centre_of
 from sampler.analysis.predictors import (
     LEADING,
     NEXT,
     SAMPLED,
     TUNED_BY,
     is_users,
+    number,
     predicted,
     predictor_name,
     predictors_of,
@@ -178,6 +179,44 @@ class RunResults:
             if is_users(name):
                 arrays[name] = predicted(elements, "predicted", name)
         return {name: values for name, values in arrays.items() if values is not None}
+
+    def label_moments(self, predictor: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Mean and variance of the test labels [example, output] by a predictor; None if unknown.
+
+        Those of the samples are of one Gaussian, too, with the posterior's mean and variance.
+        """
+        labels = self.labels_test
+        if labels is None or (predictor == SAMPLED and self.comparison is None):
+            return None
+        names = ("predictor_mean", "predictor_variance")
+        if predictor == SAMPLED:
+            estimates = [self.sampled(name) for name in names]
+            moments = [estimate and estimate.value for estimate in estimates]
+        else:
+            moments = [self.predictions(name).get(predictor) for name in names]
+        if any(moment is None for moment in moments):
+            return None
+        mean, variance = (np.asarray(moment).reshape(labels.shape) for moment in moments)
+        if not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+            return None
+        return mean, variance + self.label_noise(predictor)
+
+    def label_noise(self, predictor: str) -> float:
+        """The temperature of a predictor; where it was sampled, its mean over the draws.
+
+        Over the draws whose predictors were kept, as these are what is averaged.
+        """
+        given = float(self.drawn("temperature", "constant_data"))
+        if predictor != SAMPLED:
+            return given if is_users(predictor) else number(self.theory, "temperature", predictor)
+        drawn = self.drawn("temperature")
+        if drawn is None:
+            return given
+        predictors = (self.drawn(name) for name in ("predictor_mean", "predictor"))
+        kept = next((values for values in predictors if values is not None), None)
+        if kept is not None and "draw" in kept.coords:
+            drawn = drawn.sel(draw=kept["draw"])
+        return float(centre_of(drawn.values, self.repetition_weights))
 
     def sampled(self, quantity: str) -> Estimate | None:
         """The posterior mean of an array with its Monte Carlo error; None where it is not known."""

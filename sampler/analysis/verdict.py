@@ -13,7 +13,7 @@ from html import escape
 import xarray as xr
 
 from sampler.analysis.difference import AGREES, DIFFERS, RESOLVED, Difference
-from sampler.analysis.predictors import INFINITE, LEADING, NEXT, predictor_name
+from sampler.analysis.predictors import LEADING, NEXT, predictor_name
 from sampler.analysis.text import count
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
@@ -21,6 +21,10 @@ from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 HEADLINE = "order_parameter"
 MOST_REASONS = 3
 TONES = {RESOLVED: "caution", DIFFERS: "caution", AGREES: "good"}
+NO_THEORY = (
+    "No theory of this network at its width: infinite width is another network, and its scores "
+    "stand beside those of the samples."
+)
 TEMPERATURE_SAMPLED = (
     "The temperature was sampled; the theory is solved at its prior median, and part of its "
     "difference comes from there."
@@ -85,6 +89,7 @@ def theory_verdict(
     temperature_sampled: bool = False,
     doubt: str | None = None,
     has_user_theories: bool = False,
+    has_other_networks: bool = False,
 ) -> Verdict:
     """Verdict of the samples on the theory.
 
@@ -93,6 +98,8 @@ def theory_verdict(
     differences  predictor → quantity → difference
     labels       quantity → what it is called
     doubt        why the next order is not to be trusted
+    has_other_networks
+                 whether infinite width stands beside the samples, which is no theory of theirs
     """
     if converged is None and has_user_theories:
         return Verdict("neutral", "Each theory of this network has a verdict of its own.")
@@ -108,16 +115,14 @@ def theory_verdict(
         headline = "No conclusion about the theory: the samples fail their diagnostics."
         return Verdict("bad", headline)
     names = [name for name in (LEADING, NEXT) if differences.get(name)]
-    names = names or [name for name in (INFINITE,) if differences.get(name)]
+    if not names and has_other_networks:
+        return Verdict("neutral", NO_THEORY)
     if not names:
         return Verdict("neutral", "Theory and samples have nothing in common to compare.")
     of_orders = {name: differences[name] for name in names}
     decisive, *others = headline_first(of_orders[names[0]])
     reasons = [sentence(labels[name], name, of_orders) for name in others]
-    if (
-        any(difference.differs for of in of_orders.values() for difference in of.values())
-        and LEADING in names
-    ):
+    if any(difference.differs for of in of_orders.values() for difference in of.values()):
         reasons.append(BOTH_ORDERS if NEXT in names else ORDER)
     reasons += [doubt] if doubt else []
     reasons += [TEMPERATURE_SAMPLED] if temperature_sampled else []

@@ -157,9 +157,13 @@ def models_table(models: "pandas.DataFrame") -> Table:
         Column("unreliable", dropped=5),
         Column("log evidence", dropped=1),
         Column("test accuracy", **SHARE, dropped=2),
+        Column("accuracy minus best", **SHARE, dropped=6),
         Column("test log density", dropped=3),
+        Column("density minus best", dropped=7),
     )
-    scores = ("log_evidence", "accuracy", "log_predictive_density")
+    scores = {"log_evidence": "log_evidence_error"}
+    for score in ("accuracy", "log_predictive_density"):
+        scores |= {score: f"{score}_error", f"{score}_diff": f"{score}_dse"}
     rows = [
         [
             name,
@@ -167,14 +171,16 @@ def models_table(models: "pandas.DataFrame") -> Table:
             (row["elpd_diff"], row["dse"]) if row["dse"] else row["elpd_diff"],
             row["weight"],
             count(row["unreliable"]),
-            *((row[score], row[f"{score}_error"]) for score in scores),
+            *((row[score], row[error]) for score, error in scores.items()),
         ]
         for name, row in models.astype(float).iterrows()
     ]
     caption = (
         "elpd: sum over training examples of ln p(label | all other labels), ± standard error by "
         "the finite number of examples; of samples by PSIS, of the theory at a saddle point that "
-        "moves as each example is left out, to first order, exact at infinite width. Weight: share "
+        "moves as each example is left out, to first order, exact at infinite width. Scores on the "
+        "test set minus those of the best model ± standard error of the difference, example by "
+        "example. A theory stands here only in place of samples, by name. Weight: share "
         "in the average of models that predicts best (stacking). Unreliable: examples whose Pareto "
         "k is above its limit."
     )

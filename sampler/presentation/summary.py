@@ -21,6 +21,7 @@ from sampler.presentation.tables import (
     numbers_table,
     order_parameter_table,
     other_accuracies_table,
+    other_networks_table,
     sampled_temperature_table,
     statements_table,
 )
@@ -88,6 +89,7 @@ def comparison_text(run: RunResults) -> str:
         order_parameter_table(comparison),
         statements_table(comparison, brief=True),
         numbers_table(run, brief=True),
+        other_networks_table(comparison),
         sampled_temperature_table(comparison),
     ]
     text = printed_tables([replace(table, title="") for table in tables])

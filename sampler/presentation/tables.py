@@ -21,7 +21,7 @@ from sampler.analysis.predictors import (
     SAMPLED,
     TUNED,
     TUNED_BY,
-    is_users,
+    is_theory,
     predictor_name,
 )
 from sampler.analysis.quantities import NUMBER
@@ -56,9 +56,8 @@ def predictor_column(predictor: str, name: str, place: int = 0) -> Column:
 
 
 def orders_and_users(predictors: list[str]) -> list[str]:
-    """Both orders and the user's own theories; infinite width where there are none of them."""
-    some = [name for name in predictors if name in (LEADING, NEXT) or is_users(name)]
-    return some or [name for name in predictors if name == INFINITE]
+    """Theories of the network itself: both orders and the user's own."""
+    return [name for name in predictors if is_theory(name)]
 
 
 # --- element by element
@@ -116,7 +115,8 @@ def elements_table(
     table = comparison.elements(quantity)
     predicted = {str(who): table["predicted"].sel({AXIS: who}).values for who in table[AXIS].values}
     predicted = {who: values for who, values in predicted.items() if np.isfinite(values).any()}
-    against = [who for who in predicted if who in (LEADING, NEXT)] or list(predicted)[:1]
+    against = [who for who in predicted if who in (LEADING, NEXT)]
+    against = against or orders_and_users(list(predicted))[:1]
     columns = [Column(comparison.about(quantity, "label"))]
     columns += [
         predictor_column(who, comparison.name_of(who), place)
@@ -245,6 +245,32 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     return Table(title, columns, rows, caption)
 
 
+def other_networks_table(comparison: Comparison | None) -> Table:
+    """By how much the exact posterior is ahead of infinite width, in scores of both."""
+    caption = (
+        "Infinite width is another network, not a theory of this one. Scores of the exact "
+        "posterior minus its, example by example, ± standard error by the finite number of "
+        "examples: of the test set; of the training labels for leave-one-out."
+    )
+    title, others = "Ahead of infinite width", []
+    if comparison is not None:
+        others = [who for who in (INFINITE, TUNED) if who in comparison.predictors]
+    rows = []
+    for quantity in comparison.quantities if others else ():
+        scores = [comparison.ahead(quantity, who) for who in others]
+        if any(scores):
+            form = percent if comparison.about(quantity, "share") else Number
+            cells = [
+                form(score.value, score.test_error, digits=2) if score else Number(None)
+                for score in scores
+            ]
+            rows.append([comparison.about(quantity, "label"), *cells])
+    columns = (
+        [Column("exact posterior minus"), *map(comparison.name_of, others)] if others else [""]
+    )
+    return Table(title, columns, rows, caption)
+
+
 def summary_of(run: RunResults) -> xr.Dataset | None:
     """The summary of a comparison; without draws that of the theory."""
     if run.comparison is not None:
@@ -289,6 +315,7 @@ def tables_of(run: RunResults) -> list[Table]:
     return [
         statements_table(comparison),
         numbers_table(run),
+        other_networks_table(comparison),
         other_accuracies_table(run),
         order_parameter_table(comparison),
         head_score_table(comparison),

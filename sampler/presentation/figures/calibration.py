@@ -14,8 +14,7 @@ from sampler.analysis.calibration import (
     probability_of_positive,
     reliability,
 )
-from sampler.analysis.estimates import centre_of
-from sampler.analysis.predictors import SAMPLED, in_order, is_users, number
+from sampler.analysis.predictors import SAMPLED, in_order
 from sampler.analysis.results import RunResults
 from sampler.presentation import style
 
@@ -61,37 +60,12 @@ def predicted_probabilities(run: RunResults) -> dict[str, np.ndarray]:
 
     That of the samples is of one Gaussian, too, with the posterior's mean and variance.
     """
-    labels = run.labels_test
-    if not labels_are_signs(labels) or run.comparison is None:
+    if not labels_are_signs(run.labels_test) or run.comparison is None:
         return {}
-    moments = [run.predictions(f"predictor_{moment}") for moment in ("mean", "variance")]
-    temperature = float(run.drawn("temperature", "constant_data"))
-    probabilities = {}
-    for name in moments[0].keys() & moments[1].keys():
-        mean, variance = (of[name].reshape(labels.shape) for of in moments)
-        own = temperature if is_users(name) else number(run.theory, "temperature", name)
-        if np.isfinite(mean).all() and np.isfinite(variance).all():
-            probabilities[name] = probability_of_positive(mean, variance + own)
-    sampled = [run.sampled(f"predictor_{moment}") for moment in ("mean", "variance")]
-    if None not in sampled:
-        mean, variance = (moment.value.reshape(labels.shape) for moment in sampled)
-        drawn = sampled_temperatures(run)
-        noise = temperature if drawn is None else centre_of(drawn, run.repetition_weights)
-        if np.isfinite(variance).all():
-            probabilities[SAMPLED] = probability_of_positive(mean, variance + noise)
-    return probabilities
-
-
-def sampled_temperatures(run: RunResults) -> np.ndarray | None:
-    """Temperatures [chain, draw] of the draws whose predictors were kept; None if it was given."""
-    drawn = run.drawn("temperature")
-    if drawn is None:
-        return None
-    predictors = (run.drawn(name) for name in ("predictor_mean", "predictor"))
-    kept = next((values for values in predictors if values is not None), None)
-    if kept is not None and "draw" in kept.coords:
-        drawn = drawn.sel(draw=kept["draw"])
-    return drawn.values
+    moments = {
+        name: run.label_moments(name) for name in (*run.predictions("predictor_mean"), SAMPLED)
+    }
+    return {name: probability_of_positive(*of) for name, of in moments.items() if of is not None}
 
 
 def draw_bins(above: Axes, below: Axes, bins: Sequence[ReliabilityBin], colour: str) -> None:

@@ -74,12 +74,14 @@ def draw_residuals(
 
 
 def draw_sampled_predictor(run: RunResults) -> Figure | None:
-    """Draw posterior mean and deviation of f, in ascending order of the mean, without a theory.
+    """Draw posterior mean and deviation of f, in ascending order of the mean.
+
+    Where no theory of the network predicts it.
 
     Where labels are classes, those that the value speaks for are told from the others by colour.
     """
     moments = [run.sampled(quantity) for quantity in MOMENTS]
-    if run.theory is not None or None in moments:
+    if orders_and_users(list(run.predictions("predictor_mean"))) or None in moments:
         return None
     mean, variance = (estimate.value.ravel() for estimate in moments)
     figure = style.new_figure(style.WIDTH, 4.2, TITLE, run.setting)
