@@ -23,8 +23,9 @@ Two detectors look for a difference. The first is the interval: it sees one wher
 them. So the second is the largest pull max |x̄_i − t_i|/σ_i of the K elements: above
 `largest_by_chance` it is more than noise (Bonferroni's limit, of Student's t with the degrees of
 freedom of the errors), "differs, by less than". Theory and samples agree where neither sees
-anything. Without a difference the first errs in 2.5 % of all quantities, the second in less than
-0.3 %, whatever the number of elements. Figures and tables of single elements tell them apart by
+anything. Without a difference the first errs in 2.5 % of all quantities (4 % where the errors are
+known by some ten repetitions alone), the second in less than 0.3 %, whatever the number of
+elements. Figures and tables of single elements tell them apart by
 the same limit, that of all K at once. Each quantity, predictor and point of a sweep has statements
 of its own, which are not corrected for the number of these.
 
