@@ -20,8 +20,8 @@ NAMES = {
     LEADING: "leading order",
     NEXT: "next order",
     SAMPLED: "exact posterior",
-    TUNED: "infinite width, tuned",
     INFINITE: "infinite width",
+    TUNED: "infinite width, tuned",
 }
 # Infinite width is another network, not a theory of the one that was sampled.
 OTHER_NETWORKS = (TUNED, INFINITE)

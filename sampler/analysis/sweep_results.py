@@ -380,13 +380,15 @@ def accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:
         return ()
     texts = []
     for point in (solved[0], solved[-1]):
-        value = point.number("accuracy", SAMPLED)
-        sampled = percent(value, point.number("accuracy", SAMPLED, "error"))
+        value, error, test_error = (
+            point.number("accuracy", SAMPLED, name) for name in ("value", "error", "test_error")
+        )
+        sampled = f"{percent(value, error, test_error=test_error)} (± MCSE ± test set)"
         exact = f", exact posterior {sampled}" if np.isfinite(value) else ""
         leading = percent(point.number("accuracy"))
         texts.append(f"{predictor_name(LEADING)} {leading}{exact} at N = {point.one_width}")
     same, tuned = (solved[0].number("accuracy", name) for name in (INFINITE, TUNED))
     limit = f"{percent(same)} at the same temperature"
     if np.isfinite(tuned):
-        limit = f"{percent(tuned)} tuned, {limit}"
+        limit = f"{limit}, {percent(tuned)} tuned"
     return (f"Accuracy: {'; '.join(texts)}; {predictor_name(INFINITE)} {limit}.",)

@@ -18,7 +18,8 @@ MOST_PLACES = 8
 class Number:
     """A value, with its error where it has one; NaN or None stand for a number that is undefined.
 
-    An error that is None or 0 is not shown, one that is not finite is unknown.
+    An error that is None or 0 is not shown, one that is not finite is unknown. A number with an
+    error by the finite number of examples, too, shows both, the Monte Carlo error first.
 
     scale: what it is multiplied by to be shown, 100 for a share in per cent. unit: after it.
     digits: significant ones of a value without an error.
@@ -29,6 +30,7 @@ class Number:
     scale: float = 1.0
     unit: str = ""
     digits: int = DIGITS
+    test_error: float | int | None = None
 
     @property
     def defined(self) -> bool:
@@ -41,13 +43,13 @@ class Number:
             return MISSING
         value = self.value if self.scale == 1.0 else self.scale * float(self.value)
         error = self.scale * float(self.error or 0.0)
+        test_error = self.scale * float(self.test_error or 0.0)
+        if math.isfinite(test_error) and test_error > 0.0:
+            return _minus(with_both_errors(value, error, test_error)) + self.unit
         if not (math.isfinite(error) and error > 0.0):
             unknown = "" if error == 0.0 else " ± ?"
             return _minus(significant(value, self.digits)) + unknown + self.unit
-        places = max(0, 1 - math.floor(math.log10(error)))
-        # 0.0996 is 0.10 to two digits, not 0.100.
-        if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places):
-            places -= 1
+        places = places_of(error)
         if places > MOST_PLACES:
             value, error = significant(value, self.digits), significant(error, 2)
             return _minus(f"{value} ± {error}") + self.unit
@@ -57,8 +59,36 @@ class Number:
         return self.text
 
 
-def percent(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:
-    return Number(value, error, 100.0, f"{NO_BREAK}%", digits)
+def places_of(error: float) -> int:
+    """Decimals of a value whose error has two digits."""
+    places = max(0, 1 - math.floor(math.log10(error)))
+    # 0.0996 is 0.10 to two digits, not 0.100.
+    return places - 1 if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places) else places
+
+
+def with_both_errors(value: float, error: float, test_error: float) -> str:
+    """`95.10 ± 0.05 ± 0.68`: to two digits of the larger error, and at least one of the other."""
+    known = math.isfinite(error)
+    places = places_of(max(error, test_error) if known else test_error)
+    if places > MOST_PLACES:
+        texts = [significant(value, DIGITS), *(significant(one, 2) for one in (error, test_error))]
+    else:
+        texts = [f"{one:z.{places}f}" for one in (value, error, test_error)]
+        for place, one in enumerate((error, test_error), start=1):
+            if known and one > 0.0 and float(texts[place]) == 0.0:
+                texts[place] = significant(one, 1)
+    if not known or error == 0.0:
+        texts[1] = "0" if known else "?"
+    return " ± ".join(texts)
+
+
+def percent(
+    value: float | int | None,
+    error: float | int | None = None,
+    digits: int = 3,
+    test_error: float | int | None = None,
+) -> Number:
+    return Number(value, error, 100.0, f"{NO_BREAK}%", digits, test_error)
 
 
 def count(value: float | int | None) -> Number:

@@ -25,7 +25,7 @@ from sampler.analysis.text import NO_BREAK, Number, count
 from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.status import state_text
 from sampler.presentation.table import Cell, Column, Link, Table
-from sampler.presentation.tables import AS_A_WHOLE
+from sampler.presentation.tables import AS_A_WHOLE, with_test_error
 from sampler.settings.labels import short_label
 from sampler.storage.status import state_of
 
@@ -49,10 +49,14 @@ def points_table(points: Sequence[PointSummary]) -> Table:
     """The points of a sweep: accuracies, differences, diagnostics, and the page of each."""
     users = [name for name in map(str, points[0].summary[AXIS].values) if is_users(name)]
     predictors = {LEADING: 0, NEXT: 1, **{name: at for at, name in enumerate(users, start=2)}}
-    predictors |= {SAMPLED: 0, TUNED: 1000, INFINITE: 1000}
+    predictors |= {SAMPLED: 0, INFINITE: 999, TUNED: 1000}
+    of_predictors = {
+        name: Column(predictor_name(name), **SHARE, dropped=at) for name, at in predictors.items()
+    }
+    of_predictors[SAMPLED] = with_test_error(of_predictors[SAMPLED])
     columns = [
         Column("point"),
-        *(Column(predictor_name(name), **SHARE, dropped=at) for name, at in predictors.items()),
+        *of_predictors.values(),
         Column("U₁ off by", dropped=1001),
         Column("U₁ off by, next order", dropped=1003),
         Column("m(x) off by", dropped=1002),
@@ -63,9 +67,9 @@ def points_table(points: Sequence[PointSummary]) -> Table:
         Column("state"),
     ]
     caption = (
-        "Accuracy on the test set (± MCSE), how far theory and samples are apart in U₁ and "
-        "predictor mean m(x), the largest difference of U₁ in MCSE, worst R-hat, smallest ESS. "
-        f"{AS_A_WHOLE}"
+        "Accuracy on the test set, that of samples ± MCSE ± error by the finite test set, how far "
+        "theory and samples are apart in U₁ and predictor mean m(x), the largest difference of U₁ "
+        f"in MCSE, worst R-hat, smallest ESS. {AS_A_WHOLE}"
     )
     return Table("Points", columns, [point_cells(point, predictors) for point in points], caption)
 
@@ -79,7 +83,7 @@ def point_cells(point: PointSummary, predictors: Mapping[str, int]) -> list[obje
     return [
         Link(point.label, page) if there else point.label,
         *(
-            (point.number("accuracy", name), point.number("accuracy", name, "error"))
+            tuple(point.number("accuracy", name, key) for key in ("value", "error", "test_error"))
             if name == SAMPLED
             else point.number("accuracy", name)
             for name in predictors

@@ -48,7 +48,8 @@ class Column:
 
     header    what stands above it
     key       its name in a DataFrame; the header where it is empty
-    error     name of the errors of its numbers in a DataFrame; empty where they have none there
+    error, test_error   names of the errors of its numbers in a DataFrame, by Monte Carlo and by the
+              number of examples; empty where they have none there
     meaning   a sentence that a page shows when the header is pointed at
     unit, scale, digits   of plain numbers in it, as in `Number`
     dropped   the larger, the earlier it is left out on a narrow terminal; 0: never
@@ -62,13 +63,15 @@ class Column:
     scale: float = 1.0
     digits: int = DIGITS
     dropped: int = 0
+    test_error: str = ""
 
     def cell(self, given: object) -> Cell:
-        """A cell of this column: text, a link, a number, or a number with its error."""
+        """A cell of this column: text, a link, a number, or a number with its errors."""
         if isinstance(given, str | Number | Link):
             return given
-        value, error = given if isinstance(given, tuple) else (given, None)
-        return Number(value, error, self.scale, self.unit, self.digits)
+        value, *errors = given if isinstance(given, tuple) else (given,)
+        error, test_error = (*errors, None, None)[:2]
+        return Number(value, error, self.scale, self.unit, self.digits, test_error)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Table:
 
     title    its subject, in a few words
     columns  of type `Column`; a mere header is given as text
-    rows     [row][column]: texts, links, numbers, and pairs of a number and its error
+    rows     [row][column]: texts, links, numbers, and a number with its error, or with both errors
     caption  how it is read, below it on pages
     """
 
@@ -178,8 +181,9 @@ class Table:
             frame[column.key or column.header] = [
                 cell.value if isinstance(cell, Number) else str(cell) for cell in cells
             ]
-            if column.error:
-                frame[column.error] = [getattr(cell, "error", None) for cell in cells]
+            for kind, name in {"error": column.error, "test_error": column.test_error}.items():
+                if name:
+                    frame[name] = [getattr(cell, kind, None) for cell in cells]
         first = self.columns[0]
         names = pandas.Index([str(row[0]) for row in self.rows], name=first.key or None)
         table = pandas.DataFrame(frame, names)

@@ -1,6 +1,7 @@
 """The tables of a run, each built once: terminal, page and notebooks show the same."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import xarray as xr
@@ -31,8 +32,9 @@ from sampler.presentation.table import Column, Table
 
 MOST_ROWS = 15
 # The order in which columns are left out on a narrow terminal, the largest first.
-DROPPED = {LEADING: 0, NEXT: 0, SAMPLED: 0, TUNED: 1000, INFINITE: 1001}
-TEST_ERROR_DROPPED = 1500
+DROPPED = {LEADING: 0, NEXT: 0, SAMPLED: 0, INFINITE: 1000, TUNED: 1001}
+# Behind the name of a column whose numbers have both errors.
+BOTH_ERRORS = "± MCSE ± test set"
 OTHER_PREDICTORS = {
     "accuracy_trained": "network trained by gradient descent",
     "accuracy_nearest_neighbour": "nearest neighbour in pixels",
@@ -206,7 +208,8 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     title = "Accuracy, scores and evidence"
     caption = (
         "Of the test set, but for leave-one-out and evidence, which are of the training labels. "
-        "Samples ± Monte Carlo error; the error by the finite test set is common to all columns."
+        "Samples ± Monte Carlo error ± error by the finite number of examples, which is common to "
+        "all columns; a theory has it where nothing was sampled."
     )
     summary = summary_of(run)
     if summary is None:
@@ -214,13 +217,10 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     tuned_by = None if run.theory is None else run.theory.attrs.get(TUNED_BY)
     predictors = [str(name) for name in summary[AXIS].values]
     columns = [
-        Column("numbers"),
-        *(
-            predictor_column(who, predictor_name(who, tuned_by), place)
-            for place, who in enumerate(predictors)
-        ),
-        Column("test set error", "test_error", digits=2, dropped=TEST_ERROR_DROPPED),
+        predictor_column(who, predictor_name(who, tuned_by), place)
+        for place, who in enumerate(predictors)
     ]
+    columns = [with_test_error(one) if one.key == SAMPLED else one for one in columns]
     rows = []
     for quantity in map(str, summary["quantity"].values):
         about = {
@@ -231,18 +231,34 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
         no_number = about["show"] != NUMBER or np.isfinite(about["spread"])
         if no_number or (brief and not about["brief"]):
             continue
-        form = percent if about["share"] else Number
+        form, digits = (percent, 3) if about["share"] else (Number, 5)
+        is_sampled = math.isfinite(number_of(summary, quantity, SAMPLED))
         cells = []
         for who in predictors:
-            value, error = (number_of(summary, quantity, who, key) for key in ("value", "error"))
-            digits = 3 if about["share"] else 5
-            cells.append(form(value, error if who == SAMPLED else None, digits=digits))
+            value, error, test_error = (
+                number_of(summary, quantity, who, key) for key in ("value", "error", "test_error")
+            )
+            has_errors = who == SAMPLED or not is_sampled
+            cells.append(
+                form(
+                    value, error if who == SAMPLED else None, digits=digits,
+                    test_error=test_error if has_errors else None,
+                )
+            )  # fmt: skip
         if any(cell.defined for cell in cells):
-            errors = [number_of(summary, quantity, who, "test_error") for who in predictors]
-            test_error = next((error for error in errors if math.isfinite(error)), math.nan)
             remark = f", by {about['remark']}" if about["remark"] and not brief else ""
-            rows.append([f"{about['label']}{remark}", *cells, form(test_error, digits=2)])
-    return Table(title, columns, rows, caption)
+            rows.append([f"{about['label']}{remark}", *cells])
+    return Table(title, [Column("numbers"), *columns], rows, caption)
+
+
+def with_test_error(column: Column) -> Column:
+    """A column of samples whose numbers have an error by the number of examples, too."""
+    return replace(
+        column,
+        header=f"{column.header} {BOTH_ERRORS}",
+        test_error="test_error",
+        meaning="posterior mean ± Monte Carlo error ± error by the finite number of examples",
+    )
 
 
 def other_networks_table(comparison: Comparison | None) -> Table:

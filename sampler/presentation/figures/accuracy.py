@@ -95,7 +95,7 @@ def draw_predictions(ax: Axes, position: np.ndarray, sweep: SweepResults) -> Non
         TUNED: (level, "-", LEVEL),
         INFINITE: (level, "--", LEVEL),
     }
-    names = [LEADING, NEXT, *sweep.user_theories, TUNED, INFINITE]
+    names = [LEADING, NEXT, *sweep.user_theories, INFINITE, TUNED]
     lines = [
         (
             sweep.numbers("accuracy", name),

@@ -105,6 +105,42 @@ def test_an_error_that_is_unknown_is_no_error_of_zero(error, shown):
     assert str(Number(1.5, error)) == shown
 
 
+@pytest.mark.parametrize(
+    ("value", "error", "test_error", "shown"),
+    [
+        (0.951, 0.00049, 0.0068, "95.10 ± 0.05 ± 0.68"),
+        (0.951, 0.0068, 0.00049, "95.10 ± 0.68 ± 0.05"),
+        (0.951, 0.0000037, 0.0068, "95.10 ± 0.0004 ± 0.68"),
+        (0.951, 0.0, 0.0068, "95.10 ± 0 ± 0.68"),
+        (0.951, None, 0.0068, "95.10 ± 0 ± 0.68"),
+        (0.951, np.nan, 0.0068, "95.10 ± ? ± 0.68"),
+        (-3.15246, 0.02, 0.0996, "−315 ± 2 ± 10"),
+        (0.951, 0.00049, np.nan, "95.100 ± 0.049"),
+        (0.951, 0.00049, 0.0, "95.100 ± 0.049"),
+        (0.951, 4e-15, 7.3e-13, "95.10 ± 4.0e−13 ± 7.3e−11"),
+    ],
+)
+def test_both_errors_stand_beside_a_number(value, error, test_error, shown):
+    """That by the number of examples is last, so that the other one is there even if it is 0."""
+    assert str(Number(value, error, 100.0, " %", test_error=test_error)) == f"{shown} %"
+
+
+def test_both_errors_are_seen_in_eighty_columns():
+    """And infinite width at the same temperature."""
+    predictions = {"leading": 0.95, "next": 0.952, "infinite": 0.83, "infinite_tuned": 0.84}
+    comparison = comparison_of(
+        {"accuracy": Estimate(0.951, 0.00049, test_error=0.0068),
+         "log_predictive_density": Estimate(-0.31524, 0.00112, test_error=0.0234)},
+        {who: dict.fromkeys(("accuracy", "log_predictive_density"), one)
+         for who, one in predictions.items()},
+    )  # fmt: skip
+    text = numbers_table(held(comparison=comparison)).text(80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "95.10 ± 0.05 ± 0.68 %" in text
+    assert "−0.315 ± 0.001 ± 0.023" in text
+    assert "83.0 %" in text
+
+
 @pytest.mark.parametrize(("gap", "resolved"), [(0.0, False), (0.5, True)])
 def test_a_difference_has_its_error_where_it_is_resolved_and_else_a_limit(gap, resolved):
     sampled = Estimate(np.array([[1.0 + gap]]), np.array([[0.01]]), None, 39)
