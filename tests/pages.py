@@ -11,6 +11,8 @@ from tests import FIXTURES
 # Two chains of 40 draws, whose diagnostics fail: `run` of its `recipe.toml` makes it anew.
 STORED = FIXTURES / "finished"
 VOID = ("br", "img", "link", "meta")
+# Elements whose text begins on a new line.
+BLOCKS = ("h1", "h2", "h3", "li", "p", "summary")
 
 
 @dataclass
@@ -54,6 +56,8 @@ class Page(HTMLParser):
             self.tables[-1].values[-1].append(None)
         elif tag == "data":
             self.tables[-1].values[-1][-1] = attributes["value"]
+        if tag in BLOCKS:
+            self.text += "\n"
         if tag not in VOID:
             self.open.append(tag)
 

@@ -172,7 +172,7 @@ def of_overlap(statistic_of: Callable[[TheoryAndDraws], Statistic | None]) -> di
     statistic_of: the function for these theories and draws, None where there is none.
     """
 
-    def predicted(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
+    def predicted(of: Prediction, given: TheoryAndDraws) -> np.ndarray | np.floating | None:
         statistic = statistic_of(given)
         defined = statistic is not None and "order_parameter" in of
         return statistic(of["order_parameter"][None])[0] if defined else None

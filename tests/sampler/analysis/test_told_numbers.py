@@ -1,0 +1,170 @@
+"""Every cell of a comparison is what plain arrays say by the definitions, stored and read back."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.analysis.results import RunResults
+from sampler.jobs.stages import compare_stage
+from tests import told_expected as expected
+from tests.assertions import assert_equal_to_rounding
+from tests.told import KINDS, SHAPES, TEST, Told, made, write
+
+# Quantities of which a difference as a whole is told, and its unit.
+DIFFERENCES = {
+    "order_parameter": "%", "order_parameter_layer_2": "%", "readout_order_parameter": "%",
+    "predictor_mean": "%", "predictor_variance": "%", "head_score": "%", "accuracy": "points",
+    "log_predictive_density": "nats",
+}  # fmt: skip
+ORDER = ("leading", "next", "sampled", "infinite_tuned", "infinite")
+# Functions whose error comes from a bootstrap, which is not the same twice.
+ROUNDINGS = {"operations": 1e5, "condition": 100}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def run(request, tmp_path_factory) -> tuple[Told, xr.DataTree, dict, dict]:
+    """Arrays, the comparison that the program stores of them, and what it should be."""
+    told = made(request.param)
+    directory = write(told, tmp_path_factory.mktemp(request.param))
+    compare_stage(RunResults(directory))
+    with xr.open_datatree(directory / "comparison.nc", engine="h5netcdf") as tree:
+        return told, tree.load(), expected.sampled(told), expected.predicted(told)
+
+
+def cells(run, name: str) -> xr.DataArray:
+    return run[1]["summary"][name]
+
+
+def test_the_summary_has_every_quantity_and_predictor(run):
+    summary, sampled = run[1]["summary"], run[2]
+    assert set(summary["quantity"].values) == set(sampled)
+    assert tuple(summary["predictor"].values) == ORDER
+    said = summary["state"] != ""
+    told = {str(q) for q in summary["quantity"].values[said.any("predictor").values]}
+    assert told == set(DIFFERENCES)
+    assert not said.sel(predictor="sampled").any()
+
+
+def test_values_and_their_errors(run):
+    """Of every number by every predictor; of an array its size is the value."""
+    _, _, sampled, predicted = run
+    for quantity, of_samples in sampled.items():
+        for who, one in {**predicted.get(quantity, {}), "sampled": of_samples}.items():
+            at, where = {"quantity": quantity, "predictor": who}, f"{quantity}, {who}"
+            received = {n: float(cells(run, n).sel(at)) for n in ("value", "error", "test_error")}
+            size = np.sqrt(np.nansum(np.square(one.value)))
+            value = size if np.ndim(one.value) else one.value
+            assert_equal_to_rounding(
+                received["value"], value, scale=max(1.0, size), what=where, **ROUNDINGS
+            )
+            if np.ndim(one.value):
+                assert np.isnan([received["error"], received["test_error"]]).all(), where
+                continue
+            pairs = {
+                "error": (one.error, one.slack),
+                "test_error": (one.test_error, one.test_slack),
+            }
+            for name, (error, slack) in pairs.items():
+                assert_error(received[name], error, slack, f"{name} of {where}")
+        for who in set(ORDER) - {*predicted.get(quantity, {}), "sampled"}:
+            at = {"quantity": quantity, "predictor": who}
+            assert np.isnan(cells(run, "value").sel(at)), at
+
+
+def assert_error(received, error, slack: float, what: str) -> None:
+    """Equal to rounding, or to what two bootstraps of the same may differ by."""
+    received, error = np.asarray(received), np.asarray(error)
+    assert np.array_equal(np.isnan(received), np.isnan(error)), what
+    limit = (slack + 1e-9) * np.abs(error) + 1e-12
+    close = np.isnan(error) | (np.abs(received - error) <= limit)
+    assert close.all(), f"{what}: {received}, expected {error} to {slack:.2g}"
+
+
+def test_elements_and_their_errors(run):
+    _, tree, sampled, predicted = run
+    arrays = {name for name, one in sampled.items() if np.ndim(one.value)}
+    assert set(tree["elements"].children) == arrays
+    for name in arrays:
+        table, one = tree["elements"][name], sampled[name]
+        for values, exact in (
+            (table["sampled"].values, one.value),
+            *(
+                (table["predicted"].sel(predictor=who).values, of.value)
+                for who, of in predicted[name].items()
+            ),
+        ):
+            exact = np.reshape(exact, values.shape)
+            assert np.array_equal(np.isnan(values), np.isnan(exact)), name
+            shown = ~np.isnan(exact)
+            assert_equal_to_rounding(values[shown], exact[shown], what=name, **ROUNDINGS)
+        errors = table["error"].values
+        assert_error(errors, np.reshape(one.error, errors.shape), one.slack, name)
+
+
+def test_differences_as_a_whole(run):
+    """Size, error, interval, bound, state and pulls of every prediction."""
+    for quantity, unit in DIFFERENCES.items():
+        assert str(cells(run, "unit").sel(quantity=quantity).values) == unit
+        for who, of in run[3][quantity].items():
+            at, where = {"quantity": quantity, "predictor": who}, f"{quantity}, {who}"
+            ends = [
+                expected.difference(scale * of.value, estimate, unit, "order_parameter" in quantity)
+                for scale, estimate in estimates(run, quantity)
+            ]
+            assert str(cells(run, "state").sel(at).values) in [one.pop("state") for one in ends]
+            for name in ends[0]:
+                received, values = float(cells(run, name).sel(at)), [one[name] for one in ends]
+                # To as many digits as the ends of an interval are looked for.
+                digits = 1e-6 * max(map(abs, values)) + 1e-9
+                between = min(values) - digits <= received <= max(values) + digits
+                assert between or np.isnan([received, *values]).all(), f"{name} of {where}"
+
+
+def estimates(run, quantity: str) -> list[tuple[float, expected.Expected]]:
+    """What predictions are compared with, and what both are multiplied by.
+
+    Errors of a bootstrap are the stored ones, which are tested above; of arrays whose covariance is
+    not stored, the smallest and the largest that another bootstrap may have found.
+    """
+    one = run[2][quantity]
+    if quantity == "accuracy":  # in points, and in steps of one example, of which half may be wrong
+        stored = float(cells(run, "error").sel(quantity=quantity, predictor="sampled"))
+        error = 100 * max(stored, 0.5 / TEST)
+        return [(100.0, replace(one, value=100 * one.value, error=error, rows=None))]
+    if not one.slack:
+        return [(1.0, one)]
+    if not np.ndim(one.value):
+        stored = float(cells(run, "error").sel(quantity=quantity, predictor="sampled"))
+        return [(1.0, replace(one, error=stored))]
+    ends = (1.0 - one.slack, 1.0, 1.0 + one.slack)
+    return [(1.0, replace(one, error=end * one.error, rows=end * one.rows)) for end in ends]
+
+
+def test_examples_whose_k_is_above_its_limit_are_counted(run):
+    """Above min(1 − 1/log₁₀ S, 0.7), or unknown; the remark has the limit and their number."""
+    told = run[0]
+    draws = np.prod(SHAPES[told.kind])
+    limit = min(1.0 - 1.0 / np.log10(draws), 0.7)
+    pareto_k = told.left_out["pareto_k"]
+    unreliable = sum(not k <= limit for k in pareto_k)
+    assert unreliable == 3  # two that are too large, and one that is not known
+    remark = str(cells(run, "remark").sel(quantity="elpd").values)
+    assert [float(n) for n in re.findall(r"\d+(?:\.\d+)?", remark)] == [
+        pytest.approx(limit, rel=0.01), unreliable
+    ]  # fmt: skip
+
+
+def test_the_spread_of_a_temperature_is_that_of_the_posterior(run):
+    """By the weights of the repetitions, as its mean is."""
+    told = run[0]
+    spreads = run[1]["summary"]["spread"]
+    for quantity in map(str, spreads["quantity"].values):
+        spread = float(spreads.sel(quantity=quantity))
+        if quantity != "temperature":
+            assert np.isnan(spread), quantity
+            continue
+        variance = expected.variance_of(told.drawn["temperature"], told.weights).value
+        assert spread == pytest.approx(np.sqrt(variance), rel=1e-9)

@@ -1,0 +1,90 @@
+"""What `check` and `status` print is what is counted by hand, and what is stored."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from sampler.presentation.status import status_text
+from tests.commands import in_process
+from tests.pages import STORED
+from tests.shown import numbers_in, rows_of
+
+# Examples of the splits, tokens with the one at the beginning, and channels with their positions.
+EXAMPLES, TOKENS, CHANNELS, HEADS = (6, 10, 7), 5, 6 + 5, (2, 1)
+WIDTHS = ((3, 3, 3), (3, 5, 4))
+RECIPE = """
+name = "told"
+[task]
+kind = "markov_chain"
+examples_train = 6
+examples_test = 10
+examples_validation = 7
+tokens = 4
+features = 6
+[attention]
+heads = [["good", "uniform"], ["uniform"]]
+[network]
+widths = 3
+[sweep]
+"network.widths" = [3, [3, 5, 4]]
+"""
+
+
+def weights_of(widths: tuple[int, ...]) -> int:
+    """Of the first layer, of the values of every head, and of the readout."""
+    values = (h * n * m for h, n, m in zip(HEADS, widths[1:], widths[:-1], strict=True))
+    return CHANNELS * widths[0] + sum(values) + widths[-1]
+
+
+@pytest.fixture
+def checked(tmp_path, monkeypatch, capsys) -> str:
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    assert in_process("check", tmp_path / "recipe.toml") == 0
+    return capsys.readouterr().out
+
+
+def test_sizes_are_those_of_the_recipe(checked):
+    rows = rows_of(checked.split("Memory")[0])
+    paths, (train, *_) = int(np.prod(HEADS)), EXAMPLES
+    sizes = [paths, HEADS[1], 1]
+    expected = {
+        "training": train, "test": EXAMPLES[1], "validation": EXAMPLES[2], "tokens": TOKENS,
+        "channels": CHANNELS, "outputs": 1, "attention layers": len(HEADS),
+        "attention paths": paths, "weights": weights_of(WIDTHS[0]),
+        "parameters": sum(n * (n + 1) // 2 for n in sizes),
+    }  # fmt: skip
+    for start, value in expected.items():
+        (cell,) = (cells[0] for name, cells in rows.items() if name.startswith(start))
+        assert int(re.match(r"\d+", cell)[0]) == value, start
+
+
+def test_the_weights_of_every_point_are_counted(checked):
+    points = [line for line in checked.splitlines() if line.startswith("  network.widths=")]
+    assert [int(re.search(r"(\d+) weights", line)[1]) for line in points] == [
+        weights_of(widths) for widths in WIDTHS
+    ]
+
+
+def test_memory_is_that_of_the_arrays(checked):
+    """Double precision: the data themselves, attended inputs of all paths, and the kernel."""
+    rows, every = rows_of(checked.split("Memory")[1]), sum(EXAMPLES)
+    numbers = every * (TOKENS * CHANNELS + sum(HEADS) * TOKENS**2 + 1)
+    expected = {
+        "data": 8 * numbers / 2**10,
+        "attended inputs": 8 * every * int(np.prod(HEADS)) * CHANNELS / 2**10,
+        "kernel K and its inverse": 8 * EXAMPLES[0] ** 2,
+    }
+    for name, size in expected.items():
+        assert numbers_in(rows[name][0])[0].shows(size), (name, rows[name])
+
+
+def test_seconds_of_stages_are_those_of_the_manifest():
+    stages = json.loads((STORED / "manifest.json").read_text(encoding="utf-8"))["stages"]
+    lines = [line for line in status_text(STORED).splitlines() if "finished in" in line]
+    for (stage, entry), line in zip(stages.items(), lines, strict=True):
+        assert line.strip().startswith(f"{stage}: ")
+        (shown,) = numbers_in(line)
+        assert shown.shows(entry["seconds"]), line

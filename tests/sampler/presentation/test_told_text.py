@@ -1,0 +1,361 @@
+"""Every number on the terminal and on the page is the stored one, with its errors and its unit."""
+
+import contextlib
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import norm
+
+from tests.commands import in_process
+from tests.pages import Page
+from tests.pages import Table as PageTable
+from tests.shown import assert_shows, numbers_in, plain, read, rows_of
+from tests.told import KINDS, SHAPES, Told, made, write
+
+RECIPE = """
+name = "told"
+[task]
+kind = "markov_chain"
+[network]
+widths = 10
+[posterior]
+temperature = 0.3
+"""
+WIDE = "300"  # characters: no column is left out
+ORDERS = ("leading", "next")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Arrays of a run, what is stored of it, and what is said of it."""
+
+    told: Told
+    directory: Path
+    tree: xr.DataTree
+    content: dict
+    printed: str
+    diagnosed: str
+    page: Page
+
+    @property
+    def summary(self) -> xr.Dataset:
+        return self.tree["summary"].to_dataset()
+
+    @property
+    def quantities(self) -> list[str]:
+        return [str(name) for name in self.summary["quantity"].values]
+
+    @property
+    def predictors(self) -> list[str]:
+        return [str(name) for name in self.summary["predictor"].values]
+
+    def number(self, quantity: str, who: str, name: str = "value") -> float:
+        return float(self.summary[name].sel(quantity=quantity, predictor=who))
+
+    def about(self, quantity: str, name: str):
+        return self.summary[name].sel(quantity=quantity).values.item()
+
+    def state(self, quantity: str, who: str) -> str:
+        return str(self.summary["state"].sel(quantity=quantity, predictor=who).values)
+
+
+def printed(*arguments: object) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        assert in_process(*arguments) == 0, text.getvalue()
+    return text.getvalue()
+
+
+@pytest.fixture(scope="module")
+def without_figures():
+    """Pages without figures, and a terminal on which everything has room."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sampler.presentation.report.draw_figures", lambda *_, **__: [])
+        patch.setenv("COLUMNS", WIDE)
+        yield
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def run(request, tmp_path_factory, without_figures) -> Run:
+    told = made(request.param, next_order="large" if request.param == "signs" else "fine")
+    directory = write(told, tmp_path_factory.mktemp(request.param), RECIPE)
+    texts = printed("compare", directory), printed("diagnose", directory)
+    printed("report", directory)
+    with xr.open_datatree(directory / "comparison.nc", engine="h5netcdf") as tree:
+        return Run(
+            told,
+            directory,
+            tree.load(),
+            json.loads((directory / "comparison.json").read_text(encoding="utf-8")),
+            *texts,
+            Page((directory / "report.html").read_text(encoding="utf-8")),
+        )
+
+
+# --- numbers by predictor
+
+
+def unit_of(run: Run, quantity: str) -> str:
+    return "%" if run.about(quantity, "share") else ""
+
+
+def errors_of(run: Run, quantity: str, who: str) -> list[float]:
+    """Errors that stand beside a number: the Monte Carlo error of the samples."""
+    return [run.number(quantity, who, "error")] if who == "sampled" else []
+
+
+def assert_numbers(run: Run, quantity: str, cells: list[str], where: str) -> None:
+    for who, cell in zip(run.predictors, cells, strict=False):
+        errors = errors_of(run, quantity, who)
+        value, what = run.number(quantity, who), f"{where}: {quantity}, {who}"
+        assert_shows(cell, value, errors, unit_of(run, quantity), what)
+    test_errors = [run.number(quantity, who, "test_error") for who in run.predictors]
+    known = [error for error in test_errors if np.isfinite(error)]
+    last = cells[len(run.predictors)]
+    assert_shows(last, known[0] if known else np.nan, (), unit_of(run, quantity), where)
+
+
+def shown_as(run: Run, show: str) -> list[str]:
+    """Quantities of a form, but for the temperature, which has a table of its own."""
+    return [q for q in run.quantities if run.about(q, "show") == show and q != "temperature"]
+
+
+def test_the_terminal_has_the_stored_numbers_by_predictor(run):
+    rows = rows_of(run.printed.split("\n\n")[2])
+    shown = [q for q in shown_as(run, "number") if run.about(q, "brief")]
+    assert set(rows) - {"numbers"} >= {run.about(q, "label") for q in shown}
+    for quantity in shown:
+        assert_numbers(run, quantity, rows[run.about(quantity, "label")], "terminal")
+
+
+def page_row(table: PageTable, name: str) -> tuple[list[str], list[str | None]]:
+    """Cells and full values of the row whose name begins so, up to a comma or a bracket."""
+    found = [
+        at
+        for at, row in enumerate(table.rows)
+        if row[0] == name or row[0].startswith(f"{name}, by ")
+    ]
+    assert len(found) == 1, f"{name}: {len(found)} rows"
+    return table.rows[found[0]][1:], table.values[found[0]][1:]
+
+
+def test_the_page_has_the_stored_numbers_by_predictor(run):
+    table = run.page.table("Accuracy, scores and evidence")
+    for quantity in shown_as(run, "number"):
+        cells, values = page_row(table, run.about(quantity, "label"))
+        assert_numbers(run, quantity, cells, "page")
+        for who, value in zip(run.predictors, values, strict=False):
+            stored = run.number(quantity, who)
+            assert value == (None if np.isnan(stored) else repr(stored)), (quantity, who)
+    assert len(table.rows) == 1 + len(shown_as(run, "number"))
+
+
+def test_other_accuracies_are_those_of_the_theory(run):
+    rows = run.page.table("Others").rows[1:]
+    assert [
+        read(row[1]).shows(value, (), "%")
+        for row, value in zip(rows, (0.5, 0.875, 0.75), strict=True)
+    ] == [True] * 3
+
+
+def test_a_temperature_that_was_sampled_has_its_numbers(run):
+    found = [table for table in run.page.tables if table.caption.startswith("Sampled with")]
+    if "temperature" not in run.told.drawn:
+        assert not found
+        return
+    (cells,) = (row[1:] for row in found[0].rows[1:])
+    (name,) = (row[0] for row in found[0].rows[1:])
+    errors = [run.number("temperature", "sampled", "error")]
+    for shown in (cells, rows_of(run.printed.split("\n\n")[3])[name]):
+        assert_shows(shown[0], run.told.temperature)
+        assert_shows(shown[1], run.number("temperature", "sampled"), errors)
+        assert_shows(shown[2], run.about("temperature", "spread"))
+
+
+# --- differences as a whole
+
+
+def assert_statement(run: Run, quantity: str, who: str, cell: str) -> None:
+    """Off by a number with its error, below a bound, or a word where nothing may be said."""
+    state, unit = run.state(quantity, who), run.about(quantity, "unit")
+    if state == "resolved":
+        error = run.number(quantity, who, "difference_error")
+        assert_shows(cell, run.number(quantity, who, "difference"), [error], unit, quantity)
+    elif state == "not resolved":
+        shown = read(cell)
+        assert shown.below
+        assert shown.shows(run.number(quantity, who, "below"), (), unit), (quantity, who, cell)
+    else:
+        assert cell == state
+
+
+def test_differences_as_a_whole_are_the_stored_ones(run):
+    """In the terminal those of both orders that are no single numbers, on the page all."""
+    rows = rows_of(run.printed.split("\n\n")[1])
+    table, told = run.page.table("How far theories are off"), 0
+    theories = [who for who in run.predictors if any(run.state(q, who) for q in run.quantities)]
+    for quantity in run.quantities:
+        if not any(run.state(quantity, who) for who in theories):
+            continue
+        cells = dict(zip(theories, page_row(table, run.about(quantity, "label"))[0], strict=True))
+        for who in theories:
+            if run.state(quantity, who):
+                assert_statement(run, quantity, who, cells[who])
+            else:
+                assert cells[who] == ""
+        if run.about(quantity, "brief") and run.about(quantity, "show") != "number":
+            told += 1
+            both = zip(ORDERS, rows[run.about(quantity, "label")], strict=True)
+            for who, cell in both:
+                assert_statement(run, quantity, who, cell)
+    assert len(rows) == 1 + told
+
+
+def test_intervals_and_pulls_are_the_stored_ones(run):
+    for who, title in zip(ORDERS, ("Leading order", "Next order"), strict=True):
+        table = run.page.table(f"{title} against")
+        for quantity in run.quantities:
+            if not run.state(quantity, who):
+                continue
+            cells, values = page_row(table, run.about(quantity, "label"))
+            unit = run.about(quantity, "unit")
+            ends = map(read, cells[1].split(" to "))
+            for end, name in zip(ends, ("low", "high"), strict=True):
+                assert end.shows(run.number(quantity, who, name), (), unit), (quantity, cells[1])
+            compared = run.number(quantity, who, "compared")
+            # As rarely beyond it as one error is beyond 3 MCSE.
+            by_chance = norm.isf(norm.sf(3.0) / compared)
+            names = ("compared", "median_mcse", "largest_mcse")
+            stored = [*(run.number(quantity, who, name) for name in names), by_chance]
+            for cell, value, exact in zip(cells[2:], values[2:], stored, strict=True):
+                assert float(value) == pytest.approx(exact, rel=1e-9)
+                assert_shows(cell, float(value), what=quantity)
+
+
+# --- element by element
+
+
+def elements(run: Run, quantity: str, at: tuple[int, ...]) -> list[tuple[float, list[float]]]:
+    """An element by every predictor that predicts it, and by the samples, with errors."""
+    table = run.tree["elements"][quantity].to_dataset()
+    known = [who for who in map(str, table["predictor"].values) if who in ORDERS]
+    stored = [(float(table["predicted"].sel(predictor=who).values[at]), []) for who in known]
+    return [*stored, (float(table["sampled"].values[at]), [float(table["error"].values[at])])]
+
+
+def places_of(run: Run) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Title of a table → its rows: the name of an element, and where it is."""
+    paths = [str(name) for name in run.tree["elements/order_parameter"]["path"].values]
+    pairs = [(i, j) for i in range(len(paths)) for j in range(i, len(paths))]
+    names = {paths[i] if i == j else f"{paths[i]} × {paths[j]}": (i, j) for i, j in pairs}
+    scores = run.tree["elements/head_score"]["sampled"].values
+    heads = run.tree["elements/head_score"]["head_name"].values
+    shown = [tuple(at) for at in np.argwhere(np.isfinite(scores)).tolist()]
+    of_heads = {
+        f"layer {layer + 1}, head {h} ({heads[layer, h]})": (layer, h) for layer, h in shown
+    }
+    return {"Order parameter": names, "Head scores": of_heads}
+
+
+def test_elements_are_the_stored_ones(run):
+    in_terminal = rows_of(run.printed.split("\n\n")[0])
+    for (title, places), quantity in zip(
+        places_of(run).items(), ("order_parameter", "head_score"), strict=True
+    ):
+        table = run.page.table(title)
+        assert len(table.rows) == 1 + len(places)
+        for name, at in places.items():
+            stored = elements(run, quantity, at)
+            cells, values = page_row(table, name)
+            forms = [cells] if title == "Head scores" else [cells, in_terminal[name]]
+            for one, full in zip(stored, values, strict=False):
+                assert float(full) == one[0], (name, title)
+            for form in forms:
+                for cell, (value, errors) in zip(form, stored, strict=False):
+                    assert_shows(cell, value, errors, what=name)
+
+
+# --- sentences
+
+
+def test_every_number_of_the_verdicts_is_a_stored_one(run):
+    """Differences with their errors, bounds of 95 %, and what the next order says of itself."""
+    start = run.page.text.index("How to cite")
+    text = run.page.text[start : run.page.text.index("How far theories are off")]
+    verdict = text.split("The samples can be trusted")[0]
+    stored = []
+    for quantity in run.quantities:
+        unit = run.about(quantity, "unit")
+        for who in ORDERS:
+            if run.state(quantity, who) == "resolved":
+                error = run.number(quantity, who, "difference_error")
+                stored.append((run.number(quantity, who, "difference"), [error], unit))
+            elif run.state(quantity, who):
+                stored.append((run.number(quantity, who, "below"), [], unit))
+    shown = [one for one in numbers_in(verdict) if (one.value, one.unit) != ("95", "%")]
+    doubt = [float(one.value) for one in shown if not one.unit]
+    said = [one for one in shown if one.unit]
+    assert said
+    for one in said:
+        assert any(one.shows(*each) for each in stored), one
+    # All are said, headline first.
+    for value, errors, unit in stored:
+        assert any(one.shows(value, errors, unit) for one in said), (value, unit)
+    doubts = {0.4137, 0.25, 0.7259}
+    assert doubts & set(doubt) == (doubts if run.told.kind == "signs" else set())
+    headline = plain(run.content["headline"])
+    assert headline in plain(verdict)
+    assert headline in plain(run.printed)
+
+
+def test_diagnostics_are_the_stored_ones(run):
+    stored = run.content["diagnostics"]
+    worst = stored["quantities"].values()
+    chains, draws = SHAPES[run.told.kind]
+    expected = [
+        (chains, ""), (draws, ""),
+        (max(one["r_hat"] for one in worst), ""), (stored["r_hat_limit"], ""),
+        (int(min(one["ess_bulk"] for one in worst)), ""),
+        (int(min(one["ess_tail"] for one in worst)), ""), (400, ""),
+    ]  # fmt: skip
+    if run.told.kind == "chains":
+        expected += [
+            (min(stored["bfmi"]), ""),
+            (0.3, ""),
+            (0, ""),
+            (chains * draws, ""),
+            (0.1 / 100, "%"),
+        ]
+    (line,) = (one for one in run.diagnosed.splitlines() if "R-hat" in one)
+    start = run.page.text.index("How to cite")
+    page = run.page.text[start:].split("The samples can be trusted")[1].split("How far")[0]
+    for text in (line, page):
+        shown = numbers_in(text)
+        assert len(shown) == len(expected), text
+        for one, (value, unit) in zip(shown, expected, strict=True):
+            assert one.shows(value, (), unit), (one, value)
+    table = run.page.table("Worst element")
+    for row, values, one in zip(table.rows[1:], table.values[1:], worst, strict=True):
+        exact = [one["r_hat"], int(one["ess_bulk"]), int(one["ess_tail"])]
+        assert [float(value) for value in values[1:4]] == exact
+        for cell, value in zip(row[1:4], exact, strict=True):
+            assert_shows(cell, value)
+
+
+def test_costs_and_sizes_of_files_are_those_there_are(run):
+    table, cost = run.page.table("The sampler"), run.content["cost"]
+    shown = {row[0]: cell for row in table.rows[1:] for cell in [row[1]]}
+    values = {row[0]: full[1] for row, full in zip(table.rows[1:], table.values[1:], strict=True)}
+    names = list(shown)
+    chains, draws = SHAPES[run.told.kind]
+    assert [float(shown[name]) for name in names[:2]] == [chains, draws]
+    for name, (key, value) in zip(names[-len(cost) :], cost.items(), strict=True):
+        assert float(values[name]) == value, key
+        assert_shows(shown[name], value, what=key)
+    for name, _, size in run.page.table("Files beside").rows[1:]:
+        assert_shows(size, (run.directory / name).stat().st_size, (), "MiB", name)

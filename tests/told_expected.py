@@ -1,0 +1,454 @@
+"""What is to be told of a run of plain arrays (`told`), from the definitions, by NumPy and SciPy.
+
+Nothing of the program is used here. Posterior means are over chains and draws, or over repetitions
+by their weights; errors of means are ArviZ's, or come from the spread of weighted repetitions;
+those of functions of means come from a bootstrap over repetitions, or over ten batches a chain.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+from arviz_stats.base import array_stats
+from scipy.optimize import brentq
+from scipy.stats import binomtest, chi2, norm
+
+REPLICATES = 1000
+# The largest of theirs and of ours may be so many standard errors of a bootstrap apart.
+DEVIATIONS = 5.0
+THEIR_REPLICATES, THEIR_TEST_REPLICATES = 400, 1000
+BINS = 10
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A number or an array with its Monte Carlo error and its error by the finite examples.
+
+    slack, test_slack   by how much errors that come from a bootstrap may differ, relative
+    rows, degrees       deviations, whose products sum to the covariance of errors; of freedom
+    """
+
+    value: np.ndarray
+    error: np.ndarray | float = np.nan
+    test_error: float = np.nan
+    slack: float = 0.0
+    test_slack: float = 0.0
+    rows: np.ndarray | None = None
+    degrees: int = 0
+
+
+def slack_of(values: np.ndarray, theirs: int, ours: int) -> float:
+    """Relative error of the ratio of two standard deviations of such values, many times over."""
+    centred = values - values.mean()
+    spread = np.mean(centred**2)
+    if spread == 0.0:
+        return 0.0
+    excess = np.mean(centred**4) / spread**2 - 1.0
+    return DEVIATIONS * np.sqrt(excess / 4 * (1 / theirs + 1 / ours))
+
+
+# --- posterior means
+
+
+def batches_of(draws: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Means of each repetition, or of ten batches of each chain [batch, …]."""
+    if weights is not None:
+        return draws.mean(axis=1)
+    size = draws.shape[1] // 10
+    return np.concatenate(
+        [
+            chain[at : at + size].mean(axis=0)[None]
+            for chain in draws
+            for at in range(0, 10 * size, size)
+        ]
+    )
+
+
+def mean_of(draws: np.ndarray, weights: np.ndarray | None) -> Expected:
+    """Mean over the posterior of draws [chain, draw, …]."""
+    means = batches_of(draws, weights)
+    count = len(means)
+    if weights is None:
+        value, gaps = draws.mean(axis=(0, 1)), means - means.mean(axis=0)
+        error = array_stats.mcse(draws, chain_axis=0, draw_axis=1, method="mean")
+        return Expected(value, error, rows=gaps / np.sqrt(count * (count - 1)), degrees=count - 1)
+    value = np.average(means, axis=0, weights=weights)
+    each = np.stack([w * (m - value) for w, m in zip(weights, means, strict=True)])
+    rows = each * np.sqrt(count / (count - 1))
+    return Expected(value, np.sqrt(np.sum(rows**2, axis=0)), rows=rows, degrees=count - 1)
+
+
+def variance_of(draws: np.ndarray, weights: np.ndarray | None, within=0.0) -> Expected:
+    """Var of draws, plus the mean of what varies within each."""
+    count = draws.shape[0] * draws.shape[1]
+    centre = mean_of(draws, weights).value
+    return mean_of((draws - centre) ** 2 * count / (count - 1) + within, weights)
+
+
+def bootstrapped(
+    function: Callable[[np.ndarray], np.ndarray], value, batches: np.ndarray, weights
+) -> Expected:
+    """A function of means [replicate, …] over batches, with its error by drawing these again."""
+    rng, count = np.random.default_rng(7), len(batches)
+    chosen = rng.integers(count, size=(REPLICATES, count))
+    times = np.stack([np.bincount(one, minlength=count) for one in chosen]).astype(float)
+    shares = times if weights is None else times * weights
+    shares /= shares.sum(axis=1, keepdims=True)
+    values = np.asarray(function(np.tensordot(shares, batches, axes=1)), dtype=float)
+    # Of few repetitions drawn again the spread is (n - 1)/n of what it should be.
+    wider = 1.0 if weights is None else np.sqrt(count / (count - 1))
+    flat = values.reshape(REPLICATES, -1)
+    slack = max(slack_of(column, THEIR_REPLICATES, REPLICATES) for column in flat.T)
+    rows = wider * (values - values.mean(axis=0)) / np.sqrt(REPLICATES - 1)
+    error = np.sqrt(np.sum(rows**2, axis=0))
+    return Expected(np.asarray(value), error, slack=slack, rows=rows, degrees=count - 1)
+
+
+def as_noise(temperature):
+    """The variance of the noise of every label, of one temperature or of that of each draw."""
+    temperature = np.asarray(temperature)
+    return temperature[..., None, None] if temperature.ndim else temperature
+
+
+def of_moments(
+    function: Callable[[np.ndarray, np.ndarray], np.ndarray], mean, variance, noise, weights
+) -> Expected:
+    """A function of mean and variance of a label: E[m] and E[v + 𝒯] + Var[m]."""
+    total = variance + as_noise(noise)
+    centre = mean_of(mean, weights).value
+    count = mean.shape[0] * mean.shape[1]
+    parts = (mean - centre, (mean - centre) ** 2, total)
+    batches = np.stack([batches_of(part, weights) for part in parts], axis=1)
+
+    def of_means(means):
+        shift, square, rest = np.moveaxis(means, 1, 0)
+        between = np.maximum(square - shift**2, 0) * count / (count - 1)
+        return function(centre + shift, rest + between)
+
+    whole = function(centre, variance_of(mean, weights, total).value)
+    return bootstrapped(of_means, whole, batches, weights)
+
+
+# --- scores of a mean and a variance
+
+
+def right(mean: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Whether each example is in its class: the sign, or the largest output; [..., example]."""
+    if labels.shape[1] == 1:
+        return (mean[..., 0] > 0) == (labels[:, 0] > 0)
+    return mean.argmax(axis=-1) == labels.argmax(axis=-1)
+
+
+def accuracy_of(mean: np.ndarray, labels: np.ndarray) -> float:
+    return float(right(mean, labels).mean())
+
+
+def error_of_share(correct: np.ndarray) -> float:
+    """Half of Wilson's interval of one standard deviation."""
+    test = binomtest(int(correct.sum()), len(correct))
+    low, high = test.proportion_ci(1.0 - 2.0 * norm.sf(1.0), method="wilson")
+    return (high - low) / 2
+
+
+def log_density(labels, mean, variance) -> np.ndarray:
+    """ln N(y; m, s)."""
+    return -0.5 * np.log(2 * np.pi * variance) - (labels - mean) ** 2 / (2 * variance)
+
+
+def scores_by_example(mean, variance, labels) -> dict[str, np.ndarray]:
+    """Log density, squared error, averaged over outputs, and whether the class is right."""
+    return {
+        "log_predictive_density": log_density(labels, mean, variance).mean(axis=-1),
+        "squared_error": ((labels - mean) ** 2).mean(axis=-1),
+        "accuracy": right(mean, labels).astype(float),
+    }
+
+
+def error_of_mean(values: np.ndarray) -> float:
+    return values.std(ddof=1) / np.sqrt(len(values))
+
+
+def calibration_error(mean, variance, labels, times=1.0) -> np.ndarray:
+    """Σ_b |Σ_{i in b} (p_i − [y_i = +1])|/n over ten bins of p₊ = p(+1)/(p(+1) + p(−1)).
+
+    times: how often each example counts [..., example].
+    """
+    plus, minus = (np.exp(log_density(y, mean, variance))[..., 0] for y in (1.0, -1.0))
+    chance = plus / (plus + minus)
+    place = np.minimum(np.floor(BINS * chance), BINS - 1)
+    surplus = times * (chance - (labels[:, 0] > 0))
+    bins = [np.abs(np.sum(surplus * (place == one), axis=-1)) for one in range(BINS)]
+    return sum(bins) / len(labels)
+
+
+def calibration_of_test_set(mean, variance, labels) -> tuple[float, float]:
+    """Error of the calibration error by drawing test examples again, and how well it is known."""
+    rng, count = np.random.default_rng(3), len(labels)
+    chosen = rng.integers(count, size=(REPLICATES, count))
+    times = np.stack([np.bincount(one, minlength=count) for one in chosen])
+    values = calibration_error(mean, variance, labels, times)
+    return values.std(ddof=1), slack_of(values, THEIR_TEST_REPLICATES, REPLICATES)
+
+
+def test_scores(mean, variance, labels) -> dict[str, Expected]:
+    """Scores of one mean and variance on the test set, with their errors by its size."""
+    known = np.isfinite(variance).all()
+    scores = {"accuracy": right(mean, labels).astype(float)}
+    if known:
+        by_example = scores_by_example(mean, variance, labels)
+        scores["log_predictive_density"] = by_example["log_predictive_density"]
+    found = {
+        name: Expected(
+            of.mean(),
+            test_error=error_of_share(of) if name == "accuracy" else error_of_mean(of),
+        )
+        for name, of in scores.items()
+    }
+    if known and labels.shape[1] == 1:
+        error, slack = calibration_of_test_set(mean, variance, labels)
+        value = calibration_error(mean, variance, labels)
+        found["expected_calibration_error"] = Expected(value, test_error=error, test_slack=slack)
+    return found
+
+
+def head_scores(overlap: np.ndarray, heads: tuple[int, int]) -> np.ndarray:
+    """Σ |U_1| over entries whose row or column path uses a head, relative to the largest."""
+    paths = list(product(*map(range, heads)))
+    outputs = overlap.shape[-1] // len(paths)
+    scores = np.full((*overlap.shape[:-2], 2, max(heads)), np.nan)
+    for layer in range(2):
+        for head in range(heads[layer]):
+            uses = np.repeat([path[layer] == head for path in paths], outputs)
+            either = uses[:, None] | uses[None, :]
+            scores[..., layer, head] = np.sum(np.abs(overlap) * either, axis=(-2, -1))
+    return scores / np.nanmax(scores, axis=(-2, -1), keepdims=True)
+
+
+def cosine(overlap: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Cosine of two matrices off their diagonals."""
+    off = ~np.eye(len(other), dtype=bool)
+    one, two = overlap[..., off], other[off]
+    return one @ two / np.sqrt(np.sum(one**2, axis=-1) * np.sum(two**2))
+
+
+# --- differences as a whole
+
+
+@dataclass(frozen=True)
+class Distance:
+    """|x̄ − t|² of Gaussian numbers x̄, and its law at any true |μ − t|, by three cumulants.
+
+    trace, of_square  tr Σ and tr Σ²
+    along             variance of x̄ along the difference
+    """
+
+    square: float
+    trace: float
+    of_square: float
+    along: float
+    degrees: int
+
+    def chance_below(self, square: float, size: float) -> float:
+        """P(|x̄ − t|² ≤ square) where |μ − t| is `size`."""
+        mean = size**2 + self.trace
+        variance = 2 * self.of_square + 4 * self.along * size**2
+        third = 8 * (self.of_square**2 / self.trace + 3 * self.along**2 * size**2)
+        shape = 8 * variance**3 / third**2
+        # As Student's t is wider than a Gaussian.
+        deviation = np.sqrt(variance * self.degrees / (self.degrees - 2))
+        return chi2.cdf(shape + np.sqrt(2 * shape) * (square - mean) / deviation, shape)
+
+    def end(self, square: float, chance: float) -> float:
+        """The size at which |x̄ − t|² is at most `square` with this probability."""
+        if self.chance_below(square, 0.0) <= chance:
+            return 0.0
+        most = 10 * np.sqrt(square + self.trace)
+        return brentq(lambda size: self.chance_below(square, size) - chance, 0.0, most, rtol=1e-14)
+
+    @property
+    def ends(self) -> tuple[float, float, float]:
+        """Both ends of the 95 % interval, and the bound that such draws can give as a rule."""
+        shape = self.trace**2 / self.of_square
+        median = self.trace * chi2.ppf(0.5, shape) / shape
+        low, high = self.end(self.square, 0.975), self.end(self.square, 0.025)
+        return low, high, self.end(max(self.square, median), 0.025)
+
+
+def difference(theory, sampled: Expected, unit: str = "%", symmetric: bool = False) -> dict:
+    """The cells of a prediction against samples, all elements together."""
+    theory, value, error = map(np.asarray, (theory, sampled.value, sampled.error))
+    shown = np.isfinite(theory) & np.isfinite(value) & (error > 0)
+    gap, trace = (value - theory)[shown], np.sum(error[shown] ** 2)
+    rows = error[shown][None] if sampled.rows is None else sampled.rows[:, shown]
+    rows = rows * np.sqrt(trace / np.sum(rows**2))
+    degrees = max(sampled.degrees, 3)
+    # tr Σ² without the bias of few batches, between independent elements and equal ones.
+    square = np.sum((rows @ rows.T) ** 2) - trace**2 / degrees
+    square *= degrees**2 / ((degrees - 1) * (degrees + 2))
+    square = np.clip(square, trace**2 / shown.sum(), trace**2)
+
+    def distance(gap, direction) -> Distance:
+        size = gap @ gap
+        noise = square * (direction @ direction) / size if size else square
+        signal = max(np.sum((rows @ direction) ** 2) - noise, 0.0)
+        spread = np.sqrt(2 * square)
+        along = (signal + square / trace * spread) / (max(size - trace, 0.0) + spread)
+        return Distance(size, trace, square, along, degrees)
+
+    whole, size = distance(gap, gap), 1.0
+    if unit == "%":
+        own = distance(value[shown], value[shown])
+        size = np.sqrt(own.square - trace) if own.ends[0] > 0 else np.nan
+        if size > 0:
+            share = max(whole.square - trace, 0.0) / size**2
+            whole = distance(gap, gap - share * value[shown])
+    excess = whole.square - trace
+    low, high, below = whole.ends
+    spread = np.sqrt(2 * square + 4 * whole.along * max(excess, 0.0))
+    each = shown & np.triu(np.ones(shown.shape, bool)) if symmetric else shown
+    pulls = np.abs(value - theory)[each] / error[each]
+    enough = sampled.degrees >= 7 and np.isfinite(size)
+    state = "resolved" if low > 0 else "not resolved"
+    if not enough or (low == 0 and unit == "%" and below >= size):
+        state = "not enough draws"
+    return {
+        "difference": np.sqrt(max(excess, 0.0)) / size,
+        "difference_error": spread / (2 * np.sqrt(excess)) / size if excess > 0 else np.nan,
+        "square": excess / size**2,
+        "low": low / size,
+        "high": high / size,
+        "below": below / size,
+        "compared": each.sum(),
+        "median_mcse": np.median(pulls),
+        "largest_mcse": pulls.max(),
+        "state": state,
+    }
+
+
+# --- everything of a run
+
+
+def predicted(told) -> dict[str, dict[str, Expected]]:
+    """Quantity → predictor → what it predicts, with the error by the finite examples."""
+    from tests.told import HEADS
+
+    found: dict[str, dict[str, Expected]] = {}
+    for who, of in told.predictions.items():
+        numbers = {name: Expected(v) for name, v in of.items() if name in PLAIN}
+        numbers["temperature"] = Expected(of["temperature"])
+        if "temperature" in told.drawn:
+            numbers.pop("log_evidence", None)  # that of the samples is of all temperatures
+        if "order_parameter" in of:
+            overlap = of["order_parameter"]
+            numbers["head_score"] = Expected(head_scores(overlap, HEADS[told.kind]))
+            numbers["cosine_to_trained"] = Expected(cosine(overlap, told.trained))
+        noise = of["predictor_variance"] + of["temperature"]
+        numbers |= test_scores(of["predictor_mean"], noise, told.labels["test"])
+        mean, variance = of["_validation"]
+        scores = scores_by_example(mean, variance + of["temperature"], told.labels["validation"])
+        for score, values in scores.items():
+            numbers[f"validation_{score}"] = Expected(
+                values.mean(), test_error=error_of_mean(values)
+            )
+        for name, value in numbers.items():
+            found.setdefault(name, {})[who] = value
+    return found
+
+
+PLAIN = (
+    "order_parameter", "order_parameter_layer_2", "readout_order_parameter", "predictor_mean",
+    "predictor_variance", "kernel_alignment", "elpd", "log_evidence",
+)  # fmt: skip
+
+
+def sampled(told) -> dict[str, Expected]:
+    """Quantity → what the samples say, with both errors."""
+    from tests.told import HEADS
+
+    drawn, weights, labels = told.drawn, told.weights, told.labels["test"]
+    found = {n: mean_of(drawn[n], weights) for n in PLAIN if "order_parameter" in n}
+    if told.kind == "chains":
+        mean, within = drawn["predictor"], np.zeros_like(drawn["predictor"])
+    else:
+        mean, within = drawn["predictor_mean"], drawn["predictor_variance"]
+    found["predictor_mean"] = mean_of(mean, weights)
+    found["predictor_variance"] = variance_of(mean, weights, within)
+    overlaps = batches_of(drawn["order_parameter"], weights)
+    whole = found["order_parameter"].value
+    for name, function in {
+        "head_score": lambda overlap: head_scores(overlap, HEADS[told.kind]),
+        "cosine_to_trained": lambda overlap: cosine(overlap, told.trained),
+    }.items():
+        found[name] = bootstrapped(function, function(whole), overlaps, weights)
+    found["kernel_alignment"] = Expected(*told.alignment)
+    temperature = drawn.get("temperature", told.temperature)
+    if "temperature" in drawn:
+        found["temperature"] = mean_of(temperature, weights)
+    total = variance_of(mean, weights, within + as_noise(temperature)).value
+    for name, of_all in test_scores(found["predictor_mean"].value, total, labels).items():
+
+        def score(mean, variance, name=name):
+            if name == "expected_calibration_error":
+                return calibration_error(mean, variance, labels)
+            return scores_by_example(mean, variance, labels)[name].mean(axis=-1)
+
+        of_draws = of_moments(score, mean, within, temperature, weights)
+        errors = {name: getattr(of_all, name) for name in ("test_error", "test_slack")}
+        found[name] = replace(of_draws, value=of_all.value, **errors)
+    if told.kind != "chains":
+        found["log_predictive_density_of_mixture"] = mixture(told)
+    found["elpd"] = Expected(
+        told.left_out["elpd"].sum(),
+        told.left_out["mcse_of_sum"],
+        np.sqrt(len(told.left_out["elpd"])) * told.left_out["elpd"].std(ddof=1),
+    )
+    found["log_evidence"] = Expected(*told.evidence[:2])
+    return found | sampled_validation(told)
+
+
+def mixture(told) -> Expected:
+    """Mean over labels of ln ⟨N(y; m, v + 𝒯)⟩ over the draws."""
+    labels, weights = told.labels["test"], told.weights
+    noise = as_noise(told.drawn.get("temperature", told.temperature))
+    spread = np.sqrt(told.drawn["predictor_variance"] + noise)
+    density = np.exp(log_density(labels, told.drawn["predictor_mean"], spread**2))
+    of_label = np.log(mean_of(density, weights).value)
+    value = bootstrapped(
+        lambda means: np.log(means).mean(axis=(-2, -1)),
+        of_label.mean(),
+        batches_of(density, weights),
+        weights,
+    )
+    return Expected(value.value, value.error, error_of_mean(of_label.mean(axis=1)), value.slack)
+
+
+def sampled_validation(told) -> dict[str, Expected]:
+    """Scores of the samples on the validation split, from the draws that were kept."""
+    by_example, drawn = validation_by_example(told), told.drawn
+    mean, variance, noise = drawn["validation_mean"], drawn["validation_variance"], noise_kept(told)
+    found = {}
+    for name, values in by_example.items():
+
+        def score(mean, variance, name=name):
+            return scores_by_example(mean, variance, told.labels["validation"])[name].mean(axis=-1)
+
+        of_draws = of_moments(score, mean, variance, noise, told.weights)
+        found[f"validation_{name}"] = Expected(
+            values.mean(), of_draws.error, error_of_mean(values), of_draws.slack
+        )
+    return found
+
+
+def noise_kept(told) -> np.ndarray:
+    if "temperature" in told.drawn:
+        return told.drawn["temperature"][:, told.validated]
+    return np.full(told.drawn["validation_mean"].shape[:2], told.temperature)
+
+
+def validation_by_example(told) -> dict[str, np.ndarray]:
+    """Score → that of posterior mean and variance at each validation example."""
+    mean, variance = told.drawn["validation_mean"], told.drawn["validation_variance"]
+    total = variance_of(mean, told.weights, variance + as_noise(noise_kept(told))).value
+    centre = mean_of(mean, told.weights).value
+    return scores_by_example(centre, total, told.labels["validation"])
