@@ -10,6 +10,7 @@ import scipy.stats
 from scipy.special import logsumexp
 
 from sampler.analysis.validation import example_scores, sampled_by_example, validation_draws
+from sampler.jobs.draw import sites_of_draws
 from sampler.network import network_outputs
 from sampler.posterior.space import TEMPERATURE
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
@@ -77,6 +78,20 @@ def test_a_position_is_observed_and_weighed_at_its_temperature(space, rng):
         np.testing.assert_allclose(
             observed[quantity], values, rtol=0, atol=tolerance * scale, err_msg=quantity
         )
+
+
+def test_points_of_stored_draws_are_those_that_were_observed(rng):
+    """The evidence of chains and weights drawn back begin with what `draws.nc` has of a draw."""
+    problem = problem_of("two layers", rng)
+    labelled = Problem(problem, problem.attended, None, ("path",), (("h",),))
+    space = space_of(problem, whitened=False)
+    position = random_position(space, rng)
+    observed = jax.jit(lambda at: space.observe(jax.random.key(1), at))(position)
+    draws = {name: np.asarray(values)[None, None] for name, values in observed.items()}
+    found = sites_of_draws(draws, labelled)
+    assert found.keys() == position.keys()
+    for site, values in position.items():
+        assert_equal_to_rounding(found[site][0, 0], values, operations=10, scale=1.0, what=site)
 
 
 def quadrature(problem: LearningProblem, test, nodes: int = 32):
