@@ -12,13 +12,15 @@ from itertools import product
 import numpy as np
 from arviz_stats.base import array_stats
 from scipy.optimize import brentq
-from scipy.stats import binomtest, chi2, norm
+from scipy.stats import binomtest, chi2, norm, t
 
 REPLICATES = 1000
 # The largest of theirs and of ours may be so many standard errors of a bootstrap apart.
 DEVIATIONS = 5.0
 THEIR_REPLICATES, THEIR_TEST_REPLICATES = 400, 1000
 BINS = 10
+# By how much more weighted means may be off than repetitions tell, and the least weight in that.
+BEYOND, LOWEST_LOG = 3.0, -1.5
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Expected:
     slack: float = 0.0
     test_slack: float = 0.0
     rows: np.ndarray | None = None
-    degrees: int = 0
+    degrees: float = 0.0
 
 
 def slack_of(values: np.ndarray, theirs: int, ours: int) -> float:
@@ -74,9 +76,29 @@ def mean_of(draws: np.ndarray, weights: np.ndarray | None) -> Expected:
         error = array_stats.mcse(draws, chain_axis=0, draw_axis=1, method="mean")
         return Expected(value, error, rows=gaps / np.sqrt(count * (count - 1)), degrees=count - 1)
     value = np.average(means, axis=0, weights=weights)
-    each = np.stack([w * (m - value) for w, m in zip(weights, means, strict=True)])
-    rows = each * np.sqrt(count / (count - 1))
-    return Expected(value, np.sqrt(np.sum(rows**2, axis=0)), rows=rows, degrees=count - 1)
+    others = [np.average(np.delete(means, r, 0), axis=0, weights=np.delete(weights, r))
+              for r in range(count)]  # fmt: skip
+    # What the mean changes by without each repetition, and what may be missing beyond them all.
+    without = np.sqrt((count - 1) / count) * (value - np.stack(others))
+    beyond = BEYOND * (np.tensordot(cumulant_shares(weights), means, axes=1) - value)
+    rows = np.concatenate([without, beyond[None]])
+    error = np.sqrt(np.sum(rows**2, axis=0))
+    return Expected(value, error, rows=rows, degrees=effective(weights) - 1)
+
+
+def cumulant_shares(weights: np.ndarray) -> np.ndarray:
+    """Shares of E[m] + Cov(ln w, m), a mean to second order in the cumulants of ln w and m.
+
+    Weights below e^−1.5 of the mean one count as that.
+    """
+    count = len(weights)
+    logs = np.maximum(np.log(count * weights), LOWEST_LOG)
+    return np.full(count, 1 / count) + (logs - logs.mean()) / (count - 1)
+
+
+def effective(weights: np.ndarray) -> float:
+    """Repetitions of equal weight that these are worth."""
+    return 1 / np.sum(weights**2)
 
 
 def variance_of(draws: np.ndarray, weights: np.ndarray | None, within=0.0) -> Expected:
@@ -96,13 +118,21 @@ def bootstrapped(
     shares = times if weights is None else times * weights
     shares /= shares.sum(axis=1, keepdims=True)
     values = np.asarray(function(np.tensordot(shares, batches, axes=1)), dtype=float)
-    # Of few repetitions drawn again the spread is (n - 1)/n of what it should be.
-    wider = 1.0 if weights is None else np.sqrt(count / (count - 1))
     flat = values.reshape(REPLICATES, -1)
     slack = max(slack_of(column, THEIR_REPLICATES, REPLICATES) for column in flat.T)
-    rows = wider * (values - values.mean(axis=0)) / np.sqrt(REPLICATES - 1)
+    rows = (values - values.mean(axis=0)) / np.sqrt(REPLICATES - 1)
+    degrees = count - 1.0
+    if weights is not None:
+        # The spread of few repetitions drawn again is that of weighted means of independent
+        # numbers; without each of them it is larger. Beyond them all: as of means.
+        without = weights / (1 - weights)
+        rows *= np.sqrt((count - 1) / count * np.sum(without**2) / np.sum(weights**2))
+        shares = np.maximum(cumulant_shares(weights), 0.0)
+        middle = function(np.tensordot(shares / shares.sum(), batches, axes=1)[None])
+        rows = np.concatenate([rows, BEYOND * (middle - value)])
+        degrees = effective(weights) - 1
     error = np.sqrt(np.sum(rows**2, axis=0))
-    return Expected(np.asarray(value), error, slack=slack, rows=rows, degrees=count - 1)
+    return Expected(np.asarray(value), error, slack=slack, rows=rows, degrees=degrees)
 
 
 def as_noise(temperature):
@@ -247,7 +277,7 @@ class Distance:
     trace: float
     of_square: float
     along: float
-    degrees: int
+    degrees: float
 
     def chance_below(self, square: float, size: float) -> float:
         """P(|x̄ − t|² ≤ square) where |μ − t| is `size`."""
@@ -275,8 +305,13 @@ class Distance:
         return low, high, self.end(max(self.square, median), 0.025)
 
 
-def difference(theory, sampled: Expected, unit: str = "%", symmetric: bool = False) -> dict:
-    """The cells of a prediction against samples, all elements together."""
+def difference(
+    theory, sampled: Expected, means: int, unit: str = "%", symmetric: bool = False
+) -> dict:
+    """The cells of a prediction against samples, all elements together.
+
+    means: independent ones, less one, which nothing is said of less than seven of.
+    """
     theory, value, error = map(np.asarray, (theory, sampled.value, sampled.error))
     shown = np.isfinite(theory) & np.isfinite(value) & (error > 0)
     gap, trace = (value - theory)[shown], np.sum(error[shown] ** 2)
@@ -308,10 +343,12 @@ def difference(theory, sampled: Expected, unit: str = "%", symmetric: bool = Fal
     spread = np.sqrt(2 * square + 4 * whole.along * max(excess, 0.0))
     each = shown & np.triu(np.ones(shown.shape, bool)) if symmetric else shown
     pulls = np.abs(value - theory)[each] / error[each]
-    enough = sampled.degrees >= 7 and np.isfinite(size)
-    state = "resolved" if low > 0 else "not resolved"
-    if not enough or (low == 0 and unit == "%" and below >= size):
-        state = "not enough draws"
+    enough = means >= 7 and np.isfinite(size)
+    state = "agrees" if unit != "%" or below < size else "not enough draws"
+    if pulls.max() > largest_by_chance(len(pulls), sampled.degrees):
+        state = "differs"
+    state = "resolved" if low > 0 else state
+    state = state if enough else "not enough draws"
     return {
         "difference": np.sqrt(max(excess, 0.0)) / size,
         "difference_error": spread / (2 * np.sqrt(excess)) / size if excess > 0 else np.nan,
@@ -322,8 +359,31 @@ def difference(theory, sampled: Expected, unit: str = "%", symmetric: bool = Fal
         "compared": each.sum(),
         "median_mcse": np.median(pulls),
         "largest_mcse": pulls.max(),
+        "degrees": sampled.degrees,
         "state": state,
     }
+
+
+def largest_by_chance(count: int, degrees: float) -> float:
+    """What the largest of so many errors exceeds as rarely as a Gaussian one exceeds 3 deviations.
+
+    The errors are known by so many degrees of freedom (Bonferroni's limit of Student's t).
+    """
+    return t.isf(norm.sf(3.0) / count, degrees)
+
+
+def relative_elements(theory: np.ndarray, sampled: Expected) -> tuple[np.ndarray, np.ndarray]:
+    """(s − t)_ij/√(s_ii s_jj) of an order parameter, and its error by derivatives along rows."""
+
+    def relative(value):
+        size = np.diagonal(value, axis1=-2, axis2=-1)
+        return (value - theory) / np.sqrt(size[..., :, None] * size[..., None, :])
+
+    # Correlations are those of batch means, sizes those of the errors of single elements.
+    rows = sampled.rows * sampled.error / np.sqrt(np.sum(sampled.rows**2, axis=0))
+    step = 1e-3
+    moved = (relative(sampled.value + step * rows) - relative(sampled.value - step * rows)) / 2
+    return relative(sampled.value), np.sqrt(np.sum(moved**2, axis=0)) / step
 
 
 # --- everything of a run

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import norm
 
 from tests.commands import in_process
 from tests.pages import Page
 from tests.pages import Table as PageTable
 from tests.shown import assert_shows, numbers_in, plain, read, rows_of
 from tests.told import KINDS, SHAPES, Told, made, write
+from tests.told_expected import largest_by_chance
 
 RECIPE = """
 name = "told"
@@ -28,6 +28,8 @@ temperature = 0.3
 """
 WIDE = "300"  # characters: no column is left out
 ORDERS = ("leading", "next")
+# States of which a bound is told: no difference is seen, or one in single elements.
+BOUNDS = ("agrees", "differs")
 
 
 @dataclass(frozen=True)
@@ -186,10 +188,11 @@ def assert_statement(run: Run, quantity: str, who: str, cell: str) -> None:
     if state == "resolved":
         error = run.number(quantity, who, "difference_error")
         assert_shows(cell, run.number(quantity, who, "difference"), [error], unit, quantity)
-    elif state == "not resolved":
-        shown = read(cell)
+    elif state in BOUNDS:
+        (shown,) = numbers_in(cell)
         assert shown.below
         assert shown.shows(run.number(quantity, who, "below"), (), unit), (quantity, who, cell)
+        assert (plain(cell) == f"< {shown.value} {unit}") == (state == "agrees")
     else:
         assert cell == state
 
@@ -198,7 +201,11 @@ def test_differences_as_a_whole_are_the_stored_ones(run):
     """In the terminal those of both orders that are no single numbers, on the page all."""
     rows = rows_of(run.printed.split("\n\n")[1])
     table, told = run.page.table("How far theories are off"), 0
-    theories = [who for who in run.predictors if any(run.state(q, who) for q in run.quantities)]
+    theories = [
+        who
+        for who in run.predictors
+        if who != "sampled" and any(run.state(q, who) for q in run.quantities)
+    ]
     for quantity in run.quantities:
         if not any(run.state(quantity, who) for who in theories):
             continue
@@ -228,8 +235,7 @@ def test_intervals_and_pulls_are_the_stored_ones(run):
             for end, name in zip(ends, ("low", "high"), strict=True):
                 assert end.shows(run.number(quantity, who, name), (), unit), (quantity, cells[1])
             compared = run.number(quantity, who, "compared")
-            # As rarely beyond it as one error is beyond 3 MCSE.
-            by_chance = norm.isf(norm.sf(3.0) / compared)
+            by_chance = largest_by_chance(compared, run.number(quantity, who, "degrees"))
             names = ("compared", "median_mcse", "largest_mcse")
             stored = [*(run.number(quantity, who, name) for name in names), by_chance]
             for cell, value, exact in zip(cells[2:], values[2:], stored, strict=True):
@@ -240,12 +246,21 @@ def test_intervals_and_pulls_are_the_stored_ones(run):
 # --- element by element
 
 
-def elements(run: Run, quantity: str, at: tuple[int, ...]) -> list[tuple[float, list[float]]]:
-    """An element by every predictor that predicts it, and by the samples, with errors."""
+def elements(run: Run, quantity: str, at: tuple[int, ...]) -> list[tuple[float, list[float], str]]:
+    """An element by both orders and by the samples, and how far these are off, as stored.
+
+    Numbers with errors and units; head scores are relative to the largest, as they are.
+    """
     table = run.tree["elements"][quantity].to_dataset()
-    known = [who for who in map(str, table["predictor"].values) if who in ORDERS]
-    stored = [(float(table["predicted"].sel(predictor=who).values[at]), []) for who in known]
-    return [*stored, (float(table["sampled"].values[at]), [float(table["error"].values[at])])]
+    sampled, error = (float(table[name].values[at]) for name in ("sampled", "error"))
+    of = [table.sel(predictor=who) for who in ORDERS]
+    predicted = [float(one["predicted"].values[at]) for one in of]
+    differences = [(sampled - one, [error], "%") for one in predicted]
+    if "relative" in table:
+        names = ("relative", "relative_error")
+        numbers = [[float(one[name].values[at]) for name in names] for one in of]
+        differences = [(value, [error], "%") for value, error in numbers]
+    return [*((one, [], "") for one in predicted), (sampled, [error], ""), *differences]
 
 
 def places_of(run: Run) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -273,11 +288,11 @@ def test_elements_are_the_stored_ones(run):
             stored = elements(run, quantity, at)
             cells, values = page_row(table, name)
             forms = [cells] if title == "Head scores" else [cells, in_terminal[name]]
-            for one, full in zip(stored, values, strict=False):
+            for one, full in zip(stored, values, strict=True):
                 assert float(full) == one[0], (name, title)
             for form in forms:
-                for cell, (value, errors) in zip(form, stored, strict=False):
-                    assert_shows(cell, value, errors, what=name)
+                for cell, (value, errors, unit) in zip(form, stored, strict=True):
+                    assert_shows(cell, value, errors, unit, name)
 
 
 # --- sentences
