@@ -4,6 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import norm, t
 
 from sampler.analysis.calibration import reliability, wilson_interval
 from sampler.analysis.estimates import Estimate
@@ -15,9 +16,9 @@ from sampler.presentation.figures.draw import draw_figures
 from sampler.presentation.figures.kernels import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.network import COLOURS, DrawnLayers, draw_network
 from sampler.presentation.figures.order_parameter import draw_order_parameter
-from sampler.presentation.figures.predictor import draw_predictor, residuals
+from sampler.presentation.figures.predictor import MOMENTS, draw_predictor, residuals
 from tests.held import comparison_of, held, theory_of
-from tests.pages import stored_run
+from tests.pages import STORED, stored_run
 from theory import AttentionPaths
 
 PAIRS = ("path", "path_")
@@ -62,6 +63,16 @@ def test_residuals_of_the_predictor_are_in_errors_of_the_samples():
     (ax,) = drawn(mcse).axes
     heights, edges, _ = ax.patches[0].get_data()
     assert np.sum(heights * np.diff(edges)) == pytest.approx(1.0)
+
+
+def test_residuals_of_the_predictor_stand_beside_what_chance_allows():
+    """The largest of all values of a panel, by Student's t: two chains have twenty batches."""
+    run = open_run(STORED)
+    for ax, quantity in zip(draw_predictor(run).axes, MOMENTS, strict=True):
+        values = np.size(run.sampled(quantity).value)
+        limit = t.isf(norm.sf(3.0) / values, 2 * 10 - 1)
+        drawn = sorted(line.get_xdata()[0] for line in ax.lines)
+        np.testing.assert_allclose(drawn, [-limit, limit], rtol=1e-9)
 
 
 def test_reliability_shows_every_bin_with_its_wilson_interval(rng):

@@ -7,8 +7,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import norm, t
 
 from sampler.errors import InputError
 from sampler.presentation.report import write_report
@@ -80,6 +82,19 @@ def test_the_mean_of_draws_is_the_number_on_the_page(page, directory):
         draws = tree["posterior"]["order_parameter"].values
     value = float(page.table("Order parameter U₁").values[1][2])
     assert value == pytest.approx(draws[:, :, 0, 0].mean(), rel=1e-12)
+
+
+def test_the_largest_difference_stands_beside_what_chance_allows(page, elements):
+    """Of the elements once, against Student's t with a degree less than there are batches."""
+    table = page.table("Leading order against the exact posterior")
+    row = table.values[table.rows.index(table.row("U₁"))]
+    each = elements["order_parameter"].to_dataset()
+    gaps = (each["sampled"] - each["predicted"].sel(predictor="leading")) / each["error"]
+    gaps = np.abs(gaps.values[np.triu_indices(gaps.shape[0])])
+    batches = 2 * 10  # of two chains
+    limit = t.isf(norm.sf(3.0) / gaps.size, batches - 1)
+    expected = [np.median(gaps), gaps.max(), limit]
+    np.testing.assert_allclose([float(value) for value in row[-3:]], expected, rtol=1e-9)
 
 
 def test_accuracies_and_diagnostics_are_the_stored_ones(page, comparison):
