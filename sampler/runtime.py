@@ -7,8 +7,8 @@ accelerator on many side by side.
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,44 +28,98 @@ DEVICES = 2
 MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
 # How many threads OpenBLAS may start.
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+# Settings of JAX that change numbers, or refuse what libraries do, and their values inside
+# `jax_settings`: those that a thread has to itself, by the name of their context manager, and flags
+# of the whole process.
+USUAL = {
+    "default_prng_impl": GENERATOR,
+    "threefry_partitionable": True,
+    "enable_custom_prng": False,
+    "default_matmul_precision": None,
+    "softmax_custom_jvp": False,
+    "numpy_rank_promotion": "allow",
+    "numpy_dtype_promotion": "standard",
+    "legacy_prng_key": "allow",
+    "transfer_guard": "allow",
+    "array_garbage_collection_guard": "allow",
+    "thread_guard": False,
+    "disable_jit": False,
+    "no_tracing": False,
+    "no_execution": False,
+    "enable_checks": False,
+    "check_tracer_leaks": False,
+    "debug_nans": False,
+    "debug_infs": False,
+    "debug_key_reuse": False,
+}
+FLAGS = {
+    "jax_random_seed_offset": 0,
+    "jax_high_dynamic_range_gumbel": False,
+    "jax_error_checking_behavior_nan": "ignore",
+    "jax_error_checking_behavior_oob": "ignore",
+    "jax_error_checking_behavior_divide": "ignore",
+}
 # With which the environment asks for kinds of devices: the name today, and an older one.
 PLATFORMS = ("JAX_PLATFORMS", "JAX_PLATFORM_NAME")
 # The memory maps of this process, and how many it may have.
 MAPS, MOST_MAPS = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 
 
-class OpenBlas:
-    """Copies of OpenBLAS that were loaded before the environment could limit them.
+class WhileInside:
+    """A setting of the whole process that is another one while anybody is inside.
 
-    Inside they compute on one thread, and afterwards on as many as before; the threads of a process
-    may be inside side by side.
+    The threads of a process may be inside side by side.
+
+    change  changes it, and puts it back
     """
 
-    def __init__(self) -> None:
-        self.lock, self.inside, self.limit = threading.Lock(), 0, None
-        self.libraries: ThreadpoolController | None = None
-
-    def find(self) -> None:
-        """Look for the copies that this process has loaded."""
-        from threadpoolctl import ThreadpoolController
-
-        self.libraries = ThreadpoolController().select(internal_api="openblas")
+    def __init__(self, change: Callable[[], AbstractContextManager[None]]) -> None:
+        self.change, self.lock, self.inside = change, threading.Lock(), 0
+        self.changed: ExitStack = ExitStack()
 
     def __enter__(self) -> None:
         with self.lock:
+            if self.inside == 0:
+                self.changed.enter_context(self.change())
             self.inside += 1
-            if self.inside == 1 and self.libraries is not None:
-                self.limit = self.libraries.limit(limits=1)
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.inside -= 1
-            if self.inside == 0 and self.limit is not None:
-                self.limit.restore_original_limits()
-                self.limit = None
+            if self.inside == 0:
+                self.changed.close()
 
 
-OPENBLAS = OpenBlas()
+# Copies of OpenBLAS that were loaded before the environment could limit them.
+LOADED_EARLY: "list[ThreadpoolController]" = []
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let copies of OpenBLAS that were loaded early compute on one thread."""
+    with ExitStack() as stack:
+        for libraries in LOADED_EARLY:
+            stack.enter_context(libraries.limit(limits=1))
+        yield
+
+
+@contextmanager
+def usual_flags() -> Iterator[None]:
+    """Let JAX have the values of FLAGS."""
+    import jax
+
+    before = {name: getattr(jax.config, name, value) for name, value in FLAGS.items()}
+    changed = [name for name in FLAGS if before[name] != FLAGS[name]]
+    try:
+        for name in changed:
+            jax.config.update(name, FLAGS[name])
+        yield
+    finally:
+        for name in changed:
+            jax.config.update(name, before[name])
+
+
+ONE_THREAD, USUAL_FLAGS = WhileInside(one_thread), WhileInside(usual_flags)
 
 
 def use_one_blas_thread() -> None:
@@ -80,7 +134,9 @@ def use_one_blas_thread() -> None:
         return
     os.environ[BLAS_THREADS] = "1"
     if "numpy" in sys.modules:
-        OPENBLAS.find()
+        from threadpoolctl import ThreadpoolController  # only here: it takes a moment
+
+        LOADED_EARLY.append(ThreadpoolController().select(internal_api="openblas"))
 
 
 def silence_compiler() -> None:
@@ -110,8 +166,9 @@ def divide_processor(devices: int) -> None:
 def jax_settings(precision: str = "float64") -> Iterator[None]:
     """Let JAX compute in this precision while inside, and leave it as it was.
 
-    Draws follow from the recipe alone: the random generator is fixed, whatever the process has set.
-    So are settings that make JAX strict, which libraries do not keep to.
+    Draws follow from the recipe alone: random numbers and products of matrices are as JAX has them
+    by default, whatever the process has set. So are settings that make JAX strict, which libraries
+    do not keep to.
 
     Raises InputError where the environment asks JAX for an accelerator that is not there.
     """
@@ -119,16 +176,13 @@ def jax_settings(precision: str = "float64") -> Iterator[None]:
     free_memory_maps()
     import jax
 
-    with (
-        OPENBLAS,
-        jax.enable_x64(precision == "float64"),
-        jax.default_prng_impl(GENERATOR),
-        jax.threefry_partitionable(True),
-        jax.numpy_rank_promotion("allow"),
-        jax.numpy_dtype_promotion("standard"),
-        jax.transfer_guard("allow"),
-        jax.disable_jit(False),
-    ):
+    with ExitStack() as stack:
+        for process in (ONE_THREAD, USUAL_FLAGS):
+            stack.enter_context(process)
+        stack.enter_context(jax.enable_x64(precision == "float64"))
+        for name, value in USUAL.items():
+            if hasattr(jax, name):  # of this release
+                stack.enter_context(getattr(jax, name)(value))
         yield
 
 

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -95,6 +97,41 @@ def test_threads_of_other_libraries_are_left_alone():
     assert alone["before"][1] == alone["torch"] == later["torch"]
     assert alone["before"][2] == alone["openmp"]
     assert alone["omp"] is later["omp"] is None
+
+
+def random_numbers() -> np.ndarray:
+    return np.asarray(jax.random.normal(jax.random.key(3), (4,)))
+
+
+def test_threads_share_settings_of_the_process_until_the_last_has_left():
+    """A seed is that of the recipe, whatever JAX adds to seeds outside."""
+    with runtime.jax_settings():
+        expected = random_numbers()
+    started, ended = threading.Event(), threading.Event()
+
+    def draw() -> np.ndarray:
+        with runtime.jax_settings():
+            started.set()
+            assert ended.wait(60)
+            return random_numbers()
+
+    before = jax.config.jax_random_seed_offset
+    jax.config.update("jax_random_seed_offset", 5)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            other = thread.submit(draw)
+            assert started.wait(60)
+            with runtime.jax_settings():
+                np.testing.assert_array_equal(random_numbers(), expected)
+            ended.set()
+            np.testing.assert_array_equal(other.result(), expected)
+        assert jax.config.jax_random_seed_offset == 5
+        with pytest.raises(ZeroDivisionError), runtime.jax_settings():
+            raise ZeroDivisionError
+        assert jax.config.jax_random_seed_offset == 5
+        assert (random_numbers() != expected).any()
+    finally:
+        jax.config.update("jax_random_seed_offset", before)
 
 
 @pytest.mark.heavy

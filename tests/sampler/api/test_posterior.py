@@ -106,13 +106,29 @@ def test_what_has_no_posterior_is_refused_by_its_setting(
     assert refused(*chosen) == "memory"
 
 
-# Settings of JAX as strict as they go, and other generators of random numbers.
+# Settings of JAX as strict as they go, other random numbers, and products of another precision.
 STRICT = {
     "jax_numpy_rank_promotion": "raise",
     "jax_numpy_dtype_promotion": "strict",
     "jax_threefry_partitionable": False,
     "jax_default_prng_impl": "rbg",
+    "jax_random_seed_offset": 7,
+    "jax_high_dynamic_range_gumbel": True,
+    "jax_enable_custom_prng": True,
+    "jax_legacy_prng_key": "error",
+    "jax_default_matmul_precision": "bfloat16",
     "jax_disable_jit": True,
+    "jax_no_tracing": True,
+    "jax_no_execution": True,
+    "jax_enable_checks": True,
+    "jax_check_tracer_leaks": True,
+    "jax_debug_nans": True,
+    "jax_debug_infs": True,
+    "jax_debug_key_reuse": True,
+    "jax_error_checking_behavior_nan": "raise",
+    "jax_error_checking_behavior_oob": "raise",
+    "jax_error_checking_behavior_divide": "raise",
+    "jax_thread_guard": True,
     "jax_transfer_guard": "disallow",
 }
 
@@ -132,11 +148,16 @@ def strictly():
 
 
 def solved_and_sampled(task, network) -> list[np.ndarray]:
-    """U_1 of theory and draws."""
-    few = {"chains": 2, "warmup": 2, "draws": 4, "leapfrog_steps": 2, "progress": False}
+    """U_1 of theory and draws, in the space of all weights in single precision."""
+    few = {"chains": 2, "warmup": 2, "draws": 4, "algorithm": "hmc", "leapfrog_steps": 2}
+    few |= {"progress": False}
     theory = sampler.solve(task, network, starts=1)
-    draws = sampler.sample(task, network, space="order_parameters", algorithm="hmc", **few)
-    return [one["order_parameter"].values for one in (theory, draws["posterior"])]
+    draws = [
+        sampler.sample(task, network, space="order_parameters", **few),
+        sampler.sample(task, network, space="weights", precision="float32", **few),
+    ]
+    tables = [theory, *(one["posterior"] for one in draws)]
+    return [one["order_parameter"].values for one in tables]
 
 
 @pytest.mark.heavy
