@@ -1,10 +1,13 @@
 """Data flow one way: `theory` imports nothing of `sampler`, and no room one that comes after it."""
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -66,6 +69,28 @@ def test_no_modules_import_each_other():
         for name, path in MODULES.items()
     }
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+# Imported where an extra, or a notebook, has them.
+ON_REQUEST = {"torch", "distributed", "IPython"}
+
+
+def distributions(requirements: Iterable[str]) -> set[str]:
+    """Names of packages as indices write them, without those of extras."""
+    plain = (line for line in requirements if "extra ==" not in line)
+    return {re.match(r"[\w.-]+", line)[0].lower().replace("_", "-") for line in plain}
+
+
+def test_every_library_that_is_imported_is_a_dependency_or_comes_with_one():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = distributions(project["dependencies"])
+    brought = {name for each in declared for name in distributions(requires(each) or ())}
+    known = packages_distributions()
+    used = {name.partition(".")[0] for path in PATHS for name in imported(path)}
+    used -= {*sys.stdlib_module_names, "sampler", "theory", *ON_REQUEST}
+    assert {"jax", "xarray"} < used
+    undeclared = [name for name in used if not distributions(known[name]) & (declared | brought)]
+    assert not undeclared
 
 
 UNLOADED = """
