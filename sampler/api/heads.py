@@ -275,11 +275,15 @@ class RemovableHeads:
 
     @property
     def heads(self) -> dict[int, list[int]]:
-        """The heads that can go, by layer; layers and heads count from 0, as in `prune_heads`."""
+        """The heads that can go, from 0, by the number of their layer, from 1."""
         heads: dict[int, list[int]] = {}
         for layer, head in sorted(self.result.order[: self.result.count]):
-            heads.setdefault(layer - 1, []).append(head)
+            heads.setdefault(layer, []).append(head)
         return heads
+
+    def layers_from_zero(self) -> dict[int, list[int]]:
+        """The same with layers that count from 0, as `prune_heads` of Hugging Face takes them."""
+        return {layer - 1: heads for layer, heads in self.heads.items()}
 
     @property
     def loss(self) -> tuple[float, float]:
@@ -306,10 +310,10 @@ class RemovableHeads:
         if self.result.replacement != "zero":
             remedy = 'a mean cannot be put into a projection: choose heads with "zero"'
             raise InputError("replacement", self.result.replacement, remedy)
-        zero_heads(model, self.projections, self.heads)
+        zero_heads(model, self.projections, self.layers_from_zero())
 
     def to_json(self) -> str:
-        """The heads by layer, both from 0, with limit, loss and accuracy, as JSON."""
+        """The heads, from 0, by layer, from 1, with limit, loss and accuracy, as JSON."""
         result = self.result
         return json.dumps(
             {

@@ -12,6 +12,8 @@ from tests.sampler.torch_models.families import (
     HEADS,
     LAYERS,
     SIZE,
+    TOKENS,
+    WIDTH,
     called,
     family,
     inputs_of,
@@ -83,15 +85,66 @@ def test_validation_chooses_and_test_examples_say_the_cost(made, found):
         assert str(number) in repr(found)
 
 
-def test_heads_by_layer_count_from_0_in_python_and_in_json(found):
-    pairs = sorted(found.result.order[: found.result.count])
-    expected = {}
-    for layer, head in pairs:
-        expected.setdefault(layer - 1, []).append(head)
-    assert found.heads == expected
+class Uneven(torch.nn.Module):
+    """Layers with 2, 4 and 8 heads; nothing is read of head 2 of the second, 5 of the third."""
+
+    COUNTS = (2, 4, 8)
+    UNREAD = ((2, 2), (3, 5))  # layer from 1, head from 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in self.COUNTS]
+        self.joined = torch.nn.ModuleList(layers)
+        self.after = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in self.COUNTS)
+        self.readout = torch.nn.Linear(WIDTH, 2)
+        with torch.no_grad():
+            for layer, head in self.UNREAD:
+                self.columns(layer, head)[:] = 0.0
+
+    def columns(self, layer: int, head: int):
+        """What layer 1, 2, … reads of head 0, 1, …"""
+        size = WIDTH // self.COUNTS[layer - 1]
+        return self.after[layer - 1].weight[:, head * size : (head + 1) * size]
+
+    def forward(self, tokens):
+        for joined, after in zip(self.joined, self.after, strict=True):
+            tokens = tokens + after(joined(tokens).tanh())
+        return self.readout(tokens[:, -1])
+
+
+@pytest.mark.parametrize("window", [None, (2, 3)])
+def test_layers_count_from_1_in_python_and_in_json(window):
+    """The module of layer l is `after.l−1`: what is zero there afterwards are the heads named."""
+    model = Uneven()
+    projection = {f"after.{at}": count for at, count in enumerate(model.COUNTS)}
+    tokens = torch.linspace(-1.0, 1.0, 2 * EXAMPLES * TOKENS * WIDTH).sin()
+    tokens = tokens.reshape(2, EXAMPLES, TOKENS, WIDTH)
+    with torch.no_grad():  # labels that the model has nearly learned: other heads are needed
+        labels = [model(each) + 0.01 * torch.randn(EXAMPLES, 2) for each in tokens]
+    splits = dict(zip(("validation", "test"), zip(tokens, labels, strict=True), strict=True))
+    found = sampler.removable(
+        model, loss=1e-4, **splits, layers=window, projection=projection, progress=False
+    )
+    first = 1 if window is None else window[0]
+    every = [
+        (layer, head)
+        for layer, count in enumerate(model.COUNTS, start=1)
+        for head in range(count)
+        if layer >= first
+    ]
+    named = [(layer, head) for layer, heads in found.heads.items() for head in heads]
+    assert {*Uneven.UNREAD} <= {*named} < {*every}
+    cut = copy.deepcopy(model)
+    found.apply(cut)
+    zero = [place for place in every if not cut.columns(*place).any()]
+    assert zero == named
+    assert {layer + 1: heads for layer, heads in found.layers_from_zero().items()} == found.heads
     stored = json.loads(found.to_json())
-    assert {int(layer): heads for layer, heads in stored["heads"].items()} == expected
+    assert {int(layer): heads for layer, heads in stored["heads"].items()} == found.heads
     assert stored["loss"] == list(found.loss)
+    table = found.to_dataframe()
+    assert sorted(table["head"][1 : len(named) + 1]) == named
 
 
 def test_the_heads_are_zeroed_saved_and_loaded_with_the_loss_that_was_said(made, tmp_path):
