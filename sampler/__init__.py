@@ -50,7 +50,7 @@ CONTENTS = {
     "torch_models.export": "export_attention",
     "presentation.notebook": "Comparison",
     "presentation.several_runs": "Models",
-    "errors": "InputError DataWarning",
+    "errors": "InputError DataWarning ReliabilityWarning",
 }
 _MODULE_OF = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULE_OF)

@@ -25,7 +25,8 @@ from sampler.api.estimators import (AttentionClassifier as _AttentionClassifier,
 from sampler.torch_models.export import (export_attention as export_attention)
 from sampler.presentation.notebook import (Comparison as Comparison)
 from sampler.presentation.several_runs import (Models as Models)
-from sampler.errors import (InputError as InputError, DataWarning as DataWarning)
+from sampler.errors import (InputError as InputError, DataWarning as DataWarning,
+    ReliabilityWarning as ReliabilityWarning)
 
 def markov_chain_task(*, heads: Sequence[Sequence[str]] = (('good', 'random'), ('uniform',
     'random')), inverse_temperature: float = 10.0, form: AttentionVariant | Mapping[str,

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path, PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class ExitCode(IntEnum):
@@ -59,7 +59,7 @@ def as_recipe(part: Part) -> str:
     return part.recipe if isinstance(part, Words) else str(part)
 
 
-class InputError(Exception):
+class InputError(ValueError):
     """A recipe, a data file or a command-line argument that cannot be used.
 
     Its text is one line, `field = value: remedy`.
@@ -100,8 +100,21 @@ class InputError(Exception):
         return InputError, (self.subject, self.value, self.template, *self.parts)
 
 
+def input_error_in(problem: Any) -> InputError | None:
+    """The InputError that pydantic has taken for a report of its own; None where there is none.
+
+    problem  its ValidationError
+    """
+    causes = (error.get("ctx", {}).get("error") for error in problem.errors())
+    return next((cause for cause in causes if isinstance(cause, InputError)), None)
+
+
 class DataWarning(UserWarning):
     """Data that can be used, and look as if they meant something else."""
+
+
+class ReliabilityWarning(UserWarning):
+    """Results not to be relied on: draws that fail their diagnostics, or no saddle point."""
 
 
 class RequeueError(Exception):

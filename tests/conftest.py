@@ -36,6 +36,11 @@ LIBRARIES = ("jax", "numpyro.infer", "arviz_stats", "hypothesis", "matplotlib.fi
              "pydantic", "rich.progress", "scipy.optimize", "scipy.stats", "xarray")  # fmt: skip
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Most tests draw too little for diagnostics to pass; those of the warning ask for it."""
+    config.addinivalue_line("filterwarnings", "ignore::sampler.errors.ReliabilityWarning")
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import the libraries where tests are run: not in the process that only hands them out."""
     hands_out = session.config.getoption("numprocesses", None)

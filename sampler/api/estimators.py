@@ -4,7 +4,6 @@ They are exact where they sample: predictions are averages over draws of U_1, gi
 predictor is a Gaussian process, and every average has its Monte Carlo error.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -20,11 +19,11 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from sampler.api.keywords import keywords_of, takes, warn_of, with_meanings
-from sampler.api.model import make_network, problem_of, recipe_and_data, sample, solve
+from sampler.api.model import drawn, make_network, problem_of, recipe_and_data, solved
 from sampler.api.tasks import arrays_task
 from sampler.data.checks import check_split, data_doubts
 from sampler.data.split import Split
-from sampler.errors import InputError, Verbatim
+from sampler.errors import InputError, ReliabilityWarning, Verbatim
 from sampler.runtime import jax_settings, refuse_masked
 from sampler.settings.network import NetworkSection, PosteriorSection
 from sampler.settings.sampler import SamplerSection
@@ -58,6 +57,10 @@ SETTINGS = [
         *keywords_of(SamplerSection, *OF_CHAINS),
     )
 ]
+
+
+class FitWarning(ReliabilityWarning, ConvergenceWarning):
+    """A fit whose draws fail their diagnostics; scikit-learn's kind of warning, too."""
 
 
 class AttentionEstimator(BaseEstimator):
@@ -99,7 +102,7 @@ class AttentionEstimator(BaseEstimator):
 
         Afterwards `draws_` or `theory_` is what `sample` or `solve` returns, and `reliability_` the
         verdict on the draws: a warning says where they cannot be trusted. A fit that fails leaves
-        the estimator as it was. Raises ValueError or InputError for what cannot be used.
+        the estimator as it was. Raises ValueError for what cannot be used.
         """
         fitted = type(self)(**self.get_params(deep=False))
         fitted._fit(X, y)
@@ -126,7 +129,7 @@ class AttentionEstimator(BaseEstimator):
         )
         seed = seed_from(self.random_state)
         if self.method == "theory":
-            self.theory_ = solve(self.task_, self.network_, seed=seed)
+            self.theory_ = solved(self.task_, self.network_, {"seed": seed})
             if not self.theory_.attrs["converged"]:
                 raise InputError("method", "theory", self.theory_.attrs["explanation"])
         elif self.method == "posterior":
@@ -137,16 +140,15 @@ class AttentionEstimator(BaseEstimator):
     def _sample(self, seed: int) -> None:
         """Draw, and judge the draws."""
         settings = {name: getattr(self, name) for name in OF_CHAINS}
-        self.draws_ = sample(
-            self.task_, self.network_, seed=seed, progress=self.progress, **settings
-        )
+        settings = {name: value for name, value in settings.items() if value is not None}
+        self.draws_ = drawn(self.task_, self.network_, self.progress, {"seed": seed, **settings})
         from sampler.analysis.verdict import trust_verdict
         from sampler.jobs.stages import diagnose_stage
 
         diagnostics = diagnose_stage(self.draws_)
         self.reliability_ = trust_verdict(diagnostics)
         if not diagnostics.passed:
-            warnings.warn(str(self.reliability_), ConvergenceWarning, stacklevel=5)
+            warn_of([str(self.reliability_)], FitWarning)
 
     def predictive(self, X: Inputs) -> xr.Dataset:
         """Mean and variance of f(x), each with its Monte Carlo standard error `…_mcse`.

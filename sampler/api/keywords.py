@@ -208,8 +208,8 @@ def plain_setting(value: Any) -> Any:
     return [plain_setting(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def warn_of(concerns: Iterable[str]) -> None:
-    """Warn of what is doubtful about data, at the line that called this package."""
+def warn_of(concerns: Iterable[str], category: type[Warning] = DataWarning) -> None:
+    """Warn of what is doubtful about data or results, at the line that called this package."""
     caller, level, frame = 1, 1, sys._getframe()
     while frame is not None:  # decorators of other packages may stand between frames of this one
         level += 1
@@ -217,4 +217,4 @@ def warn_of(concerns: Iterable[str]) -> None:
             caller = level
         frame = frame.f_back
     for text in concerns:
-        warnings.warn(text, DataWarning, stacklevel=caller)
+        warnings.warn(text, category, stacklevel=caller)

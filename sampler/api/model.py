@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.keywords import keywords_of, plain_setting, takes
+from sampler.api.keywords import keywords_of, plain_setting, takes, warn_of
 from sampler.api.tasks import ChosenTask, Settings, validated
 from sampler.data.task import Task
-from sampler.errors import InputError
+from sampler.errors import InputError, ReliabilityWarning
 from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import plan_with_data
 from sampler.runtime import jax_settings
@@ -60,8 +60,17 @@ def solve(task: ChosenTask, network: ChosenNetwork, **settings: Any) -> "xr.Data
 
     The variables are those of `theory.nc`, along an axis `predictor` of both orders in 1/N and
     infinite width; of a network with nonlinear values there is infinite width alone. A saddle point
-    that did not converge has `converged` = 0 among its attributes and predictions that are NaN.
+    that did not converge has `converged` = 0 among its attributes and predictions that are NaN: a
+    `ReliabilityWarning` says so.
     """
+    table = solved(task, network, settings)
+    warn_of(doubts_of_theory(table), ReliabilityWarning)
+    return table
+
+
+@takes()
+def solved(task: ChosenTask, network: ChosenNetwork, settings: Settings) -> "xr.Dataset":
+    """Solve the theory, for a caller who looks at whether it converged."""
     recipe, data = recipe_and_data(task, network, theory=settings)
     if not recipe.is_solved:
         refuse_without_theory(recipe.outside_theory, recipe.learns_attention, "use `sample`")
@@ -80,8 +89,19 @@ def sample(
     """Draw from the exact posterior, in the layout that ArviZ reads.
 
     The groups are those of `draws.nc`. Nothing is stored before the end; `run` keeps what it has.
-    With `progress`, stderr or one line of a notebook shows how far it is.
+    With `progress`, stderr or one line of a notebook shows how far it is. A `ReliabilityWarning`
+    says where diagnostics fail.
     """
+    draws = drawn(task, network, progress, settings)
+    warn_of(doubts_of_draws(draws), ReliabilityWarning)
+    return draws
+
+
+@takes()
+def drawn(
+    task: ChosenTask, network: ChosenNetwork, progress: bool, settings: Settings
+) -> "xr.DataTree":
+    """Draw from the posterior, for a caller who judges the draws."""
     recipe, data = recipe_and_data(task, network, sampler=settings)
     refuse_too_large(recipe, data)
     plan = plan_with_data("sample", recipe, None, data)
@@ -171,6 +191,26 @@ def teacher_of(task: ChosenTask, network: ChosenNetwork) -> "xr.Dataset":
 
         table = teacher_table(data.teacher, problem_of(task, recipe, data))
     return table.assign_attrs(schema_version=SCHEMA_VERSION)
+
+
+# --- results that are not to be relied on
+
+
+def doubts_of_theory(theory: "xr.Dataset | None") -> list[str]:
+    """Say that a saddle point did not converge."""
+    from sampler.analysis.verdict import saddle_point_converged
+
+    failed = saddle_point_converged(theory) is False
+    return [f"theory: {theory.attrs['explanation']}"] if failed else []
+
+
+def doubts_of_draws(draws: "xr.DataTree") -> list[str]:
+    """Say that diagnostics fail, and why."""
+    from sampler.analysis.verdict import trust_verdict
+    from sampler.jobs.stages import diagnose_stage
+
+    diagnostics = diagnose_stage(draws)
+    return [] if diagnostics.passed else [str(trust_verdict(diagnostics))]
 
 
 # --- a task and a network together

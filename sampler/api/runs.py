@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sampler.api.keywords import plain_setting, takes, warn_of, with_keys
-from sampler.errors import ABSENT, InputError, Verbatim
+from sampler.api.model import doubts_of_theory
+from sampler.errors import ABSENT, InputError, ReliabilityWarning, Verbatim
 from sampler.settings.recipe import Recipe, recipe_of
 from sampler.settings.toml import folder_of, read_toml
 from sampler.storage.directory import RECIPE_FILE, default_directory, find_directory
@@ -243,7 +244,8 @@ def run(
     progress  print on stdout and stderr what is done
 
     Called again, an interrupted run goes on where it was, and a finished one is opened. Raises
-    InputError for what cannot be used.
+    InputError for what cannot be used. A `ReliabilityWarning` says where diagnostics fail, or a
+    saddle point did not converge.
     """
     from sampler.jobs.plan import make_plan
     from sampler.jobs.run import start_run
@@ -256,7 +258,11 @@ def run(
         plan = make_plan("run", chosen, chosen_directory(out, chosen), figures)
         start_run(plan, interruption)
     warn_of(plan.task.concerns)
-    return Run(plan.directory)
+    done = Run(plan.directory)
+    doubts = doubts_of_theory(done.theory)
+    doubts += [str(done.reliability)] if done.trusted is False else []
+    warn_of(doubts, ReliabilityWarning)
+    return done
 
 
 @takes(write=with_keys)
@@ -285,7 +291,8 @@ def sweep(
     progress   print on stdout and stderr what is done
 
     A point that fails stops no other one; called again, points that are finished are left as they
-    are. Raises InputError for what cannot be used.
+    are. Raises InputError for what cannot be used. A `ReliabilityWarning` names the points whose
+    diagnostics fail or whose saddle point did not converge.
     """
     from sampler.jobs.plan import make_plan
     from sampler.jobs.sweep import start_sweep
@@ -299,7 +306,15 @@ def sweep(
         plan = make_plan("run", chosen, chosen_directory(out, chosen).resolve(), figures)
         start_sweep(plan, interruption, workers, scheduler)
     warn_of(plan.task.concerns)
-    return Sweep(plan.directory)
+    done = Sweep(plan.directory)
+    doubts = [
+        f"{label}: {doubt}"
+        for label, point in done.points.items()
+        for doubt in (doubts_of_theory(point.theory) if point else [])
+    ]
+    doubts += [str(done.reliability)] if done.reliability.tone == "bad" else []
+    warn_of(doubts, ReliabilityWarning)
+    return done
 
 
 @takes(write=with_keys)

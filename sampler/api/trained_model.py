@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.model import ChosenNetwork, problem_of, recipe_and_data, solve
+from sampler.api.model import ChosenNetwork, problem_of, recipe_and_data, solved
 from sampler.api.tasks import ChosenTask, arrays_task
 from sampler.errors import ABSENT, InputError, Setting
 from sampler.runtime import jax_settings
@@ -198,7 +198,7 @@ def solved_theory(
     if "temperature" not in network.settings["posterior"]:
         network, note = at_best_temperature(task, network, progress)
         notes = (note,)
-    table = solve(task, network, starts=starts)
+    table = solved(task, network, {"starts": starts})
     if not table.attrs["converged"]:
         remedy = "the saddle point did not converge; choose a larger width or temperature"
         raise InputError("network", network, remedy)
@@ -231,7 +231,7 @@ def at_best_temperature(
             temperature = share * mean_square_label
             sections = {**network.settings, "posterior": {**posterior, "temperature": temperature}}
             networks[temperature] = ChosenNetwork(sections)
-            table = solve(task, networks[temperature], starts=1, next_order=False)
+            table = solved(task, networks[temperature], {"starts": 1, "next_order": False})
             if table.attrs["converged"]:
                 losses[temperature] = number(table, ON_VALIDATION)
         steps.show("temperatures", tried, tried)

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from pydantic import ValidationError
 
 from sampler.attention.variants import VARIANTS, Array, AttentionVariant, Softmax
+from sampler.errors import input_error_in
 
 # A variant, or a tuple with an entry for each layer: a variant, or a tuple of them, one per head.
 Variants = AttentionVariant | tuple[AttentionVariant | tuple[AttentionVariant, ...], ...]
@@ -49,6 +50,9 @@ def read_variant(table: Mapping, place: str) -> AttentionVariant:
     try:
         return VARIANTS[kind].model_validate(dict(table))
     except ValidationError as problem:
+        original = input_error_in(problem)
+        if original is not None:
+            raise original from None
         error = problem.errors()[0]
         text = error["msg"].removeprefix("Value error, ")
         if error["type"] == "extra_forbidden":

@@ -33,6 +33,8 @@ def open_npz(path: Path, field: Part, remedy: str = "name an .npz file") -> Iter
                 raise ValueError("it is no archive as numpy.savez writes it")
             file.seek(0)
             yield np.load(file, allow_pickle=False)
+    except InputError:
+        raise
     except OSError as problem:
         raise InputError(field, path, f"{problem.strerror or problem}; {remedy}") from None
     except (ValueError, EOFError, zipfile.BadZipFile) as problem:

@@ -152,6 +152,8 @@ def read_part(arrays: Arrays, key: str, part: slice = slice(None)) -> np.ndarray
     """Read one array, or some of its examples; InputError if that fails."""
     try:
         return arrays[key][part]
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError) as problem:
         raise InputError(key, Verbatim("(unreadable)"), f"{problem}; store it again") from None
 

@@ -51,6 +51,8 @@ def chosen_variants(attention: AttentionSection, tokens: int) -> HeadVariants:
     for variant in chain.from_iterable(variants):
         try:
             variant.refuse_tokens(tokens)
+        except InputError:
+            raise
         except ValueError as problem:
             form = Setting("attention", "form")
             raise InputError(form, variant.model_dump(), str(problem)) from None

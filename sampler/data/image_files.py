@@ -208,6 +208,8 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
+    except InputError:
+        raise
     except UNREADABLE as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise InputError(path.name, path.parent, f"{reason}; fetch this file again") from None

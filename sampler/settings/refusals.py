@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from sampler.attention.layers import Variants, lowest_layers, variants_by_head
 from sampler.attention.variants import AttentionVariant
-from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe
+from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe, input_error_in
 from sampler.mcmc.algorithm import ALGORITHMS, BRIDGED_DRAWS
 from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS, refuse_weight_draws
 from sampler.settings.identity import Sections
@@ -76,6 +76,8 @@ def variants_of(
     """Return the variant of every head, layer by layer; InputError if lists do not fit them."""
     try:
         return variants_by_head(form, heads)
+    except InputError:
+        raise
     except ValueError as problem:
         raise InputError(setting, dump_setting(form), str(problem)) from None
 
@@ -208,6 +210,8 @@ def refuse_untrainable(
             try:
                 if tokens is not None:
                     variant.refuse_tokens(tokens)
+            except InputError:
+                raise
             except ValueError as problem:
                 remedy = f"{problem} (the tokens are those of {of})"
             if remedy is not None:
@@ -262,6 +266,9 @@ def recipe_error(
 
     sections  the class of each section of the recipe
     """
+    original = input_error_in(problem)
+    if original is not None:
+        return original
     errors = problem.errors()
     *table, missing = errors[0]["loc"]
     unknown = {

@@ -175,6 +175,8 @@ def read_stored(path: Path, command: str, load: Callable[[Path], Any]) -> Any:
         raise InputError("DIR", path.parent, f"holds no {path.name}; first use `{command}`")
     try:
         return load(path)
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         remedy = f"cannot be read ({problem}); make it anew with `{command}`"
         raise InputError(path.name, path, remedy) from None

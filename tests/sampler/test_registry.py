@@ -2,22 +2,29 @@
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import pytest
+from pydantic import field_validator, model_validator
 
+import sampler
 from sampler import registry
-from sampler.attention.variants import VARIANTS, Array, AttentionVariant, logits
+from sampler.attention.variants import VARIANTS, Array, AttentionVariant, Softmax, logits
+from sampler.data.array_files import open_npz
+from sampler.data.image_files import open_archive
 from sampler.data.make import build_task
 from sampler.data.split import Split
 from sampler.data.task import Task
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ExitCode, InputError, Setting
 from sampler.registry import Registry
 from sampler.settings.recipe import load_recipe, make_recipe
+from sampler.settings.refusals import refuse_untrainable
 from sampler.settings.task import TASKS, TaskSection
 from sampler.settings.types import Count, FilePath, Seed
+from sampler.storage.files import read_stored
 from tests import ROOT
 from tests.commands import SMALLEST, in_process
 
@@ -107,6 +114,78 @@ def test_an_attention_variant_is_a_class_and_a_row(tmp_path):
     omega = build_task(recipe).train.attention[0]
     np.testing.assert_allclose(omega.sum(axis=2), 1.0, rtol=1e-12)
     assert np.abs(omega - build_task(load_recipe(path)).train.attention[0]).max() > 0.01
+
+
+REFUSED = InputError(Setting("task", "odd"), 3, "use {} instead", Setting("network", "widths"))
+
+
+class OddSection(CoinSection):
+    """Refuses itself, as pydantic checks it."""
+
+    @field_validator("examples")
+    @classmethod
+    def refuse(cls, examples: int) -> int:
+        raise REFUSED
+
+
+class Odd(Softmax):
+    """Refuses itself, or the tokens it is given."""
+
+    kind: Literal["odd"] = "odd"
+    by_tokens: bool = False
+
+    @model_validator(mode="after")
+    def refuse(self) -> "Odd":
+        if not self.by_tokens:
+            raise REFUSED
+        return self
+
+    def refuse_tokens(self, tokens: int) -> None:
+        raise REFUSED
+
+
+@pytest.mark.usefixtures("open_tables")
+def test_a_refusal_from_outside_reaches_the_user_as_it_is(tmp_path):
+    """It is a ValueError: pydantic takes one for a report of its own, and wraps it."""
+    assert isinstance(REFUSED, ValueError)
+    TASKS.register("coin", OddSection)
+    VARIANTS.register("odd", Odd)
+    (tmp_path / "coin.toml").write_text(COIN)
+    (tmp_path / "tiny.toml").write_text(SMALLEST)
+    by_tokens = 'attention.form={kind="odd", by_tokens=true}'
+    for make in (
+        lambda: load_recipe(tmp_path / "coin.toml"),
+        lambda: load_recipe(tmp_path / "tiny.toml", ['attention.form={kind="odd"}']),
+        lambda: build_task(load_recipe(tmp_path / "tiny.toml", [by_tokens])),
+        lambda: refuse_untrainable([[Odd(by_tokens=True)]], 4, "a sequence"),
+    ):
+        with pytest.raises(InputError) as caught:
+            make()
+        assert caught.value is REFUSED
+    with pytest.raises(InputError) as caught:
+        sampler.make_task("coin", examples=3)
+    assert (caught.value.field, caught.value.remedy) == ("odd", "use widths instead")
+
+
+def test_a_refusal_while_a_file_is_read_reaches_the_user_as_it_is(tmp_path):
+    """Of the file nothing is wrong."""
+
+    def refuse(*_):
+        raise REFUSED
+
+    file = tmp_path / "file.npz"
+    np.savez(file, array=np.zeros(2))
+    with pytest.raises(InputError) as caught, open_npz(file, "path"):
+        refuse()
+    assert caught.value is REFUSED
+    with zipfile.ZipFile(tmp_path / "file.zip", "w") as archive:
+        archive.writestr("a", "b")
+    with pytest.raises(InputError) as caught, open_archive(tmp_path / "file.zip"):
+        refuse()
+    assert caught.value is REFUSED
+    with pytest.raises(InputError) as caught:
+        read_stored(file, "run", refuse)
+    assert caught.value is REFUSED
 
 
 def package(folder: Path, module: str, body: str) -> None:

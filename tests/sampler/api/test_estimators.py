@@ -34,8 +34,11 @@ def data():
 def fitted(data):
     X, y = data
     estimator = sampler.AttentionClassifier(heads=(2, 2), **NETWORK, **CHAINS)
-    with pytest.warns(ConvergenceWarning, match="^The samples"):
-        return estimator.fit(X[:9], y[:9])
+    with pytest.warns(ConvergenceWarning, match="^The samples") as caught:
+        estimator.fit(X[:9], y[:9])
+    (warning,) = caught
+    assert issubclass(warning.category, sampler.ReliabilityWarning)
+    return estimator
 
 
 def test_predictions_are_averages_over_draws(data, fitted):

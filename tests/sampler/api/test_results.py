@@ -1,6 +1,7 @@
 """The package from Python: the same numbers, the same refusals as the command line."""
 
 import json
+import warnings
 
 import arviz_base
 import numpy as np
@@ -199,6 +200,37 @@ MISFITS = [
 def test_a_misfit_is_refused_by_its_key(function, network, keywords, expected, chosen):
     network = sampler.make_network(**{**NETWORK, **network})
     assert refusal(function, chosen[0], network, **keywords).startswith(expected)
+
+
+def warned(call) -> tuple:
+    """What a call returns, and its warnings on results."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    of_results = [one for one in caught if issubclass(one.category, sampler.ReliabilityWarning)]
+    return result, [str(one.message) for one in of_results]
+
+
+@pytest.mark.heavy
+def test_draws_and_theories_that_fail_are_warned_of(chosen):
+    draws, found = warned(lambda: sampler.sample(*chosen, **CHAINS, progress=False))
+    assert sampler.compare(None, draws).reliability.tone == "bad"
+    (text,) = found
+    assert " 6 draws" in text
+    theory, found = warned(lambda: sampler.solve(*chosen, starts=1, max_steps=1))
+    assert not theory.attrs["converged"]
+    assert len(found) == 1
+
+
+@pytest.mark.heavy
+def test_of_results_that_pass_nothing_is_said(chosen):
+    theory, found = warned(lambda: sampler.solve(*chosen, starts=1))
+    assert theory.attrs["converged"]
+    assert not found
+    independent = {"algorithm": "importance", "draws": 500, "progress": False}
+    draws, found = warned(lambda: sampler.sample(*chosen, **independent))
+    assert sampler.compare(theory, draws).reliability.tone == "good"
+    assert not found
 
 
 def test_only_what_belongs_together_is_compared(results, without_annotation_checks):

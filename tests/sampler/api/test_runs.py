@@ -1,5 +1,6 @@
 """Runs, sweeps and checks of recipes from Python, and what their results show."""
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,25 @@ def test_a_run_opens_as_what_solve_sample_and_compare_return(done):
     assert sampler.open_results(done.directory) == done
 
 
+def test_runs_and_sweeps_warn_of_diagnostics_and_convergence(done, tmp_path, undrawn):
+    """Also of what was finished before; and one step is too few for a saddle point."""
+    again = partial(sampler.run, TABLES, out=done.directory, progress=False)
+    with pytest.warns(sampler.ReliabilityWarning) as caught:
+        assert again().trusted is False
+    assert len(caught) == 1
+    tables = TABLES | {"theory": {"starts": 1, "max_steps": 1}}
+    with pytest.warns(sampler.ReliabilityWarning) as caught:
+        swept = sampler.sweep(
+            tables, {"network.widths": [3, 4]}, out=tmp_path / "sweep", figures=False,
+            progress=False,
+        )  # fmt: skip
+    for label, run in swept.points.items():
+        assert not run.theory.attrs["converged"]
+        assert run.trusted is False
+        assert sum(label in str(one.message) for one in caught) == 2
+    assert len(caught) == 3
+
+
 def test_results_stay_where_they_are_when_the_working_directory_changes(
     done, tmp_path, monkeypatch, undrawn
 ):
@@ -88,15 +108,16 @@ sampler.run(sys.argv[1], out=sys.argv[2], figures=False, progress=False)
 
 
 def test_draws_are_those_of_the_command_line(tmp_path):
-    """Bit for bit, each in a process of its own."""
+    """Bit for bit, each in a process of its own; what calls is the line that is warned of."""
     recipe, one, other = tmp_path / "tiny.toml", tmp_path / "one", tmp_path / "other"
     recipe.write_text(TINY_SAMPLED)
     code, errors = command("run", recipe, "--out", one, "--no-figures")
     assert code == ExitCode.DIAGNOSTICS_FAILED, errors  # six draws
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", FROM_PYTHON, recipe, other],
-        cwd=ROOT, env=environment(None), check=True,
+        cwd=ROOT, env=environment(None), check=True, capture_output=True, text=True,
     )  # fmt: skip
+    assert re.findall(r"^(.*): ReliabilityWarning", done.stderr, re.MULTILINE) == ["<string>:3"]
     assert_same_bits(other, one)
 
 

@@ -141,8 +141,10 @@ def test_latest_is_the_newest_run(results, capsys):
     assert [line.split(": ")[0] for line in lines] == [str(results / n) for n in ("new", "older")]
 
 
-def test_without_runs_there_is_no_latest(tmp_path, monkeypatch):
+def test_without_runs_there_is_no_latest(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert in_process("status", "latest") == ExitCode.BAD_INPUT
+    for command in ("status", "prune"):
+        assert in_process(command, "latest") == ExitCode.BAD_INPUT
+        assert "DIR = 'latest'" in capsys.readouterr().err
     assert in_process("list") == ExitCode.OK
     assert in_process("list", "nowhere") == ExitCode.BAD_INPUT
