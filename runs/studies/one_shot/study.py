@@ -40,8 +40,10 @@ from theory import (
 HEADS = {"A": (4, 4), "F": (3, 3, 3)}  # and of those that follow in the alphabet
 STEPS = {(4, 4): 15_000, (3, 3, 3): 6_000}
 NAMES, FEW_PATHS, SAMPLED = "ABCDEFGH", "ABCDE", "AB"
-TEMPERATURES = (0.05, 0.1, 0.25, 0.5, 1.0)
-INFINITE = (0.001, 0.0025, 0.005, 0.01, 0.025, *TEMPERATURES)  # those of infinite width
+# The same for all networks: what is best for each of them lies inside.
+TEMPERATURES = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
+)  # fmt: skip
 EQUAL = 0.5  # the temperature at which all are compared as well
 WIDTHS = (10, 100, 1000)
 CLOTHES = "/usr/share/datasets/fashion-mnist/t10k-images-idx3-ubyte.gz"
@@ -125,7 +127,7 @@ def chosen(scores: dict[float, tuple[float, float]]) -> dict[str, float]:
 
 def of_infinite_width(problem) -> dict[str, float]:
     limit = OrderParameters.gp_limit(problem.learning.architecture).factors[0]
-    return chosen({temperature: right(problem, limit, temperature) for temperature in INFINITE})
+    return chosen({temperature: right(problem, limit, temperature) for temperature in TEMPERATURES})
 
 
 def of_width(problem, width: int) -> dict[str, float]:
@@ -251,10 +253,8 @@ def measure(name: str, folder: Path) -> dict:
     values, vectors = np.linalg.eigh(overlap)
     factor = vectors * np.sqrt(np.maximum(values, 0.0))
     widths = {"infinite": of_infinite_width(problem)}
-    if name in FEW_PATHS:
-        widths |= {str(width): of_width(problem, width) for width in WIDTHS}
-    else:
-        widths["10"] = chosen({EQUAL: right(problem, factor, EQUAL)})
+    for width in WIDTHS if name in FEW_PATHS else WIDTHS[:1]:
+        widths[str(width)] = of_width(problem, width)
     summary = json.loads((trained(name) / "training_summary.json").read_text(encoding="utf-8"))
     outputs = problem.trained.predictor(problem.attended_test)
     found = of_heads(place) | {

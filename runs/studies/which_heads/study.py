@@ -7,10 +7,11 @@ together, in order of Taylor importance, as far as a limit allows.
 
     python -m runs.studies.which_heads.study [FOLDER [MODEL …]]     hours
 
-Medians of ρ are over the same models in every row.
+Medians of ρ are over the same models in every row, those with a head of measurable cost.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ from sampler.presentation import style
 # What may be lost: a point of accuracy where at least so many examples tell, or nats.
 POINT, NATS, ENOUGH = 0.01, 0.02, 4000
 MEASURE, BEST = "zero_loss", "taylor"
+# A head costs something where what is lost without it is more than so many standard errors.
+MEASURABLE = 2.0
 RESAMPLED = 2000
 
 
@@ -72,14 +75,29 @@ def ahead(rho: dict[str, float], key: str) -> float:
     return float(rho[key] > rho[BEST]) + 0.5 * float(rho[key] == rho[BEST])
 
 
-def summary(models: dict[str, dict]) -> dict:
-    """Every number over the models that have all of them; what goes together over all models."""
-    every = {
-        name: one["rho"] for name, one in models.items() if set(PREDICTIONS) <= set(one["rho"])
+def ordered(models: dict[str, dict]) -> dict[str, dict]:
+    """Models that have every number, and a head that costs something: others have no order."""
+    return {
+        name: one
+        for name, one in models.items()
+        if set(PREDICTIONS) <= set(one["rho"])
+        and one["most costly"]["value"] > MEASURABLE * one["most costly"]["error"]
     }
+
+
+def networks(models: Iterable[str]) -> int:
+    """How many networks these models are, or are windows of: a window has a third word."""
+    return len({re.sub(r"(_\d+)_[a-z]+$", r"\1", name) for name in models})
+
+
+def summary(models: dict[str, dict]) -> dict:
+    """Every number over the models that have an order; what goes together over all models."""
+    every = {name: one["rho"] for name, one in ordered(models).items()}
     shares = {name: one["removed"] / one["heads"] for name, one in models.items()}
     return {
-        "counts": {"all": {"alone": len(every), "together": len(models)}},
+        "counts": {
+            "all": {"alone": len(every), "networks": networks(every), "together": len(models)}
+        },
         "table": {
             "all": {
                 key: {

@@ -26,7 +26,7 @@ from theory import (
 
 SEEDS = {"markov_four_paths": 20, "markov_two_paths": 20, "time_series": 6}
 WIDTH = 10
-TEMPERATURES = 10.0 ** np.arange(-4.0, 1.01, 0.5)
+TEMPERATURES = 10.0 ** np.arange(-6.0, 1.01, 0.5)
 CHOICES = ("validation", "recipe", "evidence")
 NETWORKS = ("theory", "infinite")
 
