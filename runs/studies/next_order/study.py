@@ -20,6 +20,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
+from scipy.special import chdtrc
 
 import sampler
 from runs.studies.study import Study, estimate
@@ -71,10 +72,13 @@ def task_of(data: Data) -> sampler.ChosenTask:
 # --- the exact posterior by weighted draws
 
 
-def exact(problem, predictions: list[np.ndarray], most_draws: int) -> Estimate:
+def exact(
+    problem, predictions: list[np.ndarray], most_draws: int, stream: tuple[int, ...] = ()
+) -> Estimate:
     """Posterior mean of U₁ with the covariance of its error.
 
-    Draws until the noise is below a fifth of the smallest difference from the predictions.
+    Draws until the noise is below a fifth of the smallest difference from the predictions. Means of
+    different streams are independent.
     """
     space = problem.space("order_parameters")
     # Around the mode alone: its heavy tails bound the weights of so many draws.
@@ -87,7 +91,7 @@ def exact(problem, predictions: list[np.ndarray], most_draws: int) -> Estimate:
     overlaps = jax.jit(jax.vmap(overlap))
     total, moments, squares, of_weights, draws, first = 0.0, 0.0, 0.0, 0.0, 0, None
     while draws < most_draws:
-        rng = np.random.default_rng(draws + 1)
+        rng = np.random.default_rng([draws + 1, *stream])
         block = draw_weighted(proposal, log_density, min(BLOCK, most_draws), rng)
         if not block.trusted:
             raise SystemExit(block.explain())
@@ -142,6 +146,39 @@ def by_chains(data: Data, width: int, draws: int) -> dict:
         for order in (ORDERS if fine else ["leading"])
     }
     return {order: row_of(one) for order, one in found.items() if one.state != NOT_TRUSTED}
+
+
+# --- all widths together
+
+
+def two_paths(width: int, draws: int) -> dict:
+    """What the next order leaves of U₁ of the two paths of finite_size.toml, on the good path.
+
+    square, freedom: δᵀ Σ⁻¹ δ of all elements, which is χ² where the next order is exact.
+    """
+    task = sampler.markov_chain_task(
+        heads=[["good", "uniform"], ["uniform"]], perpendicular_noise=5.0, seed=8
+    )
+    problem = sampler.make_problem(task, sampler.make_network(widths=width))
+    saddle = solve_saddle_point(problem.learning)
+    beyond = solve_next_order(problem.learning, saddle, evidence=False).order_parameters[0]
+    sampled = exact(problem, [beyond], draws, stream=(width,))
+    upper = np.flatnonzero(np.triu(np.ones(beyond.shape)))
+    gap, rows = (sampled.value - beyond.reshape(-1))[upper], sampled.deviations[:, upper]
+    noise = rows.T @ rows
+    return {
+        "exact": estimate(sampled.value[0], sampled.mcse[0], "MCSE"),
+        "next order": beyond[0, 0],
+        "difference": estimate(gap[0], sampled.mcse[0], "MCSE"),
+        "square": gap @ np.linalg.solve(noise, gap),
+        "freedom": len(gap),
+    }
+
+
+def together(rows: dict[str, dict]) -> dict:
+    """Whether the next order differs at any width: one test of all widths, whose draws differ."""
+    square, freedom = (sum(row[key] for row in rows.values()) for key in ("square", "freedom"))
+    return {"square": square, "freedom": freedom, "p": chdtrc(freedom, square)}
 
 
 # --- power laws
@@ -261,7 +298,18 @@ if __name__ == "__main__":
         )
         for name, points in chains.items()
     }
-    study.record(numbers | {"chains": of_chains})
+    of_paths = {
+        str(width): study.once(f"two paths, {width}", two_paths, width, min(most_draws, 300_000))
+        for width in (10, 30, 100, 300, 1000)
+    }
+    joint = {"two paths": of_paths, "all widths of them": together(of_paths)}
+    study.record(numbers | {"chains": of_chains} | joint)
+    columns = {
+        "exact": ("exact", 4),
+        "next order": ("next order", 4),
+        "exact − next order": ("difference", 4),
+    }
+    study.table("two-paths", "N", of_paths, columns)
     write_chains(study, of_chains)
     with style.figure_style():
         study.draw(draw(numbers))
