@@ -91,6 +91,11 @@ def percent(
     return Number(value, error, 100.0, f"{NO_BREAK}%", digits, test_error)
 
 
+def points(value: float | int | None, error: float | int | None = None, digits: int = 3) -> Number:
+    """A difference of shares."""
+    return Number(value, error, 100.0, f"{NO_BREAK}points", digits)
+
+
 def count(value: float | int | None) -> Number:
     """A whole number; rounded down, as an effective sample size is."""
     defined = value is not None and math.isfinite(value)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHARE = {"unit": f"{NO_BREAK}%", "scale": 100.0, "digits": 3}
+POINTS = {"unit": f"{NO_BREAK}points"}
 CRITERIA = {
     "log_predictive_density": "log predictive density",
     "accuracy": "accuracy",
@@ -161,7 +162,7 @@ def models_table(models: "pandas.DataFrame") -> Table:
         Column("unreliable", dropped=5),
         Column("log evidence", dropped=1),
         Column("test accuracy", **SHARE, dropped=2),
-        Column("accuracy minus best", **SHARE, dropped=6),
+        Column("accuracy minus best", **SHARE | POINTS, dropped=6),
         Column("test log density", dropped=3),
         Column("density minus best", dropped=7),
     )

@@ -27,7 +27,7 @@ from sampler.analysis.predictors import (
 )
 from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import Number, count, percent
+from sampler.analysis.text import Number, count, percent, points
 from sampler.presentation.table import Column, Table
 
 MOST_ROWS = 15
@@ -275,7 +275,7 @@ def other_networks_table(comparison: Comparison | None) -> Table:
     for quantity in comparison.quantities if others else ():
         scores = [comparison.ahead(quantity, who) for who in others]
         if any(scores):
-            form = percent if comparison.about(quantity, "share") else Number
+            form = points if comparison.about(quantity, "share") else Number
             cells = [
                 form(score.value, score.test_error, digits=2) if score else Number(None)
                 for score in scores
