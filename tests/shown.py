@@ -27,17 +27,21 @@ class Shown:
     def shows(self, value: float, errors: Sequence[float] = (), unit: str = "") -> bool:
         """Whether these are the numbers, to the digits that there are, and at least two of them.
 
-        An error of 0 is not shown, one that is unknown is a question mark.
+        A single error of 0 is not shown, one that is unknown is a question mark. Of two errors the
+        larger one has two digits, and as many places as the value.
         """
-        errors = [error for error in errors if error != 0.0]
+        errors = [error for error in errors if error != 0.0] if len(errors) < 2 else list(errors)
         if unit != self.unit or len(errors) != len(self.errors):
             return False
         scale = SCALES[unit] if unit else 1.0
+        largest = max((error for error in errors if not np.isnan(error)), default=np.nan)
         for text, error in zip(self.errors, errors, strict=True):
-            if not (text == "?" if np.isnan(error) else rounds_to(scale * error, text)):
+            if np.isnan(error) != (text == "?"):
                 return False
-        if self.errors and self.errors[0] != "?" and places(self.value) < places(self.errors[0]):
-            return False
+            if text != "?" and not rounds_to(scale * error, text, error < largest):
+                return False
+            if error == largest and places(self.value) < places(text):
+                return False
         return rounds_to(scale * value, self.value, bool(self.errors))
 
 

@@ -12,6 +12,7 @@ from sampler.jobs.stages import compare_stage
 from tests import told_expected as expected
 from tests.assertions import assert_equal_to_rounding
 from tests.told import KINDS, SHAPES, TEST, Told, made, write
+from tests.told_differences import difference, relative_elements
 
 # Quantities of which a difference as a whole is told, and its unit.
 DIFFERENCES = {
@@ -112,7 +113,7 @@ def test_relative_differences_of_elements(run):
     for name in (name for name in sampled if "order_parameter" in name):
         table = tree["elements"][name]
         for who, of in predicted[name].items():
-            relative, error = expected.relative_elements(of.value, sampled[name])
+            relative, error = relative_elements(of.value, sampled[name])
             here = table.to_dataset().sel(predictor=who)
             assert_equal_to_rounding(here["relative"], relative, what=name, **ROUNDINGS)
             # The third order of a step of a thousandth of an error is left out.
@@ -125,12 +126,10 @@ def test_differences_as_a_whole(run):
     means = 10 * chains - 1 if run[0].weights is None else chains - 1
     for quantity, unit in DIFFERENCES.items():
         assert str(cells(run, "unit").sel(quantity=quantity).values) == unit
-        for who, of in run[3][quantity].items():
+        for who, of in theories(run, quantity).items():
             at, where = {"quantity": quantity, "predictor": who}, f"{quantity}, {who}"
             ends = [
-                expected.difference(
-                    scale * of.value, estimate, means, unit, "order_parameter" in quantity
-                )
+                difference(scale * of.value, estimate, means, unit, "order_parameter" in quantity)
                 for scale, estimate in estimates(run, quantity)
             ]
             assert str(cells(run, "state").sel(at).values) in [one.pop("state") for one in ends]
@@ -140,6 +139,35 @@ def test_differences_as_a_whole(run):
                 digits = 1e-6 * max(map(abs, values)) + 1e-9
                 between = min(values) - digits <= received <= max(values) + digits
                 assert between or np.isnan([received, *values]).all(), f"{name} of {where}"
+
+
+def theories(run, quantity: str) -> dict[str, expected.Expected]:
+    """What theories of this network predict: infinite width is another one."""
+    return {who: of for who, of in run[3][quantity].items() if who in ("leading", "next")}
+
+
+def test_scores_ahead_of_other_networks(run):
+    """Those of the samples minus those of infinite width, example by example."""
+    told, labels = run[0], run[0].labels["test"]
+    mean = run[2]["predictor_mean"].value
+    total = expected.label_variance(told)
+    ours = expected.scores_by_example(mean, total, labels)
+    for who in ("infinite", "infinite_tuned"):
+        of = told.predictions[who]
+        noise = of["predictor_variance"] + of["temperature"]
+        theirs = expected.scores_by_example(of["predictor_mean"], noise, labels)
+        gaps = {name: ours[name] - theirs[name] for name in ("accuracy", "log_predictive_density")}
+        wanted = {name: (gap.mean(), expected.error_of_mean(gap)) for name, gap in gaps.items()}
+        if told.kind == "repetitions":  # elsewhere k is too large for some examples
+            gap = told.left_out["elpd"] - of["elpd_by_example"]
+            wanted["elpd"] = gap.sum(), expected.error_of_mean(gap) * len(gap)
+        for quantity in map(str, run[1]["summary"]["quantity"].values):
+            at = {"quantity": quantity, "predictor": who}
+            received = [float(cells(run, name).sel(at)) for name in ("ahead", "ahead_error")]
+            exact = wanted.get(quantity, (np.nan, np.nan))
+            np.testing.assert_allclose(received, exact, rtol=1e-9, atol=1e-12, err_msg=str(at))
+    for who in ("leading", "next", "sampled"):
+        assert cells(run, "ahead").sel(predictor=who).isnull().all()
 
 
 def estimates(run, quantity: str) -> list[tuple[float, expected.Expected]]:

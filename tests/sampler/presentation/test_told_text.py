@@ -15,7 +15,7 @@ from tests.pages import Page
 from tests.pages import Table as PageTable
 from tests.shown import assert_shows, numbers_in, plain, read, rows_of
 from tests.told import KINDS, SHAPES, Told, made, write
-from tests.told_expected import largest_by_chance
+from tests.told_differences import largest_by_chance
 
 RECIPE = """
 name = "told"
@@ -107,19 +107,18 @@ def unit_of(run: Run, quantity: str) -> str:
 
 
 def errors_of(run: Run, quantity: str, who: str) -> list[float]:
-    """Errors that stand beside a number: the Monte Carlo error of the samples."""
-    return [run.number(quantity, who, "error")] if who == "sampled" else []
+    """Errors that stand beside a number: of the samples both, where examples are finite."""
+    if who != "sampled":
+        return []
+    errors = [run.number(quantity, who, name) for name in ("error", "test_error")]
+    return errors if errors[1] > 0.0 else errors[:1]
 
 
 def assert_numbers(run: Run, quantity: str, cells: list[str], where: str) -> None:
-    for who, cell in zip(run.predictors, cells, strict=False):
+    for who, cell in zip(run.predictors, cells, strict=True):
         errors = errors_of(run, quantity, who)
         value, what = run.number(quantity, who), f"{where}: {quantity}, {who}"
         assert_shows(cell, value, errors, unit_of(run, quantity), what)
-    test_errors = [run.number(quantity, who, "test_error") for who in run.predictors]
-    known = [error for error in test_errors if np.isfinite(error)]
-    last = cells[len(run.predictors)]
-    assert_shows(last, known[0] if known else np.nan, (), unit_of(run, quantity), where)
 
 
 def shown_as(run: Run, show: str) -> list[str]:
@@ -157,6 +156,25 @@ def test_the_page_has_the_stored_numbers_by_predictor(run):
     assert len(table.rows) == 1 + len(shown_as(run, "number"))
 
 
+def test_scores_ahead_of_infinite_width_are_the_stored_ones(run):
+    """With the error of the difference on the same examples, in the terminal and on the page."""
+    others = ("infinite", "infinite_tuned")
+    on_page = run.page.table("Ahead of infinite width")
+    scores = [q for q in run.quantities if np.isfinite(run.number(q, "infinite", "ahead"))]
+    assert {"accuracy", "log_predictive_density"} <= set(scores)
+    in_terminal = rows_of(run.printed.split("\n\n")[3])
+    assert len(on_page.rows) == 1 + len(scores)
+    for quantity in scores:
+        cells, values = page_row(on_page, run.about(quantity, "label"))
+        for form in (cells, in_terminal[run.about(quantity, "label")]):
+            for who, cell in zip(others, form, strict=True):
+                errors = [run.number(quantity, who, "ahead_error")]
+                value = run.number(quantity, who, "ahead")
+                assert_shows(cell, value, errors, unit_of(run, quantity), quantity)
+        for who, full in zip(others, values, strict=True):
+            assert float(full) == run.number(quantity, who, "ahead")
+
+
 def test_other_accuracies_are_those_of_the_theory(run):
     rows = run.page.table("Others").rows[1:]
     assert [
@@ -173,7 +191,7 @@ def test_a_temperature_that_was_sampled_has_its_numbers(run):
     (cells,) = (row[1:] for row in found[0].rows[1:])
     (name,) = (row[0] for row in found[0].rows[1:])
     errors = [run.number("temperature", "sampled", "error")]
-    for shown in (cells, rows_of(run.printed.split("\n\n")[3])[name]):
+    for shown in (cells, rows_of(run.printed.split("\n\n")[4])[name]):
         assert_shows(shown[0], run.told.temperature)
         assert_shows(shown[1], run.number("temperature", "sampled"), errors)
         assert_shows(shown[2], run.about("temperature", "spread"))
