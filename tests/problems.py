@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from sampler.posterior.importance import (
     adapt_proposal,
     draw_weighted,
 )
+from sampler.posterior.lost_points import count_lost
 from sampler.posterior.space import Space
 from sampler.problem import Problem
 from sampler.settings.sampler import SamplerSection
@@ -75,7 +77,8 @@ def space_of(
 def importance_draws_of(space: Space, count: int, seed: int) -> ImportanceDraws:
     """Independent weighted draws of the order parameters, from an adapted proposal."""
     rng, log_density = np.random.default_rng(seed), BatchedDensity.of(space)
-    return draw_weighted(adapt_proposal(space, log_density, rng), log_density, count, rng)
+    proposal, _ = adapt_proposal(space, log_density, rng)
+    return draw_weighted(proposal, log_density, count, rng, partial(count_lost, space))
 
 
 def drawn_factors(space: Space, draws: ImportanceDraws) -> np.ndarray:

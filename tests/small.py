@@ -75,6 +75,7 @@ def healthy_statistics(rng, shape: tuple[int, int] = (CHAINS, DRAWS)) -> dict[st
         "n_steps": np.full(shape, 7),
         "trajectory_steps": np.full(shape, 7),
         "step_size": np.full(shape, 0.3),
+        "lost": np.zeros(shape, bool),
     }
 
 

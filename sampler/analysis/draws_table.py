@@ -42,6 +42,8 @@ from sampler.token_problem import LearnedProblem, TokenProblem
 
 # Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
 PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"
+# Group of elements that the problem fixes.
+FIXED = "fixed"
 BARTLETT = "bartlett_"
 # Attribute of draws in which chains may differ by an exchange of heads.
 EXCHANGEABLE = "exchangeable_heads"
@@ -64,6 +66,7 @@ def draws_tree(
     weights: WeightDraws | None = None,
     prior: Mapping[str, np.ndarray] | None = None,
     left_out: xr.Dataset | None = None,
+    fixed: Mapping[str, np.ndarray] | None = None,
 ) -> xr.DataTree:
     """Groups of ArviZ's schema: posterior, sample_stats, log_likelihood, predictions, prior, ….
 
@@ -78,6 +81,7 @@ def draws_tree(
 
     prior     draws without data [draw, …] by name
     left_out  the group `leave_one_out`, with the training labels `y`
+    fixed     which elements of a draw the problem fixes, by name: the group `fixed`
     """
     drawn, thinned = collected.draws, collected.thinned
     chains, draws = collected.statistics["lp"].shape
@@ -120,6 +124,9 @@ def draws_tree(
     if validation is not None:
         groups["validation"] = validation.assign_attrs(attributes)
     groups["selected"] = selected_table(collected.selected)
+    groups[FIXED] = xr.Dataset(
+        {n: (f"{n}_element", np.asarray(m, np.int8)) for n, m in (fixed or {}).items() if m.any()}
+    )
     weights_of_chains = repetition_weights(collected.statistics)
     if isinstance(problem, Problem):
         groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
@@ -313,6 +320,12 @@ def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
         )
         for name, values in table.items()
     }
+
+
+def stored_fixed(tree: xr.DataTree) -> dict[str, np.ndarray]:
+    """Name → which elements of a draw the problem fixes."""
+    table = tree[FIXED].to_dataset() if FIXED in tree.children else xr.Dataset()
+    return {str(name): values.values.astype(bool) for name, values in table.items()}
 
 
 def stored_statistics(tree: xr.DataTree) -> dict[str, np.ndarray]:

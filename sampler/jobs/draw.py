@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ from sampler.mcmc.algorithm import (
 from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.chains import Chunk, Observer, SnapshotMismatch, chain_mesh, sample
 from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.fixed_elements import fixed_by
+from sampler.mcmc.hamiltonian import SMALLEST_STEP
+from sampler.mcmc.roughness import roughness_attributes
 from sampler.mcmc.stopping import StoppingRule
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE, Space
@@ -59,6 +62,7 @@ def draw_posterior(
     with jax_settings(settings.precision):
         origin = collect_draws(problem, settings, collected, keeper, show)
         weights = weights_of_draws(problem, settings, collected)
+        fixed = collected.fixed() if collected.stands_still else {}
     attributes = {
         **origin.algorithm.settings,
         "space": settings.space,
@@ -76,7 +80,7 @@ def draw_posterior(
     }
     left_out = leave_one_out_table(problem, collected, settings.space)
     prior = draws_without_data(problem, settings)
-    return draws_tree(problem, collected, attributes, weights, prior, left_out)
+    return draws_tree(problem, collected, attributes, weights, prior, left_out, fixed)
 
 
 def has_exchangeable_heads(problem: AnyProblem) -> bool:
@@ -116,6 +120,7 @@ def collect_draws(
     algorithm = algorithm_named(name, settings.values_for(name))
     space = problem.space(settings.space, settings.precision, collected.weights)
     judged = partial(is_judged, exchangeable=has_exchangeable_heads(problem))
+    collected.fixed = cache(partial(fixed_by, space, settings.seed))
     if algorithm.repeated:
         space = algorithm.suited(space)
         with Progress() if show else nullcontext() as progress:
@@ -138,6 +143,8 @@ def collect_draws(
         algorithm = algorithm_named(name, settings.values_for(name))
     space = algorithm.suited(space)
     ended = run_chains(space, algorithm, settings, collected, keeper, show, judged)
+    if np.min(collected.statistics.get("step_size", np.inf)) < SMALLEST_STEP:
+        attributes |= roughness_attributes(space, settings.seed)
     if settings.evidence:
         attributes |= evidence_attributes(problem, space, settings, collected, show)
     return Origin(name, algorithm, space, ended, attributes)
@@ -310,6 +317,7 @@ def evidence_attributes(
         "log_evidence_error": evidence.error,
         "log_evidence_method": "bridge",
         "log_evidence_trusted": int(evidence.trusted),
+        "log_evidence_lost": evidence.lost,
     }
 
 

@@ -20,6 +20,7 @@ from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.chains import Observer, chain_mesh
 from sampler.mcmc.collected_draws import DrawCollector, rounded
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
+from sampler.mcmc.kept import Fixed
 from sampler.mcmc.repetitions import (
     MOST_REPETITIONS,
     Repetition,
@@ -59,6 +60,7 @@ class Repetitions:
     """Makes repetitions of one posterior, and remembers them.
 
     judged_name     tells by their name whether draws are judged
+    fixed           elements that the problem fixes, by the name of the draws
     laws            where particles begin, by name
     made            repetitions and pilots by their names, in the order in which they were begun
     observed        what was read off the particles of each repetition from the modes
@@ -72,6 +74,7 @@ class Repetitions:
     keeper: ChainKeeper
     progress: Progress | None
     judged_name: Callable[[str], bool] = is_judged
+    fixed: Fixed = dict
     laws: dict[str, InitialDistribution] = field(default_factory=dict)
     made: dict[str, Repetition] = field(default_factory=dict)
     observed: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -223,7 +226,7 @@ class Repetitions:
     def judged(self, collected: DrawCollector) -> Diagnostics:
         """The diagnostics of all draws so far, with a margin."""
         draws = {name: values for name, values in collected.draws.items() if self.judged_name(name)}
-        arguments = draws, collected.statistics, self.algorithm, collected.selected
+        arguments = draws, collected.statistics, self.algorithm, collected.selected, self.fixed
         return diagnose(*arguments, ess_limit=CHECKED_ESS)
 
     def collect(self, collected: DrawCollector) -> DrawCollector:
@@ -279,7 +282,8 @@ def run_repetitions(
     Raises RequeueError when the interruption asks to stop, and OutOfTimeError when the minutes are
     over before there are two repetitions, with everything saved.
     """
-    repetitions = Repetitions(space, algorithm, settings, keeper, progress, judged)
+    arguments = space, algorithm, settings, keeper, progress, judged, collected.fixed
+    repetitions = Repetitions(*arguments)
     if progress is not None:
         progress.wait("looking for modes, and compiling")
     repetitions.begin()

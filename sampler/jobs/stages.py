@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,12 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import Comparison, compare
-from sampler.analysis.draws_table import stored_draws, stored_selected, stored_statistics
+from sampler.analysis.draws_table import (
+    stored_draws,
+    stored_fixed,
+    stored_selected,
+    stored_statistics,
+)
 from sampler.analysis.infinite_width import nonlinear_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.task_tables import task_table, teacher_table
@@ -25,7 +30,7 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.plan import Plan
 from sampler.jobs.progress import Progress, busy
-from sampler.mcmc.algorithm import algorithm_named
+from sampler.mcmc.algorithm import algorithm_named, lost_points_text
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.presentation.summary import (
     comparison_text,
@@ -60,6 +65,8 @@ from sampler.storage.results import read_draws, read_table, write_comparison, wr
 from sampler.token_problem import TokenProblem
 from theory import Architecture, solve_next_order, solve_saddle_point
 
+# Of ln p(x, y) by rounding: steps are refused by as much, however short they are.
+LARGEST_ROUGHNESS = 0.05
 # Rows of U_1 up to which the evidence to next order takes less than a second.
 MOST_ROWS_CHEAP = 8
 
@@ -256,11 +263,32 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     if attributes.get("ended_by") in ("max_draws", "max_minutes"):
         more = attributes["ended_by"]
     arguments = stored_statistics(tree), algorithm, stored_selected(tree)
-    diagnostics = diagnose(stored_draws(tree), *arguments, more_draws=more)
+    fixed = partial(stored_fixed, tree)
+    diagnostics = diagnose(stored_draws(tree), *arguments, fixed, more_draws=more)
+    if reasons := reasons_of_density(tree):
+        diagnostics = replace(diagnostics, verdict="fail", reasons=diagnostics.reasons + reasons)
     if attributes.get("mode_converged", 1):
         return diagnostics
     remark = f"{attributes['mode_search']}; chains are whitened at its last point"
     return replace(diagnostics, remarks=(*diagnostics.remarks, remark))
+
+
+def reasons_of_density(tree: xr.DataTree) -> tuple[str, ...]:
+    """Reasons not to trust draws in what was found out about the density beside them."""
+    attributes, reasons = tree["sample_stats"].attrs, []
+    if lost := int(attributes.get("log_evidence_lost", 0)):
+        reasons.append(lost_points_text(lost, "draws of the proposal of its evidence"))
+    if (roughness := attributes.get("roughness", 0.0)) > LARGEST_ROUGHNESS:
+        text = f"rounding changes ln p(x, y) by {roughness:.2g} between neighbouring points"
+        if "condition_number" in attributes:
+            temperature = float(tree["constant_data"]["temperature"])
+            condition = attributes["condition_number"]
+            text += (
+                f": K + temperature has the condition number {condition:.1e} at temperature "
+                f"{temperature:.3g}"
+            )
+        reasons.append(text)
+    return tuple(reasons)
 
 
 def compare_stage(results: RunResults) -> RunResults:

@@ -44,12 +44,22 @@ class Judgement:
     remarks  what is no error but worth knowing
     numbers  further entries of `diagnostics` in `comparison.json`
     warning  what is said before everything else, whatever the verdict; empty where there is nothing
+    remedy   of everything that fails, where it has one cause; empty where it is not known
     """
 
     reasons: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     numbers: Mapping[str, Any] = field(default_factory=dict)
     warning: str = ""
+    remedy: str = ""
+
+
+def lost_points_text(count: int, points: str) -> str:
+    """A reason not to trust draws: points at which the density is not a number."""
+    return (
+        f"the density is not a number at {count} {points}: draws and evidence leave out what is "
+        "there; raise the temperature, rescale inputs and labels, or use double precision"
+    )
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,16 @@ importance weights are too heavy to be averaged.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, log_expit, logsumexp
 
-from sampler.mcmc.algorithm import BRIDGED_DRAWS
+from sampler.mcmc.algorithm import BRIDGED_DRAWS, lost_points_text
 from sampler.mcmc.convergence import mean_ess, mean_mcse
 from sampler.posterior.importance import BatchedDensity, Proposal, refit, require_hessian, single
+from sampler.posterior.lost_points import count_lost
 from sampler.posterior.order_parameters import OrderParameters
 
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
@@ -35,17 +37,19 @@ class BridgeEvidence:
     error         its Monte Carlo standard error
     halves        the two estimates: draws of one half bridged to a q fitted to the other
     apart         their distance in standard errors of the distance
+    lost          draws of q at which the density is not a number
     """
 
     log_evidence: float
     error: float
     halves: tuple[float, float]
     apart: float
+    lost: int = 0
 
     @property
     def trusted(self) -> bool:
-        """Whether the error is small enough to mean something, and the halves agree."""
-        return bool(self.error <= LARGEST_ERROR and self.apart <= MOST_APART)
+        """Whether the error means something, the halves agree, and every density is a number."""
+        return bool(self.error <= LARGEST_ERROR and self.apart <= MOST_APART) and not self.lost
 
     def explain(self) -> str:
         """One line: value, error, limits, and the remedy where it is not trusted."""
@@ -55,6 +59,8 @@ class BridgeEvidence:
         )
         if not np.isfinite(self.error):
             text = "bridge sampling: ln p(y) has no error, as chains did not move"
+        if self.lost:
+            return f"{text}; {lost_points_text(self.lost, 'draws of q')}"
         return text if self.trusted else f"{text}; raise `draws`"
 
 
@@ -78,11 +84,15 @@ def bridge_evidence(
     rng = np.random.default_rng(seed)
     log_density, first = BatchedDensity.of(space), single(space.reference)
     halves = points[:, : draws // 2], points[:, draws // 2 :]
-    estimates = []
+    estimates, lost = [], 0
     for bridged, fitted in (halves, halves[::-1]):
         flat = fitted.reshape(-1, points.shape[2])
         proposal = refit(first, flat, np.full(len(flat), 1.0 / len(flat)), rng)
-        estimates.append(_bridge(proposal, log_density, bridged, rng))
+        *estimate, lost_here = _bridge(
+            proposal, log_density, bridged, rng, partial(count_lost, space)
+        )
+        estimates.append(estimate)
+        lost += lost_here
     (early, early_error), (late, late_error) = estimates
     spread = float(np.hypot(early_error, late_error))
     return BridgeEvidence(
@@ -90,19 +100,24 @@ def bridge_evidence(
         error=spread / 2.0,
         halves=(early, late),
         apart=abs(early - late) / spread if np.isfinite(spread) else float("nan"),
+        lost=lost,
     )
 
 
-def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float]:
-    """ln p(y) and its error from posterior draws [chain, draw, coordinate] and as many of q."""
+def _bridge(proposal: Proposal, log_density, bridged, rng, count_lost) -> tuple[float, float, int]:
+    """ln p(y) and its error from posterior draws [chain, draw, coordinate] and as many of q.
+
+    And at how many of these the density is not a number.
+    """
     from scipy.optimize import brentq
 
     chains, draws, coordinates = bridged.shape
     flat = bridged.reshape(-1, coordinates)
     proposed = proposal.draw(len(flat), rng)
     of_posterior = (log_density(flat) - proposal.log_density(flat)).reshape(chains, draws)
-    of_proposal = log_density(proposed) - proposal.log_density(proposed)
-    of_proposal = np.where(np.isfinite(of_proposal), of_proposal, -np.inf)
+    log_p, log_q = log_density(proposed), proposal.log_density(proposed)
+    lost = count_lost(proposed, log_p, log_q)
+    of_proposal = np.where(np.isfinite(log_p), log_p - log_q, -np.inf)
     effective = float(mean_ess(np.tanh(centred(of_posterior))))
     # A chain that never moves has no effective sample size.
     ratio = np.log(np.clip(np.nan_to_num(effective, nan=1.0), 1.0, len(flat)) / len(flat))
@@ -120,8 +135,9 @@ def _bridge(proposal: Proposal, log_density, bridged, rng) -> tuple[float, float
     error_of_p = float(mean_mcse(of_p))
     # Of chains that never moved the terms may still differ by rounding.
     if not (error_of_p > 0.0 and np.ptp(bridged, axis=1).any()):
-        return float(evidence), float("inf")
-    return float(evidence), float(np.hypot(error_of_q / of_q.mean(), error_of_p / of_p.mean()))
+        return float(evidence), float("inf"), lost
+    error = np.hypot(error_of_q / of_q.mean(), error_of_p / of_p.mean())
+    return float(evidence), float(error), lost
 
 
 def log_mean_expit(values: np.ndarray) -> float:

@@ -18,10 +18,12 @@ from sampler.mcmc.kept import (
     PREDICTOR_VALIDATION,
     PREDICTORS,
     SELECTED,
+    Fixed,
     SelectedDraws,
     ThinnedDraws,
     evenly_spaced,
     most_thinned,
+    stands_still,
 )
 
 # Kinds of what is gathered, and the parts of what is thinned that grow with the draws.
@@ -42,6 +44,7 @@ class DrawCollector:
     the draws alone, not on the chunks they come in nor on how many are still to come.
 
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
+    fixed         gives the elements that the problem fixes, by the name of the draws
     """
 
     predictor_bytes: int = PREDICTOR_BYTES
@@ -49,6 +52,7 @@ class DrawCollector:
     kept_bytes: int = KEPT_BYTES
     weights: Collection[str] = ()
     weight_draws: int = 0
+    fixed: Fixed = dict
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})
     _pieces: dict[str, list[np.ndarray]] = field(default_factory=dict)
     _statistics: dict[str, list[np.ndarray]] = field(default_factory=dict)
@@ -136,6 +140,12 @@ class DrawCollector:
         return {
             n: thinned.selected for n, thinned in running if isinstance(thinned, _ThinnedPredictor)
         }
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether an element of anything has one value in all draws."""
+        selected = {name: some.values for name, some in self.selected.items()}
+        return any(stands_still(v).all(axis=0).any() for v in (self.draws | selected).values())
 
     @property
     def thinned(self) -> dict[str, ThinnedDraws]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.convergence import FEWEST_DRAWS, rank_diagnostics, repetition_diagnostics
-from sampler.mcmc.kept import SelectedDraws, evenly_spaced
+from sampler.mcmc.kept import Fixed, SelectedDraws, evenly_spaced, stands_still
 from sampler.mcmc.tempered import effective_repetitions, repetition_weights
 
 R_HAT_LIMIT = 1.01
@@ -19,6 +19,8 @@ ESS_LIMIT = 400.0
 # Of a quantity with more elements than this, an even selection is diagnosed: of the predictor, its
 # mean and its variance a thousand together.
 MOST_DIAGNOSED = 333
+# Of elements that do not move.
+MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def diagnose(
     statistics: Mapping[str, np.ndarray],
     algorithm: Algorithm,
     selected: Mapping[str, SelectedDraws] | None = None,
+    fixed: Fixed = dict,
     *,
     ess_limit: float = ESS_LIMIT,
     most: int = MOST_DIAGNOSED,
@@ -71,9 +74,11 @@ def diagnose(
     """Judge draws [chain, draw, …] by rank-normalised split R-hat and effective sample size.
 
     `selected` has the elements to be judged of quantities whose draws were not kept. The algorithm
-    judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains, a single
-    chain and fewer than four draws fail. `most` elements of each are judged; `more_draws` names the
-    setting to raise. Settings of chains and algorithms stand in backticks in the reasons.
+    judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains, elements
+    that do not move although the problem does not fix them, a single chain and fewer than four
+    draws fail. `fixed` is asked for what the problem fixes where something stands still, as masks
+    of the elements of a draw. `most` elements of each are judged; `more_draws` names the setting to
+    raise. Settings of chains and algorithms stand in backticks in the reasons.
 
     Of repetitions effective draws are those of the means of repetitions, of as many as their
     weights are worth, on average over elements: by few repetitions they are known for no single
@@ -82,7 +87,8 @@ def diagnose(
     quantities = {**draws, **{name: some.values for name, some in (selected or {}).items()}}
     quantities["log_posterior"] = statistics["lp"]
     chains, count = statistics["lp"].shape
-    reasons, judged = [], {}
+    reasons, judged, judgement = [], {}, algorithm.judge(statistics)
+    if_frozen = judgement.remedy or algorithm.remedy_if_frozen
     limits, worth = Limits(ess_limit), None
     if algorithm.repeated:
         limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, "`particles`")
@@ -95,16 +101,24 @@ def diagnose(
         reasons.append(f"draws: {count} of each chain, {needed}; raise `{more_draws}`")
         quantities = {}
     for name, values in quantities.items():
-        flat = _some_elements(values, most)
-        problem = _unsound(name, flat, algorithm)
+        flat, still = values.reshape(chains, count, -1), stands_still(values)
+        if still.all(axis=0).any():
+            known = _known_values(name, flat, fixed, (selected or {}).get(name))
+        else:
+            known = np.zeros(flat.shape[2], bool)
+        problem = _unsound(name, flat, still[:, ~known], if_frozen)
         if problem:
             reasons.append(problem)
             continue
-        varying = np.flatnonzero((flat != flat[:1, :1]).any(axis=(0, 1)))
-        if chains > 1 and varying.size:
-            judged[name] = _judge(flat[..., varying], worth)
-            reasons += _shortfalls(name, judged[name], limits, more_draws)
-    judgement = algorithm.judge(statistics)
+        stuck = still.any(axis=0) & ~known
+        if stuck.any():
+            places = _element_names(name, values, (selected or {}).get(name))[stuck]
+            reasons.append(_stuck_text(places, if_frozen))
+        places = evenly_spaced(flat.shape[2], most)
+        moving = places[~(known | stuck)[places]]
+        if chains > 1 and moving.size:
+            judged[name] = _judge(flat[..., moving], worth)
+            reasons += _shortfalls(name, judged[name], limits, more_draws, judgement.remedy)
     reasons += judgement.reasons
     return Diagnostics(
         verdict="fail" if reasons else "pass",
@@ -119,13 +133,36 @@ def diagnose(
     )
 
 
-def _some_elements(values: np.ndarray, most: int) -> np.ndarray:
-    """At most so many elements of draws [chain, draw, …], evenly chosen: [chain, draw, element]."""
-    flat = values.reshape(*values.shape[:2], -1)
-    return flat if flat.shape[2] <= most else flat[:, :, evenly_spaced(flat.shape[2], most)]
+def _known_values(
+    name: str, flat: np.ndarray, fixed: Fixed, selected: SelectedDraws | None
+) -> np.ndarray:
+    """Which elements have one value in all draws of all chains because the problem fixes it."""
+    of_draw = fixed().get(name)
+    if of_draw is None:
+        return np.zeros(flat.shape[2], bool)
+    mask = np.asarray(of_draw, bool)
+    mask = mask if selected is None else mask[selected.places]
+    return mask & (flat == flat[:1, :1]).all(axis=(0, 1))
 
 
-def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
+def _element_names(name: str, values: np.ndarray, selected: SelectedDraws | None) -> np.ndarray:
+    """Name and place in one draw of every element, without the axis of a single output."""
+    shape = values.shape[2:] if selected is None else selected.shape
+    places = np.arange(np.prod(shape, dtype=int)) if selected is None else selected.places
+    shape = shape[:-1] if len(shape) > 1 and shape[-1] == 1 else shape
+    numbers = np.stack(np.unravel_index(places, shape), axis=1) if shape else np.zeros((1, 0), int)
+    return np.array([f"{name}{list(map(int, at))}" if len(at) else name for at in numbers])
+
+
+def _stuck_text(places: np.ndarray, remedy: str) -> str:
+    """What is said of elements that do not move in a chain, though others do."""
+    named = ", ".join(places[:MOST_NAMED])
+    if len(places) > MOST_NAMED:
+        named += f" and {len(places) - MOST_NAMED} others"
+    return f"{named}: no draw of a chain differs from the last; {remedy}"
+
+
+def _unsound(name: str, flat: np.ndarray, still: np.ndarray, remedy: str) -> str | None:
     """Why these draws cannot be diagnosed at all, if they cannot."""
     finite = np.isfinite(flat).all(axis=(1, 2))
     if not finite.all():
@@ -133,11 +170,11 @@ def _unsound(name: str, flat: np.ndarray, algorithm: Algorithm) -> str | None:
             f"{name}: chain {int(np.argmin(finite))} holds numbers that are not finite; "
             "use double precision, or check the data"
         )
-    moves = (flat[:, 1:] != flat[:, :-1]).any(axis=(1, 2))
-    if not moves.all():
+    frozen = still.all(axis=1) & bool(still.shape[1])
+    if frozen.any():
         return (
-            f"{name}: chain {int(np.argmin(moves))} is frozen (no draw differs from the last); "
-            f"{algorithm.remedy_if_frozen}"
+            f"{name}: chain {int(np.argmax(frozen))} is frozen (no draw differs from the last); "
+            f"{remedy}"
         )
     return None
 
@@ -169,18 +206,18 @@ class Limits:
 
 
 def _shortfalls(
-    name: str, judged: QuantityDiagnostics, limits: Limits, more_draws: str
+    name: str, judged: QuantityDiagnostics, limits: Limits, more_draws: str, of_all: str
 ) -> list[str]:
-    """Limits that are missed; a comparison with NaN counts as missed."""
+    """Limits that are missed; a comparison with NaN counts as missed.
+
+    of_all  the remedy of everything that fails, where there is such
+    """
     missed, ess_limit = [], limits.ess
     if not judged.r_hat <= limits.r_hat:
-        remedy = limits.remedy or f"`warmup` and `{more_draws}`"
-        missed.append(
-            f"{name}: R-hat {judged.r_hat:.4f} exceeds {limits.r_hat:.5g}; raise {remedy}"
-        )
+        remedy = of_all or "raise " + (limits.remedy or f"`warmup` and `{more_draws}`")
+        missed.append(f"{name}: R-hat {judged.r_hat:.4f} exceeds {limits.r_hat:.5g}; {remedy}")
     for kind, ess in (("bulk", judged.ess_bulk), ("tail", judged.ess_tail)):
         if not ess >= ess_limit:
-            missed.append(
-                f"{name}: {kind} ESS {ess:.0f} is below {ess_limit:.0f}; raise `{more_draws}`"
-            )
+            remedy = of_all or f"raise `{more_draws}`"
+            missed.append(f"{name}: {kind} ESS {ess:.0f} is below {ess_limit:.0f}; {remedy}")
     return missed

@@ -5,15 +5,27 @@ those about a Gaussian are in `sampler.mcmc.split_hmc`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings, Judgement
+from sampler.mcmc.algorithm import (
+    Algorithm,
+    Chain,
+    ChainSettings,
+    Judgement,
+    lost_points_text,
+)
 
 BFMI_LIMIT = 0.3
 DIVERGENCE_LIMIT = 0.001
+# Of the step size. A posterior as stiff as K + 𝒯 1 can be in double precision takes steps of 1e-8.
+SMALLEST_STEP = 1e-10
+REMEDY_OF_ROUNDING = (
+    "raise the temperature, or leave out examples that repeat others: K + temperature is singular "
+    "to rounding"
+)
 # Whitened chains need few steps; while the step size is still found, a far too small one must not
 # cost a tree of full depth.
 WHITENED_WARMUP_DEPTH = 5
@@ -78,9 +90,15 @@ class Hamiltonian(Algorithm):
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge BFMI and divergences (at most 0.1 % of the draws); report the cost of a draw."""
-        reasons, remarks = [], []
-        bfmi = bfmi_of(statistics["energy"])
-        if bfmi and min(bfmi) < BFMI_LIMIT:
+        reasons, remarks, remedy = [], [], ""
+        bfmi, step = bfmi_of(statistics["energy"]), float(np.min(statistics["step_size"]))
+        if step < SMALLEST_STEP and np.isfinite(statistics["lp"]).all():
+            remedy = REMEDY_OF_ROUNDING
+            reasons.append(
+                f"step size {step:.0e} (limit {SMALLEST_STEP:g}): no step is short enough, as "
+                f"rounding makes the density rough; {remedy}"
+            )
+        elif bfmi and min(bfmi) < BFMI_LIMIT:
             reasons.append(
                 f"BFMI {min(bfmi):.2f} is below {BFMI_LIMIT}: energies are explored too slowly; "
                 "raise `warmup`"
@@ -100,7 +118,7 @@ class Hamiltonian(Algorithm):
             "leapfrog_steps_per_draw": float(steps.mean()),
             "sync_efficiency": float(steps.mean() / steps.max(axis=0).mean()),
         }
-        return Judgement(tuple(reasons), tuple(remarks), numbers)
+        return Judgement(tuple(reasons), tuple(remarks), numbers, remedy=remedy)
 
     def describe(self, statistics: Mapping[str, np.ndarray], totals: Mapping[str, float]) -> str:
         """Describe step size, acceptance, divergences and steps."""
@@ -143,9 +161,8 @@ class Nuts(Hamiltonian):
             "efficiency, not an error"
         )
         remarks = (*judgement.remarks, remark) if saturated else judgement.remarks
-        return Judgement(
-            judgement.reasons, remarks, {**judgement.numbers, "saturated_share": saturated}
-        )
+        numbers = {**judgement.numbers, "saturated_share": saturated}
+        return replace(judgement, remarks=remarks, numbers=numbers)
 
     @classmethod
     def stored(cls, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -174,6 +191,26 @@ class SplitHmc(Hamiltonian):
     """
 
     max_steps: int = 1023
+
+    statistics: ClassVar[Mapping[str, str]] = {
+        **Hamiltonian.statistics,
+        "lost": "whether a trajectory of the draw ended where the density is not a number",
+    }
+    summed: ClassVar[tuple[str, ...]] = (*Hamiltonian.summed, "lost")
+
+    def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
+        """Judge as every Hamiltonian does, and trajectories to points without a density."""
+        judgement, lost = super().judge(statistics), int(statistics["lost"].sum())
+        text = lost_points_text(
+            lost, f"ends of the trajectories of {statistics['lost'].size} draws"
+        )
+        reasons, remarks = judgement.reasons, judgement.remarks
+        if lost > DIVERGENCE_LIMIT * statistics["lost"].size:
+            reasons = (*reasons, text)
+        elif lost:
+            remarks = (*remarks, text)
+        numbers = {**judgement.numbers, "lost_points": lost}
+        return replace(judgement, reasons=reasons, remarks=remarks, numbers=numbers)
 
     def suited(self, space):
         """The space with gradients in single precision, where that pays."""

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -43,17 +44,20 @@ class Importance(Algorithm):
             draw_weighted,
             systematic_resampling,
         )
+        from sampler.posterior.lost_points import count_lost
 
         kept, rng = settings.chains * settings.draws, np.random.default_rng(settings.seed)
         log_density = BatchedDensity.of(space)
-        proposal = adapt_proposal(space, log_density, rng)
-        weighted = draw_weighted(proposal, log_density, FIRST_EVALUATIONS, rng)
+        lost_among = partial(count_lost, space)
+        proposal, lost = adapt_proposal(space, log_density, rng)
+        weighted = draw_weighted(proposal, log_density, FIRST_EVALUATIONS, rng, lost_among)
+        weighted = replace(weighted, lost=weighted.lost + lost)
         wanted = EFFECTIVE_PER_KEPT * kept
         if weighted.trusted and weighted.effective_sample_size < wanted:
             evaluations = int(1.2 * wanted / weighted.efficiency)
             if evaluations <= MOST_EVALUATIONS:
                 further = evaluations - FIRST_EVALUATIONS
-                more = draw_weighted(proposal, log_density, further, rng)
+                more = draw_weighted(proposal, log_density, further, rng, lost_among)
                 weighted = weighted.extend(more)
         text = weighted.explain()
         LOG.info(text)
@@ -66,6 +70,7 @@ class Importance(Algorithm):
             "log_evidence_error": weighted.log_evidence_error,
             "log_evidence_method": "importance",
             "log_evidence_trusted": int(weighted.trusted),
+            "log_evidence_lost": weighted.lost,
         }
         if not weighted.trusted:
             return IndependentDraws(None, {}, f"{text} (done here)", attributes)

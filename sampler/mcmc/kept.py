@@ -3,6 +3,7 @@
 Free of JAX: `check` states from it how much memory a run takes.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,10 @@ def most_thinned(chains: int) -> int:
     return min(MOST_THINNED, max(2, THINNED_IN_ALL // chains))
 
 
+# Gives which elements of a draw the problem fixes, by the name of the draws.
+Fixed = Callable[[], Mapping[str, np.ndarray]]
+
+
 @dataclass(frozen=True)
 class ThinnedDraws:
     """Every so many draws: values [chain, kept, …] and the numbers of these draws."""
@@ -60,6 +65,12 @@ class SelectedDraws:
     values: np.ndarray
     places: np.ndarray
     shape: tuple[int, ...]
+
+
+def stands_still(values: np.ndarray) -> np.ndarray:
+    """Which elements of draws [chain, draw, …] no draw of a chain changes [chain, element]."""
+    flat = values.reshape(*values.shape[:2], -1)
+    return (flat == flat[:, :1]).all(axis=1)
 
 
 def evenly_spaced(size: int, most: int) -> np.ndarray:

@@ -94,11 +94,15 @@ def statistics_of(
     prior = np.full(len(particles), np.nan)
     logs = [repetition.particles.log_evidence for repetition in from_prior[: len(prior)]]
     prior[: len(logs)] = logs
+    lost = np.array([each.lost for each in particles])
+    others = [repetition.particles.lost for repetition in from_prior[: len(lost)]]
+    lost[: len(others)] += np.array(others, int)
     of_repetitions = {
         "temperatures": [len(rates) for rates in acceptances],
         "lowest_acceptance": [min(rates) for rates in acceptances],
         "log_evidence": [each.log_evidence for each in particles],
         "log_evidence_prior": prior,
+        "lost": lost,
     }
     statistics = {
         "lp": np.stack([each.log_p for each in particles]),

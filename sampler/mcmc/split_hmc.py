@@ -66,6 +66,8 @@ class Potential(Protocol):
 
     def potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]: ...
 
+    def least_potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]: ...
+
     def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]: ...
 
 
@@ -248,8 +250,11 @@ def moved(state, gaussian: Gaussian, step, count, law: Potential):
         position, momentum, state["slope"], gaussian, step, count, law
     )
     new = {"key": key, "z": gaussian.at(there), "lp": -potential, "slope": slope}
-    energy = 0.5 * momentum @ momentum - state["lp"]
-    gained = 0.5 * end @ end - new["lp"] - energy
+    energy, kinetic = 0.5 * momentum @ momentum - state["lp"], 0.5 * end @ end
+    gained = kinetic + potential - energy
+    # Where a bound of the density says that there is nothing, it does not matter that it overflows.
+    bound = law.least_potential(law.reference.at(new["z"]))
+    lost = jnp.isnan(potential) & (kinetic + bound - energy <= DIVERGENCE)
     gained = jnp.where(jnp.isnan(gained), jnp.inf, gained)
     probability = jnp.exp(jnp.minimum(0.0, -gained))
     accepted = jax.random.uniform(accept_key, (), probability.dtype) < probability
@@ -258,7 +263,8 @@ def moved(state, gaussian: Gaussian, step, count, law: Potential):
         "lp": state["lp"],
         "energy": energy,
         "acceptance_rate": probability,
-        "diverging": gained > DIVERGENCE,
+        "diverging": (gained > DIVERGENCE) & ~lost,
+        "lost": lost,
         "n_steps": count,
         "trajectory_steps": count,
         "step_size": step,

@@ -140,6 +140,7 @@ class StoppingRule:
         draws = {n: v for n, v in self.collected.draws.items() if self.judged(n)}
         statistics = self.algorithm.stored(self.collected.statistics)
         limits = {"ess_limit": CHECKED_ESS} | ({} if most is None else {"most": most})
+        limits["fixed"] = self.collected.fixed
         return diagnose(draws, statistics, self.algorithm, self.collected.selected, **limits)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from sampler.mcmc.algorithm import Algorithm, Judgement
+from sampler.mcmc.algorithm import Algorithm, Judgement, lost_points_text
 
 # The error of a logarithm is the relative error of its argument only where that is small.
 LARGEST_ERROR = 0.3
@@ -42,6 +42,7 @@ class Tempered(Algorithm):
         "log_evidence_prior": "log evidence of the repetition of this number from the prior alone",
         "temperatures": "values of λ of the repetition",
         "lowest_acceptance": "smallest mean acceptance probability at any λ of the repetition",
+        "lost": "points of the repetition, and of that from the prior, without a density",
         "power": "power λ of p(x, y)/q_0(x)",
         "effective_share": "effective number of the weights that led here, per particle",
         "step_size": "step of the next trajectory",
@@ -74,6 +75,9 @@ class Tempered(Algorithm):
                 f"log evidence {logs.value:.2f} ± {logs.error:.2f} over repetitions: its error "
                 f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
             )
+        lost = int(statistics["lost"][:, 0].sum())
+        if lost:
+            reasons.append(lost_points_text(lost, "points that particles began at or were led to"))
         ancestors = [len(np.unique(of_repetition)) for of_repetition in statistics["ancestor"]]
         count = statistics["ancestor"].shape[1]
         if min(ancestors) < FEWEST_ANCESTORS * count:
@@ -90,6 +94,7 @@ class Tempered(Algorithm):
             "log_evidence_prior_error": logs.prior_error,
             "starts_apart": logs.apart,
             "weights_of_modes": weights_of_modes(statistics),
+            "lost_points": lost,
         }
         return Judgement(tuple(reasons), tuple(remarks), numbers, warning)
 

@@ -29,6 +29,7 @@ from scipy.special import logsumexp
 from sampler.mcmc.split_hmc import ANGLES, moved, state_at
 from sampler.posterior.importance import effective_draws, normalised_weights, systematic_resampling
 from sampler.posterior.initial_distribution import InitialDistribution
+from sampler.posterior.lost_points import count_lost, is_no_number
 from sampler.posterior.space import Gaussian, Space
 from sampler.runtime import side_by_side
 
@@ -72,6 +73,11 @@ class TemperedLaw:
         """−(1 − λ) ln q_0 − λ ln p(x, y)."""
         of_start = self.start.log_density(point)
         return self.power * self.space.potential(point) - (1.0 - self.power) * of_start
+
+    def least_potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
+        """Lower bound of the potential."""
+        of_start = self.start.log_density(point)
+        return self.power * self.space.least_potential(point) - (1.0 - self.power) * of_start
 
     def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x, that of ln p(x, y) in the precision of gradients."""
@@ -117,6 +123,7 @@ class Particles:
     step_size  of trajectories, adapted so far
     path       name → one number for each λ so far: what happened there
     course     stages so far, of a pilot
+    lost       points so far, drawn or proposed, at which the density was not a number
     """
 
     points: Float[np.ndarray, "particle coordinate"]
@@ -129,6 +136,7 @@ class Particles:
     step_size: float = FIRST_STEP
     path: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     course: Course = ()
+    lost: int = 0
 
     @property
     def finished(self) -> bool:
@@ -139,13 +147,14 @@ class Particles:
 def begin(space: Space, start: InitialDistribution, count: int, seed: tuple[int, ...]) -> Particles:
     """Particles at λ = 0, drawn from the law in which they begin."""
     points = start.draw(count, (*seed, 0))
-    log_p, log_ratio = weighed(points, space, start)
+    log_p, log_ratio, lost = weighed(points, space, start)
     if not np.isfinite(log_ratio).any():
         raise FloatingPointError(
             f"none of {count} particles has a finite density: rescale inputs and labels, or raise "
             "the temperature"
         )
-    return Particles(points, log_ratio, log_p, np.arange(count), np.full(count, np.nan))
+    unmoved = np.arange(count), np.full(count, np.nan)
+    return Particles(points, log_ratio, log_p, *unmoved, lost=lost)
 
 
 def next_temperature(
@@ -176,7 +185,7 @@ def next_temperature(
     points = particles.points[chosen]
     tempered = TemperedLaw(space, start, jnp.asarray(power, points.dtype))
     moved_on = move(points, tempered, stage, particles.step_size, target_acceptance, key)
-    log_p, log_ratio = weighed(moved_on.points, space, start)
+    log_p, log_ratio, lost = weighed(moved_on.points, space, start)
     ancestor = particles.ancestor[chosen]
     happened = {
         "power": power,
@@ -200,6 +209,7 @@ def next_temperature(
         moved_on.step_size,
         path,
         particles.course if stage else (*particles.course, moved_on.stage(power)),
+        particles.lost + moved_on.lost + lost,
     )
 
 
@@ -232,6 +242,7 @@ class Moved:
     moves: int
     gradients: int
     gaussian: Gaussian
+    lost: int
 
     def stage(self, power: float) -> Stage:
         """This λ as repetitions follow it."""
@@ -261,13 +272,13 @@ def move(
     keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(points))
     states = _states(keys, jnp.asarray(points / unit), tempered)
     wanted = LEFT_AT_LAST if float(tempered.power) == 1.0 else LEFT
-    gradients, moves = len(points), 0
+    gradients, moves, lost = len(points), 0, 0
     while moves < (MOST_MOVES if stage is None else stage.moves):
         angle = rng.uniform(*ANGLES)
         steps = int(np.clip(np.ceil(angle / step_size), 1, MOST_STEPS))
         step = min(angle / steps, step_size)
-        states, acceptance = _moved(states, fitted, step, steps, tempered)
-        acceptance = np.asarray(acceptance, float)
+        states, acceptance, lost_here = _moved(states, fitted, step, steps, tempered)
+        acceptance, lost = np.asarray(acceptance, float), lost + int(np.sum(lost_here))
         gradients, moves = gradients + steps * len(points), moves + 1
         if stage is not None:
             continue
@@ -276,7 +287,8 @@ def move(
         after = whitened(np.asarray(states["z"]), fitted)
         if np.sum(after * before) <= wanted * np.sum(before**2):
             break
-    return Moved(np.asarray(states["z"]) * unit, acceptance, step_size, moves, gradients, fitted)
+    ended = np.asarray(states["z"]) * unit
+    return Moved(ended, acceptance, step_size, moves, gradients, fitted, lost)
 
 
 def fitted_gaussian(z: Float[np.ndarray, "particle coordinate"]) -> Gaussian:
@@ -311,22 +323,25 @@ def _states(keys, z, tempered: TemperedLaw):
 
 @jax.jit
 def _moved(states, gaussian: Gaussian, step, steps, tempered: TemperedLaw):
-    """States after a trajectory of each, and its acceptance probability."""
+    """States after a trajectory of each, its acceptance probability, and whether it was lost."""
 
     def of_particle(state):
         state, statistics = moved(state, gaussian, step, steps, tempered)
-        return state, statistics["acceptance_rate"]
+        return state, statistics["acceptance_rate"], statistics["lost"]
 
     return of_particles(of_particle, states)
 
 
 def weighed(
     points: np.ndarray, space: Space, start: InitialDistribution
-) -> tuple[Float[np.ndarray, " particle"], Float[np.ndarray, " particle"]]:
-    """ln p(x, y), and ln p(x, y) − ln q_0(x): −∞ where that is not a number."""
+) -> tuple[Float[np.ndarray, " particle"], Float[np.ndarray, " particle"], int]:
+    """ln p(x, y), ln p(x, y) − ln q_0(x), and how many of these are lost.
+
+    The second is −∞ where it is not a number.
+    """
     log_p, of_start = (np.asarray(logs, float) for logs in _log_densities(points, space, start))
-    ratio = log_p - of_start
-    return log_p, np.where(np.isnan(ratio) | np.isposinf(ratio), -np.inf, ratio)
+    ratio, lost = log_p - of_start, count_lost(space, points, log_p, of_start)
+    return log_p, np.where(is_no_number(ratio), -np.inf, ratio), lost
 
 
 @jax.jit

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaln, logsumexp
 
+from sampler.posterior.lost_points import count_lost, is_no_number
 from sampler.posterior.mode import rows_of
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import Gaussian
@@ -176,7 +177,7 @@ class ImportanceDraws:
     points       flat Bartlett coordinates [draw, coordinate]
     log_weights  ln p(x, y) − ln q(x) [draw], not normalised
     pareto_k     shape of the tail of the weights
-    not_finite   draws at which the density was not a number (their weight is zero)
+    lost         draws, of pilots, too, at which the density was not a number: their weight is zero
     seconds      drawing and weighing, after compilation and adaptation
     proposal     q
     """
@@ -184,7 +185,7 @@ class ImportanceDraws:
     points: Float[np.ndarray, "draw coordinate"]
     log_weights: Float[np.ndarray, " draw"]
     pareto_k: float
-    not_finite: int
+    lost: int
     seconds: float
     proposal: Proposal
 
@@ -222,7 +223,7 @@ class ImportanceDraws:
     @property
     def trusted(self) -> bool:
         """Whether these weights may be used: Pareto k ≤ 0.7 and every density a number."""
-        return bool(self.pareto_k <= LARGEST_PARETO_K and self.not_finite == 0)
+        return bool(self.pareto_k <= LARGEST_PARETO_K and self.lost == 0)
 
     def explain(self) -> str:
         """One line: efficiency, tail shape, limit, and the remedy where they are not trusted."""
@@ -231,8 +232,8 @@ class ImportanceDraws:
             f"efficiency {self.efficiency:.2g}, "
             f"{self.effective_sample_size:.0f} effective draws of {len(self.log_weights)}"
         )
-        if self.not_finite:
-            text += f", {self.not_finite} densities not finite (limit 0)"
+        if self.lost:
+            text += f", {self.lost} densities are no numbers (limit 0)"
         return text if self.trusted else f"{text}; use NUTS instead"
 
     def extend(self, more: "ImportanceDraws") -> "ImportanceDraws":
@@ -243,18 +244,20 @@ class ImportanceDraws:
             points=np.concatenate([self.points, more.points]),
             log_weights=log_weights,
             pareto_k=pareto_k(log_weights),
-            not_finite=self.not_finite + more.not_finite,
+            lost=self.lost + more.lost,
             seconds=self.seconds + more.seconds,
         )
 
 
 LogDensity = Callable[[Float[np.ndarray, "draw coordinate"]], Float[np.ndarray, " draw"]]
+# Of points, ln p and ln q.
+CountLost = Callable[[np.ndarray, np.ndarray, np.ndarray], int]
 
 
 def adapt_proposal(
     space: OrderParameters, log_density: LogDensity, rng: np.random.Generator
-) -> Proposal:
-    """A proposal fitted to a posterior whose mode is known.
+) -> tuple[Proposal, int]:
+    """A proposal fitted to a posterior whose mode is known, and how many draws of pilots are lost.
 
     It starts as a multivariate t with the mode and Hessian of the density (in Bartlett coordinates
     proper where layers are narrower than their order parameters, too) and is refitted to weighted
@@ -272,35 +275,42 @@ def adapt_proposal(
             "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
         )
     require_hessian(space.size)
-    proposal, candidates = single(space.mode.gaussian), []
+    proposal, candidates, lost = single(space.mode.gaussian), [], 0
     for remaining in reversed(range(ROUNDS + 1)):
-        pilot = draw_weighted(proposal, log_density, PILOT_DRAWS, rng)
+        pilot = draw_weighted(proposal, log_density, PILOT_DRAWS, rng, partial(count_lost, space))
+        lost += pilot.lost
         heavy = pilot.pareto_k > LARGEST_PARETO_K
         candidates.append((heavy, -pilot.effective_sample_size, proposal))
         if remaining:
             proposal = refit(proposal, pilot.points, pilot.weights, rng)
-    return min(candidates, key=lambda candidate: candidate[:2])[2]
+    return min(candidates, key=lambda candidate: candidate[:2])[2], lost
 
 
 def draw_weighted(
-    proposal: Proposal, log_density: LogDensity, draws: int, rng: np.random.Generator
+    proposal: Proposal,
+    log_density: LogDensity,
+    draws: int,
+    rng: np.random.Generator,
+    count_lost: CountLost = lambda points, log_p, log_q: int(is_no_number(log_p).sum()),
 ) -> ImportanceDraws:
     """Fresh draws from a proposal, weighted.
+
+    count_lost  says how many are lost; by default all at which the density is not a number
 
     Raises FloatingPointError where no draw has a finite density.
     """
     started = time.perf_counter()
     points = proposal.draw(draws, rng)
-    log_weights = log_density(points) - proposal.log_density(points)
-    bad = np.isnan(log_weights) | np.isposinf(log_weights)
-    log_weights[bad] = -np.inf
+    log_p, log_q = log_density(points), proposal.log_density(points)
+    lost = count_lost(points, log_p, log_q)
+    log_weights = np.where(is_no_number(log_p), -np.inf, log_p) - log_q
     if not np.any(np.isfinite(log_weights)):
         raise FloatingPointError(
             f"none of {len(points)} importance draws has a finite density: rescale inputs and "
             "labels, or raise the temperature"
         )
     shape, seconds = pareto_k(log_weights), time.perf_counter() - started
-    return ImportanceDraws(points, log_weights, shape, int(bad.sum()), seconds, proposal)
+    return ImportanceDraws(points, log_weights, shape, lost, seconds, proposal)
 
 
 def require_hessian(coordinates: int) -> None:

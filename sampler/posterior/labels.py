@@ -16,7 +16,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Shaped
 from numpyro import distributions as dist
 
-from theory.energy import energy_of_columns
+from theory.energy import energy_of_columns, with_noise
 from theory.learning_problem import LabelEnergy
 
 # Labels [example, output], or [example] where there is one output.
@@ -94,6 +94,11 @@ class CollapsedLabels(LabelLaw):
         energy = replace(self.energy, labels=labels)(self.factor)
         return -0.5 * (energy + labels.size * math.log(2.0 * math.pi))
 
+    @property
+    def covariance(self) -> Float[Array, "label label"]:
+        """K + 𝒯 1 of all labels."""
+        return with_noise(self.energy.kernels.kernel(self.factor), self.energy.temperature)
+
     def draw(self, key):
         cholesky = self.energy.noisy_kernel(self.factor).cholesky
         normal = jax.random.normal(key, (len(cholesky),), cholesky.dtype)
@@ -126,6 +131,11 @@ class IndependentLabels(LabelLaw):
         labels = jnp.reshape(value, (-1, self.outputs))
         energy = energy_of_columns(self.columns, labels, self.temperature)
         return -0.5 * (energy + labels.size * math.log(2.0 * math.pi))
+
+    @property
+    def covariance(self) -> Float[Array, "example example"]:
+        """K + 𝒯 1 of the labels of one output."""
+        return with_noise(self.columns @ self.columns.T, self.temperature)
 
     def draw(self, key):
         function_key, noise_key = jax.random.split(key)

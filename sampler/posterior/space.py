@@ -254,6 +254,15 @@ class Space:
         """−ln p(x, y) of the flat vector."""
         return -self.log_density(self.unflatten(point))
 
+    def least_potential(self, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
+        """Lower bound of −ln p(x, y): labels vary by 𝒯 or more, so p(y | x) ≤ (2π𝒯)^(−n/2)."""
+        position = self.unflatten(point)
+        temperature, residual = self.temperature_at(position), self.data.residual
+        largest = -0.5 * self.data.labels.size * jnp.log(2.0 * math.pi * temperature)
+        if residual is not None:
+            largest = largest + residual.log_likelihood(temperature)
+        return -self.log_prior(position) - largest
+
     def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x of −ln p(x, y), in the precision of gradients."""
         rough = self if self.single is None else self.single

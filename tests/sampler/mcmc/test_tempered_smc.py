@@ -241,6 +241,7 @@ def statistics(made, law=None) -> dict[str, np.ndarray]:
         "mode": np.stack([(one.points[:, 0] > FAR / 2).astype(int) for one in of_modes]),
         "acceptance_rate": np.stack([one.acceptance for one in of_modes]),
         "lowest_acceptance": constant([min(o.path["acceptance_rate"]) for o in of_modes]),
+        "lost": constant([one.lost for one in of_modes]),
         "temperatures": constant([len(o.path["power"]) for o in of_modes]),
         "log_evidence": constant([one.log_evidence for one in of_modes]),
         "log_evidence_prior": constant([one.log_evidence for one in of_prior]),

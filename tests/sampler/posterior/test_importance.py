@@ -142,8 +142,8 @@ def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counte
     np.testing.assert_array_equal(bad.points, good.points)
     outside = bad.points[:, 0] >= limit
     assert 0 < outside.sum() < 40
-    assert bad.not_finite == (outside.sum() if counted else 0)
-    assert good.not_finite == 0
+    assert bad.lost == (outside.sum() if counted else 0)
+    assert good.lost == 0
     assert not bad.weights[outside].any()
     np.testing.assert_array_equal(bad.log_weights[~outside], good.log_weights[~outside])
     assert bad.pareto_k <= 0.7

@@ -1,0 +1,37 @@
+"""How rough rounding makes a log density: what stops chains that no step is short enough for."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sampler.posterior.space import Space
+
+# So close are points that differ by rounding alone, relative to their size, and so many there are.
+NEAR, POINTS = 1e-13, 16
+
+
+def roughness_attributes(space: Space, seed: int) -> dict[str, Any]:
+    """Spread of ln p(x, y) between nearest points, and the condition number of K + 𝒯 1 there.
+
+    Where a chain may start. The condition number is left out where labels have no covariance.
+    """
+    key = jax.random.key(seed)
+    values, covariance, temperature = _nearby(key, space)
+    found = {"roughness": float(np.ptp(np.asarray(values)))}
+    if covariance is not None:
+        largest = float(np.linalg.eigvalsh(np.asarray(covariance, float))[-1])
+        found["condition_number"] = largest / float(temperature)
+    return found
+
+
+@jax.jit
+def _nearby(key, space: Space):
+    start_key, near_key = jax.random.split(key)
+    point = space.start(start_key)
+    steps = NEAR * jax.random.normal(near_key, (POINTS, len(point)), point.dtype)
+    values = jax.lax.map(space.potential, point + steps * (1.0 + jnp.abs(point)))
+    position = space.unflatten(point)
+    covariance = getattr(space.law(position), "covariance", None)
+    return values, covariance, space.temperature_at(position)

@@ -1,0 +1,163 @@
+"""A density that is no number in a part of space: it is counted, said, and fails.
+
+y ~ N(x, 1) of one coordinate x ~ N(0, 1), where the density is not a number, or zero, from an edge
+on: the evidence of what is left is known by quadrature.
+"""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float
+
+from sampler.mcmc.algorithm import ChainSettings
+from sampler.mcmc.bridge import bridge_evidence
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.diagnostics import diagnose
+from sampler.mcmc.importance_draws import Importance
+from sampler.mcmc.repetitions import Repetition, statistics_of
+from sampler.mcmc.tempered import log_mean
+from sampler.mcmc.tempered_smc import begin
+from sampler.posterior import importance
+from sampler.posterior.initial_distribution import InitialDistribution
+from sampler.posterior.lost_points import count_lost
+from tests.assertions import assert_within_mcse
+from tests.problems import NUTS, SPLIT_HMC, TEMPERED, sampled, scalar_problem, space_of
+from tests.sampler.mcmc.laws import Linear, with_mode
+from tests.sampler.mcmc.test_tempered_smc import repetitions
+
+LABEL, EDGE = 1.0, 1.2
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Edged(Linear):
+    """A linear model whose log density is `beyond` from `edge` on."""
+
+    edge: Float[Array, ""]
+    beyond: Float[Array, ""]
+
+    def log_density(self, position):
+        inside = position["x"][0] < self.edge
+        return jnp.where(inside, super().log_density(position), self.beyond)
+
+
+def edged(beyond: float, edge: float = EDGE) -> Edged:
+    plain = Linear.of(np.ones((1, 1)), np.array([LABEL]), 1.0, np.zeros(1), np.ones(1))
+    return Edged(**vars(plain), edge=jnp.asarray(edge), beyond=jnp.asarray(beyond))
+
+
+def log_evidence(edge: float) -> float:
+    """Logarithm of ∫ p(x) p(y | x) dx up to the edge."""
+    normal = scipy.stats.norm
+    density = lambda x: normal.pdf(x) * normal.pdf(LABEL, x)  # noqa: E731
+    return float(np.log(scipy.integrate.quad(density, -10.0, edge, epsabs=1e-13)[0]))
+
+
+def judged(space) -> tuple[float, float, dict, object]:
+    """Evidence with its error from particles that begin at the prior, statistics and verdict."""
+    law = InitialDistribution.prior(space)
+    made = repetitions(space, law, count=256, times=8)
+    stored = statistics_of([Repetition(one, 0.0) for one in made], [], law)
+    verdict = diagnose({"x": np.stack([one.points for one in made])}, stored, TEMPERED)
+    return *log_mean(np.array([one.log_evidence for one in made])), stored, verdict
+
+
+def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():
+    """The evidence is that of the part with a density: right where it is zero beyond."""
+    missing = log_evidence(10.0) - log_evidence(EDGE)
+    assert missing > 0.1
+    for beyond, counted in ((-np.inf, False), (np.nan, True), (np.inf, True)):
+        value, error, stored, verdict = judged(edged(beyond))
+        reasons = [one for one in verdict.reasons if "not a number" in one]
+        assert bool(reasons) is counted
+        assert bool(stored["lost"].sum()) is counted
+        assert verdict.numbers["lost_points"] == stored["lost"][:, 0].sum()
+        if beyond != np.inf:
+            assert_within_mcse(value, log_evidence(EDGE), error)
+    # Each repetition begins with so many draws from the prior beyond the edge.
+    expected = 256 * 8 * scipy.stats.norm.sf(EDGE)
+    space = edged(np.nan)
+    law = InitialDistribution.prior(space)
+    begun = sum(begin(space, law, 256, (9, n)).lost for n in range(8))
+    assert abs(begun - expected) < 4.0 * np.sqrt(expected)
+
+
+def test_repetitions_from_the_prior_count_beside_those_from_the_modes():
+    space = edged(np.nan)
+    law = InitialDistribution.prior(space)
+    made = [Repetition(one, 0.0) for one in repetitions(space, law, count=64, times=2)]
+    alone = statistics_of(made, [], law)["lost"][:, 0]
+    both = statistics_of(made, made[:1], law)["lost"][:, 0]
+    np.testing.assert_array_equal(both - alone, [made[0].particles.lost, 0])
+
+
+@pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])
+def test_chains_beside_such_a_part_fail_and_those_beside_density_zero_say_so(algorithm):
+    space = with_mode(edged(np.nan), np.array([0.0]), np.array([[0.3]]))
+    found = sampled(space, algorithm, chains=2, warmup=100, draws=500)
+    verdict = diagnose(found.draws, algorithm.stored(found.statistics), algorithm)
+    assert not verdict.passed
+    if algorithm is SPLIT_HMC:
+        assert verdict.numbers["lost_points"] == found.statistics["lost"].sum() > 10
+        assert verdict.numbers["divergences"] == 0
+        zero = replace(space, beyond=jnp.asarray(-np.inf))
+        found = sampled(zero, algorithm, chains=2, warmup=100, draws=500)
+        assert found.statistics["lost"].sum() == 0
+
+
+def test_what_a_bound_excludes_is_not_lost():
+    """Far out, where even a bound of the density is negligible, it may overflow."""
+    space = edged(np.nan)
+    points = np.array([[0.0], [1.0], [EDGE + 0.1], [5.0], [60.0]])
+    logs = np.array([-2.0, -2.0, np.nan, np.nan, np.nan])
+    assert count_lost(space, points, logs, np.zeros(5)) == 2
+    least = jax.vmap(space.least_potential)(jnp.asarray(points))
+    plain = Linear(
+        **{name: vars(space)[name] for name in vars(space) if name not in ("edge", "beyond")}
+    )
+    assert np.all(np.asarray(least) <= np.asarray(jax.vmap(plain.potential)(jnp.asarray(points))))
+
+
+@pytest.mark.heavy
+def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monkeypatch, rng):
+    """Of importance and of bridge sampling; density zero is an answer."""
+    problem, _ = scalar_problem(rng)
+    space = space_of(problem)
+    density = importance.BatchedDensity.__call__
+    settings = ChainSettings(2, 0, 100, 1, 3)
+    drawn = sampled(space, SPLIT_HMC, chains=2, warmup=60, draws=100).draws
+    points = np.concatenate([drawn[f"bartlett_{name}"] for name in space.shapes], axis=-1)
+    edge = points[..., 0].max()
+    for beyond, counted in ((np.nan, True), (-np.inf, False)):
+
+        def spoiled(self, points, beyond=beyond):
+            return np.where(points[:, 0] > edge, beyond, density(self, points))
+
+        monkeypatch.setattr(importance.BatchedDensity, "__call__", spoiled)
+        bridged = bridge_evidence(space, points, seed=1)
+        assert (bridged.lost > 0) is counted
+        assert bridged.trusted is not counted
+        weighted = Importance().independent_draws(space, settings).attributes
+        assert (weighted["log_evidence_lost"] > 0) is counted
+        assert bool(weighted["log_evidence_trusted"]) is not counted
+
+
+def test_checkpoints_hold_the_count():
+    space = edged(np.nan)
+    particles = begin(space, InitialDistribution.prior(space), 64, (1, 2))
+    assert particles.lost > 0
+    restored = Repetition.of(Repetition(particles, 1.0).arrays)
+    assert restored.particles.lost == particles.lost
+
+
+def test_the_collector_keeps_the_count_of_every_draw():
+    space = with_mode(edged(np.nan), np.array([0.0]), np.array([[0.3]]))
+    found = sampled(space, SPLIT_HMC, chains=2, warmup=20, draws=30)
+    assert isinstance(found, DrawCollector)
+    assert found.statistics["lost"].shape == (2, 30)
