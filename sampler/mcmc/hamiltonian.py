@@ -200,12 +200,11 @@ class SplitHmc(Hamiltonian):
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge as every Hamiltonian does, and trajectories to points without a density."""
-        judgement, lost = super().judge(statistics), int(statistics["lost"].sum())
-        text = lost_points_text(
-            lost, f"ends of the trajectories of {statistics['lost'].size} draws"
-        )
+        judgement, draws = super().judge(statistics), statistics["lp"].size
+        lost = int(np.sum(statistics.get("lost", 0)))  # files of earlier versions do not know it
+        text = lost_points_text(lost, f"ends of the trajectories of {draws} draws")
         reasons, remarks = judgement.reasons, judgement.remarks
-        if lost > DIVERGENCE_LIMIT * statistics["lost"].size:
+        if lost > DIVERGENCE_LIMIT * draws:
             reasons = (*reasons, text)
         elif lost:
             remarks = (*remarks, text)

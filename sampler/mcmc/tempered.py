@@ -75,7 +75,7 @@ class Tempered(Algorithm):
                 f"log evidence {logs.value:.2f} ± {logs.error:.2f} over repetitions: its error "
                 f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
             )
-        lost = int(statistics["lost"][:, 0].sum())
+        lost = int(np.sum(statistics.get("lost", np.zeros((1, 1)))[:, 0]))
         if lost:
             reasons.append(lost_points_text(lost, "points that particles began at or were led to"))
         ancestors = [len(np.unique(of_repetition)) for of_repetition in statistics["ancestor"]]
