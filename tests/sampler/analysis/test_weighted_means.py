@@ -44,7 +44,6 @@ def run(rng, request) -> RunResults:
         "temperatures": 5.0 * ones,
         "lowest_acceptance": 0.8 * ones,
         "lost": 0 * ones,
-        "lost": 0 * ones,
         "ancestor": np.arange(PARTICLES) * ones,
         "mode": 0.0 * ones,
     }

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import jax.numpy as jnp
 import pytest
 
 from sampler.jobs.draw import draw_posterior
