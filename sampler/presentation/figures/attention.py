@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
+from sampler.analysis.estimates import centre_of
 from sampler.analysis.results import RunResults
 from sampler.analysis.sampled_heads import SampledHeads
 from sampler.attention.similarity import aimed_at
@@ -85,7 +86,7 @@ def nearest_known(attention: SampledHeads, layer: int, head: int) -> int | None:
     if f"known_{layer}" not in table.coords:
         return None
     generating = np.flatnonzero(table[f"generating_{layer}"].values)
-    distances = table[f"distance_{layer}"].values[..., 1:].mean(axis=(0, 1))
+    distances = centre_of(table[f"distance_{layer}"].values[..., 1:], attention.weights)
     if generating.size:
         learned = np.flatnonzero(table[f"learned_{layer}"].values)
         _, targets = aimed_at(distances[:, generating], tuple((int(head),) for head in learned))
