@@ -2,11 +2,13 @@
 
 import itertools
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
+from filelock import FileLock
 
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.sweep import severity
@@ -145,12 +147,38 @@ def test_one_point_alone_goes_on_where_it_stands(swept, tmp_path, capsys):
     assert "--point = " in capsys.readouterr().err
 
 
+def test_a_sweep_grows_in_its_folder(recipe, tmp_path, monkeypatch):
+    """With values before and behind those that are there; their points are left as they are."""
+    monkeypatch.chdir(tmp_path)
+    before: dict[Path, int] = {}
+    for widths in ([3], [3, 4], [2, 3, 4]):
+        grid = settings(f"sweep.network.widths={widths}", "theory.starts=1")
+        assert command("solve", recipe, *grid) == ExitCode.OK
+        (folder,) = (tmp_path / "runs" / "results").iterdir()
+        made = {path: path.stat().st_mtime_ns for path in folder.glob("*/theory.nc")}
+        assert made.items() >= before.items()
+        assert len(made) == len(widths)
+        with xr.open_dataset(folder / "sweep.nc") as dataset:
+            assert dataset["network.widths"].values.tolist() == widths
+        before = made
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.name != "lock"}
+    fewer = settings("sweep.network.widths=[2, 4]", "theory.starts=1")
+    assert command("solve", recipe, *fewer) == ExitCode.BAD_INPUT
+    assert files == {path: path.stat().st_mtime_ns for path in files}
+
+
 @pytest.mark.slow
 def test_tasks_of_an_array_begin_at_once_in_a_new_directory(recipe, tmp_path):
-    """As under PBS, or by xargs: the first makes the directory, and all come to their end."""
+    """As under PBS, or by xargs: the first makes the directory, and all come to their end.
+
+    However long they wait for each other, as on a slow file system.
+    """
     grid = ("--over", "network.widths=3,4,5", *settings("sampler.at_widths=[1]", "theory.starts=1"))
     words = ("sweep", recipe, "--out", tmp_path / "out", "--no-figures", *grid)
-    tasks = [start(*words, "--point", point) for point in range(3)]
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / "lock"):
+        tasks = [start(*words, "--point", point) for point in range(3)]
+        time.sleep(15.0)
     ended = [finish(task) for task in tasks]
     assert [code for code, _ in ended] == [ExitCode.OK] * 3, ended
     # What gathers finds all of them finished, and the directory its own.
