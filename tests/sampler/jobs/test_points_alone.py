@@ -1,5 +1,6 @@
 """Every point of a sweep is what its recipe is alone: refused alike, and with the same theory."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -188,3 +189,18 @@ def test_the_theory_of_a_point_is_that_of_its_recipe_alone(sweep, recipe, tmp_pa
         assert expected.keys() <= received.keys()
         for name, numbers in expected.items():
             np.testing.assert_array_equal(received[name], numbers, err_msg=name)
+
+
+@pytest.mark.heavy
+def test_a_finished_point_whose_data_are_others_by_now_is_refused(recipe, tmp_path, capsys):
+    """As its recipe is alone, though the data of the first point are as they were."""
+    path, out = recipe(f"{ATTENDED}theory.starts = 1\n"), tmp_path / "out"
+    shutil.copy("attended.npz", "other.npz")
+    grid = settings('sweep.task.path=["attended.npz", "other.npz"]')
+    words = ["solve", str(path), "--no-figures", "--out", str(out), *grid]
+    assert main(words) == main(words) == ExitCode.OK
+    with np.load("other.npz") as arrays:
+        np.savez("other.npz", **{**arrays, "labels_train": -arrays["labels_train"]})
+    capsys.readouterr()
+    assert main(words) == ExitCode.BAD_INPUT
+    assert "other.npz" in capsys.readouterr().err
