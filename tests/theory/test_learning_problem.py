@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
     random_problem,
@@ -23,15 +24,13 @@ from theory import (
 )
 from theory.energy_derivatives import hessian_with_energy
 
-# What is asked of everything, relative to its largest entry.
-RELATIVE = 1e-12
 
-
-def close(received, expected, relative=RELATIVE, what="value"):
-    received, expected = np.asarray(received, float), np.asarray(expected, float)
-    assert received.shape == expected.shape
-    away = np.max(np.abs(received - expected)) / np.max(np.abs(expected))
-    assert away <= relative, f"{what}: {away:.1e} apart, relative (limit {relative:.0e})"
+def rounding_of(problem, factor):
+    """What rounding does to what K + 𝒯 1 is inverted for: sums over its rows, its condition."""
+    noisy = np.asarray(problem.energy.kernels.kernel(factor))
+    eigenvalues = np.linalg.eigvalsh(noisy) + problem.temperature
+    condition = eigenvalues[-1] / problem.temperature
+    return {"operations": len(noisy) ** 2, "condition": condition}
 
 
 def both(name, rng, more=20, temperature=0.1) -> tuple[LearningProblem, LearningProblem]:
@@ -64,7 +63,7 @@ def test_energy_and_its_derivatives(name, more, rng):
     assert small.labels.shape == (arch.path_count * arch.channels, arch.outputs)
     assert (small.examples, len(problem.labels)) == (problem.examples, problem.examples)
     factor = random_factor(problem, rng)
-    constant = small.residual_log_likelihood
+    constant, rounding = small.residual_log_likelihood, rounding_of(problem, factor)
     size = {True: problem.labels.size, False: small.labels.size}
     values = []
     for one, is_whole in ((problem, True), (small, False)):
@@ -82,10 +81,10 @@ def test_energy_and_its_derivatives(name, more, rng):
         hessian = of_likelihood(factor.reshape(-1), energy, one.features)
         dense = DenseEnergy(one).at(np.asarray(factor))
         values.append((likelihood, slope, by_temperature, hessian, dense.curvature))
-        close(dense.value, value, what="dense")
+        assert_equal_to_rounding(dense.value, value, **rounding, what="dense")
     assert constant != 0.0
     for what, (received, expected) in enumerate(zip(*values[::-1], strict=True)):
-        close(received, expected, what=what)
+        assert_equal_to_rounding(received, expected, **rounding, what=what)
 
 
 def test_alignments(rng):
@@ -96,7 +95,11 @@ def test_alignments(rng):
     received = kernel_alignment(
         small.energy.kernels.kernel(factor), small.energy.flat_labels, small.residual_squares
     )
-    close(received, expected, 1e-10)
+    # Of eigenvectors it is the smallest distance between eigenvalues that magnifies rounding.
+    eigenvalues = np.linalg.eigvalsh(np.asarray(kernel))[::-1][: len(expected) + 1]
+    magnified = eigenvalues[0] / np.min(-np.diff(eigenvalues))
+    rounding = {"operations": len(kernel), "condition": magnified, "scale": 1.0}
+    assert_equal_to_rounding(received, expected, **rounding)
 
 
 def test_sub_networks_are_compressed_further(rng):
@@ -110,13 +113,18 @@ def test_sub_networks_are_compressed_further(rng):
     factor = random_factor(whole, rng)
     expected = predict(Predictor.for_examples(whole, tests[:, [0, 2]]), factor)
     energy = whole.energy(factor) + whole.labels.size * np.log(2.0 * np.pi)
+    rounding = rounding_of(whole, factor)
     for one in (problem, small):
         part, some = sub_network(one, kept, tests)
         assert len(part.labels) == 2 * problem.architecture.channels
         assert part.examples == problem.examples
-        close(predict(Predictor.for_examples(part, some), factor), expected)
+        for one_moment, of_whole in zip(
+            predict(Predictor.for_examples(part, some), factor), expected, strict=True
+        ):
+            assert_equal_to_rounding(one_moment, of_whole, **rounding)
         received = part.energy(factor) + part.labels.size * np.log(2.0 * np.pi)
-        close(received - 2.0 * part.residual_log_likelihood, energy)
+        received -= 2.0 * part.residual_log_likelihood
+        assert_equal_to_rounding(received, energy, **rounding)
 
 
 def test_the_triangle_does_not_depend_on_blocks(rng):
@@ -126,12 +134,14 @@ def test_the_triangle_does_not_depend_on_blocks(rng):
     for start, end in ((0, 1), (1, 4), (4, 150), (150, 200)):
         parts = parts.fold(attended[start:end], labels[start:end])
     assert parts.examples == whole.examples == 200
-    close(parts.matrix, whole.matrix)
-    assert np.all(np.diagonal(parts.matrix) >= 0)
     columns = np.concatenate([attended.reshape(200, -1), labels], axis=1)
-    close(whole.matrix.T @ whole.matrix, columns.T @ columns)
-    close(whole.squares, np.sum((labels - attended.reshape(200, -1) @ np.linalg.lstsq(
-        attended.reshape(200, -1), labels)[0]) ** 2))  # fmt: skip
+    rounding = {"operations": columns.size, "condition": np.linalg.cond(columns)}
+    assert_equal_to_rounding(parts.matrix, whole.matrix, **rounding)
+    assert np.all(np.diagonal(parts.matrix) >= 0)
+    assert_equal_to_rounding(whole.matrix.T @ whole.matrix, columns.T @ columns, **rounding)
+    flat = attended.reshape(200, -1)
+    squares = np.sum((labels - flat @ np.linalg.lstsq(flat, labels)[0]) ** 2)
+    assert_equal_to_rounding(whole.squares, squares, **rounding)
 
 
 def test_what_no_network_can_fit_is_not_lost_in_what_it_can(rng):
@@ -142,4 +152,4 @@ def test_what_no_network_can_fit_is_not_lost_in_what_it_can(rng):
     noise -= basis @ (basis.T @ noise)
     labels = attended[:, 0] @ rng.standard_normal((4, 1)) + 1e-9 * noise
     triangle = Triangle.empty(1, 4, 1).fold(attended, labels)
-    close(triangle.squares, 1e-18 * np.sum(noise**2), 1e-5)
+    assert triangle.squares == pytest.approx(1e-18 * np.sum(noise**2), rel=1e-5)
