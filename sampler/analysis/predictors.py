@@ -89,5 +89,5 @@ def in_order(predictors: Iterable[str]) -> list[str]:
     """Predictors as tables list them: both orders, the user's own, the samples, infinite width."""
     given = list(predictors)
     first = [name for name in (LEADING, NEXT) if name in given]
-    last = [name for name in (SAMPLED, TUNED, INFINITE) if name in given]
+    last = [name for name in (SAMPLED, INFINITE, TUNED) if name in given]
     return [*first, *(name for name in given if is_users(name)), *last]

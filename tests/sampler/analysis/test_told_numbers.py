@@ -20,7 +20,7 @@ DIFFERENCES = {
     "predictor_mean": "%", "predictor_variance": "%", "head_score": "%", "accuracy": "points",
     "log_predictive_density": "nats",
 }  # fmt: skip
-ORDER = ("leading", "next", "sampled", "infinite_tuned", "infinite")
+ORDER = ("leading", "next", "sampled", "infinite", "infinite_tuned")
 # Functions whose error comes from a bootstrap, which is not the same twice.
 ROUNDINGS = {"operations": 1e5, "condition": 100}
 

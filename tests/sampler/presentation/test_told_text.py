@@ -168,9 +168,10 @@ def test_scores_ahead_of_infinite_width_are_the_stored_ones(run):
         cells, values = page_row(on_page, run.about(quantity, "label"))
         for form in (cells, in_terminal[run.about(quantity, "label")]):
             for who, cell in zip(others, form, strict=True):
-                errors = [run.number(quantity, who, "ahead_error")]
-                value = run.number(quantity, who, "ahead")
-                assert_shows(cell, value, errors, unit_of(run, quantity), quantity)
+                value, error = (run.number(quantity, who, n) for n in ("ahead", "ahead_error"))
+                # A difference of shares is one of points of a per cent.
+                scale, unit = (100.0, "points") if run.about(quantity, "share") else (1.0, "")
+                assert_shows(cell, scale * value, [scale * error], unit, quantity)
         for who, full in zip(others, values, strict=True):
             assert float(full) == run.number(quantity, who, "ahead")
 
