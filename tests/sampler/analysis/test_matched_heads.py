@@ -337,8 +337,12 @@ def test_errors_of_repetitions_are_those_of_their_weighted_means():
     means = tree["attention"]["entropy_1"].values[:, :, 0].mean(axis=1)
     number = found.numbers[0]
     np.testing.assert_allclose(number.value, 0.25 * means[0] + 0.75 * means[1])
-    parts = np.array([0.25, 0.75]) * (means - number.value)
-    np.testing.assert_allclose(number.error, np.sqrt(2.0 * np.sum(parts**2)))
+    # Without one repetition the mean is that of the other; to second order in cumulants of ln Z it
+    # has a covariance beside it, whose distance counts three times.
+    without = (number.value - means[::-1]) ** 2
+    covariance = 0.5 * np.log(3.0) * (means[1] - means[0])
+    beyond = 3.0 * (means.mean() + covariance - number.value)
+    np.testing.assert_allclose(number.error, np.sqrt(0.5 * np.sum(without) + beyond**2))
     matrices = tree["attention"]["attention_1"].values
     expected = 0.25 * matrices[0] + 0.75 * matrices[1]
     np.testing.assert_allclose(found.matrices(1).values, expected, rtol=1e-5)
