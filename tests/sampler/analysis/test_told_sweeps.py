@@ -371,6 +371,19 @@ def test_the_point_with_the_largest_evidence_is_chosen(stored, chosen, who):
     assert runner_up["within_errors"] == (value - other <= np.hypot(error, other_error))
 
 
+def test_an_evidence_that_is_not_trusted_is_not_chosen(stored, chosen):
+    """Nor one that was not sampled; a point is left out by name."""
+    labels = {point.at: point.label for point in stored[1]}
+    found = chosen["log_evidence"]["sampled"]
+    assert {labels[UNTRUSTED], labels[UNSAMPLED]} <= set(found["left_out"])
+    assert found["candidates"] + len(found["left_out"]) == len(labels)
+    sound = [point for point in stored[1] if point.at in ((10, 0.3), (20, 0.6), (40, 0.3))]
+    best = max(sound, key=lambda point: point.told.evidence[0])
+    assert found["log_evidence"]["point"] == best.label
+    assert found["log_evidence"]["value"] == pytest.approx(best.told.evidence[0], rel=1e-12)
+    assert found["log_evidence"]["mcse"] == pytest.approx(best.told.evidence[1], rel=1e-12)
+
+
 # --- on the page and on the terminal
 
 
