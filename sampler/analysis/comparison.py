@@ -67,7 +67,8 @@ ELEMENTS, SUMMARY = "elements", "summary"
 RELATIVE_ELEMENTS, RELATIVE_ERROR = "relative", "relative_error"
 # Numbers of the summary. Of an array the value is its size √Σx². `error` is the Monte Carlo error
 # of the value, `test_error` that by the finite number of examples; the others are those of a
-# `Difference`, whose value is `difference` with the error `difference_error`.
+# `Difference`, whose value is `difference` with the error `difference_error`. The samples differ
+# from nothing: their `state` is empty, or says that their number is not trusted.
 OF_DIFFERENCE = {
     "value": "difference",
     "error": "difference_error",
@@ -118,7 +119,7 @@ def compare(
             if is_theory(who)
         }
         ahead = {}
-        if quantity.ahead is not None and diagnostics.passed:
+        if quantity.ahead is not None and diagnostics.passed and sampled.trusted:
             others = {who: of for who, of in given.predictions.items() if who in OTHER_NETWORKS}
             ahead = {who: quantity.ahead(of, given) for who, of in others.items()}
         if not diagnostics.passed:
@@ -126,6 +127,7 @@ def compare(
                 who: difference and replace(difference, state=NOT_TRUSTED)
                 for who, difference in differences.items()
             }
+            sampled = replace(sampled, trusted=False)
         rows[name] = Row(quantity, predictions | {SAMPLED: sampled}, differences, ahead)
     tree = xr.DataTree.from_dict(
         {f"/{SUMMARY}": summary_table(rows, predictors)}
@@ -206,6 +208,8 @@ class Row:
         elif estimate is not None:
             cell = {"value": float(estimate.value), "error": float(estimate.mcse)}
             cell["test_error"] = float(estimate.test_error)
+        if estimate is not None and not estimate.trusted:
+            cell["state"] = NOT_TRUSTED
         if difference is not None:
             cell |= {stored: float(getattr(difference, n)) for n, stored in OF_DIFFERENCE.items()}
             cell["state"] = difference.state
@@ -259,7 +263,7 @@ def number_of(summary: xr.Dataset, quantity: str, predictor: str, name: str = "v
 def difference_at(summary: xr.Dataset, quantity: str, predictor: str) -> Difference | None:
     """A predictor against the samples as a whole; None where nothing is said of it."""
     state = cell_of(summary, quantity, predictor, "state")
-    if not state:
+    if not state or predictor == SAMPLED:
         return None
     numbers = {
         name: number_of(summary, quantity, predictor, stored)
@@ -317,8 +321,12 @@ class Comparison:
         if math.isnan(value):
             return None
         mcse, test_error = (self.number(quantity, predictor, n) for n in ("error", "test_error"))
-        remark = str(self.about(quantity, "remark")) if predictor == SAMPLED else ""
-        return Estimate(value, mcse, test_error=test_error, remark=remark)
+        estimate = Estimate(value, mcse, test_error=test_error)
+        if predictor != SAMPLED:
+            return estimate
+        state = cell_of(self.summary, quantity, SAMPLED, "state")
+        remark = str(self.about(quantity, "remark"))
+        return replace(estimate, remark=remark, trusted=state != NOT_TRUSTED)
 
     def difference(self, quantity: str, predictor: str = LEADING) -> Difference | None:
         """A predictor against the samples as a whole; None where nothing is said of it."""

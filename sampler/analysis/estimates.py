@@ -23,6 +23,7 @@ class Estimate:
     remark      how the number was obtained
     repetitions
                 how many were weighed; 0 where there are no weights
+    trusted     whether it may be used: by checks of its own, or by those of the draws
     """
 
     value: np.ndarray | np.floating | float
@@ -33,6 +34,7 @@ class Estimate:
     spread: float = np.nan
     remark: str = ""
     repetitions: int = 0
+    trusted: bool = True
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -314,7 +314,9 @@ def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
     if unreliable:
         remark = f"PSIS, NOT reliable: k > {limit_of_k(draws):.2g} at {unreliable} examples"
     mcse = table.attrs[MCSE_OF_SUM]
-    return Estimate(elpd.sum(), mcse, test_error=error_of_sum(elpd), remark=remark)
+    return Estimate(
+        elpd.sum(), mcse, test_error=error_of_sum(elpd), remark=remark, trusted=not unreliable
+    )
 
 
 def sampled_elpd_by_example(tree: xr.DataTree) -> Float[np.ndarray, " example"] | None:

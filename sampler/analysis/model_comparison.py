@@ -49,6 +49,7 @@ class Model:
     draws       number of draws behind it; None without draws
     scores      evidence and scores on the test set, as far as known
     tests       scores on the test set, example by example
+    trusted     whether the draws passed their diagnostics
     """
 
     name: str
@@ -58,6 +59,12 @@ class Model:
     draws: int | None = None
     scores: dict[str, Estimate] = field(default_factory=dict)
     tests: "Tests | None" = None
+    trusted: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is compared with others: not by draws that fail, nor by k above its limit."""
+        return self.trusted and not self.unreliable
 
     def is_same(self, other: "Model") -> bool:
         """Whether both, without draws, predict alike, as infinite width does at every width."""
@@ -75,11 +82,12 @@ def models_of(run: RunResults, name: str) -> list[Model]:
         values = np.asarray(elpd.values, dtype=np.float64)
         model = f"{name}, {run.name_of(SAMPLED)}"
         scores = scores_of_run(run, SAMPLED)
-        tests = tests_of(run, SAMPLED) if run.trusted else None
-        models.append(Model(model, values, labels, unreliable, draws, scores, tests))
+        trusted = bool(run.trusted)
+        tests = tests_of(run, SAMPLED) if trusted else None
+        models.append(Model(model, values, labels, unreliable, draws, scores, tests, trusted))
     in_place = "not sampled"
     if models:
-        in_place = "" if run.trusted and not models[0].unreliable else "samples not trusted"
+        in_place = "" if models[0].counts else "samples not trusted"
     for predictor in (*([LEADING] if in_place else []), *OTHER_NETWORKS):
         values = run.predicted("elpd_by_example", predictor)
         if values is not None:
@@ -122,13 +130,16 @@ def tests_of(run: RunResults, predictor: str) -> Tests | None:
 
 
 def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:
-    """Evidence and scores on the test set, of the comparison or of the theory alone."""
+    """Evidence and scores on the test set, of the comparison or of the theory alone.
+
+    Without those of the samples that are not to be trusted.
+    """
     scores = {}
     for score in BESIDE:
         estimate = run.comparison.estimate(score, predictor) if run.comparison else None
         if estimate is None and predictor != SAMPLED:
             estimate = Estimate(number(run.theory, score, predictor))
-        if estimate is not None and np.isfinite(estimate.value):
+        if estimate is not None and estimate.trusted and np.isfinite(estimate.value):
             scores[score] = estimate if predictor == SAMPLED else replace(estimate, mcse=0.0)
     return scores
 
@@ -165,39 +176,51 @@ def compare_models_of(runs: Sequence[tuple[str, RunResults]]) -> "pandas.DataFra
 
 
 def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
-    """A row for each model, the best first; columns as in ArviZ's `compare`, and scores beside."""
+    """A row for each model, the best first; columns as in ArviZ's `compare`, and scores beside.
+
+    Models that do not count are last, without rank, difference and weight.
+    """
     import pandas
 
-    weights = stacking_weights(models)
-    best, rows = models[next(iter(weights))], {}
+    counted = [model for model in models if model.counts]
+    weights = stacking_weights(counted) if counted else {}
+    best, rows = next((counted[place] for place in weights), None), {}
     for rank, (place, weight) in enumerate(weights.items()):
-        model = models[place]
-        difference = model.elpd - best.elpd
-        rows[model.name] = {
-            "rank": rank,
-            "elpd": float(model.elpd.sum()),
-            "se": error_of_sum(model.elpd),
-            "elpd_diff": float(difference.sum()),
-            "dse": error_of_sum(difference) if rank else 0.0,
-            "weight": weight,
-            "unreliable": model.unreliable,
-        }
-        for score in BESIDE:
-            estimate = model.scores.get(score)
-            rows[model.name][score] = estimate and float(estimate.value)
-            rows[model.name][f"{score}_error"] = estimate and float(estimate.mcse)
-        rows[model.name] |= tests_apart(model, best)
+        rows[counted[place].name] = row_of(counted[place], rank, best, weight)
+    rows |= {model.name: row_of(model) for model in models if not model.counts}
     return pandas.DataFrame.from_dict(rows, orient="index")
 
 
-def tests_apart(model: Model, best: Model) -> dict[str, float]:
+def row_of(
+    model: Model, rank: int | float = np.nan, best: Model | None = None, weight: float = np.nan
+) -> dict[str, int | float | None]:
+    """The columns of a model; those that compare it are NaN without a best one."""
+    difference = np.full(1, np.nan) if best is None else model.elpd - best.elpd
+    row = {
+        "rank": rank,
+        "elpd": float(model.elpd.sum()),
+        "se": error_of_sum(model.elpd),
+        "elpd_diff": float(difference.sum()),
+        "dse": 0.0 if model is best else error_of_sum(difference),
+        "weight": weight,
+        "unreliable": model.unreliable,
+    }
+    for score in BESIDE:
+        estimate = model.scores.get(score)
+        row[score] = estimate and float(estimate.value)
+        row[f"{score}_error"] = estimate and float(estimate.mcse)
+    return row | tests_apart(model, best)
+
+
+def tests_apart(model: Model, best: Model | None) -> dict[str, float]:
     """Scores on the test set minus those of the best model, with the error of this difference.
 
     Example by example; NaN where they are not known of the same examples.
     """
     columns = {}
     for score in (ACCURACY, DENSITY):
-        apart = None if model.tests is None else model.tests.minus(best.tests, score)
+        known = model.tests is not None and best is not None
+        apart = model.tests.minus(best.tests, score) if known else None
         columns[f"{score}_diff"] = np.nan if apart is None else float(apart.mean())
         columns[f"{score}_dse"] = np.nan if apart is None else error_of_mean(apart)
     return columns

@@ -150,10 +150,11 @@ def sampled_evidence(given: TheoryAndDraws) -> Estimate | None:
     if "log_evidence" not in attributes:
         return None
     remark = str(attributes.get("log_evidence_method", "importance"))
-    if not attributes.get("log_evidence_trusted", 1):
+    trusted = bool(attributes.get("log_evidence_trusted", 1))
+    if not trusted:
         remark += ", NOT to be trusted"
     value, error = (float(attributes[name]) for name in ("log_evidence", "log_evidence_error"))
-    return Estimate(value, error, remark=remark)
+    return Estimate(value, error, remark=remark, trusted=trusted)
 
 
 def predicted_evidence(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:

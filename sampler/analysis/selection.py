@@ -167,13 +167,21 @@ def reason_against(run: RunResults, predictor: str) -> str | None:
     return None if predictor in predictors_of(run.theory) else "not solved"
 
 
-def scores_from_draws(run: RunResults) -> Scores | str:
+def reason_against_draws(run: RunResults) -> str | None:
+    """Return the reason why the samples are not to be used; None where they may be."""
     if run.comparison is None:
         return "not sampled"
-    if run.drawn("predictor_mean", GROUP) is None:
-        return "no validation split"
     if not run.trusted:
         return "diagnostics failed"
+    return None
+
+
+def scores_from_draws(run: RunResults) -> Scores | str:
+    reason = reason_against_draws(run)
+    if reason is not None:
+        return reason
+    if run.drawn("predictor_mean", GROUP) is None:
+        return "no validation split"
     names = ("predictor_mean", "predictor_variance", "labels", "temperature")
     table = xr.Dataset({name: run.drawn(name, GROUP).variable for name in names})
     scores = {}
@@ -196,12 +204,13 @@ def evidence_score(run: RunResults, predictor: str) -> Scores | str:
             too_many = "not computed of so many order parameters"
             return too_many if predictor == NEXT else "no saddle point, or a narrow layer"
         return {EVIDENCE: Score(value)}
-    if run.comparison is None:
-        return "not sampled"
+    reason = reason_against_draws(run)
+    if reason is not None:
+        return reason
     evidence = run.comparison.estimate(EVIDENCE)
     if evidence is None:
         return "sampled without evidence"
-    if run.drawn_attribute("log_evidence_trusted", "sample_stats") == 0:
+    if not evidence.trusted:
         return "evidence not to be trusted"
     return {EVIDENCE: Score(evidence.value, evidence.mcse)}
 

@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import ABOUT, NUMBERS, summary_of_theory, summary_table
+from sampler.analysis.difference import NOT_TRUSTED
 from sampler.analysis.predictors import AXIS, SAMPLED, in_order
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_results import (
@@ -167,14 +168,15 @@ def point_row(sweep: Path, point: SweptPoint) -> dict[str, Any]:
 def summary_of(run: RunResults) -> xr.Dataset:
     """The summary of a comparison, with the quantities of the theory that it lacks.
 
-    An evidence of the samples that is not to be trusted is NaN.
+    A number of the samples that fails a check of its own, as an evidence may, is NaN; where all
+    fail, the column `diagnostics` says so.
     """
     of_theory = summary_table({}, []) if run.theory is None else summary_of_theory(run.theory)
     if run.comparison is None:
         return of_theory
     summary = run.comparison.summary
-    if run.drawn_attribute("log_evidence_trusted", "sample_stats") == 0:
-        untrusted = (summary["quantity"] == "log_evidence") & (summary[AXIS] == SAMPLED)
+    if run.trusted:
+        untrusted = (summary["state"] == NOT_TRUSTED) & (summary[AXIS] == SAMPLED)
         summary = summary.assign({name: summary[name].where(~untrusted) for name in NUMBERS})
     missing = ~of_theory["quantity"].isin(summary["quantity"]).values
     tables = [summary, of_theory.isel(quantity=missing)]

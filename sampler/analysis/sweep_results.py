@@ -264,18 +264,28 @@ def is_seed(key: str) -> bool:
 def seed_averages(table: pd.DataFrame, settings: Sequence[Mapping[str, object]]) -> pd.DataFrame:
     """Settings without seeds, the number of points, and every column's mean and standard error.
 
-    Points that lack a number do not count for it; one number alone has no error.
+    Points that lack a number do not count for it; one number alone has no error. Points whose
+    diagnostics failed do not count for numbers of the samples: `failed` says how many they are.
     """
     others = [
         ",".join(setting_text(key, value) for key, value in of_point.items() if not is_seed(key))
         for of_point in settings
     ]
     numbers = table.drop(columns=[*PLACES, *TEXTS], errors="ignore").astype(float)
-    groups = numbers.groupby(pd.Index(others, name="settings"), sort=False)
+    # The error over points has the name of the error of one point, and is of both together.
+    of_one = [name for name in numbers if name.endswith((f"_{SAMPLED}_error", "_test_error"))]
+    numbers = numbers.drop(columns=of_one)
+    failed = pd.Series(False, table.index)
+    if "diagnostics" in table:
+        failed = table["diagnostics"] == FAILED
+    of_samples = [name for name in numbers if name.endswith(f"_{SAMPLED}")]
+    numbers.loc[failed, of_samples] = np.nan
+    groups = numbers.groupby(index := pd.Index(others, name="settings"), sort=False)
     errors = groups.sem().add_suffix("_error")
-    averages = pd.concat([groups.size().rename("points"), groups.mean(), errors], axis=1)
+    counts = {"points": groups.size(), "failed": failed.groupby(index, sort=False).sum()}
+    averages = pd.concat([pd.DataFrame(counts), groups.mean(), errors], axis=1)
     by_column = [name for column in numbers for name in (column, f"{column}_error")]
-    return averages[["points", *by_column]].reset_index()
+    return averages[[*counts, *by_column]].reset_index()
 
 
 # --- verdicts
@@ -308,7 +318,8 @@ def sweep_trend(points: Sequence[PointSummary], finite_size: FiniteSize | None) 
     """Whether theory and exact posterior approach each other as the width grows.
 
     They do where the 95 % interval of the relative difference of U_1 at the largest width lies
-    below that at the smallest. Only points with trusted samples count, whatever their difference.
+    below that at the smallest. Only points with trusted samples count, whatever their difference;
+    too few draws at an end decide nothing.
     """
     compared = [p for p in points if p.trusted and p.one_width and p.difference(HEADLINE)]
     compared.sort(key=lambda point: point.one_width)
@@ -328,6 +339,8 @@ def sweep_trend(points: Sequence[PointSummary], finite_size: FiniteSize | None) 
         "The draws cannot tell whether theory and exact posterior differ less in U₁ the larger the "
         "width."
     )
+    if not (narrow.decided and wide.decided):
+        return Verdict(tone, headline, reasons, short)
     if wide.low > narrow.high:
         tone = "caution"
         headline = "Theory and exact posterior differ more in U₁ the larger the width."
@@ -384,7 +397,7 @@ def accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:
             point.number("accuracy", SAMPLED, name) for name in ("value", "error", "test_error")
         )
         sampled = f"{percent(value, error, test_error=test_error)} (± MCSE ± test set)"
-        exact = f", exact posterior {sampled}" if np.isfinite(value) else ""
+        exact = f", exact posterior {sampled}" if point.trusted and np.isfinite(value) else ""
         leading = percent(point.number("accuracy"))
         texts.append(f"{predictor_name(LEADING)} {leading}{exact} at N = {point.one_width}")
     same, tuned = (solved[0].number("accuracy", name) for name in (INFINITE, TUNED))

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.draws_table import stored_draws, stored_selected
-from sampler.analysis.estimates import mean_of
+from sampler.analysis.draws_table import stored_draws, stored_selected, stored_weights
+from sampler.analysis.estimates import RepetitionWeights, mean_of
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import Plan, plan_with_data
 from sampler.jobs.run import open_run_directory
-from sampler.jobs.stages import run_stages
+from sampler.jobs.stages import diagnose_stage, run_stages
 from sampler.presentation.terminal import print_line
 from sampler.runtime import DEVICES
 from sampler.storage.directory import DRAWS_FILE, THEORY_FILE
@@ -36,7 +37,7 @@ class Agreement:
     identical   bit for bit
     difference  largest difference: relative to the largest entry (theory), or of posterior means
                 in units of their combined Monte Carlo standard error (draws)
-    limit       of that difference
+    limit       of that difference; 0 of draws that fail their diagnostics
     """
 
     identical: bool
@@ -82,7 +83,8 @@ def agreements(directory: Path, other: Path) -> dict[str, Agreement]:
     """Every array of the theory and of the draws that both directories hold.
 
     How the solver got there (gradient norm) is not compared. Of the theory, what one of them alone
-    stores cannot be: a point of a sweep has more than a run of its own.
+    stores cannot be: a point of a sweep has more than a run of its own. Draws that fail their
+    diagnostics have no errors to compare them by: they agree where they are the same bits.
     """
     stored, redone = RunResults(directory), RunResults(other)
     results = {}
@@ -91,10 +93,13 @@ def agreements(directory: Path, other: Path) -> dict[str, Agreement]:
             arrays = (table[name].values.astype(float) for table in (stored.theory, redone.theory))
             results[f"theory: {name}"] = agreement(*arrays, relative_difference, THEORY_TOLERANCE)
     if stored.draws is not None and redone.draws is not None:
-        left, right = map(every_draw, (stored.draws, redone.draws))
+        trees = stored.draws, redone.draws
+        left, right = map(every_draw, trees)
+        limit = LARGEST_DEVIATION if all(diagnose_stage(tree).passed for tree in trees) else 0.0
+        deviation = partial(deviation_of_means, weights=tuple(map(stored_weights, trees)))
         for name in sorted(left.keys() | right.keys()):
             arrays = left.get(name), right.get(name)
-            results[f"draws: {name}"] = agreement(*arrays, deviation_of_means, LARGEST_DEVIATION)
+            results[f"draws: {name}"] = agreement(*arrays, deviation, limit)
     return results
 
 
@@ -122,10 +127,15 @@ def relative_difference(left: np.ndarray, right: np.ndarray) -> float:
     return float(np.max(np.nan_to_num(gap, nan=np.inf), initial=0.0)) / scale
 
 
-def deviation_of_means(left: np.ndarray, right: np.ndarray) -> float:
+def deviation_of_means(
+    left: np.ndarray,
+    right: np.ndarray,
+    weights: tuple[RepetitionWeights, RepetitionWeights] = (None, None),
+) -> float:
     """The largest difference of posterior means, in units of its Monte Carlo standard error."""
-    first, other = (mean_of(np.asarray(values, float)) for values in (left, right))
-    deviation = np.abs(first.value - other.value) / np.hypot(first.mcse, other.mcse)
+    first, other = map(mean_of, (left, right), weights)
+    with np.errstate(divide="ignore", invalid="ignore"):  # what never moves has no error
+        deviation = np.abs(first.value - other.value) / np.hypot(first.mcse, other.mcse)
     return float(np.max(np.nan_to_num(deviation, nan=np.inf)))
 
 
@@ -133,6 +143,8 @@ def agreement_text(results: Mapping[str, Agreement]) -> str:
     """One line per array."""
     width = max(map(len, results))
     lines = []
+    if any(not each.agrees and each.limit == 0.0 for each in results.values()):
+        lines.append("draws fail their diagnostics: they are compared bit by bit")
     for name, each in results.items():
         unit = "standard errors" if name.startswith("draws") else "(relative)"
         how = f"differs by {each.difference:.2g} {unit}, limit {each.limit:g}"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sampler.analysis.difference import Difference
+from sampler.analysis.difference import NOT_TRUSTED, Difference
 from sampler.analysis.predictors import (
     AXIS,
     INFINITE,
@@ -92,7 +92,7 @@ def point_cells(point: PointSummary, predictors: Mapping[str, int]) -> list[obje
         difference_cell(overlap),
         difference_cell(point.difference(HEADLINE, NEXT)),
         difference_cell(point.difference("predictor_mean")),
-        overlap and overlap.largest_mcse,
+        None if overlap is None or overlap.state == NOT_TRUSTED else overlap.largest_mcse,
         point.column("r_hat"),
         count(point.column("ess")),
         words[point.trusted],
@@ -187,7 +187,8 @@ def models_table(models: "pandas.DataFrame") -> Table:
         "test set minus those of the best model ± standard error of the difference, example by "
         "example. A theory stands here only in place of samples, by name. Weight: share "
         "in the average of models that predicts best (stacking). Unreliable: examples whose Pareto "
-        "k is above its limit."
+        "k is above its limit. Samples with such examples, or whose diagnostics failed, are not "
+        "compared."
     )
     return Table(MODELS, columns, rows, caption)
 

@@ -82,7 +82,10 @@ def theories_of(table: FiniteSize) -> dict[str, tuple[str, str, object]]:
 
 
 def draw_values(ax: Axes, table: FiniteSize, path: int) -> None:
-    """Draw U_1 of theories as lines, and of the samples of every space as points."""
+    """Draw U_1 of theories as lines, and of the samples of every space as points.
+
+    Samples whose diagnostics failed are crosses, as below.
+    """
     for name, (colour, _, dashes) in theories_of(table).items():
         values = table.predicted[name][:, path, path]
         if np.isfinite(values).any():
@@ -93,9 +96,16 @@ def draw_values(ax: Axes, table: FiniteSize, path: int) -> None:
         if space in table.sampled:
             sampled = table.sampled[space]
             mean, mcse = (of[:, path, path] for of in (sampled.values, sampled.errors))
-            marks = {"color": style.SAMPLED, "marker": marker, "linestyle": "none", "markersize": 5}
+            marks = {"color": style.SAMPLED, "linestyle": "none", "markersize": 5}
             marks["fillstyle"] = "full" if space == ORDER_PARAMETERS else "none"
-            ax.errorbar(sampled.widths, mean, mcse, label=f"{label} (± MCSE)", **marks)
+            kinds = (
+                (sampled.trusted, marker, "± MCSE"),
+                (~sampled.trusted, "x", "diagnostics failed"),
+            )
+            for shown, of_kind, text in kinds:
+                if shown.any():
+                    points = sampled.widths[shown], mean[shown], mcse[shown]
+                    ax.errorbar(*points, label=f"{label} ({text})", marker=of_kind, **marks)
 
 
 def draw_differences(ax: Axes, table: FiniteSize, path: int) -> None:

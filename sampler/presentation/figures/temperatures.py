@@ -29,13 +29,18 @@ PANELS = {
 def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     """Draw evidence and scores of the validation split against the temperature, the best marked.
 
-    Of every predictor that is known. None unless the temperature alone was swept.
+    Of every predictor that is known. None unless the temperature alone was swept. Best are points
+    that may be chosen: samples whose diagnostics pass, a next order that holds.
     """
     points = sweep.points
     if any(set(point.settings) != {TEMPERATURE} for point in points) or len(points) < 2:
         return None
     points = sorted(points, key=lambda point: point.settings[TEMPERATURE])
     temperatures = np.array([float(point.settings[TEMPERATURE]) for point in points])
+    eligible = {
+        SAMPLED: np.array([point.trusted is True for point in points]),
+        NEXT: np.array([point.text("next_order_status") == "fine" for point in points]),
+    }
     panels = {}
     for quantity, (label, unit) in PANELS.items():
         values = {
@@ -53,7 +58,7 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     figure = style.new_figure(style.WIDTH, 2.1 * len(panels) + 1.5, title, setting)
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for ax, (label, (values, errors, unit)) in zip(axes, panels.items(), strict=True):
-        draw_scores(ax, temperatures, values, errors)
+        draw_scores(ax, temperatures, values, errors, eligible)
         ax.set(xscale="log", ylabel=label)
         if unit == 100.0:
             style.accuracy_axis(ax.yaxis)
@@ -65,20 +70,36 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
 
 
 def draw_scores(
-    ax: Axes, temperatures: np.ndarray, values: dict[str, np.ndarray], errors: np.ndarray
+    ax: Axes,
+    temperatures: np.ndarray,
+    values: dict[str, np.ndarray],
+    errors: np.ndarray,
+    eligible: dict[str, np.ndarray],
 ) -> None:
-    """Draw one score of every predictor, and above it the temperature that is best by it."""
+    """Draw one score of every predictor, and above it the temperature that is best by it.
+
+    eligible: predictor → points that may be the best; all where it has none
+    """
     for place, (who, (marker, dashes, size)) in enumerate(PREDICTORS.items()):
         if not np.isfinite(values[who]).any():
             continue
         colour, fill = style.colour_of(who), "none" if who == NEXT else "full"
         marks = {"color": colour, "marker": marker, "linestyle": dashes, "markersize": size}
         marks |= {"fillstyle": fill, "linewidth": 1.2, "capsize": 0.0, "zorder": 2}
-        error = errors if who == SAMPLED else None
-        ax.errorbar(temperatures, values[who], error, label=predictor_name(who), **marks)
+        error, shown = errors if who == SAMPLED else None, values[who]
+        if who == SAMPLED:
+            failed = np.isfinite(shown) & ~eligible[who]
+            if failed.any():
+                crosses = {"color": colour, "label": f"{predictor_name(who)} (diagnostics failed)"}
+                ax.plot(temperatures[failed], shown[failed], "x", **crosses)
+            shown = np.where(failed, np.nan, shown)
+        ax.errorbar(temperatures, shown, error, label=predictor_name(who), **marks)
         # Side by side where several predictors choose alike.
         beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.02 * np.ptp(np.log(temperatures))
-        best = temperatures[np.nanargmax(values[who])] * np.exp(beside)
+        among = np.where(eligible.get(who, True), values[who], np.nan)
+        if not np.isfinite(among).any():
+            continue
+        best = temperatures[np.nanargmax(among)] * np.exp(beside)
         looks = {"color": colour, "markersize": 6.0, "clip_on": False}
         ax.plot(best, 1.04, "v", transform=ax.get_xaxis_transform(), **looks)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.minus_signs(f"{value:g}")))
@@ -89,7 +110,7 @@ AGAINST_TEMPERATURE = style.FigureEntry(
     draw_against_temperature,
     "Evidence of the training labels, and log predictive density and accuracy on the validation "
     "split, against the temperature. A triangle above a panel is the best temperature of the "
-    "predictor of that colour.",
+    "predictor of that colour, among samples whose diagnostics pass and next orders that hold.",
     "Evidence, log predictive density and accuracy against temperature for theory, exact "
     "posterior and infinite width, with the best of each marked.",
     of=("sweep",),

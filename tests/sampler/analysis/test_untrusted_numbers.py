@@ -1,0 +1,104 @@
+"""Reasons to doubt what is compared are said, and numbers that fail their own check are marked."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from sampler.analysis.comparison import Comparison
+from sampler.analysis.draws_table import draws_tree
+from sampler.analysis.leave_one_out import count_unreliable, limit_of_k, pointwise_elpd
+from sampler.analysis.results import RunResults
+from sampler.jobs.stages import compare_tables, diagnose_stage
+from sampler.storage.files import to_json
+from tests.failures import FAILURES, UNTRUSTED, stored
+from tests.small import collect, healthy_statistics, random_observables, small_problem
+
+
+def test_a_doubt_about_the_next_order_is_a_reason_of_the_verdict():
+    """Where the samples allow to say anything of the theory at all."""
+    doubted, fine = stored(status="large"), stored(status="fine")
+    explanation = doubted.theory.attrs["next_order_explanation"]
+    for run, expected in ((doubted, 1), (fine, 0)):
+        reasons = run.comparison.verdict.reasons
+        assert sum(explanation.lower() in reason.lower() for reason in reasons) == expected
+        assert (
+            run.comparison.tree.attrs["doubt_of_next_order"].lower().count(explanation) == expected
+        )
+    assert doubted.comparison.verdict.headline == fine.comparison.verdict.headline
+
+
+@pytest.mark.parametrize("spoil", [None, FAILURES["chain_alone"]])
+def test_a_warning_of_the_algorithm_comes_before_every_other_reason(spoil):
+    """Whether the draws pass or not, and there only."""
+    run = stored(spoil)
+    warned = run.comparison.tree.copy()
+    diagnostics = replace(run.comparison.diagnostics, warning="Two starts.")
+    warned.attrs = warned.attrs | {"diagnostics": json.dumps(to_json(diagnostics))}
+    plain, found = run.comparison.verdict, Comparison(warned).verdict
+    assert found.reasons == ("Two starts.", *plain.reasons)
+    assert "Two starts." not in plain.reasons
+    assert replace(found, reasons=()) == replace(plain, reasons=())
+
+
+def test_elements_that_alone_were_kept_are_judged_when_they_are_read_back(rng):
+    """Of a predictor that is too large for all its draws; one chain stands apart."""
+    problem = small_problem(rng)
+    observables = random_observables(problem, rng, draws=1500)
+    drawn = {name: observables[name] for name in ("order_parameter", "predictor")}
+    verdicts = {}
+    for apart in (0.0, 3.0):
+        drawn["predictor"][1] += apart
+        statistics = healthy_statistics(rng, (2, 1500))
+        limit = drawn["predictor"].nbytes // 2 // 8
+        collected = collect(drawn, statistics, predictor_bytes=limit, predictor_draws=0)
+        attributes = {"algorithm": "nuts", "target_acceptance": 0.8, "max_tree_depth": 10}
+        tree = draws_tree(problem, collected, attributes)
+        assert "predictor" in tree["selected"]
+        found = diagnose_stage(tree)
+        assert "predictor" in found.quantities
+        verdicts[apart] = found.passed
+    assert verdicts == {0.0: True, 3.0: False}
+
+
+# --- numbers with a check of their own
+
+
+def test_examples_whose_k_is_above_the_limit_or_unknown_are_counted():
+    """The limit is min(1 − 1/log₁₀ S, 0.7) for S draws."""
+    shapes = np.array([-0.3, 0.2, 0.49, 0.51, 0.69, 0.71, 3.0, np.inf, np.nan])
+    for draws, limit, above in ((10**4, 0.7, 4), (10**2, 0.5, 6)):
+        assert limit_of_k(draws) == pytest.approx(limit)
+        assert count_unreliable(shapes, draws) == above
+    assert count_unreliable(np.zeros(3), 10**4) == 0
+
+
+def test_a_leave_one_out_density_is_trusted_only_where_every_k_is_small(rng):
+    """Weights e^{tE} of exponential numbers E have a tail of shape t."""
+    tails = np.array([0.1, 0.2, 1.2, 0.3])
+    terms, _ = pointwise_elpd(-1.0 - tails * rng.standard_exponential((2, 5000, 4)))
+    np.testing.assert_array_equal(terms["pareto_k"] > 0.7, tails > 0.7)
+    heavy, fine = stored(UNTRUSTED["tail_of_one_example"][0]), stored()
+    for run, trusted in ((heavy, False), (fine, True)):
+        shapes = run.draws["leave_one_out"]["pareto_k"].values
+        assert (shapes <= 0.7).all() == trusted
+        assert run.comparison.estimate("elpd").trusted is trusted
+
+
+@pytest.mark.parametrize("kind", ["evidence_not_trusted", "tail_of_one_example"])
+def test_the_mark_of_a_number_is_stored(kind, tmp_path):
+    spoil, number = UNTRUSTED[kind]
+    directory = stored(spoil).write(tmp_path / "run")
+    read = RunResults(directory).comparison
+    names = [name for name in read.quantities if read.estimate(name) is not None]
+    assert [name for name in names if not read.estimate(name).trusted] == [number]
+    with xr.open_dataset(directory / "comparison.nc", group="summary", engine="h5netcdf") as table:
+        states = table["state"].sel(predictor="sampled")
+        marked = states["quantity"].values[states.values == "not trusted"]
+    assert marked.tolist() == [number]
+    # The samples differ from nothing.
+    assert not read.differences("sampled")
+    again = compare_tables(RunResults(directory).theory, RunResults(directory).draws)
+    assert not again.estimate(number).trusted

@@ -1,0 +1,430 @@
+"""What fails counts nowhere: carried from the draws through everything that is told of them.
+
+The standard is what is told where the same points were not sampled at all.
+"""
+
+import json
+import re
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import sampler
+from sampler.analysis.difference import NOT_TRUSTED
+from sampler.analysis.model_comparison import compare_models_of
+from sampler.analysis.results import RunResults
+from sampler.analysis.selection import CRITERIA, EVIDENCE, PREDICTORS, selection
+from sampler.analysis.sweep_dataset import gathered, swept_points
+from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
+from sampler.analysis.text import MISSING
+from sampler.errors import ExitCode
+from sampler.presentation import style
+from sampler.presentation.figures.finite_size import draw_finite_size
+from sampler.presentation.figures.temperatures import draw_against_temperature
+from sampler.presentation.several_runs import draw_models, models_table, points_table
+from sampler.settings.recipe import load_recipe
+from sampler.storage.results import read_draws
+from sampler.storage.status import state_of
+from tests.commands import FEW_DRAWS, TINY, in_process, made_once, settings, without_drawing
+from tests.failures import FAILURES, UNTRUSTED, repetitions_agree, repetitions_few, stored
+from tests.pages import Page
+
+RECIPE = """
+name = "sweep"
+[task]
+kind = "markov_chain"
+[network]
+widths = 30
+[sampler]
+space = "order_parameters"
+[sweep]
+{swept}
+"""
+WIDTHS = '"network.widths" = [30, 40, 50, 60]'
+TEMPERATURES = '"posterior.temperature" = [0.1, 0.2, 0.3, 0.4]'
+SEEDS = '"network.widths" = [30, 40]\n"task.seed" = [0, 1]'
+# The first point fails: it would be the best by far, and an end of every trend.
+BETTER = {"scale": 1.5, "evidence": -1.0}
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """Runs that pass their diagnostics, by the places of their points."""
+    return {
+        place: stored(seed=place, scale=1.0 + 0.05 * place, evidence=-7.0 - place)
+        for place in (1, 2, 3)
+    }
+
+
+def sweep_of(folder: Path, sound, first, sampled: bool = True, swept: str = WIDTHS):
+    """A sweep, and its points, whose first one is another run, sampled or not."""
+    folder.mkdir()
+    (folder / "recipe.toml").write_text(RECIPE.format(swept=swept))
+    recipe, points = load_recipe(folder / "recipe.toml"), []
+    for place, point in enumerate(swept_points(folder, recipe)):
+        point.run.directory.mkdir()
+        (point.run.directory / "theory.nc").touch()  # what it holds is in memory
+        of_point = (sound | {0: first})[place]
+        run = of_point.held(point.run.directory, sampled or place > 0)
+        points.append(replace(point, run=run))
+    sweep = gathered(folder, recipe, points)
+    vars(sweep)["runs"] = [point.run for point in points]
+    return sweep, points
+
+
+@pytest.fixture(scope="module")
+def unsampled(sound, tmp_path_factory):
+    """The same of which the first point was not sampled."""
+    return sweep_of(tmp_path_factory.mktemp("swept") / "a", sound, stored(**BETTER), False)
+
+
+def numbers_in(text: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", text)]
+
+
+def of_samples(table: pd.DataFrame) -> list[str]:
+    return [name for name in table if re.search(r"_sampled(_error|_test_error)?$", name)]
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_nothing_is_said_by_draws_that_fail(kind, tmp_path):
+    run = RunResults(stored(FAILURES[kind]).write(tmp_path / "run"))
+    comparison = run.comparison
+    assert run.trusted is False
+    assert not run.diagnostics.passed
+    assert run.diagnostics.reasons
+    assert {run.verdict.tone, run.reliability.tone, comparison.verdict.tone} == {"bad"}
+    assert {verdict.tone for verdict in comparison.user_verdicts.values()} == {"bad"}
+    said = [
+        (quantity, who) for who in comparison.predictors for quantity in comparison.differences(who)
+    ]
+    assert ("order_parameter", "leading") in said
+    assert ("predictor_mean", "next") in said
+    for quantity, who in said:
+        difference = comparison.difference(quantity, who)
+        assert (difference.state, difference.decided) == (NOT_TRUSTED, False)
+    estimates = [comparison.estimate(quantity) for quantity in comparison.quantities]
+    assert not any(one.trusted for one in estimates if one is not None)
+    content = json.loads((tmp_path / "run" / "comparison.json").read_text())
+    assert content["diagnostics"]["verdict"] == "fail"
+    states = {
+        cell["state"]
+        for of_quantity in content["summary"].values()
+        for who, cell in of_quantity.items()
+        if who == "sampled" or cell["difference"] is not None
+    }
+    assert states == {NOT_TRUSTED}
+
+
+@pytest.mark.parametrize("spoil", [None, repetitions_agree])
+def test_draws_that_pass_are_trusted(spoil):
+    run = stored(spoil).held()
+    assert run.trusted
+    assert run.verdict.tone in ("good", "caution")
+    comparison = run.comparison
+    assert comparison.difference("order_parameter").decided or spoil is not None
+    estimates = [comparison.estimate(quantity) for quantity in comparison.quantities]
+    assert all(one.trusted for one in estimates if one is not None)
+
+
+CARRIED = ("chain_alone", "element_without_r_hat", "repetitions_apart")
+
+
+@pytest.mark.parametrize("kind", CARRIED)
+def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp_path):
+    sweep, points = sweep_of(tmp_path / "a", sound, stored(FAILURES[kind], **BETTER))
+    without, others = unsampled
+    labels = [point.label for point in sweep.points]
+    # What fails is marked.
+    assert [point.trusted for point in sweep.points] == [False, True, True, True]
+    assert [point.trusted for point in without.points] == [None, True, True, True]
+    assert sweep.table["diagnostics"].tolist() == ["fail", "pass", "pass", "pass"]
+    trust, fine = (sweep_trust(one.points) for one in (sweep, without))
+    assert (trust.tone, fine.tone) == ("bad", "good")
+    assert numbers_in(trust.headline) == [1, 4]
+    assert numbers_in(fine.headline) == [3]
+    named = [label for label in labels if re.search(rf"{label}\b", " ".join(trust.reasons))]
+    assert named == labels[:1]
+    (table,) = Page(points_table(sweep.points)._repr_html_()).tables
+    for name in ("U₁ off by", "U₁ off by, next order", "m(x) off by", "U₁, MCSE"):
+        shown = [row[table.rows[0].index(name)] for row in table.rows[1:]]
+        assert [text == MISSING for text in shown] == [True, False, False, False]
+    # The rest is that of the points that pass.
+    trend, expected = (sweep_trend(one.points, one.finite_size) for one in (sweep, without))
+    assert trend == expected
+    for predictor in ("leading", "next"):
+        laws, expected = (one.finite_size.power_laws(predictor) for one in (sweep, without))
+        assert {law.widths for law in laws} == {(40, 50, 60)}
+        assert str(laws) == str(expected)  # where NaN is NaN
+    columns = of_samples(sweep.table)
+    pd.testing.assert_frame_equal(sweep.table.loc[1:, columns], without.table.loc[1:, columns])
+    chosen, expected = selection(points), selection(others)
+    for criterion in CRITERIA:
+        assert chosen["sampled"][criterion] == expected["sampled"][criterion]
+        assert chosen["sampled"][criterion]["point"] == labels[3]
+    by_evidence, expected_one = (of[EVIDENCE]["sampled"] for of in (chosen, expected))
+    assert by_evidence[EVIDENCE] == expected_one[EVIDENCE]
+    assert by_evidence[EVIDENCE]["point"] == labels[1]
+    for found in (chosen["sampled"], by_evidence):
+        assert found["candidates"] == 3
+        assert list(found["left_out"]) == labels[:1]
+    for name in set(PREDICTORS) - {"sampled"}:
+        assert chosen[name] == expected[name]
+        assert chosen[EVIDENCE][name] == expected[EVIDENCE][name]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "tone"), [(repetitions_few, "neutral"), (repetitions_agree, "caution")]
+)
+def test_no_trend_ends_where_draws_are_too_few_for_a_difference(spoil, tone, sound, tmp_path):
+    """Theory and samples differ by 0.5 · 1, which is a smaller share of a larger U₁."""
+    sweep, _ = sweep_of(tmp_path / "a", sound, stored(spoil, scale=4.0))
+    narrow, *_, wide = (point.difference("order_parameter") for point in sweep.points)
+    assert sweep_trust(sweep.points).tone == "good"
+    assert narrow.high < wide.low
+    assert narrow.decided is (tone != "neutral")
+    assert sweep_trend(sweep.points, sweep.finite_size).tone == tone
+
+
+@pytest.mark.parametrize("kind", UNTRUSTED)
+def test_a_number_that_is_not_trusted_is_in_no_table_and_chooses_nothing(
+    kind, sound, unsampled, tmp_path
+):
+    """The other numbers of the same draws stay, as their diagnostics pass."""
+    spoil, number = UNTRUSTED[kind]
+    bad = stored(spoil, **BETTER)
+    comparison = bad.comparison
+    assert comparison.diagnostics.passed
+    names = [name for name in comparison.quantities if comparison.estimate(name) is not None]
+    assert [name for name in names if not comparison.estimate(name).trusted] == [number]
+    assert comparison.to_json()["summary"][number]["sampled"]["state"] == NOT_TRUSTED
+    sweep, points = sweep_of(tmp_path / "a", sound, bad)
+    assert set(sweep.table["diagnostics"]) == {"pass"}
+    for name in of_samples(sweep.table):
+        missing = np.flatnonzero(sweep.table[name].isna()).tolist()
+        assert missing == ([0] if name.startswith(f"{number}_sampled") else [])
+    chosen, labels = selection(points), [point.label for point in sweep.points]
+    assert chosen["sampled"]["candidates"] == 4
+    assert chosen["sampled"][CRITERIA[0]]["point"] == labels[0]
+    by_evidence = chosen[EVIDENCE]["sampled"]
+    if number != EVIDENCE:
+        assert by_evidence["candidates"] == 4
+        return
+    assert by_evidence["candidates"] == 3
+    assert list(by_evidence["left_out"]) == labels[:1]
+    _, others = unsampled
+    assert by_evidence[EVIDENCE] == selection(others)[EVIDENCE]["sampled"][EVIDENCE]
+
+
+def marked_best(sweep: SweepResults) -> list[tuple]:
+    """Colour and place of every triangle, in all panels."""
+    return [
+        (line.get_color(), float(line.get_xdata()[0]))
+        for ax in draw_against_temperature(sweep).axes
+        for line in ax.lines
+        if line.get_marker() == "v"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["chain_alone", "repetitions_apart"])
+def test_no_temperature_is_the_best_by_draws_that_fail(kind, sound, tmp_path):
+    found, expected = (
+        sweep_of(tmp_path / name, sound, one, sampled, TEMPERATURES)[0]
+        for name, one, sampled in (
+            ("a", stored(FAILURES[kind], **BETTER), True), ("b", stored(**BETTER), False),
+        )
+    )  # fmt: skip
+    assert marked_best(found) == marked_best(expected)
+    assert style.SAMPLED in {colour for colour, _ in marked_best(found)}
+    for ax in draw_against_temperature(found).axes:
+        crosses = [line.get_xdata() for line in ax.lines if line.get_marker() == "x"]
+        assert np.array_equal(crosses, [[0.1]])
+
+
+def test_no_temperature_is_the_best_by_a_next_order_that_does_not_hold(sound, tmp_path):
+    """The first one, at 0.1; triangles stand beside their temperature by less than half of it."""
+    places = {}
+    for status in ("large", "fine"):
+        first = stored(**BETTER, status=status)
+        sweep, _ = sweep_of(tmp_path / status, sound, first, swept=TEMPERATURES)
+        best = [place for colour, place in marked_best(sweep) if colour == style.NEXT_ORDER]
+        places[status] = [place < 0.15 for place in best]
+    assert len(places["large"]) == len(places["fine"]) == 3
+    assert not any(places["large"])
+    assert any(places["fine"])
+
+
+def test_widths_that_fail_are_crosses_in_both_panels(sound, tmp_path):
+    sweep, _ = sweep_of(tmp_path / "a", sound, stored(FAILURES["chain_alone"], **BETTER))
+    for ax in draw_finite_size(sweep).axes[:4]:
+        crosses = [line.get_xdata() for line in ax.lines if line.get_marker() == "x"]
+        assert crosses
+        assert all(np.array_equal(at, [30]) for at in crosses)
+
+
+@pytest.mark.parametrize("kind", CARRIED)
+def test_averages_over_seeds_are_those_of_the_points_that_pass(kind, sound, tmp_path):
+    bad = stored(FAILURES[kind], **BETTER)
+    found = sweep_of(tmp_path / "a", sound, bad, swept=SEEDS)[0].seed_averages
+    assert found["points"].tolist() == [2, 2]
+    assert found["failed"].tolist() == [1, 0]
+    assert len(set(found)) == len(found.columns)
+    name = "log_predictive_density_sampled"
+    quantity = name.removesuffix("_sampled")
+    values = [sound[place].comparison.number(quantity, "sampled") for place in (1, 2, 3)]
+    assert found[name].tolist() == pytest.approx([values[0], np.mean(values[1:])], rel=1e-12)
+    errors = found[f"{name}_error"]
+    assert np.isnan(errors[0])
+    assert errors[1] == pytest.approx(abs(values[1] - values[2]) / 2, rel=1e-12)
+
+
+# --- models of several runs
+
+
+@pytest.mark.parametrize("kind", [*FAILURES, "tail_of_one_example"])
+def test_models_are_compared_without_draws_that_fail(kind, sound):
+    spoil = FAILURES[kind] if kind in FAILURES else UNTRUSTED[kind][0]
+    bad, first = stored(spoil, seed=9, **BETTER), sound[1].held()
+    found = compare_models_of([("first", first), ("bad", bad.held())])
+    theory = bad.held(sampled=False)
+    expected = compare_models_of([("first", first), ("bad", theory)])
+    # The leading order stands in for samples that are not there, and for those that fail.
+    (stands_in,) = (name for name in expected.index if "leading order" in name)
+    (named,) = (name for name in found.index if "leading order" in name)
+    expected = expected.rename(index={stands_in: named})
+    (failed,) = set(found.index) - set(expected.index)
+    assert found.index[-1] == failed
+    compared = ["rank", "elpd_diff", "dse", "weight"]
+    assert found.loc[failed, [*compared, "accuracy_diff", "accuracy_dse"]].isna().all()
+    pd.testing.assert_frame_equal(
+        found.loc[expected.index, compared].astype(float), expected[compared].astype(float)
+    )
+    assert found["weight"].sum() == pytest.approx(1.0, abs=1e-6)
+    scores = ["log_evidence", "log_evidence_error", "accuracy", "accuracy_error"]
+    if kind in FAILURES:
+        assert found.loc[failed, scores].isna().all()
+    else:
+        assert found.loc[failed, "unreliable"] == 1
+        assert found.loc[failed, scores].notna().all()
+    (table,) = Page(models_table(found)._repr_html_()).tables
+    cells = dict(zip(table.rows[0], table.row(failed), strict=True))
+    assert (cells["weight"], cells["elpd minus best"]) == (MISSING, MISSING)
+    drawn = draw_models(found).axes[0].containers[0].lines[0].get_xdata()
+    assert np.isnan(np.asarray(drawn, float)).tolist() == [False] * len(expected) + [True]
+
+
+def test_where_no_model_counts_none_is_ranked(sound):
+    bad = stored(FAILURES["chain_alone"]).held()
+    alone = RunResults.held(None, draws=bad.draws, comparison=bad.comparison)
+    found = compare_models_of([("bad", alone)])
+    assert len(found) == 1
+    assert found[["rank", "weight", "elpd_diff"]].isna().all(axis=None)
+    assert np.isfinite(found["elpd"]).all()
+
+
+@pytest.mark.parametrize("kind", ["evidence_not_trusted", "importance_weights_too_heavy"])
+def test_an_evidence_that_is_not_trusted_stands_beside_no_model(kind, sound):
+    bad = stored(UNTRUSTED[kind][0], seed=9).held()
+    found = compare_models_of([("first", sound[1].held()), ("bad", bad)])
+    first, second = (name for name in found.index if "exact" in name)
+    by_run = {name.split(",")[0]: name for name in (first, second)}
+    known = found["log_evidence"].notna()
+    assert known[by_run["first"]]
+    assert not known[by_run["bad"]]
+    assert found.loc[by_run["bad"], "rank"] >= 0
+
+
+# --- estimators
+
+
+@pytest.mark.parametrize("kind", [None, *FAILURES])
+def test_estimators_warn_of_draws_that_fail(kind, monkeypatch):
+    tree = stored(FAILURES.get(kind)).draws
+    monkeypatch.setattr("sampler.api.estimators.drawn", lambda *_, **__: tree)
+    estimator = sampler.AttentionRegressor()
+    estimator.task_ = estimator.network_ = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator._sample(0)
+    warned = [one for one in caught if issubclass(one.category, ConvergenceWarning)]
+    assert len(warned) == (kind is not None)
+    assert estimator.reliability_.tone == ("good" if kind is None else "bad")
+
+
+# --- commands
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A sweep over two seeds of draws that are too few, with evidence; its exit code."""
+
+    def make(folder: Path) -> int:
+        recipe = folder / "tiny.toml"
+        recipe.write_text(f"{TINY}chains = 2\n")
+        few = [*FEW_DRAWS, "sampler.draws=12", "sampler.evidence=true", "sampler.weight_draws=0"]
+        few += ["sampler.space=order_parameters"]
+        with without_drawing(), pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sampler.mcmc.bridge.LARGEST_ERROR", 0.0)  # which no draws reach
+            out = "--out", folder / "sweep"
+            over = "--over", "sampler.seed=0,1", "--no-figures"
+            return in_process("sweep", recipe, *out, *over, *settings(*few))
+
+    folder, code = made_once(tmp_path_factory, "failing_sweep", make)
+    return folder / "sweep", code
+
+
+@pytest.mark.heavy
+def test_every_command_ends_with_the_exit_code_of_what_failed(finished, capsys, undrawn):
+    directory, code = finished
+    failed = ExitCode.DIAGNOSTICS_FAILED
+    assert code == failed
+    state = state_of(directory)
+    runs = [point.directory for point in state.points.values()]
+    assert state.exit_code == failed
+    assert [point.exit_code for point in state.points.values()] == [failed, failed]
+    for where in (runs[0], directory):
+        assert in_process("resume", where) == failed
+    for command in ("compare", "diagnose"):
+        assert in_process(command, runs[0]) == failed
+    capsys.readouterr()
+    for command, where in (("status", runs[0]), ("status", directory), ("list", directory.parent)):
+        assert in_process(command, where) == ExitCode.OK
+        printed = " ".join(capsys.readouterr().out.split())
+        codes = re.findall(r"exit code (\d+)", printed)
+        assert set(codes) == {str(int(failed))}, command
+    for where in (runs[0], directory):
+        page = Page((where / "report.html").read_text(encoding="utf-8"))
+        classes = [of.get("class", "") for _, of in page.elements]
+        assert "verdict bad" in classes
+        assert "verdict good" not in classes
+        assert str(int(failed)) in re.findall(r"exit code (\d+)", page.text)
+
+
+@pytest.mark.heavy
+def test_an_evidence_of_few_draws_is_stored_as_not_trusted(finished):
+    """Of a bridge whose error is larger than its limit."""
+    directory, _ = finished
+    for point in state_of(directory).points.values():
+        attributes = read_draws(point.directory)["sample_stats"].attrs
+        assert attributes["log_evidence_error"] > 0.0
+        assert attributes["log_evidence_trusted"] == 0
+    chosen = json.loads((directory / "selection.json").read_text())
+    assert chosen[EVIDENCE]["sampled"]["candidates"] == 0
+
+
+@pytest.mark.heavy
+def test_draws_that_fail_are_reproduced_by_the_same_bits_alone(finished, tmp_path, undrawn):
+    directory, _ = finished
+    copy = tmp_path / "run"
+    shutil.copytree(next(iter(state_of(directory).points.values())).directory, copy)
+    assert in_process("reproduce", copy) == ExitCode.OK
+    with h5py.File(copy / "draws.nc", "r+") as file:
+        file["posterior/order_parameter"][...] *= 1.0 + 1e-9
+    assert in_process("reproduce", copy) == ExitCode.NOT_REPRODUCED

@@ -1,0 +1,35 @@
+"""What is drawn of particles is drawn anew in every repetition."""
+
+import numpy as np
+import pytest
+
+from sampler.jobs.keeper import ChainKeeper
+from sampler.jobs.repetitions import Repetitions
+from sampler.mcmc.repetitions import Repetition
+from sampler.mcmc.tempered_smc import Particles
+from sampler.settings.sampler import SamplerSection
+from tests.problems import TEMPERED, scalar_problem, space_of
+
+
+@pytest.mark.heavy
+def test_repetitions_draw_their_labels_with_numbers_of_their_own(rng):
+    """Of the same particles what is computed is the same, and what is drawn is independent."""
+    space, count = space_of(scalar_problem(rng)[0]), 400
+    points = np.tile(0.1 * rng.standard_normal(space.size), (count, 1))
+    same = np.zeros(count)
+    particles = Particles(points, same, same, np.arange(count), same, power=1.0)
+    made = Repetitions(space, TEMPERED, SamplerSection(), ChainKeeper(), None)
+    made.made = {f"modes-{number:03d}": Repetition(particles, 1.0) for number in range(3)}
+    made.observe()
+    found = made.observed
+    for name in ("order_parameter", "predictor_mean"):
+        assert np.ptp([of[name] for of in found], axis=0).max() == 0.0
+    labels = np.stack([of["posterior_predictive"].reshape(count, -1) for of in found])
+    residuals = labels - labels.mean(axis=(0, 1))
+    residuals /= residuals.std(axis=(0, 1))
+    for one in range(3):
+        for other in range(one):
+            correlation = np.mean(residuals[one] * residuals[other], axis=0)
+            assert np.abs(correlation).max() < 5.0 / np.sqrt(count)
+    flat = np.round(labels, 6).reshape(-1, labels.shape[-1])
+    assert len(np.unique(flat, axis=0)) == 3 * count

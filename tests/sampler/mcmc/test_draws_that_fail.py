@@ -1,0 +1,144 @@
+"""Draws, weights and evidences that must not be trusted are not, and no chain ends on them."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.bridge import LARGEST_ERROR, MOST_APART, BridgeEvidence
+from sampler.mcmc.chains import Chunk
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.diagnostics import diagnose
+from sampler.mcmc.importance_draws import Importance
+from sampler.mcmc.stopping import FIRST_CHECK, StoppingRule
+from sampler.posterior import importance
+from sampler.posterior.importance import LARGEST_PARETO_K, ImportanceDraws, single
+from sampler.posterior.space import Gaussian
+from tests.problems import NUTS, chain_settings, scalar_problem, space_of
+from tests.small import LONG, healthy_statistics
+
+
+def healthy(rng, shape=LONG):
+    return {"predictor": rng.standard_normal((*shape, 6))}, healthy_statistics(rng, shape)
+
+
+def test_a_chain_alone_fails_however_long_it_is(rng):
+    """Nothing says that another one would go to the same place."""
+    draws, statistics = healthy(rng, (1, 4 * LONG[1]))
+    alone = diagnose(draws, statistics, NUTS)
+    assert not alone.passed
+    assert len(alone.reasons) == 1
+    halves = (
+        {name: values.reshape(2, -1, *values.shape[2:]) for name, values in of.items()}
+        for of in (draws, statistics)
+    )
+    assert diagnose(*halves, NUTS).passed
+
+
+def test_an_element_without_r_hat_fails_and_is_the_worst(rng):
+    """Of ±1 by turns the distances from the median are all the same: 0/0 in their R-hat."""
+    draws, statistics = healthy(rng)
+    draws["predictor"][..., 3] = np.where(np.arange(LONG[1]) % 2, 1.0, -1.0)
+    received = diagnose(draws, statistics, NUTS)
+    assert not received.passed
+    assert np.isnan(received.quantities["predictor"].r_hat)
+    assert np.isfinite(received.quantities["log_posterior"].r_hat)
+    assert {reason.split()[0] for reason in received.reasons} == {"predictor:"}
+
+
+@pytest.mark.parametrize("chain", range(LONG[0]))
+def test_an_element_that_stands_still_in_one_chain_fails(chain, rng):
+    """In the middle of its law, where its mean is that of the others."""
+    draws, statistics = healthy(rng)
+    draws["predictor"][chain, :, 2] = 0.0
+    received = diagnose(draws, statistics, NUTS)
+    assert received.verdict == "fail"
+    assert all(reason.startswith("predictor") for reason in received.reasons)
+
+
+def test_elements_that_alone_were_kept_are_judged(rng):
+    """All draws of few elements, of which one stands apart, where a predictor is too large."""
+    draws = FIRST_CHECK
+    values = rng.standard_normal((4, draws, 40))
+    values[1, :, ::5] += 3.0
+    statistics = {"lp": rng.standard_normal((4, draws))}
+    collected = DrawCollector(predictor_bytes=values.nbytes // 8)
+    rule = StoppingRule(Algorithm(), collected, 5000, np.inf)
+    chunk = Chunk("draws", draws, 5000, statistics, {"predictor": values}, 1.0)
+    collected(chunk)
+    rule(chunk)
+    assert "predictor" in collected.selected
+    assert "predictor" not in collected.draws
+    (found,) = rule.checks
+    assert not found.passed
+    assert found.r_hat > 1.1
+
+
+# --- weights of independent draws
+
+
+@pytest.fixture(scope="module")
+def space():
+    return space_of(scalar_problem(np.random.default_rng(2))[0])
+
+
+def narrowed(space, share: float):
+    """A Gaussian (a t of very many degrees) of this share of the variance at the mode."""
+    mode = space.mode.gaussian
+    return single(Gaussian(mode.centre, share * jnp.asarray(mode.covariance)), degrees=1e8)
+
+
+@pytest.mark.parametrize(("share", "trusted"), [(1 / 8, False), (None, True)])
+def test_weights_with_a_heavy_tail_make_no_draws(share, trusted, space, monkeypatch):
+    """Of a Gaussian of s of the variance weights have the tail k = 1 − s, and all are finite."""
+    if share is not None:
+        proposal = narrowed(space, share)
+        monkeypatch.setattr(importance, "adapt_proposal", lambda *_: (proposal, 0))
+    settings = chain_settings(chains=2, warmup=0, draws=2, seed=5)
+    found = Importance().independent_draws(space, settings)
+    wanted = 5 * 4
+    assert found.attributes["importance_effective_draws"] > wanted, "their number is no reason"
+    assert (found.attributes["importance_pareto_k"] <= LARGEST_PARETO_K) is trusted
+    assert found.attributes["log_evidence_trusted"] == int(trusted)
+    assert (found.points is not None) is trusted
+    assert bool(found.statistics) is trusted
+
+
+def weighted(log_weights, shape: float, lost: int = 0) -> ImportanceDraws:
+    """Draws with these weights, of a tail that has this shape."""
+    points = np.zeros((len(log_weights), 1))
+    proposal = single(Gaussian(jnp.zeros(1), jnp.ones((1, 1))))
+    return ImportanceDraws(points, log_weights, shape, lost, 0.0, proposal)
+
+
+@pytest.mark.parametrize("shape", [-0.2, 0.3, 0.5, 0.6, 0.7])
+def test_the_error_of_the_evidence_falls_more_slowly_where_weights_have_no_variance(shape, rng):
+    """That of a mean of n numbers whose tail is k > ½ as n^(k − 1), not as n^(−½)."""
+    log_weights = rng.standard_normal(3000)
+    weights = np.exp(log_weights)
+    plain = weights.std(ddof=1) / weights.mean() / np.sqrt(len(weights))
+    slower = 3000.0 ** (shape - 1.0) / 3000.0**-0.5 if shape > 0.5 else 1.0
+    found = weighted(log_weights, shape)
+    assert found.log_evidence_error == pytest.approx(slower * plain, rel=1e-9)
+    assert found.trusted
+    assert not weighted(log_weights, 0.7 + 1e-9).trusted
+    assert not weighted(log_weights, shape, lost=1).trusted
+
+
+# --- evidence of chains
+
+
+@pytest.mark.parametrize(
+    ("error", "apart", "trusted"),
+    [
+        (0.1, 1.0, True),
+        (LARGEST_ERROR, MOST_APART, True),
+        (0.1, 1.01 * MOST_APART, False),
+        (1.01 * LARGEST_ERROR, 1.0, False),
+        (0.1, np.nan, False),
+        (np.nan, 1.0, False),
+        (np.inf, np.nan, False),
+    ],
+)
+def test_an_evidence_is_trusted_by_its_error_and_where_both_halves_agree(error, apart, trusted):
+    assert BridgeEvidence(-3.0, error, (-3.0, -3.0), apart).trusted is trusted
