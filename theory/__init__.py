@@ -52,8 +52,7 @@ CONTENTS = {
     "activation pair_moment first_moment",
     "observables": "head_scores kernel_alignment participation_ratio "
     "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
-    "attention_regression": "attention_matrix attention_kernel SupportVectorAttention "
-    "support_vector_attention regression_of_attention HeadPoints",
+    "attention_regression": "attention_matrix attention_kernel regression_of_attention HeadPoints",
 }
 _MODULES = {name: module for module, names in CONTENTS.items() for name in names.split()}
 __all__ = list(_MODULES)

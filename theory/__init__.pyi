@@ -46,9 +46,8 @@ from theory.observables import (head_scores as head_scores,
     off_diagonal_share as off_diagonal_share, diagonal_only as diagonal_only,
     equal_diagonal as equal_diagonal)
 from theory.attention_regression import (attention_matrix as attention_matrix,
-    attention_kernel as attention_kernel, SupportVectorAttention as SupportVectorAttention,
-    support_vector_attention as support_vector_attention,
-    regression_of_attention as regression_of_attention, HeadPoints as HeadPoints)
+    attention_kernel as attention_kernel, regression_of_attention as regression_of_attention,
+    HeadPoints as HeadPoints)
 
 def attended_inputs(inputs: Float[Array, 'example token channel'], attention: tuple[Float[Array,
     'example _head token token'], ...], readout: Literal['last', 'first', 'mean'],

@@ -1,4 +1,4 @@
-"""Complementarity solved three ways, features of finite order, and softmax as a maximiser."""
+"""The solver of the regression, complementarity, features of finite order, softmax as maximiser."""
 
 import itertools
 import math
@@ -11,13 +11,16 @@ from runs.studies.attention_regression.mathematics import (
     complementarity_problem,
     most_similarity_and_entropy,
     similarity_and_entropy,
+    support_vector_attention,
     taylor_features,
     truncated_attention,
     truncation_bound,
     unknowns_of,
+    violation,
 )
 from tests.assertions import FLOAT64_ROUNDING, assert_equal_to_rounding
-from theory import attention_kernel, attention_matrix, support_vector_attention
+from tests.theory.test_attention_regression import assert_no_duality_gap
+from theory import attention_kernel, attention_matrix
 from theory.attention_regression import normalisers
 
 TUBE, TOKENS, CHANNELS = 0.3, 7, 3
@@ -26,6 +29,72 @@ TUBE, TOKENS, CHANNELS = 0.3, 7, 3
 @pytest.fixture
 def queries_and_keys(rng):
     return rng.standard_normal((2, TOKENS, CHANNELS))
+
+
+def test_values_inside_the_tube_are_zero(rng):
+    keys = rng.standard_normal((16, 4))
+    labels = rng.standard_normal((16, 3))
+    bound = 30.0 * float(np.median(normalisers(keys)))
+    found = support_vector_attention(keys, labels, TUBE, bound)
+    errors = found.labels - found.regressor(found.keys)
+    # Closer to the labels than the tube, or further, by more than rounding can explain.
+    inside, outside = np.abs(errors) < TUBE - 1e-9, np.abs(errors) > TUBE + 1e-9
+    assert 0 < inside.sum() < inside.size
+    np.testing.assert_array_equal(found.values[inside], 0.0)
+    # Errors beyond the tube take all the weight there is.
+    np.testing.assert_array_equal(np.abs(found.coefficients[outside]), bound)
+    silent = sorted(set(range(len(keys))) - set(found.support_vectors))
+    assert silent == [key for key in range(len(keys)) if not np.any(found.values[key])]
+
+
+@pytest.mark.parametrize("reach", [1.0, 1000.0])
+@pytest.mark.parametrize(("tokens", "channels"), [(30, 1), (48, 8)])
+def test_solved_to_rounding(tokens, channels, reach):
+    """Kernels of condition 1e2 to beyond 1e20, and with two equal keys."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        keys = rng.standard_normal((tokens, channels))
+        keys[1] = keys[0] if seed == 2 else keys[1]
+        labels = rng.standard_normal((tokens, 1))
+        bound = reach * float(np.median(normalisers(keys)))
+        found = support_vector_attention(keys, labels, TUBE, bound)
+        assert_no_duality_gap(
+            attention_kernel(keys, keys), labels[:, 0], TUBE, bound, found.coefficients[:, 0]
+        )
+
+
+@pytest.mark.parametrize("bound", [0.3, 2.0])
+def test_one_key_in_closed_form(bound):
+    """β = sign y · min(max(|y| − ε, 0)/G, C)."""
+    key = np.array([[0.4]])
+    (size,) = attention_kernel(key, key)[0]
+    for label in (-3.0, -0.1, 0.0, 0.15, 1.0):
+        found = support_vector_attention(key, np.array([[label]]), TUBE, bound)
+        expected = np.sign(label) * min(max(abs(label) - TUBE, 0.0) / size, bound)
+        assert_equal_to_rounding(found.coefficients[0], expected, operations=8, scale=3.0)
+
+
+def test_violation_sees_every_condition():
+    kernel, labels = np.eye(4), np.array([0.1, 1.0, 5.0, -5.0])
+    right = np.array([0.0, 0.8, 2.0, -2.0])
+    assert violation(kernel, labels, 0.2, 2.0, right) <= 4 * np.finfo(float).eps
+    for place, wrong, expected in ((0, 0.3, 0.4), (1, 0.0, 0.8), (1, 1.0, 0.2), (2, 1.0, 3.8)):
+        received = violation(
+            kernel, labels, 0.2, 2.0, np.where(np.arange(4) == place, wrong, right)
+        )
+        assert_equal_to_rounding(received, expected, operations=8, scale=5.0)
+    assert violation(kernel, labels, 0.2, 1.5, right) == float("inf")
+    # At the bound the error must not be smaller than the tube.
+    received = violation(kernel, np.array([0.0, 0.0, 2.0, 0.0]), 0.2, 2.0, right * (right == 2))
+    assert_equal_to_rounding(received, 0.2, operations=4)
+
+
+def test_refused_and_unsolvable():
+    keys, labels = np.array([[0.0], [1.0]]), np.ones((2, 1))
+    with pytest.raises(ValueError, match=r"tube = -0\.1: must be 0 or more"):
+        support_vector_attention(keys, labels, -0.1, 1.0)
+    with pytest.raises(ValueError, match=r"bound = 0\.0: must be positive"):
+        support_vector_attention(keys, labels, 0.1, 0.0)
 
 
 def test_every_other_basis_fails(rng):

@@ -1,4 +1,8 @@
-"""What else follows from attention as a regression: features, a maximiser, complementarity.
+"""The regression behind attention, solved, and what follows: features, maximiser, complementarity.
+
+**Solution.** The regression of `theory.attention_regression` is solved by scikit-learn, and its
+coefficients β are put right to rounding, so that every key lies inside the tube, on its edge or
+beyond it.
 
 **Features.** The exponential is a power series, and each power of an inner product is one of
 monomials, so that to order n
@@ -6,9 +10,8 @@ monomials, so that to order n
     e_n(q·k/√D) = Σ_{m≤n} (q·k/√D)^m/m! = φ_n(q)·φ_n(k),
     φ_n(x) = ( Π_c x_c^{m_c} / √(Π_c m_c! · D^{m/2}) )  for all m_1 + … + m_D = m ≤ n,
 
-(n + D choose n) features. This is the primal form of the regression of
-`theory.attention_regression`, in which
-the weights have one row per feature: with g = Σ_j φ(k_j) and W = Σ_j φ(k_j) v_jᵀ
+(n + D choose n) features. This is the primal form of the regression, in which the weights have one
+row per feature: with g = Σ_j φ(k_j) and W = Σ_j φ(k_j) v_jᵀ
 
     f(x) = φ(x)·W/(φ(x)·g),
 
@@ -60,12 +63,149 @@ maximiser is Gibbs' variational principle.
 """
 
 import math
+import warnings
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import entr, logsumexp
+
+from theory import attention_kernel, attention_matrix
+from theory.attention_regression import normalisers
+
+# How near the edge of the tube, in units of the labels, a key counts as on it: tried in this order.
+MARGINS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5)
+
+
+@dataclass(frozen=True)
+class SupportVectorAttention:
+    """Attention whose values solve a regression.
+
+    coefficients  β
+    tube          ε
+    residual      the largest violation of the optimality conditions, in units of the labels
+    """
+
+    keys: Float[np.ndarray, "key channel"]
+    labels: Float[np.ndarray, "key value_channel"]
+    coefficients: Float[np.ndarray, "key value_channel"]
+    tube: float
+    residual: float
+
+    @property
+    def values(self) -> Float[np.ndarray, "key value_channel"]:
+        """Values v_j = β_j/h(k_j)."""
+        return self.coefficients / normalisers(self.keys)[:, None]
+
+    @property
+    def support_vectors(self) -> tuple[int, ...]:
+        """The keys with β_j ≠ 0 in any channel."""
+        return tuple(int(key) for key in np.flatnonzero(self.coefficients.any(axis=1)))
+
+    def regressor(
+        self, queries: Float[np.ndarray, "query channel"]
+    ) -> Float[np.ndarray, "query value_channel"]:
+        """Regressor f(x) = Σ_j β_j s(x, k_j)/(h(x) h(k_j))."""
+        return attention_kernel(queries, self.keys) @ self.coefficients
+
+    def attend(
+        self, queries: Float[np.ndarray, "query channel"]
+    ) -> Float[np.ndarray, "query value_channel"]:
+        """Attention Σ_j A(x, k_j) v_j, which equals the regressor."""
+        return attention_matrix(queries, self.keys) @ self.values
+
+
+def support_vector_attention(
+    keys: Float[np.ndarray, "key channel"],
+    labels: Float[np.ndarray, "key value_channel"],
+    tube: float,
+    bound: float,
+) -> SupportVectorAttention:
+    """The attention that regresses labels at the keys with a tube ε and a bound C on |β|.
+
+    Raises ValueError for keys too large for float64, a negative tube or a bound that is not
+    positive, and RuntimeError where the optimality conditions are not met to rounding.
+    """
+    if not (np.isfinite(tube) and tube >= 0):
+        raise ValueError(f"tube = {tube!r}: must be 0 or more and finite")
+    if not 0 < bound < np.inf:
+        raise ValueError(f"bound = {bound!r}: must be positive and finite")
+    kernel = attention_kernel(keys, keys)
+    channels, residuals = zip(
+        *(_solve(kernel, column, tube, bound) for column in labels.T), strict=True
+    )
+    return SupportVectorAttention(keys, labels, np.stack(channels, axis=1), tube, max(residuals))
+
+
+def _solve(
+    kernel: np.ndarray, labels: np.ndarray, tube: float, bound: float
+) -> tuple[Float[np.ndarray, " key"], float]:
+    """β and its violation, by scikit-learn's linear regressor on features F with F Fᵀ = G.
+
+    The regressor has w = Fᵀβ to nine digits or so, which shows where every key lies. Of the keys on
+    the edge of the tube β then solves linear equations; of the others it is 0 or ±C.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import LinearSVR
+
+    eigenvalues, vectors = np.linalg.eigh(kernel)
+    features = vectors * np.sqrt(np.maximum(eigenvalues, 0.0))
+    regressor = LinearSVR(
+        epsilon=tube, C=bound, fit_intercept=False, tol=1e-10, max_iter=100_000, random_state=0
+    )
+    with warnings.catch_warnings():
+        # What is not converged violates the conditions, which are looked at below.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        errors = labels - features @ regressor.fit(features, labels).coef_
+    beyond = (np.abs(errors) - tube) / max(np.abs(labels).max(), tube)
+    smallest = np.inf
+    for margin in MARGINS:
+        coefficients = np.where(beyond > margin, bound * np.sign(errors), 0.0)
+        edge = np.abs(beyond) <= margin
+        target = (labels - kernel @ coefficients - tube * np.sign(errors))[edge]
+        # Least squares: equal keys make the matrix singular and leave the sum of their β only.
+        coefficients[edge] = np.linalg.lstsq(kernel[np.ix_(edge, edge)], target, rcond=None)[0]
+        residual = violation(kernel, labels, tube, bound, coefficients)
+        if residual <= rounding_of_fit(kernel, labels, tube, coefficients):
+            return coefficients, residual
+        smallest = min(smallest, residual)
+    raise RuntimeError(
+        f"residual = {smallest:.3g}: the optimality conditions are not met to rounding; lower the "
+        "bound, widen the tube, or move keys apart that are nearly equal"
+    )
+
+
+def violation(
+    kernel: Float[np.ndarray, "key key"],
+    labels: Float[np.ndarray, " key"],
+    tube: float,
+    bound: float,
+    coefficients: Float[np.ndarray, " key"],
+) -> float:
+    """Return the largest violation of the optimality conditions by β, in units of y.
+
+    Infinite where some |β_i| exceeds C.
+    """
+    if np.any(np.abs(coefficients) > bound):
+        return float("inf")
+    errors = labels - kernel @ coefficients
+    outwards = errors * np.sign(coefficients) - tube
+    inside, at_bound = coefficients == 0.0, np.abs(coefficients) == bound
+    too_far, too_near = np.maximum(np.abs(errors) - tube, 0.0), np.maximum(-outwards, 0.0)
+    violations = np.select([inside, at_bound], [too_far, too_near], np.abs(outwards))
+    return float(violations.max())
+
+
+def rounding_of_fit(
+    kernel: Float[np.ndarray, "key key"],
+    labels: Float[np.ndarray, " key"],
+    tube: float,
+    coefficients: Float[np.ndarray, " key"],
+) -> float:
+    """The largest rounding error of y − Gβ − ε, a sum of one term per key."""
+    terms = np.abs(kernel) @ np.abs(coefficients) + np.abs(labels) + tube
+    return float((len(labels) + 2) * np.finfo(float).eps * terms.max())
 
 
 def taylor_features(

@@ -15,21 +15,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from runs.studies.attention_regression.mathematics import (
+    SupportVectorAttention,
     complementarity_problem,
+    support_vector_attention,
     truncated_attention,
     unknowns_of,
+    violation,
 )
 from runs.studies.study import Study
 from sampler.presentation import style
-from theory import (
-    HeadPoints,
-    SupportVectorAttention,
-    attention_kernel,
-    attention_matrix,
-    regression_of_attention,
-    support_vector_attention,
-)
-from theory.attention_regression import violation
+from theory import HeadPoints, attention_kernel, attention_matrix, regression_of_attention
 
 # How far beyond the keys a regressor is drawn, as a share of their range.
 MARGIN = 0.05
