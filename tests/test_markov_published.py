@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from runs.studies.width_gains.mathematics import diagonal_only
 from sampler.data.make import build_task
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
@@ -11,7 +12,6 @@ from tests.reference_data import load_reference
 from theory import (
     OrderParameters,
     Predictor,
-    diagonal_only,
     predict,
     solve_saddle_point,
     sub_network,

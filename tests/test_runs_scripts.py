@@ -34,7 +34,7 @@ SIZES = {
     "value_components.study": ["2", "20"],
     "which_heads.hand_written": ["1"],
     "which_heads.study": ["look_up_2x4_0"],
-    "width_gains.four_paths": ["3"],
+    "width_gains.cuts": ["3"],
     "width_gains.study": ["2"],
 }
 

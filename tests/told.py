@@ -251,7 +251,6 @@ def theory_of(told: Told) -> xr.Dataset:
     table |= {
         "order_parameter_trained": (("path", "path_"), told.trained),
         "accuracy_trained": ((), 0.75),
-        "accuracy_diagonal_only": ((), 0.625),
         "accuracy_of_sub_network": (("sub_network",), [0.5, 0.875]),
         "participation_ratio": ((), np.trace(overlap) ** 2 / np.sum(overlap**2)),
     }

@@ -51,7 +51,7 @@ CONTENTS = {
     "nonlinear_kernels": "NonlinearProblem TokenExamples Kernels kernels_at "
     "activation pair_moment first_moment",
     "observables": "head_scores kernel_alignment participation_ratio "
-    "centred_kernel off_diagonal_share diagonal_only equal_diagonal",
+    "centred_kernel off_diagonal_share",
     "attention_regression": "attention_matrix attention_kernel regression_of_attention HeadPoints",
 }
 _MODULES = {name: module for module, names in CONTENTS.items() for name in names.split()}

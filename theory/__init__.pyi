@@ -43,8 +43,7 @@ from theory.nonlinear_kernels import (NonlinearProblem as NonlinearProblem,
     activation as activation, pair_moment as pair_moment, first_moment as first_moment)
 from theory.observables import (head_scores as head_scores,
     participation_ratio as participation_ratio, centred_kernel as centred_kernel,
-    off_diagonal_share as off_diagonal_share, diagonal_only as diagonal_only,
-    equal_diagonal as equal_diagonal)
+    off_diagonal_share as off_diagonal_share)
 from theory.attention_regression import (attention_matrix as attention_matrix,
     attention_kernel as attention_kernel, regression_of_attention as regression_of_attention,
     HeadPoints as HeadPoints)

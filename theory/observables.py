@@ -131,22 +131,3 @@ def centred_kernel(
     """Kernel K(x, x') of the features less their mean over examples."""
     rows = kernel - kernel.mean(axis=-1, keepdims=True)
     return rows - rows.mean(axis=-2, keepdims=True)
-
-
-def diagonal_only(factor: Float[Array, "row rank"]) -> Float[Array, "row row"]:
-    """Factor of U_1 with every off-diagonal entry set to zero: no cross-path terms."""
-    return jnp.asarray(np.diag(np.sqrt(np.sum(np.asarray(factor) ** 2, axis=1))))
-
-
-def equal_diagonal(factor: Float[Array, "row rank"]) -> Float[Array, "row row"] | None:
-    """Factor of U_1 with every diagonal entry set to U_1[0, 0] and the off-diagonals kept.
-
-    None where that matrix is not positive definite: the variant is then undefined.
-    """
-    factor = np.asarray(factor)
-    overlap = factor @ factor.T
-    np.fill_diagonal(overlap, overlap[0, 0])
-    try:
-        return jnp.asarray(np.linalg.cholesky(overlap))
-    except np.linalg.LinAlgError:
-        return None

@@ -20,7 +20,6 @@ from sampler.analysis.difference import NOT_TRUSTED
 from sampler.analysis.predictors import AXIS, SAMPLED, in_order
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_results import (
-    CUT,
     FAILED,
     PASSED,
     PATHS,
@@ -37,8 +36,7 @@ from sampler.storage.files import SCHEMA_VERSION
 
 # Columns of `theory.nc` without predictors that a point has in the table.
 OF_THEORY = (
-    *CUT, "head_distance_matrices", "head_distance_outputs", "participation_ratio",
-    "off_diagonal_share",
+    "head_distance_matrices", "head_distance_outputs", "participation_ratio", "off_diagonal_share",
 )  # fmt: skip
 PLACE, SUMMARY = "place", ("quantity", AXIS)
 

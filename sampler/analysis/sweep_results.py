@@ -37,8 +37,6 @@ from sampler.storage.results import has_results, read_table
 
 SWEEP_FILE, SELECTION_FILE = "sweep.csv", "selection.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"
-# Accuracies of the theory with U_1 cut to its diagonal, and with an equal diagonal.
-CUT = ("accuracy_diagonal_only", "accuracy_equal_diagonal")
 SUB_NETWORK = "sub_network"
 # Columns that say where a point is, not what it came to; those that hold text; and flags of points
 # that are no columns of the table.

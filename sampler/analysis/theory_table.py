@@ -43,15 +43,11 @@ from theory import (
     LearningProblem,
     NextOrder,
     OrderParameters,
-    Predictor,
     SaddlePoint,
-    diagonal_only,
-    equal_diagonal,
     head_scores,
     kernel_alignment,
     off_diagonal_share,
     participation_ratio,
-    predict,
     sub_network,
 )
 from theory.evidence import log_evidence_at_saddle
@@ -67,13 +63,11 @@ def theory_table(
     saddle_point: SaddlePoint,
     subnetworks: SubNetworks,
     next_order: NextOrder | None = None,
-    cut: bool = False,
 ) -> xr.Dataset:
     """Order parameters, predictors, kernels, scores and accuracies of every predictor.
 
-    With `cut` there are accuracies with U_1 cut to its diagonal, and with an equal diagonal. A
-    saddle point that did not converge gives a table whose `status` says so and whose predictions to
-    leading order are all NaN: an unconverged point is never shown as the theory's.
+    A saddle point that did not converge gives a table whose `status` says so and whose predictions
+    to leading order are all NaN: an unconverged point is never shown as the theory's.
     """
     converged, tuned = saddle_point.converged, TunedInfiniteWidth.of(problem)
     predictions = {LEADING: leading_order(problem, saddle_point)}
@@ -89,7 +83,6 @@ def theory_table(
         table["elpd_by_example"].attrs["labels"] = labels
     columns = saddle_point_columns(saddle_point) | trained_columns(problem)
     columns |= redundancy_of_heads(problem) | subnetwork_columns(problem, subnetworks)
-    columns |= cut_columns(problem, saddle_point) if cut else {}
     table = label(table.assign(columns), problem).assign_coords({AXIS: predictors})
     names = head_names(problem, (table.sizes["layer"], table.sizes["head"]))
     table = table.assign_coords(head_name=(("layer", "head"), names))
@@ -231,21 +224,6 @@ def saddle_point_columns(saddle_point: SaddlePoint) -> Columns:
         "off_diagonal_share": defined * off_diagonal_share(overlap),
     }
     return {name: (NUMBER, value) for name, value in numbers.items()}
-
-
-def cut_columns(problem: Problem, saddle_point: SaddlePoint) -> Columns:
-    """Accuracies without cross terms of U_1, and without differences on its diagonal.
-
-    NaN where the matrix is not positive definite, or the saddle point did not converge.
-    """
-    predictor = Predictor.for_examples(problem.learning, problem.attended_test)
-    factor, columns = saddle_point.order_parameters.factors[0], {}
-    for name, cut in {"diagonal_only": diagonal_only, "equal_diagonal": equal_diagonal}.items():
-        left, share = cut(factor) if saddle_point.converged else None, math.nan
-        if left is not None:
-            share = accuracy(np.asarray(predict(predictor, left)[0]), problem.labels_test)
-        columns[f"accuracy_{name}"] = (NUMBER, share)
-    return columns
 
 
 def trained_columns(problem: Problem) -> Columns:

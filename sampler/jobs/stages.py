@@ -121,7 +121,7 @@ def theory_of(plan: Plan, problem: Callable[[], AnyProblem]) -> xr.Dataset:
     def solve() -> xr.Dataset:
         made = problem()  # which may show how far a pass over the examples is
         with Progress() as progress:
-            return solve_problem(made, plan.recipe, bool(plan.label), progress.show)
+            return solve_problem(made, plan.recipe, progress.show)
 
     return stage(plan.directory, "solve", THEORY_FILE, solve)
 
@@ -216,12 +216,10 @@ def verdict_code(diagnostics: Diagnostics) -> ExitCode:
 def solve_problem(
     problem: Problem | TokenProblem,
     recipe: Recipe,
-    cut: bool = False,
     show: Callable[[str, int, int, str], None] = lambda *_: None,
 ) -> xr.Dataset:
     """The content of `theory.nc`.
 
-    cut   with the accuracies of a U_1 cut to its diagonal
     show  how far it is: stage, parts that are done and in all, and the part in work
     """
     settings, shown = recipe.theory, "theory"
@@ -244,7 +242,7 @@ def solve_problem(
         evidence = wants_evidence(recipe, problem.architecture)
         next_order = solve_next_order(problem.learning, saddle_point, evidence=evidence)
     show(shown, parts - 1, parts, "predictions")
-    table = theory_table(problem, saddle_point, settings.subnetworks, next_order, cut)
+    table = theory_table(problem, saddle_point, settings.subnetworks, next_order)
     show(shown, parts, parts, "")
     return table
 

@@ -17,12 +17,6 @@ BAND = "band: ±1 binomial error of the test set, leading order"
 # Where both orders and the samples coincide all are seen: a dot on a diamond in a ring.
 DOT, LEVEL = {"markersize": 3.5, "zorder": 6}, {"markersize": 16.0, "markeredgewidth": 2.0}
 RING = {"markersize": 11.0, "markerfacecolor": "none", "zorder": 3.5}
-THIN = {"linewidth": 1.2, "markersize": 7.0, "markeredgewidth": 1.5, "zorder": 7}
-# Column of a theory with U_1 cut → its label and colour, and marker.
-RESTRICTED = {
-    "accuracy_diagonal_only": (f"{style.LEADING}, $U_1$ diagonal only", style.GREY, "+"),
-    "accuracy_equal_diagonal": (f"{style.LEADING}, $U_1$ equal diagonal", style.PURPLE, "x"),
-}
 
 
 def draw_accuracy_against_width(sweep: SweepResults) -> Figure | None:
@@ -107,10 +101,6 @@ def draw_predictions(ax: Axes, position: np.ndarray, sweep: SweepResults) -> Non
     for place, (name, values) in enumerate(sweep.sub_networks.items()):
         colour = style.SUBNETWORKS[place % len(style.SUBNETWORKS)]
         lines.append((values, (f"{style.LIMIT}, only {name}", colour), (level, "-.", LEVEL)))
-    lines += [
-        (sweep.columns(name), (label, colour), (marker, ":", THIN))
-        for name, (label, colour, marker) in RESTRICTED.items()
-    ]
     for accuracy, (label, colour), (marker, dashes, marks) in lines:
         if np.isfinite(accuracy).any():
             shape = {"marker": marker, "linestyle": dashes if curve else "none"}

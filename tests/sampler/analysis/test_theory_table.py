@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
 
 from sampler.analysis.predictors import INFINITE, LEADING, predicted
-from sampler.analysis.theory_table import cut_columns, evidence_at, theory_table, trained_columns
+from sampler.analysis.theory_table import evidence_at, theory_table, trained_columns
 from tests.small import TEST, signs, small_problem
 from theory import OrderParameters, solve_saddle_point
 
@@ -45,35 +44,6 @@ def test_a_search_that_failed_leaves_no_prediction(rng):
         assert predicted(table, name, LEADING) is None, name
     for name in of_infinite_width:
         assert np.isfinite(predicted(table, name, INFINITE)).all(), name
-
-
-def test_accuracies_of_a_cut_overlap_are_those_of_its_kernel(rng):
-    """Without cross terms, and with equal entries on the diagonal: regression written out."""
-    problem = small_problem(rng)
-    labels = rng.choice([-1.0, 1.0], (200, 1))
-    attended = rng.standard_normal((200, *problem.attended_test.shape[1:]))
-    problem = replace(problem, attended_test=jnp.asarray(attended), labels_test=labels)
-    solved = solve_saddle_point(problem.learning)
-    overlap = np.diag([0.6, 1.6, 0.1, 1.1]) + 0.4
-    matrices = (jnp.asarray(np.linalg.cholesky(overlap)), *solved.order_parameters.factors[1:])
-    solved = replace(solved, order_parameters=OrderParameters(matrices))
-    learning, train = problem.learning, np.asarray(problem.learning.attended)
-    scale = learning.architecture.variances[0] / (learning.architecture.channels * 4)
-
-    def accuracy_at(overlap: np.ndarray) -> float:
-        gram, cross = (
-            scale * np.einsum("xpi,pq,yqi->xy", rows, overlap, train) for rows in (train, attended)
-        )
-        noisy = gram + learning.temperature * np.eye(len(gram))
-        mean = cross @ np.linalg.solve(noisy, np.asarray(learning.labels))
-        return float(np.mean(np.sign(mean) == labels))
-
-    equal = 0.6 * np.eye(4) + 0.4
-    columns = cut_columns(problem, solved)
-    expected = accuracy_at(np.diag(np.diag(overlap))), accuracy_at(equal)
-    assert len({*expected, accuracy_at(overlap)}) == 3  # or nothing would be seen
-    received = tuple(columns[f"accuracy_{name}"] for name in ("diagonal_only", "equal_diagonal"))
-    assert received == tuple(((), share) for share in expected)
 
 
 def test_the_nearest_neighbour_is_right_where_it_has_the_label(rng):

@@ -81,7 +81,6 @@ def test_the_table_of_the_theory_has_coordinates_of_its_axes(finished):
         scores = theory["head_score"].sel(layer=2, predictor="leading")
         assert np.isnan(scores).values.tolist() == [False, True]
         assert set(theory.sizes) <= set(theory.coords)
-        assert "accuracy_diagonal_only" not in theory  # is of sweeps alone
 
 
 def test_comparison_has_the_sections_of_the_contract(finished):

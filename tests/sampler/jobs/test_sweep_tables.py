@@ -35,7 +35,7 @@ widths = 10
 """
 
 
-def theory(accuracy, limit, equal_diagonal, overlap=None, labelled=True, further=None):
+def theory(accuracy, limit, overlap=None, labelled=True, further=None):
     """A table of both orders (as far as it is given) and infinite width."""
     moments = {name: (("test_example",), np.ones(3))
                for name in ("predictor_mean", "predictor_variance")}  # fmt: skip
@@ -44,8 +44,6 @@ def theory(accuracy, limit, equal_diagonal, overlap=None, labelled=True, further
     leading = moments | {"accuracy": ((), accuracy), "order_parameter": (axes, overlap)}
     predictions = {"leading": leading, **(further or {})}
     table = along_predictors(predictions | {"infinite": moments | {"accuracy": ((), limit)}})
-    table["accuracy_diagonal_only"] = ((), accuracy - 0.1)
-    table["accuracy_equal_diagonal"] = ((), equal_diagonal)
     table["participation_ratio"] = ((), 1.5)
     if labelled:
         table["accuracy_of_sub_network"] = (("sub_network",), [0.9, 0.95])
@@ -83,8 +81,8 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     (narrow, _), (wide, _), (untouched, _) = recipe.points()
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
-    write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82, np.nan))
-    write_result(point_directory(tmp_path, wide), "theory.nc", theory(np.nan, 0.83, 0.5))
+    write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82))
+    write_result(point_directory(tmp_path, wide), "theory.nc", theory(np.nan, 0.83))
     sampled = {"accuracy": Estimate(0.97, 0.001, test_error=0.005)}
     predictions = {"leading": {"accuracy": 0.96}, "infinite": {"accuracy": 0.82}}
     write_comparison(point_directory(tmp_path, narrow), sampled, predictions)
@@ -97,7 +95,6 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     assert [row["width"] for row in (first, second, third)] == ["10", "40", "50"]
     assert (tmp_path / first["directory"]) == point_directory(tmp_path, narrow)
     assert (first["accuracy_leading"], first["accuracy_infinite"]) == ("0.96", "0.82")
-    assert first["accuracy_equal_diagonal"] == ""
     assert first["accuracy_sampled"] == "0.97"
     assert first["accuracy_sampled_error"] == "0.001"
     assert first["accuracy_sampled_test_error"] == "0.005"
@@ -121,10 +118,10 @@ def test_the_next_order_has_its_columns_where_a_point_has_it(recipe, tmp_path):
     (narrow, _), (wide, _), _ = recipe.points()
     for label in (narrow, wide):
         point_directory(tmp_path, label).mkdir()
-    write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82, np.nan))
+    write_result(point_directory(tmp_path, narrow), "theory.nc", theory(0.96, 0.82))
     store(tmp_path, recipe)
     assert not [name for name in rows_of(tmp_path)[0] if "next" in name]
-    solved = theory(0.9, 0.8, 0.7, further=to_next_order()).assign_attrs(next_order_status="large")
+    solved = theory(0.9, 0.8, further=to_next_order()).assign_attrs(next_order_status="large")
     write_result(point_directory(tmp_path, wide), "theory.nc", solved)
     sweep = store(tmp_path, recipe)
     expected = {
@@ -218,7 +215,7 @@ def test_u_1_by_width_follows_the_widths(tmp_path):
         directory, width = point_directory(tmp_path, label), point.network.widths
         directory.mkdir()
         beyond = {} if width == 10 else to_next_order(overlap=(1.0 + 1.0 / width**2) * np.eye(2))
-        solved = theory(0.9, 0.8, np.nan, (1.0 + 1.0 / width) * np.eye(2), further=beyond)
+        solved = theory(0.9, 0.8, (1.0 + 1.0 / width) * np.eye(2), further=beyond)
         status = "large" if width == 30 else "fine"
         solved = solved.assign_attrs(next_order_status=status)
         write_result(directory, "theory.nc", solved)

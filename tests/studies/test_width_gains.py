@@ -1,0 +1,115 @@
+"""U₁ without its off-diagonal elements or its unequal diagonal, and what is predicted with it."""
+
+import json
+import re
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from runs.studies.width_gains.cuts import FULL, losses, right
+from runs.studies.width_gains.mathematics import diagonal_only, equal_diagonal
+from tests import ROOT
+from tests.assertions import assert_equal_to_rounding
+from tests.small import small_problem
+
+KEPT = ROOT / "runs" / "studies" / "width_gains" / "cuts.json"
+PAGE = ROOT / "docs" / "findings" / "width.md"
+
+
+def test_diagonal_only_keeps_the_diagonal(rng):
+    factor = rng.standard_normal((4, 4))
+    received = diagonal_only(factor)
+    overlap = factor @ factor.T
+    assert_equal_to_rounding(received @ received.T, np.diag(np.diagonal(overlap)), operations=16)
+
+
+def test_equal_diagonal_keeps_everything_else():
+    overlap = np.array([[2.0, 0.3, -0.1], [0.3, 1.0, 0.2], [-0.1, 0.2, 0.5]])
+    factor = equal_diagonal(np.linalg.cholesky(overlap))
+    expected = overlap.copy()
+    np.fill_diagonal(expected, 2.0)
+    assert_equal_to_rounding(factor @ factor.T, expected, operations=16)
+
+
+def test_equal_diagonal_is_undefined_where_it_is_not_positive_definite():
+    """|U_12| > U_11: with U_22 lowered to U_11 the matrix is indefinite."""
+    overlap = np.array([[1.0, 1.5], [1.5, 4.0]])
+    assert equal_diagonal(np.linalg.cholesky(overlap)) is None
+
+
+@pytest.fixture
+def problem(rng):
+    problem = small_problem(rng)
+    labels = rng.choice([-1.0, 1.0], (200, 1))
+    attended = rng.standard_normal((200, *problem.attended_test.shape[1:]))
+    return replace(problem, attended_test=jnp.asarray(attended), labels_test=labels)
+
+
+def test_right_answers_are_those_of_the_kernel_of_the_cut_overlap(problem):
+    """Regression written out, with the full U₁ and with each cut."""
+    overlap = np.diag([0.6, 1.6, 0.1, 1.1]) + 0.4
+    learning, train = problem.learning, np.asarray(problem.learning.attended)
+    scale = learning.architecture.variances[0] / (learning.architecture.channels * 4)
+
+    def right_with(overlap: np.ndarray) -> np.ndarray:
+        gram, cross = (
+            scale * np.einsum("xpi,pq,yqi->xy", rows, overlap, train)
+            for rows in (train, np.asarray(problem.attended_test))
+        )
+        noisy = gram + learning.temperature * np.eye(len(gram))
+        mean = cross @ np.linalg.solve(noisy, np.asarray(learning.labels))
+        return (np.sign(mean) == problem.labels_test)[:, 0]
+
+    expected = {
+        FULL: right_with(overlap),
+        "diagonal only": right_with(np.diag(np.diag(overlap))),
+        "equal diagonal": right_with(0.6 * np.eye(4) + 0.4),
+    }
+    assert len({share.mean() for share in expected.values()}) == 3  # or nothing would be seen
+    received = right(problem, jnp.asarray(np.linalg.cholesky(overlap)))
+    assert set(received) == set(expected)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(received[name], values)
+    for lost, name in zip(losses(received), ("diagonal only", "equal diagonal"), strict=True):
+        assert lost.mean() == pytest.approx(expected[FULL].mean() - expected[name].mean())
+
+
+def test_what_is_not_defined_is_neither_right_nor_wrong(problem):
+    overlap = np.diag([0.1, 2.0, 2.0, 2.0]) + 0.3 * np.ones((4, 4))
+    overlap[0, 1] = overlap[1, 0] = 0.6
+    found = right(problem, jnp.asarray(np.linalg.cholesky(overlap)))
+    assert np.isnan(found["equal diagonal"]).all()
+    assert np.isfinite(found["diagonal only"]).all()
+
+
+def columns_of_page(heading: str) -> dict[str, dict[str, float]]:
+    """Columns of the first table below a heading by their heads, numbers by the first column."""
+    text = PAGE.read_text(encoding="utf-8").split(f"## {heading}\n")[1]
+    lines = re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)[0].splitlines()
+    head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {
+        name: {row[0]: row[place] for row in rows} for place, name in enumerate(head) if place > 0
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "recipe"),
+    [
+        ("Four paths", "markov_four_paths"),
+        ("The published curve", "markov_published"),
+        ("Two paths", "markov_two_paths"),
+        ("Time series: which channels lead?", "time_series"),
+    ],
+)
+def test_the_page_has_the_kept_accuracies(heading, recipe):
+    kept = json.loads(KEPT.read_text(encoding="utf-8"))["numbers"]["accuracy"][recipe]
+    columns = columns_of_page(heading)
+    for name, column in (
+        (FULL, "theory"),
+        ("diagonal only", "U₁ diagonal only"),
+        ("equal diagonal", "U₁ equal diagonal"),
+    ):
+        received = {width: float(cell) for width, cell in columns[column].items()}
+        assert received == {width: row[name] for width, row in kept.items()}
