@@ -23,6 +23,7 @@ from sampler.posterior.labels import CollapsedLabels, flat_labels
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import TEMPERATURE, Space
 from sampler.posterior.spaces import make_space
+from tests.problems import weight_variances
 from theory import Architecture
 
 WARMUP, KEPT, THINNING, BINS = 200, 31, 5, 8
@@ -69,7 +70,7 @@ def simulate(key, problem: CalibrationProblem) -> tuple[dict, jax.Array]:
     arch = problem.architecture
     *keys, shift_key, noise_key = jax.random.split(key, len(arch.weight_shapes) + 2)
     position = {
-        name: arch.weight_variances[name] ** 0.5 * jax.random.normal(k, shape)
+        name: weight_variances(arch)[name] ** 0.5 * jax.random.normal(k, shape)
         for k, (name, shape) in zip(keys, arch.weight_shapes.items(), strict=True)
     }
     clean = network_outputs(position, jnp.asarray(problem.attended), arch)

@@ -10,6 +10,7 @@ from sampler.posterior.labels import CollapsedLabels, flat_labels
 from sampler.posterior.space import Position, Space
 from sampler.token_problem import LearnedProblem
 from tests.learned import learned_problem
+from tests.problems import weight_variances
 
 QUANTITIES = (
     "U_1[0, 0]", "U_1[1, 0]", "u_a", "predictor", "log likelihood", "logit difference",
@@ -49,7 +50,7 @@ class LearnedCalibration:
         shapes = data.shapes | arch.weight_shapes
         noise_key, *keys = jax.random.split(key, 1 + len(shapes))
         position = {
-            name: arch.weight_variances.get(name, 1.0) ** 0.5 * jax.random.normal(k, shape)
+            name: weight_variances(arch).get(name, 1.0) ** 0.5 * jax.random.normal(k, shape)
             for k, (name, shape) in zip(keys, shapes.items(), strict=True)
         }
         clean = network_outputs(position, data.train(position), arch)

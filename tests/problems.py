@@ -23,7 +23,7 @@ from sampler.posterior.lost_points import count_lost
 from sampler.posterior.space import Space
 from sampler.problem import Problem
 from sampler.settings.sampler import SamplerSection
-from theory import Architecture, LearningProblem, attended_inputs
+from theory import Architecture, LearningProblem, OrderParameters, attended_inputs
 
 # No two sizes of one network agree by accident, so that a swapped axis cannot go unnoticed.
 ARCHITECTURES = {
@@ -143,10 +143,17 @@ def random_network_data(
     return NetworkData(inputs, attention, readout)
 
 
+def weight_variances(architecture: Architecture) -> dict[str, float]:
+    """Prior variance of each array of weights, V_0 first and a last."""
+    names = ("V_0", *(f"V_{layer}" for layer in range(1, architecture.layers + 1)), "a")
+    return dict(zip(names, architecture.variances, strict=True))
+
+
 def random_weights(architecture: Architecture, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Weights V_0, V_1 … V_L, a drawn from their prior."""
+    variances = weight_variances(architecture)
     return {
-        name: np.sqrt(architecture.weight_variances[name]) * rng.standard_normal(shape)
+        name: np.sqrt(variances[name]) * rng.standard_normal(shape)
         for name, shape in architecture.weight_shapes.items()
     }
 
@@ -188,6 +195,11 @@ def random_order_parameters(
         rows = rng.standard_normal((size, 2 * size + 3))
         matrices.append(rows @ rows.T / rows.shape[1] + 0.2 * np.eye(size))
     return tuple(matrices)
+
+
+def order_parameters_of(matrices: Iterable[np.ndarray]) -> OrderParameters:
+    """The value that stands for U_1 … U_L, U_a, of these positive definite matrices."""
+    return OrderParameters(tuple(jnp.asarray(np.linalg.cholesky(one)) for one in matrices))
 
 
 def weighted_mean_and_error(

@@ -179,11 +179,6 @@ class Architecture:
         return {name: place for place, name in enumerate(self.weight_shapes)}
 
     @property
-    def weight_variances(self) -> dict[str, float]:
-        """Prior variance of each array of `weight_shapes`."""
-        return dict(zip(self.weight_shapes, self.variances, strict=True))
-
-    @property
     def sizes(self) -> "Architecture":
         """This architecture with variances of 1: equal for all whose weights have equal shapes."""
         return replace(self, variances=(1.0,) * len(self.variances))

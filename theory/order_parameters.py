@@ -6,14 +6,14 @@ or by `overlap_jacobian` and `overlap_curvature` where the action is differentia
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
 
@@ -34,37 +34,6 @@ class OrderParameters:
     def matrices(self) -> tuple[Float[Array, "_rows _rows"], ...]:
         """U_1 … U_L, U_a."""
         return tuple(factor @ factor.T for factor in self.factors)
-
-    @classmethod
-    def from_matrices(cls, matrices: Iterable[Num[Array | np.ndarray, "..."]]) -> "OrderParameters":
-        """Order parameters of symmetric positive definite matrices U_1 … U_L, U_a.
-
-        Raises ValueError when a matrix is not symmetric positive definite.
-        """
-        factors = []
-        for layer, matrix in enumerate(matrices, start=1):
-            matrix = np.asarray(matrix, dtype=float)
-            square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-            if not square or not np.all(np.isfinite(matrix)):
-                raise ValueError(
-                    f"order parameter {layer}: must be a square matrix of finite numbers, "
-                    f"got shape {matrix.shape}"
-                )
-            asymmetry, size = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
-            if asymmetry > 1e-10 * size:
-                raise ValueError(
-                    f"order parameter {layer}: entries differ from their transpose by up to "
-                    f"{asymmetry:.3g}; must be symmetric to 1e-10 of the largest entry"
-                )
-            try:
-                factors.append(jnp.asarray(np.linalg.cholesky(matrix)))
-            except np.linalg.LinAlgError as error:
-                smallest = np.linalg.eigvalsh(matrix)[0]
-                raise ValueError(
-                    f"order parameter {layer}: smallest eigenvalue {smallest:.3g}; "
-                    "must be positive definite"
-                ) from error
-        return cls(tuple(factors))
 
     @classmethod
     def gp_limit(cls, architecture: Architecture) -> "OrderParameters":

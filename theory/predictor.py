@@ -96,20 +96,6 @@ class Predictor:
         blocks = (factor @ factor.T).reshape(paths, outputs, paths, outputs)
         return jnp.einsum("xpq,pcqc->xc", self.gram, blocks)
 
-    def draw(
-        self,
-        key: PRNGKeyArray,
-        factor: Float[Array, "row rank"],
-        features_train: Float[Array, "example path channel"],
-        features_test: Float[Array, "test path channel"],
-    ) -> Float[Array, "test output"]:
-        """Draw f on all test examples jointly, given U_1 = F Fᵀ.
-
-        No covariance of the test set is ever formed.
-        """
-        weights = self.draw_weights(key, self.whitening(factor), factor, features_train)
-        return sum_over_paths(features_test, weights)
-
     def draw_weights(
         self,
         key: PRNGKeyArray,

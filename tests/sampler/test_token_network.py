@@ -13,7 +13,13 @@ import sampler.token_network as module
 from sampler.network import network_outputs
 from sampler.token_network import READ, predict_tokens
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
-from tests.problems import ARCHITECTURES, NetworkData, random_network_data, random_weights
+from tests.problems import (
+    ARCHITECTURES,
+    NetworkData,
+    random_network_data,
+    random_weights,
+    weight_variances,
+)
 from tests.token_networks import PAIRED, data_of, loops, network_of
 from theory import Architecture, attended_inputs, pair_matrices
 
@@ -170,7 +176,7 @@ def prior_outputs(network, data, rng, draws=40_000, **fixed):
     arch = network.architecture
     weights = {
         name: jnp.asarray(
-            np.sqrt(arch.weight_variances[name]) * rng.standard_normal((draws, *size))
+            np.sqrt(weight_variances(arch)[name]) * rng.standard_normal((draws, *size))
         )
         for name, size in arch.weight_shapes.items()
     }

@@ -14,7 +14,7 @@ from runs.studies.nonlinear_values.mathematics import (
     solve_by_heads,
 )
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import READOUTS, random_order_parameters
+from tests.problems import READOUTS, order_parameters_of, random_order_parameters
 from tests.theory.nonlinear import nonlinear_problem
 from tests.theory.test_activations import CASES, DEFINITIONS, by_quadrature
 from theory import (
@@ -97,7 +97,7 @@ def test_the_kernel_is_that_of_loops_over_heads_and_tokens(rng):
     problem, _, (data, _) = nonlinear_problem(arch, "erf", rng, examples=2, tokens=2)
     overlaps = random_order_parameters(arch, rng)
     expected = kernel_by_loops(problem, data, overlaps)
-    order_parameters = OrderParameters.from_matrices(tuple(map(jnp.asarray, overlaps)))
+    order_parameters = order_parameters_of(overlaps)
     received = kernels_by_heads(problem, order_parameters, problem.train)
     assert_equal_to_rounding(received.train, expected, operations=1000)
     assert_equal_to_rounding(received.cross, expected, operations=1000)
@@ -157,8 +157,8 @@ def test_the_minimum_is_one_and_found_from_other_starts(rng):
     kicks = [(kick + kick.T) * np.abs(u).min() for kick, u in zip(kicks, matrices, strict=True)]
 
     def value(length):
-        moved = (jnp.asarray(u + length * k) for u, k in zip(matrices, kicks, strict=True))
-        return float(action(OrderParameters.from_matrices(tuple(moved)), TWO, energy)) / 13
+        moved = (u + length * k for u, k in zip(matrices, kicks, strict=True))
+        return float(action(order_parameters_of(moved), TWO, energy)) / 13
 
     up, lowest, down = (value(length) for length in (step, 0.0, -step))
     assert_equal_to_rounding(lowest, found.action, operations=1000)

@@ -10,10 +10,10 @@ from tests.assertions import assert_equal_to_rounding
 from tests.problems import (
     ARCHITECTURES,
     EVERY_ARCHITECTURE,
+    order_parameters_of,
     random_order_parameters,
     random_problem,
 )
-from theory import OrderParameters
 from theory.action_functional import DenseAction, action
 from theory.order_parameters import from_log_cholesky
 
@@ -65,7 +65,7 @@ def rounding_of(problem, matrices):
 def test_action_is_the_formula(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     matrices = random_order_parameters(problem.architecture, rng)
-    order_parameters = OrderParameters.from_matrices(matrices)
+    order_parameters = order_parameters_of(matrices)
     received = action(order_parameters, problem.architecture, problem.energy)
     expected = literal_action(problem, matrices)
     assert_equal_to_rounding(received, expected, **rounding_of(problem, matrices))
@@ -97,7 +97,7 @@ def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, r
     labels = np.asarray(problem.labels).reshape(-1)
     for _ in range(2):
         matrices = random_order_parameters(arch, rng)
-        order_parameters = OrderParameters.from_matrices(matrices)
+        order_parameters = order_parameters_of(matrices)
         noisy = literal_noisy_kernel(problem, matrices[0])
         log_joint = wishart_chain_log_density(arch, matrices)
         log_joint += scipy.stats.multivariate_normal(np.zeros(len(noisy)), noisy).logpdf(labels)

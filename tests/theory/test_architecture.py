@@ -24,7 +24,6 @@ def test_sizes_follow_the_definitions():
     assert arch.order_parameter_variances == (2.0, 3.0, 4.0)
     expected = {"V_0": (5, 4), "V_1": (2, 6, 5), "V_2": (3, 7, 6), "a": (2, 7)}
     assert arch.weight_shapes == expected
-    assert arch.weight_variances == {"V_0": 1.0, "V_1": 2.0, "V_2": 3.0, "a": 4.0}
     assert arch.weight_count == 20 + 60 + 126 + 14
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.assertions import assert_equal_to_rounding
-from tests.problems import ARCHITECTURES, FEW, random_order_parameters
+from tests.problems import ARCHITECTURES, FEW, order_parameters_of, random_order_parameters
 from theory import OrderParameters
 from theory.order_parameters import (
     from_log_cholesky,
@@ -21,7 +21,7 @@ from theory.order_parameters import (
 def test_matrices_and_coordinates_come_back(name, rng):
     architecture = ARCHITECTURES[name]
     matrices = random_order_parameters(architecture, rng)
-    order_parameters = OrderParameters.from_matrices(matrices)
+    order_parameters = order_parameters_of(matrices)
     point = to_log_cholesky(order_parameters)
     assert point.shape == (architecture.coordinate_count,)
     again = from_log_cholesky(point, architecture.order_parameter_sizes)
@@ -67,17 +67,3 @@ def test_log_invariant_volume_is_the_log_determinant_of_the_jacobian(rng):
     assert_equal_to_rounding(
         received, expected, operations=100, condition=np.linalg.cond(jacobian), scale=1.0
     )
-
-
-@pytest.mark.parametrize(
-    ("matrix", "message"),
-    [
-        (np.array([[1.0, 2.0], [2.0, 1.0]]), "smallest eigenvalue"),
-        (np.array([[1.0, 0.5], [0.4, 1.0]]), "transpose"),
-        (np.ones((2, 3)), "square matrix"),
-        (np.array([[np.nan]]), "finite numbers"),
-    ],
-)
-def test_a_matrix_that_is_no_overlap_is_refused(matrix, message):
-    with pytest.raises(ValueError, match=message):
-        OrderParameters.from_matrices([matrix])

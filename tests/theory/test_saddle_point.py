@@ -12,6 +12,7 @@ import scipy.optimize
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
+    order_parameters_of,
     random_problem,
     scalar_problem,
 )
@@ -245,7 +246,7 @@ def problem_with_two_minima() -> LearningProblem:
 def one_path(log_overlap: float) -> OrderParameters:
     """U_1 and U_a = √U_1."""
     logs = (log_overlap, log_overlap / 2)
-    return OrderParameters.from_matrices(np.full((1, 1), np.exp(value)) for value in logs)
+    return order_parameters_of(np.full((1, 1), np.exp(value)) for value in logs)
 
 
 def test_a_saddle_of_the_action_is_no_minimum():

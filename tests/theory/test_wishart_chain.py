@@ -10,8 +10,13 @@ import scipy.stats
 
 from tests.assertions import assert_equal_to_rounding
 from tests.plain_posterior import chain
-from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_order_parameters
-from theory import BartlettCoordinates, OrderParameters
+from tests.problems import (
+    ARCHITECTURES,
+    EVERY_ARCHITECTURE,
+    order_parameters_of,
+    random_order_parameters,
+)
+from theory import BartlettCoordinates
 
 CASES = pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
 
@@ -72,7 +77,7 @@ def test_coordinates_of_given_factors(name, rng):
             coordinates.point_of(coordinates.factors(np.zeros(coordinates.size)))
         return
     overlaps = random_order_parameters(architecture, rng)
-    factors = OrderParameters.from_matrices(overlaps).factors
+    factors = order_parameters_of(overlaps).factors
     point = coordinates.point_of([np.asarray(factor) for factor in factors])
     for received, expected in zip(coordinates.factors(point), overlaps, strict=True):
         condition = np.linalg.cond(expected)

@@ -14,6 +14,7 @@ from sampler.posterior.data import SampledPaths
 from sampler.token_problem import LearnedProblem
 from tests.assertions import assert_within_mcse
 from tests.learned import DIGITS, MARKOV, learned_problem
+from tests.problems import weight_variances
 from theory.architecture import Architecture
 
 DRAWS = 20_000
@@ -124,7 +125,7 @@ def simulated(rng, problem: LearnedProblem, draws: int) -> np.ndarray:
     for _ in range(draws):
         layer = np.swapaxes(inputs, 1, 2)  # [example, channel, token]
         drawn = {
-            name: np.sqrt(arch.weight_variances[name]) * rng.standard_normal(shape)
+            name: np.sqrt(weight_variances(arch)[name]) * rng.standard_normal(shape)
             for name, shape in arch.weight_shapes.items()
         }
         hidden = drawn["V_0"] @ layer / np.sqrt(arch.channels)

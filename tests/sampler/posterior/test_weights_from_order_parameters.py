@@ -20,6 +20,7 @@ from tests.problems import (
     ARCHITECTURES,
     random_problem,
     space_of,
+    weight_variances,
 )
 from theory import Architecture
 from theory.wishart_chain import WishartChain, bartlett_shapes, chain_factors
@@ -110,7 +111,7 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
     label_normals = jnp.asarray(rng.standard_normal((draws, problem.labels.size)))
     weights, outputs, noise = jax.jit(jax.vmap(draw))(keys, positions, label_normals)
     standard = [
-        np.asarray(values).reshape(draws, -1) / arch.weight_variances[k] ** 0.5
+        np.asarray(values).reshape(draws, -1) / weight_variances(arch)[k] ** 0.5
         for k, values in weights.items()
     ]
     noise = np.asarray(noise).reshape(draws, -1)
@@ -139,7 +140,7 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
         assert_within_mcse(products.mean(axis=0), 0.0, mcse, k=k, what=what)
     # f itself is that of weights from the prior; it has heavy tails, so no high moments.
     prior = {
-        k: jnp.asarray(arch.weight_variances[k] ** 0.5 * rng.standard_normal((draws, *shape)))
+        k: jnp.asarray(weight_variances(arch)[k] ** 0.5 * rng.standard_normal((draws, *shape)))
         for k, shape in arch.weight_shapes.items()
     }
     expected_f = np.asarray(jax.jit(jax.vmap(lambda w: network_outputs(w, attended, arch)))(prior))
