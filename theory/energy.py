@@ -7,12 +7,12 @@ differentiates these further. K + 𝒯 1, its factor and regression with it stan
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Shaped
 
 # A triangular solve for an inverse and a full product for Lᵀ L ignore the zeros: they cost three
@@ -53,7 +53,7 @@ def lowest_temperature(trace: float) -> float:
     return float(np.finfo(np.float64).eps) * trace
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["cholesky"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class NoisyKernel:
     """K + 𝒯 1 through its Cholesky factor L.

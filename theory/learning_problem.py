@@ -13,11 +13,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
@@ -31,11 +32,7 @@ ROWS_PER_COLUMN = 8
 LARGEST_LABELS = 1e30
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["count", "squares", "temperature"],
-    meta_fields=[],
-)
+@register_dataclass
 @dataclass(frozen=True)
 class ResidualLabels:
     """The labels y_⊥ that no row stands for: no network can fit them.
@@ -68,11 +65,7 @@ class ResidualLabels:
         return -0.5 * (self.count * math.log(2.0 * math.pi) + self.constant)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["kernels", "labels", "temperature", "residual"],
-    meta_fields=[],
-)
+@register_dataclass
 @dataclass(frozen=True)
 class LabelEnergy:
     """E(U_1) = ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y, so that ln p(y | U_1) = −E/2 − (P O/2) ln 2π.

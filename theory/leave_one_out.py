@@ -15,11 +15,11 @@ density above, and its minimum lies at x − 2 H⁻¹ ∇ℓ_i to first order in
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from theory.architecture import examples_at_a_time
@@ -29,7 +29,7 @@ from theory.order_parameters import overlap_jacobian
 from theory.saddle_point import SaddlePoint, hessian_of_action
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["alpha", "precision"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class LeftOut:
     """The labels of examples as the others predict them.
@@ -79,9 +79,7 @@ class LeftOut:
         return 0.5 * (log_determinant - quadratic - outputs * math.log(2.0 * math.pi))
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=["weights", "outside", "rest"], meta_fields=[]
-)
+@register_dataclass
 @dataclass(frozen=True)
 class Combinations:
     """Examples as linear combinations q_i of the rows that stand for them, ξ(x_i) = Σ_r q_ir ξ_r.

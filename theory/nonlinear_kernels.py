@@ -22,6 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture, Values
@@ -121,7 +122,7 @@ def _root(square):
     return jnp.where(square > 0.0, jnp.sqrt(jnp.where(square > 0.0, square, 1.0)), 0.0)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["inputs", "attention"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class TokenExamples:
     """Examples of a network that is followed token by token, or one of them without its axis.
@@ -310,7 +311,7 @@ def kernel_of_pairs(
     return kernel, prior[:, 0]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["train", "cross", "prior"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class Kernels:
     """K of one theory: of the training examples, from test examples to these, and K(x, x).

@@ -8,17 +8,17 @@ or by `overlap_jacobian` and `overlap_curvature` where the action is differentia
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["factors"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class OrderParameters:
     """The overlaps of all layers, as factors: U_l = F_l F_lᵀ for l = 1 … L+1, U_{L+1} = U_a.

@@ -4,12 +4,13 @@ They are kept as features φ^π, or stored and packed where that makes K cheaper
 K from a factor F of U_1 = F Fᵀ, and JAX differentiates K in everything: in F, features and kernels.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture, row_blocks, storing_pays
@@ -48,7 +49,7 @@ def sum_over_paths(
     return flat @ jnp.moveaxis(weights, 1, 2).reshape(flat.shape[1], -1)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["left", "right"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class Features:
     """Path kernels as the features φ^π of two sets of examples.
@@ -78,11 +79,7 @@ class Features:
         return energy_of_columns(renormalise(self.left, factor), labels, temperature)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["blocks"],
-    meta_fields=["paths", "examples", "others"],
-)
+@register_dataclass
 @dataclass(frozen=True)
 class StoredKernels:
     """Path kernels stored and packed, so that K is one matrix–vector product per draw of U_1.
@@ -95,9 +92,9 @@ class StoredKernels:
     """
 
     blocks: tuple[Float[Array, "pair _entry"], ...]
-    paths: int
-    examples: int
-    others: int | None
+    paths: int = field(metadata={"static": True})
+    examples: int = field(metadata={"static": True})
+    others: int | None = field(metadata={"static": True})
 
     @property
     def nbytes(self) -> int:

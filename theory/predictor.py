@@ -5,11 +5,11 @@ The mean is a sum over paths: what each of them brings, and the mean of a networ
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from theory.architecture import AttentionPaths, examples_at_a_time
@@ -25,7 +25,7 @@ from theory.path_kernels import (
 )
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["energy", "cross", "gram"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class Predictor:
     """Predicts f on a set of test examples from any factor F of U_1 = F Fᵀ.

@@ -17,13 +17,13 @@ below it.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture
@@ -71,11 +71,7 @@ def link_scales(architecture: Architecture) -> tuple[float, ...]:
     return tuple(variance**0.5 / width**0.5 for variance, width in links)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["degrees", "scales", "variances"],
-    meta_fields=["heads", "outputs"],
-)
+@register_dataclass
 @dataclass(frozen=True)
 class WishartChain:
     """The numbers in the law of U_1 … U_a, as arguments of compiled functions.
@@ -93,8 +89,8 @@ class WishartChain:
     degrees: tuple[Float[Array, " _rank"], ...]
     scales: tuple[Float[Array, ""], ...]
     variances: Float[Array, " layer"]
-    heads: tuple[int, ...]
-    outputs: int
+    heads: tuple[int, ...] = field(metadata={"static": True})
+    outputs: int = field(metadata={"static": True})
 
     @classmethod
     def of(cls, architecture: Architecture, dtype=float) -> "WishartChain":

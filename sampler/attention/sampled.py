@@ -6,13 +6,14 @@ two attention matrices is ever formed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
@@ -29,7 +30,7 @@ from sampler.attention.learned import (
 from theory.attended import attend_example, pair_matrices
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["inputs", "fixed"], meta_fields=[])
+@register_dataclass
 @dataclass(frozen=True)
 class Tokens:
     """Inputs of some examples, and the attention of the heads that are not learned.
@@ -46,11 +47,7 @@ class Tokens:
         return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["scale"],
-    meta_fields=["form", "learned", "variants", "pairs", "readout", "sites"],
-)
+@register_dataclass
 @dataclass(frozen=True)
 class SampledAttention:
     """Attention as a function of sampled logit weights; of `LearnedHeads`, for JAX.
@@ -61,12 +58,12 @@ class SampledAttention:
     """
 
     scale: Float[Array, " number"]
-    form: LogitForm
-    learned: tuple[tuple[bool, ...], ...]
-    variants: LayerVariants
-    pairs: tuple[bool, ...]
-    readout: str
-    sites: tuple[tuple[str, tuple[int, ...]], ...]
+    form: LogitForm = field(metadata={"static": True})
+    learned: tuple[tuple[bool, ...], ...] = field(metadata={"static": True})
+    variants: LayerVariants = field(metadata={"static": True})
+    pairs: tuple[bool, ...] = field(metadata={"static": True})
+    readout: str = field(metadata={"static": True})
+    sites: tuple[tuple[str, tuple[int, ...]], ...] = field(metadata={"static": True})
 
     @classmethod
     def of(
