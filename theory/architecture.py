@@ -128,18 +128,24 @@ class Architecture:
         return sum(p * (p + 1) // 2 for p in self.order_parameter_sizes)
 
     @property
-    def bartlett_coordinate_count(self) -> int:
-        """Number of coordinates of all Bartlett factors, Σ_l rows · rank − rank (rank − 1)/2.
+    def bartlett_shapes(self) -> tuple["BartlettShape", ...]:
+        """Shapes of the Bartlett factors B_1 … B_{L+1} of `theory.wishart_chain`.
 
-        The factor of layer l has H_l r_{l+1} rows and rank r_l = min(N_l, H_l r_{l+1}), the one of
-        the readout O rows. Equal to `coordinate_count` where every N_l ≥ p_l.
+        B_l has H_l r_{l+1} rows and rank r_l = min(N_l, H_l r_{l+1}), that of the readout O rows.
         """
-        rows, count = self.outputs, 0
+        rows, shapes = self.outputs, []
         for width, heads_below in zip(self.widths[::-1], (*self.heads[::-1], 1), strict=True):
-            rank = min(width, rows)
-            count += rows * rank - rank * (rank - 1) // 2
-            rows = heads_below * rank
-        return count
+            shapes.append(BartlettShape(rows, min(width, rows)))
+            rows = heads_below * shapes[-1].rank
+        return tuple(shapes[::-1])
+
+    @property
+    def bartlett_coordinate_count(self) -> int:
+        """Number of coordinates of all Bartlett factors.
+
+        Equal to `coordinate_count` where every N_l ≥ p_l.
+        """
+        return sum(shape.size for shape in self.bartlett_shapes)
 
     @property
     def is_regular(self) -> bool:
@@ -182,6 +188,24 @@ class Architecture:
     def sizes(self) -> "Architecture":
         """This architecture with variances of 1: equal for all whose weights have equal shapes."""
         return replace(self, variances=(1.0,) * len(self.variances))
+
+
+@dataclass(frozen=True)
+class BartlettShape:
+    """Shape of one Bartlett factor, which has entries on and below its diagonal only."""
+
+    rows: int
+    rank: int
+
+    @property
+    def below_diagonal(self) -> int:
+        """Number of entries below the diagonal."""
+        return self.rows * self.rank - self.rank * (self.rank + 1) // 2
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.rank + self.below_diagonal
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ or by `overlap_jacobian` and `overlap_curvature` where the action is differentia
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +50,7 @@ def log_determinant(factor: Float[Array | np.ndarray, "n n"]):
     return 2.0 * numbers.sum(numbers.log(numbers.diagonal(factor)))
 
 
+@lru_cache(32)
 def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Row and column of a lower triangular (or trapezoidal) factor that each coordinate moves.
 

@@ -23,46 +23,43 @@ from functools import cached_property
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
+from jax.scipy.special import gammaln
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, Num
 
-from theory.architecture import Architecture
+from theory.architecture import Architecture, BartlettShape
 from theory.order_parameters import places
 
 
-@dataclass(frozen=True)
-class BartlettShape:
-    """Shape of one Bartlett factor: `rows` × `rank`, from a layer of `width` units."""
-
-    rows: int
-    rank: int
-    width: int
-
-    @property
-    def degrees(self) -> np.ndarray:
-        """Degrees of freedom N_l − i of the χ variables on the diagonal."""
-        return self.width - np.arange(self.rank)
-
-    @property
-    def below_diagonal(self) -> int:
-        """Number of standard normal entries."""
-        return self.rows * self.rank - self.rank * (self.rank + 1) // 2
-
-    @cached_property
-    def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column of every entry: the diagonal first, then the entries below it."""
-        return places(self.rows, self.rank)
+def degrees_of_freedom(architecture: Architecture) -> tuple[Int[np.ndarray, " _rank"], ...]:
+    """Degrees of freedom N_l − i of the χ variables on the diagonals of B_1 … B_{L+1}."""
+    links = zip(architecture.widths, architecture.bartlett_shapes, strict=True)
+    return tuple(width - np.arange(shape.rank) for width, shape in links)
 
 
-def bartlett_shapes(architecture: Architecture) -> tuple[BartlettShape, ...]:
-    width = architecture.widths[-1]
-    shape = BartlettShape(architecture.outputs, min(width, architecture.outputs), width)
-    shapes = [shape]
-    for layer in reversed(range(architecture.layers)):
-        rows, width = architecture.heads[layer] * shape.rank, architecture.widths[layer]
-        shape = BartlettShape(rows, min(width, rows), width)
-        shapes.append(shape)
-    return tuple(reversed(shapes))
+def log_chi_density(
+    standardised: Float[Array | np.ndarray, "..."],
+    degrees: Float[Array | np.ndarray, "..."],
+) -> Float[Array | np.ndarray, "..."]:
+    """Log density ln p(t) of ln c = ½ ln ν + t/√(2ν), c ~ χ_ν, JAX or NumPy.
+
+    ν ln c − c²/2 + const = −(ν/2)(e^u − 1 − u) + const, u = t √(2/ν); the second form does not
+    cancel at large ν.
+    """
+    numbers, half = degrees.__array_namespace__(), degrees / 2.0
+    log_gamma = gammaln if numbers is jnp else scipy.special.gammaln
+    u = standardised / numbers.sqrt(half)
+    constant = half * numbers.log(half) - half - log_gamma(half) - 0.5 * numbers.log(half)
+    return constant - half * (numbers.expm1(u) - u)
+
+
+def standardised_log(
+    squares: Float[Array | np.ndarray, "..."],
+    degrees: Num[Array | np.ndarray, "..."],
+) -> Float[Array | np.ndarray, "..."]:
+    """Coordinate t = √(ν/2) ln(c²/ν) of c² ~ χ²_ν, JAX or NumPy."""
+    numbers = squares.__array_namespace__()
+    return numbers.sqrt(degrees / 2.0) * numbers.log(squares / degrees)
 
 
 def link_scales(architecture: Architecture) -> tuple[float, ...]:
@@ -83,14 +80,14 @@ class WishartChain:
     scales     σ_l/√N_l of every link
     variances  σ_0², σ_1² … σ_L², σ_a²
     heads      H_1 … H_L
-    outputs    O
+    shapes     of B_1 … B_{L+1}
     """
 
     degrees: tuple[Float[Array, " _rank"], ...]
     scales: tuple[Float[Array, ""], ...]
     variances: Float[Array, " layer"]
     heads: tuple[int, ...] = field(metadata={"static": True})
-    outputs: int = field(metadata={"static": True})
+    shapes: tuple[BartlettShape, ...] = field(metadata={"static": True})
 
     @classmethod
     def of(cls, architecture: Architecture, dtype=float) -> "WishartChain":
@@ -101,23 +98,12 @@ class WishartChain:
             return jnp.asarray(np.asarray(numbers, dtype))
 
         return cls(
-            tuple(convert(shape.degrees) for shape in bartlett_shapes(architecture)),
+            tuple(convert(degrees) for degrees in degrees_of_freedom(architecture)),
             tuple(convert(scale) for scale in link_scales(architecture)),
             convert(architecture.variances),
             architecture.heads,
-            architecture.outputs,
+            architecture.bartlett_shapes,
         )
-
-    @property
-    def rows(self) -> tuple[int, ...]:
-        ranks = [len(degrees) for degrees in self.degrees[1:]]
-        return (*(h * rank for h, rank in zip(self.heads, ranks, strict=True)), self.outputs)
-
-    @property
-    def below_diagonal(self) -> tuple[int, ...]:
-        """Number of standard normal entries of B_1 … B_{L+1}."""
-        pairs = zip(self.rows, map(len, self.degrees), strict=True)
-        return tuple(rows * rank - rank * (rank + 1) // 2 for rows, rank in pairs)
 
 
 def bartlett_matrix(
@@ -175,25 +161,29 @@ class BartlettCoordinates:
     @cached_property
     def shapes(self) -> tuple[BartlettShape, ...]:
         """Shapes of B_1 … B_{L+1}."""
-        return bartlett_shapes(self.architecture)
+        return self.architecture.bartlett_shapes
+
+    @cached_property
+    def degrees_by_link(self) -> tuple[Int[np.ndarray, " _rank"], ...]:
+        """Degrees of freedom on the diagonals of B_1 … B_{L+1}."""
+        return degrees_of_freedom(self.architecture)
 
     @property
     def size(self) -> int:
         """Number of coordinates."""
-        return sum(shape.rank + shape.below_diagonal for shape in self.shapes)
+        return self.architecture.bartlett_coordinate_count
 
     @cached_property
     def degrees(self) -> Float[np.ndarray, " coordinate"]:
         """Degrees of freedom N_l − i of each standardised χ, 0 for each normal entry."""
-        parts = [
-            np.concatenate([shape.degrees, np.zeros(shape.below_diagonal)]) for shape in self.shapes
-        ]
+        links = zip(self.degrees_by_link, self.shapes, strict=True)
+        parts = [part for nu, shape in links for part in (nu, np.zeros(shape.below_diagonal))]
         return np.concatenate(parts).astype(float)
 
     @cached_property
     def layers(self) -> tuple[slice, ...]:
         """Which coordinates belong to B_1 … B_{L+1}."""
-        ends = np.cumsum([shape.rank + shape.below_diagonal for shape in self.shapes]).tolist()
+        ends = np.cumsum([shape.size for shape in self.shapes]).tolist()
         return tuple(slice(*pair) for pair in itertools.pairwise([0, *ends]))
 
     def factors(
@@ -212,15 +202,14 @@ class BartlettCoordinates:
         if not self.architecture.is_regular:
             raise ValueError("factors of a narrow layer have no Bartlett coordinates")
         scales, pieces = link_scales(self.architecture), []
-        for link, (factor, shape) in enumerate(zip(factors, self.shapes, strict=True)):
+        for link, (factor, nu) in enumerate(zip(factors, self.degrees_by_link, strict=True)):
             matrix = np.asarray(factor, float) / scales[link]
             if link < self.architecture.layers:
                 above = np.asarray(factors[link + 1], float)
                 by_head = split_heads(matrix, self.architecture.heads[link])
                 matrix = np.linalg.solve(above, by_head).reshape(matrix.shape)
-            logs = np.log(np.diagonal(matrix)) - 0.5 * np.log(shape.degrees)
-            pieces.append(np.sqrt(2.0 * shape.degrees) * logs)
-            pieces.append(matrix[np.tril_indices(shape.rows, -1)])
+            pieces.append(standardised_log(np.diagonal(matrix) ** 2, nu))
+            pieces.append(matrix[np.tril_indices(len(matrix), -1)])
         return np.concatenate(pieces)
 
     def prior_derivatives(
@@ -230,18 +219,16 @@ class BartlettCoordinates:
 
         χ: π = (ν/2)(e^u − 1 − u) + const, u = t √(2/ν);  entries below: π = x²/2 + const.
         """
-        x, half = np.asarray(point, float), 0.5 * self.degrees
+        x, chi = np.asarray(point, float), self.degrees > 0
         derivatives = np.stack([0.5 * x**2, x, np.ones_like(x), 0.0 * x, 0.0 * x])
         derivatives[0] += 0.5 * math.log(2.0 * math.pi)
-        chi = half > 0
-        half = half[chi]
-        root, log = np.sqrt(half), np.log(half)
+        nu = self.degrees[chi]
+        root = np.sqrt(nu / 2.0)
         u = x[chi] / root
-        constant = half * log - half - scipy.special.gammaln(half) - 0.5 * log
         with np.errstate(over="ignore"):
-            growth, power = np.expm1(u), np.exp(u)
+            value, power = -log_chi_density(x[chi], nu), np.exp(u)
             derivatives[:, chi] = np.stack(
-                [half * (growth - u) - constant, root * growth, power, power / root, power / half]
+                [value, root * np.expm1(u), power, power / root, 2.0 * power / nu]
             )
         return derivatives
 
@@ -253,9 +240,10 @@ class BartlettCoordinates:
     ) -> "FactorSeries":
         """Expand F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
         scales, heads = link_scales(self.architecture), self.architecture.heads
+        parts = zip(self.shapes, self.degrees_by_link, scales, self.layers, strict=True)
         links = [
-            _bartlett_series(shape, scale, point[layer], directions[:, layer], order)
-            for shape, scale, layer in zip(self.shapes, scales, self.layers, strict=True)
+            _bartlett_series(shape, degrees, scale, point[layer], directions[:, layer], order)
+            for shape, degrees, scale, layer in parts
         ]
         factors = [links[-1]]
         for link, count in zip(links[-2::-1], heads[::-1], strict=True):
@@ -267,16 +255,21 @@ class BartlettCoordinates:
 
 
 def _bartlett_series(
-    shape: BartlettShape, scale: float, point: np.ndarray, directions: np.ndarray, order: int
+    shape: BartlettShape,
+    degrees: np.ndarray,
+    scale: float,
+    point: np.ndarray,
+    directions: np.ndarray,
+    order: int,
 ) -> list[Float[np.ndarray, "_line _row _rank"]]:
     """Coefficients of ε^k of one scaled B_l: c_i (v_i/√(2ν))^k/k!, and a line for other entries."""
-    rank, rates = shape.rank, 1.0 / np.sqrt(2.0 * shape.degrees)
-    chi = scale * np.sqrt(shape.degrees) * np.exp(rates * point[:rank])
+    rank, rates = shape.rank, 1.0 / np.sqrt(2.0 * degrees)
+    chi = scale * np.sqrt(degrees) * np.exp(rates * point[:rank])
     diagonal, below = chi[None], scale * point[None, rank:]
     coefficients = []
     for power in range(order + 1):
         matrix = np.zeros((len(diagonal), shape.rows, rank))
-        matrix[:, *shape.places] = np.concatenate([diagonal, below], axis=1)
+        matrix[:, *places(shape.rows, rank)] = np.concatenate([diagonal, below], axis=1)
         coefficients.append(matrix)
         diagonal = diagonal * rates * directions[:, :rank] / (power + 1)
         below = (scale if power == 0 else 0.0) * directions[:, rank:]
@@ -318,7 +311,7 @@ class FactorSeries:
         """
         coordinates, pieces = self.coordinates, []
         scales, heads = link_scales(coordinates.architecture), coordinates.architecture.heads
-        weights = weights[::-1]
+        weights, degrees = weights[::-1], coordinates.degrees_by_link
         for layer, (shape, link) in enumerate(zip(coordinates.shapes, self.links, strict=True)):
             on_link = weights
             if layer < len(heads):
@@ -334,8 +327,8 @@ class FactorSeries:
                 weight[:, diagonal, diagonal] * matrix[:, diagonal, diagonal]
                 for weight, matrix in zip(on_link[::-1], link, strict=False)
             )
-            below = on_link[-1][:, *shape.places][:, shape.rank :]
-            pieces += [chi / np.sqrt(2.0 * shape.degrees), scales[layer] * below]
+            below = on_link[-1][:, *places(shape.rows, shape.rank)][:, shape.rank :]
+            pieces += [chi / np.sqrt(2.0 * degrees[layer]), scales[layer] * below]
         lines = max(map(len, pieces))
         spread = [np.broadcast_to(piece, (lines, piece.shape[1])) for piece in pieces]
         return np.concatenate(spread, axis=1)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma, gammaln, polygamma
+from jax.scipy.special import digamma, polygamma
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import distributions as dist
@@ -24,7 +24,13 @@ from theory.learning_problem import LabelEnergy
 from theory.leave_one_out import left_out
 from theory.path_kernels import Features, path_features, sum_over_paths
 from theory.predictor import Predictor
-from theory.wishart_chain import WishartChain, bartlett_matrix, chain_factors
+from theory.wishart_chain import (
+    WishartChain,
+    bartlett_matrix,
+    chain_factors,
+    log_chi_density,
+    standardised_log,
+)
 
 # Stored coordinates are named by their site after this.
 BARTLETT = "bartlett_"
@@ -48,22 +54,21 @@ class OrderParameters(Space):
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the diagonals of B_l, and of what is below them, where there is anything."""
         shapes = {}
-        layers = zip(self.chain.degrees, self.chain.below_diagonal, strict=True)
-        for layer, (degrees, entries) in enumerate(layers, start=1):
-            shapes[f"chi_{layer}"] = degrees.shape
-            if entries:
-                shapes[f"lower_{layer}"] = (entries,)
+        for layer, shape in enumerate(self.chain.shapes, start=1):
+            shapes[f"chi_{layer}"] = (shape.rank,)
+            if shape.below_diagonal:
+                shapes[f"lower_{layer}"] = (shape.below_diagonal,)
         return shapes
 
     @property
     def weights(self) -> dict[str, dist.Distribution]:
         """Standardised log χ on the diagonals of Bartlett factors, standard normal below them."""
         priors = {}
-        layers = zip(self.chain.degrees, self.chain.below_diagonal, strict=True)
-        for layer, (degrees, entries) in enumerate(layers, start=1):
+        layers = zip(self.chain.degrees, self.chain.shapes, strict=True)
+        for layer, (degrees, shape) in enumerate(layers, start=1):
             # Made by NumPy and not validated: neither may compile anything.
             priors[f"chi_{layer}"] = StandardisedLogChi(degrees, validate_args=False).to_event(1)
-            if entries:
+            if entries := shape.below_diagonal:
                 zeros, ones = (jnp.asarray(np.full(entries, x, degrees.dtype)) for x in (0, 1))
                 priors[f"lower_{layer}"] = dist.Normal(zeros, ones, validate_args=False).to_event(1)
         return priors
@@ -78,7 +83,7 @@ class OrderParameters(Space):
     @property
     def outputs(self) -> int:
         """Number of outputs O."""
-        return self.chain.outputs
+        return self.chain.shapes[-1].rows
 
     @property
     def input_variance(self) -> Float[Array, ""]:
@@ -144,10 +149,11 @@ def bartlett_matrices(
 ) -> tuple[Float[Array, "_rows _rank"], ...]:
     """Bartlett matrices B_1 … B_{L+1} at a position."""
     matrices = []
-    for layer, (rows, degrees) in enumerate(zip(chain.rows, chain.degrees, strict=True), start=1):
+    layers = zip(chain.shapes, chain.degrees, strict=True)
+    for layer, (shape, degrees) in enumerate(layers, start=1):
         diagonal = position[f"chi_{layer}"]
         below = position.get(f"lower_{layer}", diagonal[:0])
-        matrices.append(bartlett_matrix(diagonal, below, rows, degrees))
+        matrices.append(bartlett_matrix(diagonal, below, shape.rows, degrees))
     return tuple(matrices)
 
 
@@ -165,15 +171,11 @@ def standardised_log_chi(
 ) -> Float[np.ndarray, "{count} rank"]:
     """Draws of `StandardisedLogChi` by NumPy."""
     squares = generator.chisquare(degrees, (count, len(degrees)))
-    return (np.sqrt(degrees / 2.0) * np.log(squares / degrees)).astype(degrees.dtype)
+    return standardised_log(squares, degrees).astype(degrees.dtype)
 
 
 class StandardisedLogChi(dist.Distribution):
-    """Law of t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν.
-
-    ln p(t) = ν ln c − c²/2 + const = −(ν/2)(e^u − 1 − u) + const, u = t √(2/ν); the second form
-    does not cancel at large ν.
-    """
+    """Law of t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν."""
 
     arg_constraints: ClassVar = {"degrees": dist.constraints.positive}
     support = dist.constraints.real
@@ -186,7 +188,7 @@ class StandardisedLogChi(dist.Distribution):
     def sample(self, key, sample_shape=()):
         shape = sample_shape + self.batch_shape
         gamma = dist.Gamma(self.degrees / 2.0, 0.5).expand(shape).sample(key)
-        return jnp.sqrt(self.degrees / 2.0) * jnp.log(gamma / self.degrees)
+        return standardised_log(gamma, self.degrees)
 
     @property
     def mean(self):
@@ -199,7 +201,4 @@ class StandardisedLogChi(dist.Distribution):
         return half * polygamma(1, half)
 
     def log_prob(self, value):
-        half = self.degrees / 2.0
-        u = value / jnp.sqrt(half)
-        constant = half * jnp.log(half) - half - gammaln(half) - 0.5 * jnp.log(half)
-        return constant - half * (jnp.expm1(u) - u)
+        return log_chi_density(value, self.degrees)

@@ -94,10 +94,11 @@ def test_prior_of_the_coordinates(name, rng):
     point = 1.5 * rng.standard_normal(coordinates.size)
     received = coordinates.prior_derivatives(point)[0]
     factors = iter(received)
-    for shape, layer in zip(coordinates.shapes, coordinates.layers, strict=True):
+    parts = zip(architecture.widths, coordinates.shapes, coordinates.layers, strict=True)
+    for width, shape, layer in parts:
         diagonal, below = np.split(point[layer], [shape.rank])
         for i, t in enumerate(diagonal):
-            nu = shape.width - i
+            nu = width - i
             c = math.sqrt(nu) * math.exp(t / math.sqrt(2 * nu))
             expected = -scipy.stats.chi.logpdf(c, nu) - math.log(c / math.sqrt(2 * nu))
             assert next(factors) == pytest.approx(expected, abs=1e-12 * (1 + nu))

@@ -23,7 +23,7 @@ from tests.problems import (
     weight_variances,
 )
 from theory import Architecture
-from theory.wishart_chain import WishartChain, bartlett_shapes, chain_factors
+from theory.wishart_chain import WishartChain, chain_factors
 
 # Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.
 SMALL = {
@@ -50,8 +50,9 @@ def weights_of(problem, positions, count, seed):
 def prior_positions(rng, architecture, *shape):
     """Bartlett coordinates drawn from the prior by NumPy, `shape` of them."""
     positions = {}
-    for layer, bartlett in enumerate(bartlett_shapes(architecture), start=1):
-        degrees = bartlett.degrees
+    links = zip(architecture.widths, architecture.bartlett_shapes, strict=True)
+    for layer, (width, bartlett) in enumerate(links, start=1):
+        degrees = width - np.arange(bartlett.rank)
         chi = np.sqrt(rng.chisquare(degrees, (*shape, bartlett.rank)))
         positions[f"chi_{layer}"] = np.sqrt(2 * degrees) * np.log(chi / np.sqrt(degrees))
         below = rng.standard_normal((*shape, bartlett.below_diagonal))
