@@ -18,7 +18,6 @@ from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
 from sampler.posterior.exported import Model, basis_of_examples, export_model
 from sampler.posterior.flat_density import FlatDensity
-from sampler.posterior.labels import Residual
 from sampler.posterior.space import Space, draw_prior
 from sampler.posterior.spaces import (
     OF_FIXED_PATHS,
@@ -131,7 +130,7 @@ class Problem:
         """
         if self.learning.examples >= MOST_POINTWISE:
             return None
-        if self.learning.residual is None:
+        if self.learning.residual_examples == 0:
             return self.learning.attended, self.learning.labels
         if self.whole is None:
             return None
@@ -140,7 +139,7 @@ class Problem:
 
     def blocks(self) -> Blocks:
         """Attended inputs and labels of all training examples; nothing where they are not known."""
-        if self.learning.residual is None:
+        if self.learning.residual_examples == 0:
             yield self.learning.attended, self.learning.labels
         elif self.whole is not None:
             yield from self.whole.blocks()
@@ -193,9 +192,9 @@ class Problem:
             "attended_test": jnp.asarray(self.attended_test, precision),
             "pointwise": training is not None,
         }
-        if learning.residual is not None:
+        if learning.residual_examples:
             squares = jnp.asarray(np.asarray(learning.residual.squares, precision))
-            fields["residual"] = Residual(int(learning.residual.count), squares)
+            fields["residual"] = replace(learning.residual, squares=squares)
             if training is not None:
                 fields["whole"] = tuple(jnp.asarray(array, precision) for array in training)
                 if kernels:

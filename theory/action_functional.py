@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Num
 
 from theory.architecture import Architecture
 from theory.energy_derivatives import DenseEnergy, EnergyAt
-from theory.learning_problem import LearningProblem, ResidualLabels
+from theory.learning_problem import LearningProblem
 from theory.order_parameters import (
     OrderParameters,
     cholesky_factors,
@@ -70,8 +70,6 @@ def entropy_terms(
 class LayersEnergy(Protocol):
     """The energy of labels as a function of the order parameters of all layers."""
 
-    residual: ResidualLabels | None
-
     def of_layers(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, ""]:
         """E at factors F_l of U_1 … U_L, U_a, U_l = F_l F_lᵀ."""
 
@@ -81,7 +79,8 @@ def action(
 ) -> Float[Array, ""]:
     """A(U_a, U_L … U_1) = entropy terms + ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y.
 
-    Not divided by a width. Source: arXiv 2405.15926, action (there written for one width).
+    Not divided by a width, and without `LearningProblem.residual_energy`. Source: arXiv 2405.15926,
+    action (there written for one width).
     """
     entropy = entropy_terms(
         order_parameters,
@@ -89,13 +88,7 @@ def action(
         architecture.widths,
         architecture.order_parameter_variances,
     )
-    total = entropy + energy.of_layers(order_parameters.factors)
-    if energy.residual is None:
-        return total
-    # The energy leaves this constant out. Here it belongs to the value, also of traced numbers.
-    residual = energy.residual
-    constant = residual.count * jnp.log(residual.temperature)
-    return total + constant + residual.squares / residual.temperature
+    return entropy + energy.of_layers(order_parameters.factors)
 
 
 class DenseAction:

@@ -12,7 +12,7 @@ so that this network can be compared with others at the temperature that is best
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -36,7 +36,7 @@ class InfiniteWidth:
     eigenvalues   λ of the kernel of one output, none below 0
     eigenvectors  E [row, row]
     labels        ỹ = Eᵀ y [row, output]
-    residual      labels that no row stands for, if there are any
+    residual      labels that no row stands for
     """
 
     scale: float
@@ -44,7 +44,7 @@ class InfiniteWidth:
     eigenvalues: Float[np.ndarray, " row"]
     eigenvectors: Float[np.ndarray, "row row"]
     labels: Float[np.ndarray, "row output"]
-    residual: ResidualLabels | None
+    residual: ResidualLabels
 
     @classmethod
     def of(cls, problem: LearningProblem) -> "InfiniteWidth":
@@ -61,9 +61,7 @@ class InfiniteWidth:
         noisy = self.eigenvalues + temperature
         logs = self.labels.shape[1] * np.sum(np.log(2.0 * math.pi * noisy))
         total = -0.5 * float(logs + np.sum(self.labels**2 / noisy[:, None]))
-        if self.residual is None:
-            return total
-        return total + replace(self.residual, temperature=temperature).log_likelihood
+        return total + self.residual.log_likelihood(temperature)
 
     def predictor(
         self, attended: Float[Array | np.ndarray, "input path channel"]
@@ -87,9 +85,8 @@ class InfiniteWidth:
     @property
     def mean_square_label(self) -> float:
         """Mean of y² over examples and outputs; the scale on which temperatures are looked for."""
-        residual = self.residual or ResidualLabels(0.0, 0.0, 1.0)
-        total = float(np.sum(self.labels**2)) + residual.squares
-        return total / (self.labels.size + residual.count)
+        total = float(np.sum(self.labels**2)) + self.residual.squares
+        return total / (self.labels.size + self.residual.count)
 
 
 def _flat(attended) -> Float[np.ndarray, "example path_channel"]:

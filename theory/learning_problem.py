@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 from scipy.linalg import solve_triangular
 
 from theory.architecture import Architecture, AttentionPaths
@@ -37,32 +37,29 @@ LARGEST_LABELS = 1e30
 class ResidualLabels:
     """The labels y_⊥ that no row stands for: no network can fit them.
 
-    Their likelihood depends on no order parameter. So that large constants never meet the rest,
-    only its change with a sampled temperature is part of the energy.
+    Their likelihood depends on no order parameter. It is a constant beside the energy of the rows,
+    which it would cost digits.
 
-    count        (P − r) O, their number
-    squares      y_⊥², their sum of squares
-    temperature  𝒯_0, that of the problem
+    count    (P − r) O, their number
+    squares  y_⊥², their sum of squares
     """
 
-    count: Float[Array, ""] | float
+    count: Shaped[Array, ""] | float | int
     squares: Float[Array, ""] | float
-    temperature: Float[Array, ""] | float
 
-    def __call__(self, temperature: Float[Array, ""] | float) -> Float[Array, ""]:
-        """Energy beside that at 𝒯_0, n ln(𝒯/𝒯_0) + y_⊥² (1/𝒯 − 1/𝒯_0)."""
-        inverse = 1.0 / temperature - 1.0 / self.temperature
-        return self.count * jnp.log(temperature / self.temperature) + self.squares * inverse
+    def energy(self, temperature: Float[Array, ""] | float) -> Float[Array, ""] | float:
+        """Energy n ln 𝒯 + y_⊥²/𝒯."""
+        return self.count * _log(temperature) + self.squares / temperature
 
-    @property
-    def constant(self) -> float:
-        """Energy n ln 𝒯_0 + y_⊥²/𝒯_0 at 𝒯_0, which a call leaves out."""
-        return self.count * math.log(self.temperature) + self.squares / self.temperature
+    def log_likelihood(self, temperature: Float[Array, ""] | float) -> Float[Array, ""] | float:
+        """Log likelihood ln N(y_⊥; 0, 𝒯)."""
+        logs = self.count * _log(2.0 * math.pi * temperature)
+        return -0.5 * (logs + self.squares / temperature)
 
-    @property
-    def log_likelihood(self) -> float:
-        """Log likelihood ln N(y_⊥; 0, 𝒯_0) = −½ (n ln 2π𝒯_0 + y_⊥²/𝒯_0)."""
-        return -0.5 * (self.count * math.log(2.0 * math.pi) + self.constant)
+
+def _log(number: Float[Array, ""] | float) -> Float[Array, ""] | float:
+    """Natural logarithm; of a float in double precision, whatever JAX is set to."""
+    return jnp.log(number) if isinstance(number, jax.Array) else math.log(number)
 
 
 @register_dataclass
@@ -73,13 +70,11 @@ class LabelEnergy:
     kernels      path kernels of the training examples with themselves
     labels       y [example, output]
     temperature  𝒯, the likelihood variance
-    residual     labels that no row stands for, if there are any
     """
 
     kernels: PathKernels
     labels: Float[Array, "example output"]
     temperature: Float[Array, ""] | float
-    residual: ResidualLabels | None = None
 
     @property
     def flat_labels(self) -> Float[Array, " example_output"]:
@@ -92,8 +87,7 @@ class LabelEnergy:
 
     def __call__(self, factor: Float[Array, "_row _rank"]) -> Float[Array, ""]:
         """E(F Fᵀ), differentiable in F, kernels, labels and temperature."""
-        value = self.kernels.energy(factor, self.flat_labels[:, None], self.temperature)
-        return value if self.residual is None else value + self.residual(self.temperature)
+        return self.kernels.energy(factor, self.flat_labels[:, None], self.temperature)
 
     def of_layers(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, ""]:
         """E at factors of all order parameters, of which it depends on that of U_1."""
@@ -183,22 +177,20 @@ class LearningProblem:
         return max(lowest_temperature(trace), squares / LARGEST_LABELS)
 
     @property
-    def residual(self) -> ResidualLabels | None:
+    def residual(self) -> ResidualLabels:
         """The labels that no row stands for."""
-        if self.residual_examples == 0:
-            return None
-        count = float(self.residual_examples * self.architecture.outputs)
-        return ResidualLabels(count, self.residual_squares, self.temperature)
+        count = self.residual_examples * self.architecture.outputs
+        return ResidualLabels(count, self.residual_squares)
 
     @property
     def residual_energy(self) -> float:
         """Energy of the labels that no row stands for: a constant of the action."""
-        return 0.0 if self.residual is None else self.residual.constant
+        return self.residual.energy(self.temperature)
 
     @property
     def residual_log_likelihood(self) -> float:
         """Log likelihood of the labels that no row stands for: a constant of the log evidence."""
-        return 0.0 if self.residual is None else self.residual.log_likelihood
+        return self.residual.log_likelihood(self.temperature)
 
     @property
     def features(self) -> Float[Array, "example path channel"]:
@@ -233,14 +225,13 @@ class LearningProblem:
         traced = isinstance(self.attended, jax.core.Tracer)
         with nullcontext() if traced else jax.ensure_compile_time_eval():
             kernels = make_path_kernels(self.attended, None, self.architecture)
-        return LabelEnergy(kernels, self.labels, self.temperature, self.residual)
+        return LabelEnergy(kernels, self.labels, self.temperature)
 
     def at(self, temperature: float) -> "LearningProblem":
         """Return the problem at another temperature; path kernels are not computed again."""
         problem = replace(self, temperature=temperature)
-        vars(problem)["energy"] = replace(  # where a cached property stores its value
-            self.energy, temperature=problem.temperature, residual=problem.residual
-        )
+        # Where a cached property stores its value.
+        vars(problem)["energy"] = replace(self.energy, temperature=problem.temperature)
         return problem
 
     def astype(self, dtype: str | type | np.dtype) -> "LearningProblem":

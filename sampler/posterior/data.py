@@ -17,7 +17,7 @@ from numpyro import distributions as dist
 
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.sampled import Tokens as AttendingTokens
-from sampler.posterior.labels import Residual
+from theory.learning_problem import ResidualLabels
 from theory.leave_one_out import Combinations
 from theory.path_kernels import Features, PathKernels
 
@@ -40,7 +40,7 @@ class Data:
     """
 
     labels: Float[Array, "row output"]
-    residual: Residual | None = None
+    residual: ResidualLabels | None = None
     basis: Float[Array, "example row"] | None = None
     pointwise: bool = field(default=True, metadata={"static": True})
 

@@ -6,18 +6,17 @@ Cholesky factor that is differentiated, would cost several times more.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
 from theory.energy import energy_of_columns, with_noise
-from theory.learning_problem import LabelEnergy
+from theory.learning_problem import LabelEnergy, ResidualLabels
 
 # Labels [example, output], or [example] where there is one output.
 Labels = Float[Array | np.ndarray, "example output"] | Float[Array | np.ndarray, " example"]
@@ -28,26 +27,12 @@ def flat_labels(labels: Labels | None) -> Labels | None:
     return labels[:, 0] if labels is not None and labels.shape[1:] == (1,) else labels
 
 
-@register_dataclass
-@dataclass(frozen=True)
-class Residual:
-    """The labels y_⊥ that no row stands for: their number, and their sum of squares."""
-
-    count: Shaped[Array, ""] | int
-    squares: Float[Array, ""]
-
-    def log_likelihood(self, temperature: Float[Array, ""]) -> Float[Array, ""]:
-        """Log likelihood ln N(y_⊥; 0, 𝒯)."""
-        logs = self.count * jnp.log(2.0 * math.pi * temperature)
-        return -0.5 * (logs + self.squares / temperature)
-
-
 def split_labels(
     labels: Float[Array, "example output"], basis: Float[Array, "example row"]
-) -> tuple[Float[Array, "row output"], Residual]:
+) -> tuple[Float[Array, "row output"], ResidualLabels]:
     """Labels y_∥ = Qᵀ y of the rows that stand for examples, and what of y these leave."""
     rows = basis.T @ labels
-    return rows, Residual(labels.size - rows.size, jnp.sum((labels - basis @ rows) ** 2))
+    return rows, ResidualLabels(labels.size - rows.size, jnp.sum((labels - basis @ rows) ** 2))
 
 
 class LabelLaw(dist.Distribution):

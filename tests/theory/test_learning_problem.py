@@ -73,6 +73,7 @@ def test_energy_and_its_derivatives(name, more, rng):
         )(factor, energy.temperature, energy)
         unit = size[is_whole] * np.log(2.0 * np.pi)
         likelihood = -0.5 * (float(value) + unit) + one.residual_log_likelihood
+        by_temperature += jax.grad(one.residual.energy)(energy.temperature)
         of_likelihood = jax.jit(
             lambda point, *data: hessian_with_energy(
                 point, *data, lambda x: x.reshape(factor.shape), lambda x: 0.0 * x.sum()

@@ -89,7 +89,7 @@ def test_log_likelihoods_are_those_of_the_stored_draws(space, examples, outputs)
     tree, problem = drawn(space, examples, outputs), problem_for(examples, outputs)
     (attended, labels), *more = problem.blocks()
     assert not more
-    assert (problem.learning.residual is not None) is (examples == MANY)
+    assert (problem.learning.residual_examples > 0) is (examples == MANY)
     posterior, expected = tree["posterior"].to_dataset(), []
     for chain, draw in np.ndindex(2, 6):
         if space == "weights":
