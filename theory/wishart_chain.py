@@ -208,7 +208,9 @@ class BartlettCoordinates:
                 above = np.asarray(factors[link + 1], float)
                 by_head = split_heads(matrix, self.architecture.heads[link])
                 matrix = np.linalg.solve(above, by_head).reshape(matrix.shape)
-            pieces.append(standardised_log(np.diagonal(matrix) ** 2, nu))
+            # Of c itself: its square would overflow.
+            logs = np.log(np.diagonal(matrix)) - 0.5 * np.log(nu)
+            pieces.append(np.sqrt(2.0 * nu) * logs)
             pieces.append(matrix[np.tril_indices(len(matrix), -1)])
         return np.concatenate(pieces)
 
