@@ -41,7 +41,7 @@ CONTENTS = {
     "ChosenTask",
     "api.model": "make_network ChosenNetwork solve sample compare head_importance make_problem "
     "teacher_of",
-    "api.posterior": "numpyro_model log_density attention_found",
+    "api.posterior": "numpyro_model log_density weighted_draws attention_found",
     "analysis.sampled_heads": "SampledHeads",
     "posterior.flat_density": "FlatDensity",
     "api.heads": "ablate_heads removable",

@@ -14,7 +14,7 @@ from sampler.api.tasks import (arrays_task as arrays_task, make_task as make_tas
 from sampler.api.model import (ChosenNetwork as ChosenNetwork, compare as compare,
     head_importance as head_importance, make_problem as make_problem, teacher_of as teacher_of)
 from sampler.api.posterior import (numpyro_model as numpyro_model, log_density as log_density,
-    attention_found as attention_found)
+    weighted_draws as weighted_draws, attention_found as attention_found)
 from sampler.analysis.sampled_heads import (SampledHeads as SampledHeads)
 from sampler.posterior.flat_density import (FlatDensity as FlatDensity)
 from sampler.api.heads import (ablate_heads as ablate_heads, removable as removable)

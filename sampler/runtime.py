@@ -240,7 +240,7 @@ def on_accelerator() -> bool:
 
 
 def batch_bytes() -> int:
-    """Bytes of the matrices of importance draws that are held at a time."""
+    """Bytes of the matrices of a batch of log densities that are held at a time."""
     return 2**30 if on_accelerator() else 4 * 2**20
 
 

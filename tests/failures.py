@@ -107,13 +107,6 @@ def evidence_not_trusted(observables, statistics, attributes):
     attributes["log_evidence_trusted"] = 0
 
 
-def importance_weights_too_heavy(observables, statistics, attributes):
-    """Chains in the place of independent draws, whose evidence stays beside them."""
-    attributes |= {
-        "importance_pareto_k": 0.9, "log_evidence_method": "importance", "log_evidence_trusted": 0,
-    }  # fmt: skip
-
-
 def tail_of_one_example(observables, statistics, attributes):
     """Weights e^{tE} of exponential numbers E have a tail of shape t."""
     values = observables["log_likelihood"]
@@ -126,7 +119,6 @@ UNTRUSTED = {
     made.__name__: (made, number)
     for made, number in (
         (evidence_not_trusted, "log_evidence"),
-        (importance_weights_too_heavy, "log_evidence"),
         (tail_of_one_example, "elpd"),
     )
 }

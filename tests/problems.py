@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +12,7 @@ import scipy.special
 from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.posterior.importance import (
-    BatchedDensity,
-    ImportanceDraws,
-    adapt_proposal,
-    draw_weighted,
-)
-from sampler.posterior.lost_points import count_lost
+from sampler.posterior.importance import ImportanceDraws
 from sampler.posterior.space import Space
 from sampler.problem import Problem
 from sampler.settings.sampler import SamplerSection
@@ -72,13 +65,6 @@ def space_of(
     """
     test = problem.attended[:1] if test is None else test
     return Problem(problem, test, None, (), ()).space(name, **settings)
-
-
-def importance_draws_of(space: Space, count: int, seed: int) -> ImportanceDraws:
-    """Independent weighted draws of the order parameters, from an adapted proposal."""
-    rng, log_density = np.random.default_rng(seed), BatchedDensity.of(space)
-    proposal, _ = adapt_proposal(space, log_density, rng)
-    return draw_weighted(proposal, log_density, count, rng, partial(count_lost, space))
 
 
 def drawn_factors(space: Space, draws: ImportanceDraws) -> np.ndarray:

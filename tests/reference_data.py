@@ -6,9 +6,9 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.posterior.importance import ImportanceDraws
+from sampler.posterior.importance import ImportanceDraws, importance_draws
 from tests import ROOT
-from tests.problems import drawn_factors, importance_draws_of, space_of
+from tests.problems import drawn_factors, space_of
 from theory import Architecture, LearningProblem
 
 REFERENCE = Path(__file__).parent / "reference" / "markov_four_paths.npz"
@@ -72,7 +72,7 @@ def published_draws() -> tuple[LearningProblem, ImportanceDraws, np.ndarray]:
     """The problem of ten units, independent draws of its posterior, and factors F of their U_1."""
     problem = reference_problem(load_reference(), 10)
     space = space_of(problem)
-    draws = importance_draws_of(space, 20_000, seed=10)
+    draws = importance_draws(space, 20_000, seed=10)
     assert draws.trusted, draws.explain()
     assert draws.effective_sample_size > 3_000
     return problem, draws, drawn_factors(space, draws)

@@ -45,7 +45,7 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
         if width < size:
             raise ValueError(
                 f"width {layer} = {width}: the log evidence at the saddle point needs at least "
-                f"{size}, the size of that layer's order parameter; use importance draws instead"
+                f"{size}, the size of that layer's order parameter; sample it instead"
             )
     order_parameters = saddle.order_parameters
     hessian = max(architecture.widths) * hessian_of_action(problem, order_parameters)

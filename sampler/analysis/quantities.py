@@ -149,7 +149,7 @@ def sampled_evidence(given: TheoryAndDraws) -> Estimate | None:
     attributes = given.tree["sample_stats"].attrs
     if "log_evidence" not in attributes:
         return None
-    remark = str(attributes.get("log_evidence_method", "importance"))
+    remark = str(attributes["log_evidence_method"])
     trusted = bool(attributes.get("log_evidence_trusted", 1))
     if not trusted:
         remark += ", NOT to be trusted"

@@ -210,8 +210,6 @@ def limits_sentence(diagnostics: Diagnostics) -> str:
             f"{numbers['divergences']} of {draws} draws diverged "
             f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
         ]
-    elif "bfmi" in numbers:
-        parts.append("the draws are independent")
     counted = f"{diagnostics.chains} chains of {diagnostics.draws} draws"
     if "ancestors" in numbers:
         counted = f"{diagnostics.chains} repetitions of {diagnostics.draws} particles"

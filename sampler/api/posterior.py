@@ -1,4 +1,4 @@
-"""The posterior itself: as a NumPyro model, as one function of a flat vector, or its attention.
+"""The posterior itself: a NumPyro model, a function of a flat vector, weighted draws, attention.
 
 The first two compute in float64, which has to be on: nothing is switched here, as the model is used
 later.
@@ -17,7 +17,8 @@ from sampler.data.make import make_data
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError
 from sampler.jobs.memory import FLOAT, Part, refuse_too_large
-from sampler.posterior.spaces import SpaceName
+from sampler.posterior.spaces import ORDER_PARAMETERS, SpaceName
+from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE, find_directory
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from sampler.analysis.sampled_heads import SampledHeads
     from sampler.posterior.flat_density import FlatDensity
+    from sampler.posterior.importance import ImportanceDraws
+    from sampler.problem import Problem
 
 AnySource = ChosenTask | Run | AnyRecipe
 
@@ -94,6 +97,28 @@ def log_density(
     chosen, recipe, data = task_recipe_data(task, network, space, settings)
     refuse_too_large(recipe, data)
     return problem_of(chosen, recipe, data).flat_density(space)
+
+
+@takes()
+def weighted_draws(
+    problem: "Problem", draws: int, seed: int | Sequence[int] = 0, adapted: bool = True
+) -> "ImportanceDraws":
+    """Return independent weighted draws of the order parameters, and the evidence from them.
+
+    problem  what `make_problem` returns, of fixed attention
+    draws    how many
+    seed     of NumPy's generator
+    adapted  whether the proposal is fitted to pilot samples; else it is Student's t about the mode,
+             whose heavy tails bound the weights of any number of draws
+
+    `weights` sum to one, `points` have the coordinates of `log_density`, and the mean weight is
+    the evidence: `log_evidence`, with `log_evidence_error`. Nothing of this means anything unless
+    it is `trusted`; where it is not there may be fewer draws.
+    """
+    from sampler.posterior.importance import importance_draws
+
+    with jax_settings():
+        return importance_draws(problem.space(ORDER_PARAMETERS), draws, seed, adapted)
 
 
 @takes()

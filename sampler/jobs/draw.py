@@ -1,4 +1,4 @@
-"""Draws from the posterior: by chains, independent ones, or repetitions of particles."""
+"""Draws from the posterior: by chains, or repetitions of particles."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -22,12 +22,11 @@ from sampler.mcmc.algorithm import (
     BRIDGED_DRAWS,
     Algorithm,
     ChainSettings,
-    IndependentDraws,
     algorithm_named,
 )
-from sampler.mcmc.bridge import bridge_evidence
-from sampler.mcmc.chains import Chunk, Observer, SnapshotMismatch, chain_mesh, sample
+from sampler.mcmc.chains import Chunk, SnapshotMismatch, sample
 from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.evidence import evidence_beside
 from sampler.mcmc.fixed_elements import fixed_by
 from sampler.mcmc.hamiltonian import SMALLEST_STEP
 from sampler.mcmc.roughness import roughness_attributes
@@ -112,10 +111,7 @@ def collect_draws(
     keeper: ChainKeeper,
     show: bool,
 ) -> Origin:
-    """Collect draws of repetitions, independent ones, or those of chains: as the algorithm has it.
-
-    Chains take the place of independent draws that cannot be trusted.
-    """
+    """Collect draws of repetitions or of chains, as the algorithm has it."""
     name = settings.algorithm
     algorithm = algorithm_named(name, settings.values_for(name))
     space = problem.space(settings.space, settings.precision, collected.weights)
@@ -130,37 +126,14 @@ def collect_draws(
         return Origin(name, algorithm, space, ended, attributes)
     if space.mode is not None and not space.mode.converged:
         print_and_log(space.mode.explain(), show)
-    independent = algorithm.independent_draws(space, chain_settings(settings))
-    attributes = {}
-    if independent is not None:
-        attributes = dict(independent.attributes)
-        if show:
-            print_line(independent.text)
-        if independent.points is not None:
-            collect_independent(space, settings, independent, collected)
-            return Origin(name, algorithm, space, attributes=attributes)
-        name = algorithm.fallback
-        algorithm = algorithm_named(name, settings.values_for(name))
     space = algorithm.suited(space)
     ended = run_chains(space, algorithm, settings, collected, keeper, show, judged)
+    attributes = {}
     if np.min(collected.statistics.get("step_size", np.inf)) < SMALLEST_STEP:
         attributes |= roughness_attributes(space, settings.seed)
     if settings.evidence:
         attributes |= evidence_attributes(problem, space, settings, collected, show)
     return Origin(name, algorithm, space, ended, attributes)
-
-
-def collect_independent(
-    space: Space,
-    settings: SamplerSection,
-    independent: IndependentDraws,
-    collected: DrawCollector,
-) -> None:
-    """Observe independent draws, as one chunk."""
-    count, chains = settings.draws_per_chain, chain_settings(settings)
-    observer = Observer.of(space, chains, chain_mesh(chains.chains))
-    observables = observer(independent.points, np.arange(count, dtype=np.int32))
-    collected(Chunk("draws", count, count, independent.statistics, observables))
 
 
 def run_chains(
@@ -297,7 +270,7 @@ def evidence_attributes(
     collected: DrawCollector,
     show: bool,
 ) -> dict[str, Any]:
-    """ln p(y) by bridge sampling, in double precision whatever the draws were made in.
+    """ln p(y) beside chains, in double precision whatever the draws were made in.
 
     None of a few draws, where a limit of minutes ended them.
     """
@@ -310,15 +283,9 @@ def evidence_attributes(
             space = problem.space(settings.space)
         sites = sites_of_draws(collected.draws, problem)
         points = np.concatenate([sites[name] for name in space.shapes], axis=2)
-        evidence = bridge_evidence(space, points, settings.seed)
-    print_and_log(evidence.explain(), show)
-    return {
-        "log_evidence": evidence.log_evidence,
-        "log_evidence_error": evidence.error,
-        "log_evidence_method": "bridge",
-        "log_evidence_trusted": int(evidence.trusted),
-        "log_evidence_lost": evidence.lost,
-    }
+        evidence = evidence_beside(space, points, settings.seed)
+    print_and_log(evidence.text, show)
+    return evidence.attributes
 
 
 def sites_of_draws(draws: dict, problem: AnyProblem) -> dict[str, np.ndarray]:

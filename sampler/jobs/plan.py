@@ -26,12 +26,11 @@ from sampler.jobs.memory import (
 )
 from sampler.jobs.method import SamplingMethod, choose_method
 from sampler.jobs.sizes import Sizes, leading_eigenvalue, refuse_infinite_kernel
-from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.settings.refusals import (
+    refuse_evidence,
     refuse_missing_draws,
-    refuse_without_hessian,
     refuse_without_theory,
 )
 from sampler.storage.directory import (
@@ -317,14 +316,9 @@ def refuse_begun_otherwise(plan: Plan) -> None:
 
 
 def refuse_too_many_coordinates(recipe: Recipe, sizes: Sizes) -> None:
-    """Raise InputError where importance draws or the evidence would need too large a Hessian."""
-    settings, count = recipe.sampler, sizes.architecture.bartlett_coordinate_count
-    if not recipe.has_theory:
-        return
-    if ALGORITHMS[settings.algorithm].needs_hessian:
-        refuse_without_hessian(Setting("sampler", "algorithm"), settings.algorithm, count)
-    if settings.evidence:
-        refuse_without_hessian(Setting("sampler", "evidence"), settings.evidence, count)
+    """Raise InputError where the evidence would need too large a Hessian."""
+    if recipe.has_theory:
+        refuse_evidence(recipe.sampler, sizes.architecture.bartlett_coordinate_count)
 
 
 # --- the first line of a command, and its last where it is interrupted

@@ -250,7 +250,7 @@ def solve_problem(
 def wants_evidence(recipe: Recipe, architecture: Architecture) -> bool:
     """Whether the evidence to next order is computed: where it is cheap, or one is sampled."""
     cheap = architecture.order_parameter_sizes[0] <= MOST_ROWS_CHEAP
-    return cheap or recipe.sampler.evidence or recipe.sampler.algorithm == "importance"
+    return cheap or recipe.sampler.evidence
 
 
 def diagnose_stage(tree: xr.DataTree) -> Diagnostics:

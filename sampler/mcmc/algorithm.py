@@ -62,22 +62,6 @@ def lost_points_text(count: int, points: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class IndependentDraws:
-    """Draws of which none depends on another, made without chains.
-
-    points       [chain, draw, coordinate]; None where the draws cannot be trusted
-    statistics   ArviZ name → [chain, draw]
-    text         one line: how good they are, and what follows where they do not suffice
-    attributes   what `draws.nc` says of them
-    """
-
-    points: np.ndarray | None
-    statistics: Mapping[str, np.ndarray]
-    text: str
-    attributes: Mapping[str, Any]
-
-
 class Chain:
     """A Markov chain: how it begins and moves, in JAX and without side effects.
 
@@ -140,12 +124,6 @@ class Algorithm(Chain):
     summed: ClassVar[tuple[str, ...]] = ()
     # The statistic that counts gradients of the density, if there is one.
     gradients: ClassVar[str | None] = None
-    # The spaces it can sample; None: all.
-    spaces: ClassVar[tuple[str, ...] | None] = None
-    # Whether it needs the Hessian at the mode.
-    needs_hessian: ClassVar[bool] = False
-    # The algorithm whose chains are run where independent draws cannot be trusted.
-    fallback: ClassVar[str | None] = None
     # Whether its chains are repetitions, made one after the other and worth one number each.
     repeated: ClassVar[bool] = False
     # What to do about a chain that does not move.
@@ -156,10 +134,6 @@ class Algorithm(Chain):
         """The settings in force that are numbers or text, as `draws.nc` has them."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: v for name, v in values.items() if isinstance(v, int | float | str)}
-
-    def independent_draws(self, space, settings: ChainSettings) -> IndependentDraws | None:
-        """Make all draws at once; None for a Markov chain."""
-        return None
 
     def suited(self, space):
         """The space as this algorithm samples it, such as with gradients in single precision."""
@@ -192,7 +166,6 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "nuts": "sampler.mcmc.hamiltonian:Nuts",
         "hmc": "sampler.mcmc.hamiltonian:StaticHmc",
         "split_hmc": "sampler.mcmc.hamiltonian:SplitHmc",
-        "importance": "sampler.mcmc.importance_draws:Importance",
         "tempered": "sampler.mcmc.tempered:Tempered",
     },
 )

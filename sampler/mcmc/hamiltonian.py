@@ -29,14 +29,6 @@ REMEDY_OF_ROUNDING = (
 # Whitened chains need few steps; while the step size is still found, a far too small one must not
 # cost a tree of full depth.
 WHITENED_WARMUP_DEPTH = 5
-# The same numbers of draws that are independent: an empty BFMI says that they are.
-INDEPENDENT = {
-    "bfmi": (),
-    "divergences": 0,
-    "saturated_share": 0.0,
-    "leapfrog_steps_per_draw": 1.0,
-    "sync_efficiency": 1.0,
-}
 
 
 @dataclass(frozen=True)

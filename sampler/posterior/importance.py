@@ -3,8 +3,7 @@
 The mean weight of draws from a normalised proposal q is the evidence: E_q[p(x, y)/q(x)] = p(y).
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -178,16 +177,12 @@ class ImportanceDraws:
     log_weights  ln p(x, y) − ln q(x) [draw], not normalised
     pareto_k     shape of the tail of the weights
     lost         draws, of pilots, too, at which the density was not a number: their weight is zero
-    seconds      drawing and weighing, after compilation and adaptation
-    proposal     q
     """
 
     points: Float[np.ndarray, "draw coordinate"]
     log_weights: Float[np.ndarray, " draw"]
     pareto_k: float
     lost: int
-    seconds: float
-    proposal: Proposal
 
     @property
     def weights(self) -> Float[np.ndarray, " draw"]:
@@ -226,27 +221,13 @@ class ImportanceDraws:
         return bool(self.pareto_k <= LARGEST_PARETO_K and self.lost == 0)
 
     def explain(self) -> str:
-        """One line: efficiency, tail shape, limit, and the remedy where they are not trusted."""
+        """One line: evidence, error, effective draws, tail shape and its limit."""
         text = (
-            f"importance draws: Pareto k = {self.pareto_k:.2f} (limit {LARGEST_PARETO_K}), "
-            f"efficiency {self.efficiency:.2g}, "
-            f"{self.effective_sample_size:.0f} effective draws of {len(self.log_weights)}"
+            f"importance: ln p(y) = {self.log_evidence:.3f} ± {self.log_evidence_error:.3f}, "
+            f"{self.effective_sample_size:.0f} effective draws of {len(self.log_weights)}, "
+            f"Pareto k = {self.pareto_k:.2f} (limit {LARGEST_PARETO_K})"
         )
-        if self.lost:
-            text += f", {self.lost} densities are no numbers (limit 0)"
-        return text if self.trusted else f"{text}; use NUTS instead"
-
-    def extend(self, more: "ImportanceDraws") -> "ImportanceDraws":
-        """These draws and further ones from the same proposal."""
-        log_weights = np.concatenate([self.log_weights, more.log_weights])
-        return replace(
-            self,
-            points=np.concatenate([self.points, more.points]),
-            log_weights=log_weights,
-            pareto_k=pareto_k(log_weights),
-            lost=self.lost + more.lost,
-            seconds=self.seconds + more.seconds,
-        )
+        return f"{text}, {self.lost} densities are no numbers (limit 0)" if self.lost else text
 
 
 LogDensity = Callable[[Float[np.ndarray, "draw coordinate"]], Float[np.ndarray, " draw"]]
@@ -254,15 +235,16 @@ LogDensity = Callable[[Float[np.ndarray, "draw coordinate"]], Float[np.ndarray, 
 CountLost = Callable[[np.ndarray, np.ndarray, np.ndarray], int]
 
 
-def adapt_proposal(
-    space: OrderParameters, log_density: LogDensity, rng: np.random.Generator
-) -> tuple[Proposal, int]:
-    """A proposal fitted to a posterior whose mode is known, and how many draws of pilots are lost.
+def importance_draws(
+    space: OrderParameters, draws: int, seed: int | Sequence[int], adapted: bool = True
+) -> ImportanceDraws:
+    """Weighted draws of a posterior whose mode is known, from a proposal about that mode.
 
-    It starts as a multivariate t with the mode and Hessian of the density (in Bartlett coordinates
-    proper where layers are narrower than their order parameters, too) and is refitted to weighted
-    pilot samples `ROUNDS` times. The best is kept, each judged by a pilot sample of its own: in
-    many dimensions a refit can be worse than what it was fitted to.
+    adapted  whether the proposal is fitted to pilot samples; else it is the multivariate t of the
+             mode and Hessian, whose heavy tails bound the weights of any number of draws
+
+    Where the pilot samples of no proposal can be trusted, one of these is all that is returned:
+    more draws from it would not be trusted, either.
 
     Raises ValueError for a space not in float64, without a mode, or with too many coordinates for
     a Hessian.
@@ -275,15 +257,35 @@ def adapt_proposal(
             "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
         )
     require_hessian(space.size)
-    proposal, candidates, lost = single(space.mode.gaussian), [], 0
+    rng, log_density = np.random.default_rng(seed), BatchedDensity.of(space)
+    proposal, lost = single(space.mode.gaussian), 0
+    if adapted:
+        proposal, pilot = adapt_proposal(proposal, log_density, rng)
+        if not pilot.trusted:
+            return pilot
+        lost = pilot.lost
+    drawn = draw_weighted(proposal, log_density, draws, rng, partial(count_lost, space))
+    return replace(drawn, lost=drawn.lost + lost)
+
+
+def adapt_proposal(
+    proposal: Proposal, log_density: "BatchedDensity", rng: np.random.Generator
+) -> tuple[Proposal, ImportanceDraws]:
+    """A proposal refitted `ROUNDS` times to weighted pilot samples, and its own pilot sample.
+
+    The best is kept, each judged by a pilot sample of its own: in many dimensions a refit can be
+    worse than what it was fitted to. What is lost in any of the samples counts.
+    """
+    space, candidates, lost = log_density.space, [], 0
     for remaining in reversed(range(ROUNDS + 1)):
         pilot = draw_weighted(proposal, log_density, PILOT_DRAWS, rng, partial(count_lost, space))
         lost += pilot.lost
         heavy = pilot.pareto_k > LARGEST_PARETO_K
-        candidates.append((heavy, -pilot.effective_sample_size, proposal))
+        candidates.append((heavy, -pilot.effective_sample_size, proposal, pilot))
         if remaining:
             proposal = refit(proposal, pilot.points, pilot.weights, rng)
-    return min(candidates, key=lambda candidate: candidate[:2])[2], lost
+    *_, proposal, pilot = min(candidates, key=lambda candidate: candidate[:2])
+    return proposal, replace(pilot, lost=lost)
 
 
 def draw_weighted(
@@ -299,7 +301,6 @@ def draw_weighted(
 
     Raises FloatingPointError where no draw has a finite density.
     """
-    started = time.perf_counter()
     points = proposal.draw(draws, rng)
     log_p, log_q = log_density(points), proposal.log_density(points)
     lost = count_lost(points, log_p, log_q)
@@ -309,8 +310,7 @@ def draw_weighted(
             f"none of {len(points)} importance draws has a finite density: rescale inputs and "
             "labels, or raise the temperature"
         )
-    shape, seconds = pareto_k(log_weights), time.perf_counter() - started
-    return ImportanceDraws(points, log_weights, shape, lost, seconds, proposal)
+    return ImportanceDraws(points, log_weights, pareto_k(log_weights), lost)
 
 
 def require_hessian(coordinates: int) -> None:
@@ -318,7 +318,7 @@ def require_hessian(coordinates: int) -> None:
     if coordinates > HESSIAN_COORDINATES:
         raise ValueError(
             f"{coordinates:,} coordinates: the Hessian at the mode is too large (limit "
-            f"{HESSIAN_COORDINATES:,}); sample with NUTS, without the evidence"
+            f"{HESSIAN_COORDINATES:,}); sample without the evidence"
         )
 
 

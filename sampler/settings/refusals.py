@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from sampler.attention.layers import Variants, lowest_layers, variants_by_head
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe, input_error_in
-from sampler.mcmc.algorithm import ALGORITHMS, BRIDGED_DRAWS
+from sampler.mcmc.algorithm import BRIDGED_DRAWS
 from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS, refuse_weight_draws
 from sampler.settings.identity import Sections
 from sampler.settings.network import NetworkSection, OutsideTheory
@@ -84,13 +84,11 @@ def variants_of(
 
 def refuse_learned(network: NetworkSection, sampler: SamplerSection) -> None:
     """Raise InputError for settings that heads whose attention is sampled do not go with."""
-    no_mode = "needs a single mode, which attention that is sampled does not have; "
     if network.is_infinite and sampler.weight_draws:
         raise of_sampler(sampler, "weight_draws", "there are no weights at infinite width; use 0")
-    if sampler.algorithm == "importance":
-        raise of_sampler(sampler, "algorithm", f'{no_mode}use "tempered"')
     if sampler.evidence and not sampler.repeated:
-        remedy = f'{no_mode}algorithm = "tempered" computes it in any case'
+        remedy = "needs a single mode, which attention that is sampled does not have; "
+        remedy += 'algorithm = "tempered" computes it in any case'
         raise of_sampler(sampler, "evidence", remedy)
     if sampler.points == "selected":
         remedy = 'needs the theory of fixed attention to choose by; use "all"'
@@ -101,11 +99,6 @@ def refuse_sampler(
     network: NetworkSection, sampler: SamplerSection, outside: OutsideTheory | None
 ) -> None:
     """Raise InputError where no space is left, and for a theory that the network does not have."""
-    spaces = ALGORITHMS[sampler.algorithm].spaces if sampler.algorithm != AUTO else None
-    needed = " or ".join(f'"{space}"' for space in spaces or ())
-    space_of_algorithm = f'algorithm = "{sampler.algorithm}" needs space = {needed}'
-    if not sampler.algorithm_spaces:
-        raise of_sampler(sampler, "space", space_of_algorithm)
     if not sampler.spaces:
         raise of_sampler(sampler, "evidence", SPACE_OF_EVIDENCE)
     if network.is_infinite and outside is not None:
@@ -122,9 +115,8 @@ def refuse_sampler(
         return
     if not set(OF_TOKENS) & set(sampler.spaces):
         remedy = 'use "hidden_weights" or "weights"'
-        if sampler.space == AUTO:  # other settings leave no such space
-            has_tokens = set(OF_TOKENS) & set(sampler.algorithm_spaces)
-            remedy = SPACE_OF_EVIDENCE if has_tokens else space_of_algorithm
+        if sampler.space == AUTO:  # the evidence leaves no such space
+            remedy = SPACE_OF_EVIDENCE
         remedy = f"a network with {{}} has no order parameters; {remedy}"
         raise of_sampler(sampler, "space", remedy, outside.setting)
     if sampler.points == "selected":
@@ -138,11 +130,8 @@ def refuse_missing_draws(sampler: SamplerSection, weights: int) -> None:
     sampler  with space and algorithm named
     weights  number of weights of the network
     """
-    algorithm = ALGORITHMS[sampler.algorithm]
-    independent = algorithm.fallback is not None
-    most = sampler.draws_per_chain if independent else sampler.most_draws
-    bridged = sampler.evidence and not sampler.repeated and not independent
-    if bridged and most < BRIDGED_DRAWS:
+    most = sampler.most_draws
+    if sampler.evidence and not sampler.repeated and most < BRIDGED_DRAWS:
         remedy = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
         raise InputError(Setting("sampler", "draws"), most, remedy)
     if sampler.weight_draws:
@@ -183,15 +172,14 @@ def refuse_without_theory(outside: OutsideTheory | None, learns: bool, remedy: s
         raise InputError(Setting("attention", "heads"), LEARNED, text)
 
 
-def refuse_without_hessian(setting: Setting, value: object, coordinates: int) -> None:
-    """Raise InputError for what needs the Hessian at the mode, if the coordinates are too many."""
-    if coordinates > HESSIAN_COORDINATES:
+def refuse_evidence(sampler: SamplerSection, coordinates: int) -> None:
+    """Raise InputError where the evidence would need too large a Hessian at the mode."""
+    if sampler.evidence and coordinates > HESSIAN_COORDINATES:
         remedy = (
             f"needs the Hessian at the mode, too large in {coordinates:,} coordinates "
-            f'(limit {HESSIAN_COORDINATES:,}); use {{}} = "nuts" and {{}} = {{}}'
+            f"(limit {HESSIAN_COORDINATES:,}); use {{}}"
         )
-        algorithm, evidence = Setting("sampler", "algorithm"), Setting("sampler", "evidence")
-        raise InputError(setting, value, remedy, algorithm, evidence, FALSE)
+        raise of_sampler(sampler, "evidence", remedy, FALSE)
 
 
 def refuse_untrainable(

@@ -81,8 +81,8 @@ class SamplerSection(Section):
     readout, which every network has; or all weights; "attention", logit weights alone, at infinite
     width; "auto": the fastest."""
     algorithm: Annotated[str, BeforeValidator(registered_algorithm)] = AUTO
-    """The algorithm: "split_hmc", "nuts", "hmc", "importance", "tempered", or one of another
-    package; "auto": the fastest."""
+    """The algorithm: "split_hmc", "nuts", "hmc", "tempered", or one of another package; "auto": the
+    fastest."""
     chains: Count = 4
     """Chains; one alone is never trusted, and makes the default number of draws."""
     warmup: CountFromZero | None = None
@@ -116,7 +116,8 @@ class SamplerSection(Section):
     """All weights of so many draws of each chain, evenly spaced; of order parameters they are drawn
     back, exactly."""
     evidence: Switch = False
-    """ln p(y) as well, from chains over order parameters; importance draws always know it."""
+    """ln p(y) as well, beside chains over order parameters: by importance where the weights can be
+    trusted (Pareto k at most 0.7), else by bridge sampling."""
     particles: Annotated[int, Field(strict=True, ge=16)] = 512
     """Particles of each repetition, for "tempered"."""
     repetitions: Annotated[Repetitions, Mark.CHANGES_NO_DRAW] = 4
@@ -208,17 +209,10 @@ class SamplerSection(Section):
         return {**dict(self), "target_acceptance": own}
 
     @property
-    def algorithm_spaces(self) -> tuple[str, ...]:
-        """The space that is named, or all, as far as the algorithm that is named has them."""
-        asked = get_args(SpaceName) if self.space == AUTO else (self.space,)
-        own = None if self.algorithm == AUTO else ALGORITHMS[self.algorithm].spaces
-        return tuple(space for space in asked if own is None or space in own)
-
-    @property
     def spaces(self) -> tuple[str, ...]:
         """The space that is named, or those that the other settings allow."""
-        allowed = self.algorithm_spaces
-        return tuple(s for s in allowed if s == ORDER_PARAMETERS or not self.evidence)
+        asked = get_args(SpaceName) if self.space == AUTO else (self.space,)
+        return tuple(s for s in asked if s == ORDER_PARAMETERS or not self.evidence)
 
     def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
         """Those in which this network may be sampled: as the theory fits or not, and by width."""

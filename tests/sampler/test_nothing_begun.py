@@ -152,8 +152,6 @@ CASES = [
     swept("sampler.weight_draws=2,50", "sampler.weight_draws", "50", "sampler.draws=20"),
     Case("wide", ("network.widths=100", "sampler.evidence=true", "sampler.space=order_parameters"),
          "sampler.evidence", "True"),
-    Case("wide", ("network.widths=100", "sampler.algorithm=importance"),
-         "sampler.algorithm", "'importance'"),
     tiny("network.norm=after", "network.norm", "'after'", command="solve"),
     tiny("sweep.network.norm=['none', 'after']", "network.norm", "'after'", command="solve"),
     tiny(f"task.examples_train={LARGE}", "memory", ""),

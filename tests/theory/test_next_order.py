@@ -10,12 +10,12 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from sampler.posterior.importance import importance_draws
 from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
     ARCHITECTURES,
     drawn_factors,
     exact_scalar_posterior,
-    importance_draws_of,
     random_problem,
     space_of,
     weighted_mean_and_error,
@@ -236,7 +236,7 @@ def test_a_narrow_layer_by_importance_draws():
     saddle = solve_saddle_point(problem)
     expansion = solve_next_order(problem, saddle)
     space = space_of(problem)
-    draws = importance_draws_of(space, 20_000, seed=0)
+    draws = importance_draws(space, 20_000, seed=0)
     assert draws.trusted, draws.explain()
     factors = drawn_factors(space, draws)
     mean, error = weighted_mean_and_error(draws.weights, factors @ factors.swapaxes(1, 2))

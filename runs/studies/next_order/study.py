@@ -27,7 +27,6 @@ from runs.studies.study import Study, estimate
 from sampler.analysis.difference import NOT_TRUSTED, Difference, difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.finite_size import fit_power_law
-from sampler.posterior.importance import BatchedDensity, draw_weighted, single
 from sampler.presentation import style
 from theory import LearningProblem, solve_next_order, solve_saddle_point
 
@@ -81,8 +80,6 @@ def exact(
     different streams are independent.
     """
     space = problem.space("order_parameters")
-    # Around the mode alone: its heavy tails bound the weights of so many draws.
-    proposal, log_density = single(space.mode.gaussian), BatchedDensity.of(space)
 
     def overlap(point):
         factor = space.factors(space.unflatten(point))[0]
@@ -91,8 +88,10 @@ def exact(
     overlaps = jax.jit(jax.vmap(overlap))
     total, moments, squares, of_weights, draws, first = 0.0, 0.0, 0.0, 0.0, 0, None
     while draws < most_draws:
-        rng = np.random.default_rng([draws + 1, *stream])
-        block = draw_weighted(proposal, log_density, min(BLOCK, most_draws), rng)
+        # Around the mode alone: its heavy tails bound the weights of so many draws.
+        block = sampler.weighted_draws(
+            problem, min(BLOCK, most_draws), [draws + 1, *stream], adapted=False
+        )
         if not block.trusted:
             raise SystemExit(block.explain())
         values = np.asarray(overlaps(jnp.asarray(block.points)))

@@ -58,11 +58,10 @@ def exact_log_evidence(
         labels_test=labels[:2], heads=np.array(architecture.heads),
     )  # fmt: skip
     network = sampler.make_network(widths=list(architecture.widths), temperature=temperature)
-    draws = sampler.sample(
-        task, network, algorithm="importance", draws=500, seed=seed, progress=False
-    )
-    known = draws["posterior"].attrs
-    return float(known["log_evidence"]), float(known["log_evidence_error"])
+    found = sampler.weighted_draws(sampler.make_problem(task, network), 20_000, seed)
+    if not found.trusted:
+        raise SystemExit(found.explain())
+    return found.log_evidence, found.log_evidence_error
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def of_fixed(heads: str, width: int, examples: int, seed: int) -> dict:
     """Accuracy, error and evidence of a network with fixed heads: exact posterior draws."""
     task = made_task("own", examples, seed, FIXED[heads])
     network = sampler.make_network(widths=width, temperature=TEMPERATURE["own"])
-    draws = sampler.sample(task, network, algorithm="importance", draws=1000, seed=seed)
+    draws = sampler.sample(task, network, evidence=True, draws=1000, seed=seed)
     mean = np.asarray(draws["predictions"]["predictor"]).mean(axis=(0, 1))
     labels, known = np.ravel(task.data.test.labels), draws["posterior"].attrs
     return {

@@ -38,7 +38,7 @@ def results(folded: bool, sampled: bool):
         theory = sampler.solve(task, network, subnetworks=[[[0]]])
         if not sampled:
             return theory, None, None
-        settings = {"algorithm": "importance", "chains": 2, "draws": 100}
+        settings = {"chains": 2, "warmup": 30, "draws": 100, "evidence": True}
         draws = sampler.sample(task, network, **settings, progress=False)
         return theory, draws, sampler.compare(theory, draws)
 

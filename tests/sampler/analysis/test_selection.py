@@ -45,8 +45,7 @@ name = "temperatures"
 [network]
 widths = 3
 [sampler]
-algorithm = "importance"
-draws = 200
+evidence = true
 [sweep]
 "posterior.temperature" = [0.1, 1.0]
 """
@@ -350,7 +349,7 @@ def test_points_that_cannot_be_trusted_are_left_out_by_name(tmp_path):
 def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path):
     np.savez(tmp_path / "arrays.npz", **arrays)
     text = SWEEP.format(task='kind = "arrays"\npath = "arrays.npz"')
-    text = text.replace("draws = 200", 'draws = 50\npoints = "selected"\nat_widths = [3]')
+    text = text.replace("evidence = true", 'draws = 50\npoints = "selected"\nat_widths = [3]')
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(text + '"network.widths" = [3, 4]\n', encoding="utf-8")
     out = tmp_path / "results"
@@ -378,7 +377,7 @@ def test_only_the_chosen_temperature_of_each_width_is_sampled(arrays, tmp_path):
 def test_a_choice_that_cannot_be_made_is_refused(tmp_path, capsys):
     recipe = tmp_path / "recipe.toml"
     task = 'kind = "markov_chain"\nexamples_train = 4\nexamples_test = 4\ntokens = 3\nfeatures = 4'
-    text = SWEEP.format(task=task).replace("draws = 200", 'draws = 50\npoints = "selected"')
+    text = SWEEP.format(task=task).replace("evidence = true", 'draws = 50\npoints = "selected"')
     recipe.write_text(text, encoding="utf-8")
     assert command("run", recipe, "--out", tmp_path / "results") == ExitCode.BAD_INPUT
     assert "sampler.points = " in capsys.readouterr().err

@@ -227,8 +227,7 @@ def test_of_results_that_pass_nothing_is_said(chosen):
     theory, found = warned(lambda: sampler.solve(*chosen, starts=1))
     assert theory.attrs["converged"]
     assert not found
-    independent = {"algorithm": "importance", "draws": 500, "progress": False}
-    draws, found = warned(lambda: sampler.sample(*chosen, **independent))
+    draws, found = warned(lambda: sampler.sample(*chosen, progress=False))
     assert sampler.compare(theory, draws).reliability.tone == "good"
     assert not found
 

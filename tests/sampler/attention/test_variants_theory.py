@@ -11,10 +11,10 @@ import pytest
 from sampler.data.make import build_task
 from sampler.data.task import Task
 from sampler.network import network_outputs
+from sampler.posterior.importance import importance_draws
 from sampler.problem import Problem, build_problem
 from sampler.settings.recipe import make_recipe
 from tests.problems import (
-    importance_draws_of,
     random_weights,
     space_of,
     weighted_mean_and_error,
@@ -94,7 +94,7 @@ def sampled_overlap(kind: str, width: int) -> tuple[np.ndarray, np.ndarray]:
     """E[U_1] and its errors, from independent draws of the exact posterior."""
     learning = problem_of(kind, width)[0].learning
     space = space_of(learning)
-    draws = importance_draws_of(space, DRAWS, seed=width)
+    draws = importance_draws(space, DRAWS, seed=width)
     assert draws.trusted, draws.explain()
     assert draws.effective_sample_size > DRAWS / 10
 

@@ -35,8 +35,6 @@ def test_what_the_recipe_names_is_taken(load):
     choice = choose(*load("sampler.space=weights", "sampler.algorithm=hmc"))
     assert (choice.space, choice.algorithm, choice.reason) == ("weights", "hmc", NAMED)
     assert choose(*load("sampler.space=hidden_weights")).space == "hidden_weights"
-    choice = choose(*load("sampler.algorithm=importance"))
-    assert (choice.space, choice.algorithm) == ("order_parameters", "importance")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ REFUSED = [
     (PLAIN, "solve", ['sweep.network.norm=["none", "after"]'], "network.norm"),
     (PLAIN, "run", ["network.residual=true", "sampler.space=order_parameters"], "sampler.space"),
     (PLAIN, "run", ["network.values=relu", "sampler.points=selected"], "sampler.points"),
-    (PLAIN, "run", ["network.values=relu", "sampler.algorithm=importance"], "sampler.space"),
     (PLAIN, "run", ["network.norm=after", "sampler.evidence=true"], "sampler.space"),
     (PLAIN, "run", ["network.residual=true", "network.widths=[3, 2, 3]"], "network.widths"),
     # Settings that leave no space.
@@ -36,7 +35,6 @@ REFUSED = [
      ["attention.reads=stream", "attention.learned.form=positions", NO_WEIGHTS,
       "sampler.space=weights"],
      "attention.learned.form"),
-    (LEARNED, "run", ["sampler.algorithm=importance"], "sampler.algorithm"),
     (LEARNED, "run", ["sampler.evidence=true"], "sampler.evidence"),
     (LEARNED, "run",
      ["attention.form={kind='hard_maximum'}"], "attention.form (layer 1, head 0)"),

@@ -196,7 +196,6 @@ def test_run_goes_on_to_samples_when_the_theory_does_not_converge(recipe, tmp_pa
     [
         ((), False),
         (("sampler.evidence=true",), True),
-        (("sampler.algorithm=importance",), True),
     ],
 )
 def test_the_expensive_evidence_is_for_those_who_use_it(overrides, wanted, tmp_path):

@@ -1,20 +1,22 @@
 """Draws, weights and evidences that must not be trusted are not, and no chain ends on them."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sampler.mcmc import evidence
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.bridge import LARGEST_ERROR, MOST_APART, BridgeEvidence
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.importance_draws import Importance
 from sampler.mcmc.stopping import FIRST_CHECK, StoppingRule
 from sampler.posterior import importance
 from sampler.posterior.importance import LARGEST_PARETO_K, ImportanceDraws, single
 from sampler.posterior.space import Gaussian
-from tests.problems import NUTS, chain_settings, scalar_problem, space_of
+from tests.problems import NUTS, scalar_problem, space_of
 from tests.small import LONG, healthy_statistics
 
 
@@ -88,27 +90,28 @@ def narrowed(space, share: float):
     return single(Gaussian(mode.centre, share * jnp.asarray(mode.covariance)), degrees=1e8)
 
 
+BRIDGED = BridgeEvidence(-3.0, 0.1, (-3.0, -3.0), 1.0)
+
+
 @pytest.mark.parametrize(("share", "trusted"), [(1 / 8, False), (None, True)])
-def test_weights_with_a_heavy_tail_make_no_draws(share, trusted, space, monkeypatch):
+def test_weights_with_a_heavy_tail_leave_the_evidence_to_chains(share, trusted, space, monkeypatch):
     """Of a Gaussian of s of the variance weights have the tail k = 1 − s, and all are finite."""
+    monkeypatch.setattr(evidence, "bridge_evidence", lambda *_: BRIDGED)
+    monkeypatch.setattr(evidence, "LARGEST_ERROR", np.inf)  # no reason here
     if share is not None:
-        proposal = narrowed(space, share)
-        monkeypatch.setattr(importance, "adapt_proposal", lambda *_: (proposal, 0))
-    settings = chain_settings(chains=2, warmup=0, draws=2, seed=5)
-    found = Importance().independent_draws(space, settings)
-    wanted = 5 * 4
-    assert found.attributes["importance_effective_draws"] > wanted, "their number is no reason"
-    assert (found.attributes["importance_pareto_k"] <= LARGEST_PARETO_K) is trusted
-    assert found.attributes["log_evidence_trusted"] == int(trusted)
-    assert (found.points is not None) is trusted
-    assert bool(found.statistics) is trusted
+        monkeypatch.setattr(importance, "single", lambda _: narrowed(space, share))
+        monkeypatch.setattr(importance, "ROUNDS", 0)
+    found = evidence.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+    assert (found.pareto_k <= LARGEST_PARETO_K) is trusted
+    assert found.method == ("importance" if trusted else "bridge")
+    assert (found.attributes["log_evidence"] == BRIDGED.log_evidence) is not trusted
+    assert found.attributes["log_evidence_trusted"] == 1
 
 
 def weighted(log_weights, shape: float, lost: int = 0) -> ImportanceDraws:
     """Draws with these weights, of a tail that has this shape."""
     points = np.zeros((len(log_weights), 1))
-    proposal = single(Gaussian(jnp.zeros(1), jnp.ones((1, 1))))
-    return ImportanceDraws(points, log_weights, shape, lost, 0.0, proposal)
+    return ImportanceDraws(points, log_weights, shape, lost)
 
 
 @pytest.mark.parametrize("shape", [-0.2, 0.3, 0.5, 0.6, 0.7])
@@ -142,3 +145,41 @@ def test_the_error_of_the_evidence_falls_more_slowly_where_weights_have_no_varia
 )
 def test_an_evidence_is_trusted_by_its_error_and_where_both_halves_agree(error, apart, trusted):
     assert BridgeEvidence(-3.0, error, (-3.0, -3.0), apart).trusted is trusted
+
+
+@pytest.mark.parametrize(
+    ("spread", "shape", "lost", "method"),
+    [
+        (0.1, 0.7, 0, "importance"),
+        (0.1, 0.71, 0, "bridge"),
+        (0.1, 0.2, 3, "bridge"),
+        (3.0, 0.2, 0, "bridge"),
+    ],
+)
+def test_by_importance_an_evidence_needs_light_tails_all_densities_and_a_small_error(
+    spread, shape, lost, method, space, rng, monkeypatch
+):
+    """What weights lose counts where bridge sampling takes their place, which lost nothing."""
+    given = weighted(spread * rng.standard_normal(400), shape, lost)
+    assert (given.log_evidence_error <= LARGEST_ERROR) is (spread < 1.0)
+    monkeypatch.setattr(evidence, "importance_draws", lambda *_: given)
+    monkeypatch.setattr(evidence, "bridge_evidence", lambda *_: BRIDGED)
+    found = evidence.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+    chosen = given if method == "importance" else BRIDGED
+    error = given.log_evidence_error if method == "importance" else BRIDGED.error
+    assert found.attributes == {
+        "log_evidence": chosen.log_evidence, "log_evidence_error": error,
+        "log_evidence_method": method, "log_evidence_trusted": int(lost == 0),
+        "log_evidence_lost": lost, "log_evidence_pareto_k": shape,
+    }  # fmt: skip
+
+
+def test_where_no_weight_is_finite_the_evidence_is_left_to_chains(space, monkeypatch):
+    def fail(*_):
+        raise FloatingPointError("none has a finite density")
+
+    monkeypatch.setattr(evidence, "importance_draws", fail)
+    monkeypatch.setattr(evidence, "bridge_evidence", lambda *_: replace(BRIDGED, error=1.0))
+    found = evidence.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+    assert (found.method, found.log_evidence) == ("bridge", BRIDGED.log_evidence)
+    assert found.attributes["log_evidence_trusted"] == 0

@@ -15,11 +15,10 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from sampler.mcmc.algorithm import ChainSettings
 from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.importance_draws import Importance
+from sampler.mcmc.evidence import evidence_beside
 from sampler.mcmc.repetitions import Repetition, statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
@@ -130,7 +129,6 @@ def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monk
     problem, _ = scalar_problem(rng)
     space = space_of(problem)
     density = importance.BatchedDensity.__call__
-    settings = ChainSettings(2, 0, 100, 1, 3)
     drawn = sampled(space, SPLIT_HMC, chains=2, warmup=60, draws=100).draws
     points = np.concatenate([drawn[f"bartlett_{name}"] for name in space.shapes], axis=-1)
     edge = points[..., 0].max()
@@ -143,9 +141,14 @@ def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monk
         bridged = bridge_evidence(space, points, seed=1)
         assert (bridged.lost > 0) is counted
         assert bridged.trusted is not counted
-        weighted = Importance().independent_draws(space, settings).attributes
-        assert (weighted["log_evidence_lost"] > 0) is counted
-        assert bool(weighted["log_evidence_trusted"]) is not counted
+        weighted = importance.importance_draws(space, 1000, seed=3)
+        assert (weighted.lost > 0) is counted
+        assert weighted.trusted is not counted
+        # What importance lost counts where bridge sampling takes its place.
+        beside = evidence_beside(space, points, seed=1)
+        assert beside.method == ("bridge" if counted else "importance")
+        assert (beside.attributes["log_evidence_lost"] > bridged.lost) is counted
+        assert bool(beside.attributes["log_evidence_trusted"]) is not counted
 
 
 def test_checkpoints_hold_the_count():

@@ -14,6 +14,7 @@ from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.tempered import Evidences, log_mean
 from sampler.mcmc.tempered_smc import begin, next_temperature
 from sampler.posterior.data import Data
+from sampler.posterior.importance import importance_draws
 from sampler.posterior.initial_distribution import (
     InitialDistribution,
     descend_from_far,
@@ -24,7 +25,6 @@ from sampler.posterior.space import Space
 from tests.problems import (
     NUTS,
     exact_scalar_posterior,
-    importance_draws_of,
     sampled,
     scalar_problem,
     space_of,
@@ -78,7 +78,7 @@ def skewed():
 
 def test_independent_draws_know_the_evidence_of_a_skewed_posterior(skewed):
     space, exact = skewed
-    draws = importance_draws_of(space, 20_000, seed=1)
+    draws = importance_draws(space, 20_000, seed=1)
     assert draws.trusted, draws.explain()
     assert abs(draws.log_evidence - exact) < CLOSE
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.posterior.importance import BatchedDensity, adapt_proposal
+from sampler.posterior.importance import importance_draws
 from sampler.posterior.mode import (
     TOLERANCE,
     derivatives_by_jax,
@@ -107,7 +107,7 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     assert distance < 0.2 * away.size**0.5
     np.testing.assert_array_equal(rough.covariance, np.ones(away.size))
     with pytest.raises(ValueError, match="the Hessian at the mode is too large"):
-        adapt_proposal(space, BatchedDensity.of(space), rng)
+        importance_draws(space, 100, seed=1)
 
 
 def test_without_a_hessian_every_site_has_the_scale_of_its_prior(rng, monkeypatch):

@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from sampler.analysis.validation import example_scores, sampled_by_example, validation_draws
 from sampler.jobs.draw import sites_of_draws
 from sampler.network import network_outputs
+from sampler.posterior.importance import importance_draws
 from sampler.posterior.space import TEMPERATURE
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from sampler.problem import Problem
@@ -19,7 +20,6 @@ from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
     exact_scalar_posterior,
-    importance_draws_of,
     random_problem,
     scalar_problem,
     space_of,
@@ -112,7 +112,7 @@ def test_one_head_by_quadrature(rng):
     problem = replace(problem, temperature_spread=SPREAD)
     evidence, temperature = quadrature(problem, test)
     space = space_of(problem)
-    found = importance_draws_of(space, 20_000, seed=5)
+    found = importance_draws(space, 20_000, seed=5)
     assert found.trusted, found.explain()
     ess = found.effective_sample_size
     assert_within_mcse(found.log_evidence, evidence, found.log_evidence_error, ess=ess)
