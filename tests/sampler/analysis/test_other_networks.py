@@ -15,6 +15,7 @@ from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.presentation.several_runs import models_table
 from sampler.presentation.tables import other_networks_table, statements_table, tables_of
 from tests.sampler.analysis.test_comparison import COST, FAILED, PASSED, draws_of, theory_beside
+from tests.shown import assert_shows, rows_of
 from tests.small import TEST, TRAIN
 
 OTHERS = ("infinite", "infinite_tuned")
@@ -216,3 +217,33 @@ def test_scores_on_other_test_labels_are_not_paired(given):
     for name in found.index:
         paired = (name in of_other) == best_is_other
         assert np.isfinite(found.loc[name, "accuracy_diff"]) == paired
+
+
+def test_the_table_of_models_shows_the_compared_numbers(given, rng, monkeypatch):
+    """Every cell of the printed table, with its error and unit."""
+    monkeypatch.setenv("COLUMNS", "300")
+    other = held(with_leave_one_out(given, rng))
+    models = compare_models_of([("one", held(given)), ("other", other)])
+    assert len(models) >= 4
+    rows = rows_of(models_table(models).text())
+    points = {"accuracy": "%", "accuracy_diff": "points"}
+    pairs = {
+        "elpd": "se", "elpd_diff": "dse", "weight": None, "unreliable": None,
+        "log_evidence": "log_evidence_error", "accuracy": "accuracy_error",
+        "accuracy_diff": "accuracy_dse", "log_predictive_density": "log_predictive_density_error",
+        "log_predictive_density_diff": "log_predictive_density_dse",
+    }  # fmt: skip
+    # A column without any number is left out.
+    pairs = {number: error for number, error in pairs.items() if models[number].notna().any()}
+    for name, model in models.astype(float).iterrows():
+        cells = rows[str(name)]
+        assert len(cells) == len(pairs)
+        for text, (number, error) in zip(cells, pairs.items(), strict=True):
+            errors = [] if error is None or np.isnan(model[number]) else [model[error]]
+            if number == "elpd_diff" and model["dse"] == 0.0:
+                errors = []
+            scale = 100.0 if number == "accuracy_diff" else 1.0
+            assert_shows(
+                text, scale * model[number], [scale * e for e in errors],
+                points.get(number, ""), f"{name}, {number}",
+            )  # fmt: skip
