@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from sampler.errors import InputError
@@ -137,6 +138,8 @@ values = st.recursive(
 )
 
 
+# How long texts take to draw says nothing of the program, and depends on what else is running.
+@hypothesis_settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), values, max_size=4))
 def test_toml_text_reads_back_equal(settings):
     import tomllib
