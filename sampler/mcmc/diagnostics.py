@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
+from scipy.special import chdtri
 
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.convergence import FEWEST_DRAWS, rank_diagnostics, repetition_diagnostics
@@ -81,8 +83,7 @@ def diagnose(
     raise. Settings of chains and algorithms stand in backticks in the reasons.
 
     Of repetitions effective draws are those of the means of repetitions, of as many as their
-    weights are worth, on average over elements: by few repetitions they are known for no single
-    element.
+    weights are worth, for the worst element as far as few repetitions can tell it (`worst_share`).
     """
     quantities = {**draws, **{name: some.values for name, some in (selected or {}).items()}}
     quantities["log_posterior"] = statistics["lp"]
@@ -188,12 +189,28 @@ def _judge(values: np.ndarray, worth: float | None) -> QuantityDiagnostics:
         r_hat, *shares = repetition_diagnostics(values)
         draws = values.shape[1]
         # No more than there are: by chance the means of repetitions may be close together.
-        bulk, *tails = (worth / max(float(np.mean(share)), 1.0 / draws) for share in shares)
+        bulk, *tails = (worth / max(worst_share(one, len(values)), 1.0 / draws) for one in shares)
         bulk, tail = np.array([bulk]), np.array([min(tails)])
     else:
         r_hat, bulk, tail = rank_diagnostics(values)
     worst = int(np.argmax(np.where(np.isfinite(r_hat), r_hat, np.inf)))
     return QuantityDiagnostics(float(r_hat[worst]), float(bulk.min()), float(tail.min()))
+
+
+def worst_share(shares: Float[np.ndarray, " element"], repetitions: int) -> float:
+    """Share of the variance between repetitions of the worst element, as far as it can be told.
+
+    By R repetitions the share of an element is known to a factor χ²_{R−1}/(R − 1), and the largest
+    of m elements that all have the same is larger than the median of the largest of m such factors
+    half of the time. So the largest is divided by it, where it exceeds 1; the result is no less
+    than the mean over elements.
+    Where all elements are alike the effective draws are right (0.97 of them at 8 repetitions and
+    333 elements, and 0.3 by the largest share itself). One element that is a hundred times slower
+    than 332 others has 3.5 times fewer than are stated, and 79 times fewer than by the mean.
+    """
+    beyond = -np.expm1(np.log(0.5) / len(shares))  # P(one factor is above that median)
+    by_chance = chdtri(repetitions - 1, beyond) / (repetitions - 1)
+    return float(max(np.mean(shares), np.max(shares) / max(by_chance, 1.0)))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.text import Number, count, percent
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
-from sampler.mcmc.tempered import MOST_APART
 from sampler.presentation.table import Column, Table
 
 MOST_PAIRS = 15
@@ -88,7 +87,7 @@ def tempered_rows(numbers: Mapping[str, Any]) -> list[list[object]]:
     if numbers["log_evidence_prior"] is not None:
         prior = Number(numbers["log_evidence_prior"], numbers["log_evidence_prior_error"])
         rows.append(["log evidence from the prior alone", prior, ""])
-        most = f"at most {MOST_APART:g} either way"
+        most = f"at most {numbers['starts_apart_limit']:.1f} either way"
         rows.append(["errors between both starts", Number(numbers["starts_apart"], digits=2), most])
     rows += [
         [f"posterior near mode {mode}", percent(weight), ""]

@@ -19,10 +19,11 @@ from scipy.special import softmax
 import sampler
 from runs.studies.copy_head.mathematics import CopyHead
 from runs.studies.study import Study, mean_over
-from sampler.mcmc.tempered import MOST_APART, log_mean, repetition_weights
+from sampler.mcmc.tempered import log_mean, repetition_weights
 from sampler.presentation import style
 
 SYMBOLS, TEMPERATURE = 6, 0.2
+MOST_APART = 4.0  # errors between both starts
 INFINITE = "infinite"
 # Name of a series: form of attention, tokens, scale of the logits, width, numbers of examples.
 SERIES = {

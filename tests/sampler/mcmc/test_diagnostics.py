@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose
+from sampler.mcmc.diagnostics import MOST_DIAGNOSED, R_HAT_OF_REPETITIONS, diagnose, worst_share
 from tests.problems import HMC, NUTS, TEMPERED
 from tests.small import LONG, autoregressive, healthy_statistics
 
@@ -253,9 +253,23 @@ def test_what_repetitions_have_in_common_is_no_sample_size(rng):
     received = diagnose(*repeated(rng, 1 / 3, particles=512), TEMPERED)
     assert not received.passed
     found = received.quantities["order_parameter"]
-    # The mean of 40 shares of 8 repetitions, each known to √(2/7).
+    # 40 shares of 8 repetitions, each known to √(2/7): their mean, or their largest.
     assert found.ess_bulk == pytest.approx(8 * 10, rel=4 * np.sqrt(2 / 7 / 40))
     assert any("raise `particles`" in reason for reason in received.reasons)
+
+
+@pytest.mark.parametrize("repetitions", [4, 8, 32])
+def test_the_worst_element_is_told_as_far_as_repetitions_know_it(repetitions, rng):
+    """Shares drawn by their law, of elements alike and with one that is a hundred times slower."""
+    trials, elements, fast = 400, 333, 0.001
+    factors = rng.chisquare(repetitions - 1, (trials, elements)) / (repetitions - 1)
+    alike = np.array([worst_share(fast * each, repetitions) for each in factors])
+    assert np.median(alike) == pytest.approx(fast, rel=0.1)  # by the largest: 3 to 5 times that
+    slow = fast * np.where(np.arange(elements) == 7, 100.0, 1.0)
+    worst = np.array([worst_share(slow * each, repetitions) for each in factors])
+    # Never more than the element itself shows, and far more than the mean over all.
+    assert (worst <= (slow * factors).max(axis=1)).all()
+    assert np.median(worst) > 10 * np.mean(slow)
 
 
 def test_effective_draws_are_those_of_repetitions_of_equal_weight(rng):

@@ -10,7 +10,7 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
 
-from sampler.mcmc.tempered import evidences, log_mean, repetition_weights
+from sampler.mcmc.tempered import FALSE_ALARMS, evidences, log_mean, repetition_weights
 from sampler.mcmc.tempered_smc import (
     Course,
     Particles,
@@ -279,6 +279,31 @@ def test_evidences_that_scatter_are_a_reason(phases):
     found = TEMPERED.judge(given)
     assert "repetitions" in found.reasons[0]
     assert found.numbers["log_evidence_prior"] is None
+
+
+def share_that_disagrees(rng, spreads, counts, trials: int) -> float:
+    """How often starts disagree whose ln Z scatter so much about one Z, which both are right on."""
+
+    def column(spread, count):
+        return spread * rng.standard_normal((count, 1)) - spread**2 / 2
+
+    def of_trial():
+        logs = [column(*each) for each in zip(spreads, counts, strict=True)]
+        return evidences({"log_evidence": logs[0], "log_evidence_prior": logs[1]}).agree
+
+    return 1.0 - np.mean([of_trial() for _ in range(trials)])
+
+
+@pytest.mark.parametrize("count", [4, 6, 8])
+def test_equal_starts_disagree_as_often_as_stated(count, rng):
+    """Where only the prior's scatter counts and is normal, the law is Student's t exactly."""
+    trials = 4000
+    error = np.sqrt(FALSE_ALARMS / trials)
+    share = share_that_disagrees(rng, (1e-9, 1e-3), (count, 4), trials)
+    assert abs(share - FALSE_ALARMS) < 4 * error
+    # Two unknown variances and a scatter that is no more normal: of the same order.
+    share = share_that_disagrees(rng, (0.3, 0.3), (count, 4), trials)
+    assert share < 1.5 * FALSE_ALARMS + 4 * error
 
 
 # --- problems of this program
