@@ -18,6 +18,7 @@ from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
 from sampler.posterior.exported import Model, basis_of_examples, export_model
 from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.mode import find_mode
 from sampler.posterior.space import Space, draw_prior
 from sampler.posterior.spaces import (
     OF_FIXED_PATHS,
@@ -213,9 +214,9 @@ class Problem:
         """The posterior in a space and in this precision, whitened at its mode where it has one."""
         refuse_space(name, OF_FIXED_PATHS, "a network of fixed attention")
         collapsed = name == ORDER_PARAMETERS
-        learning = self.learning.astype(precision) if collapsed and whitened else None
         data = self.data(kernels=collapsed, precision=precision)
-        return make_space(name, data, *self.law, keep=keep, learning=learning)
+        space = make_space(name, data, *self.law, keep=keep)
+        return replace(space, mode=find_mode(space)) if collapsed and whitened else space
 
     @property
     def law(self) -> tuple[Architecture, float, float]:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from sampler.errors import InputError
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import TEMPERATURE, Gaussian, Mode
-from theory.architecture import HESSIAN_COORDINATES
+from theory.architecture import HESSIAN_COORDINATES, Architecture
 from theory.energy_derivatives import hessian_with_energy
 from theory.laplace import LogPosterior
 from theory.learning_problem import LearningProblem
@@ -42,7 +42,7 @@ Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Hessian = Callable[[np.ndarray], np.ndarray]
 
 
-def find_mode(space: OrderParameters, learning: LearningProblem) -> Mode | None:
+def find_mode(space: OrderParameters) -> Mode | None:
     """Newton descent on −ln p(x, y) from x = 0, where Bartlett factors are diagonal.
 
     The scale is that of the Hessian at its end; directions along which that is not convex keep
@@ -51,10 +51,10 @@ def find_mode(space: OrderParameters, learning: LearningProblem) -> Mode | None:
     """
     size, dtype = space.size, space.dtype
     few, formula_fits = size <= HESSIAN_COORDINATES, hessian_fits(space)
-    columns = rows_of(space) * learning.architecture.channels
-    cheap = columns**2 * learning.labels.size <= NUMPY_PRODUCTS
+    columns = rows_of(space) * space.data.attended.shape[2]
+    cheap = columns**2 * space.data.labels.size <= NUMPY_PRODUCTS
     if few and cheap and space.spread is None:
-        function, hessian = derivatives_by_numpy(space, learning)
+        function, hessian = derivatives_by_numpy(space)
     else:
         function, hessian = derivatives_by_jax(space)
 
@@ -75,7 +75,7 @@ def find_mode(space: OrderParameters, learning: LearningProblem) -> Mode | None:
     )
     if ended.status is SaddlePointStatus.NOT_FINITE:
         remedy = "the posterior density is not finite: raise it, or rescale inputs and labels"
-        raise InputError("temperature", learning.temperature, remedy)
+        raise InputError("temperature", float(space.temperature), remedy)
     if few:
         curvature = hessian(ended.point)
         if not np.all(np.isfinite(curvature)):
@@ -103,14 +103,23 @@ def hessian_fits(space: OrderParameters) -> bool:
     return max((rows * channels) ** 2, rows**4) <= FORMULA_NUMBERS
 
 
-def derivatives_by_numpy(
-    space: OrderParameters, learning: LearningProblem
-) -> tuple[Function, Hessian]:
+def problem_of(space: OrderParameters) -> LearningProblem:
+    """The learning problem whose posterior a space is, with the temperature 𝒯_0 for given."""
+    chain, attended = space.chain, space.data.attended
+    widths = tuple(int(np.asarray(degrees)[0]) for degrees in chain.degrees)
+    variances = tuple(np.asarray(chain.variances).tolist())
+    architecture = Architecture(
+        chain.heads, widths, variances, channels=attended.shape[2], outputs=space.outputs
+    )
+    return LearningProblem(architecture, attended, space.data.labels, float(space.temperature))
+
+
+def derivatives_by_numpy(space: OrderParameters) -> tuple[Function, Hessian]:
     """Value with gradient, and Hessian, of −ln p(x, y) as functions that compile nothing.
 
     Those of the theory, whose coordinates are the same numbers in another order.
     """
-    posterior, places = LogPosterior(learning), {}
+    posterior, places = LogPosterior(problem_of(space)), {}
     layers = zip(posterior.coordinates.shapes, posterior.coordinates.layers, strict=True)
     for layer, (shape, part) in enumerate(layers, start=1):
         numbers = np.arange(part.start, part.stop)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from sampler.posterior.space import Space
     from sampler.token_network import TokenNetwork
     from theory.architecture import Architecture
-    from theory.learning_problem import LearningProblem
 
 SpaceName = Literal["order_parameters", "hidden_weights", "weights", "attention"]
 ORDER_PARAMETERS, HIDDEN_WEIGHTS, WEIGHTS, ATTENTION = get_args(SpaceName)
@@ -49,12 +48,10 @@ def make_space(
     spread: float = 0.0,
     *,
     keep: Sequence[str] = (),
-    learning: "LearningProblem | None" = None,
 ) -> "Space":
-    """The posterior of a network in a space.
+    """The posterior of a network in a space, its mode not known.
 
-    keep      names of the weights that are stored of every draw, where weights are sampled
-    learning  the learning problem, where chains are to be whitened at the mode of order parameters
+    keep  names of the weights that are stored of every draw, where weights are sampled
     """
     import jax.numpy as jnp
     import numpy as np
@@ -76,14 +73,7 @@ def make_space(
         return SPACES[name](**fields)
     from theory.wishart_chain import WishartChain
 
-    space = SPACES[name](**fields, chain=WishartChain.of(network, dtype))
-    if learning is None:
-        return space
-    from dataclasses import replace
-
-    from sampler.posterior.mode import find_mode
-
-    return replace(space, mode=find_mode(space, learning))
+    return SPACES[name](**fields, chain=WishartChain.of(network, dtype))
 
 
 # Bytes of the weights that are kept of all draws.

@@ -49,7 +49,7 @@ def test_derivatives_by_numpy_and_by_the_formula_are_those_of_repeated_different
     hessian = jax.jit(jax.hessian(plain))(point)
     assert hessian_fits(space)
     for value_and_gradient, hessian_at in (
-        derivatives_by_numpy(space, problem),
+        derivatives_by_numpy(space),
         derivatives_by_jax(space),
     ):
         received = value_and_gradient(point)
@@ -82,9 +82,9 @@ def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
     monkeypatch.setattr("sampler.posterior.mode.NUMPY_PRODUCTS", 0)
     space = space_of(problem, whitened=False)
-    by_formula = find_mode(space, problem)
+    by_formula = find_mode(space)
     monkeypatch.setattr("sampler.posterior.mode.FORMULA_NUMBERS", 10)
-    by_columns = find_mode(space, problem)
+    by_columns = find_mode(space)
     assert by_columns.converged
     ratio = np.linalg.solve(by_formula.gaussian.covariance, by_columns.gaussian.covariance)
     # Both are as exact as the modes, whose gradients are at most the tolerance.
