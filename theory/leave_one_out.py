@@ -8,9 +8,20 @@ belongs to example i, the labels of i given all others and U_1 have the law
 All of them together are not the likelihood of all labels: each conditions on the others.
 
 A saddle point is that of all labels. Without those of i the action is A + 2 ℓ_i with ℓ_i the log
-density above, and its minimum lies at x − 2 H⁻¹ ∇ℓ_i to first order in ∇ℓ_i, H = ∂²A: there
+density above, and its minimum lies at x − 2 H⁻¹ ∇ℓ_i to first order in ∇ℓ_i, H = ∂²A. The leading
+order that has not seen example i predicts it, as it does any new example, with the log density
 
-    ln p(y_i | y_{−i}) = ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i.
+    ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i
+
+at that point. It is not ln p(y_i | y_{−i}) of the posterior, the logarithm of a ratio of evidences,
+which fluctuations of U_1 enter at the same order 1/N as the shift: with ⟨δx⟩ the mean of the
+posterior less the saddle point,
+
+    ln p(y_i | y_{−i}) = ℓ_i + ∇ℓ_i·⟨δx⟩ + tr(H⁻¹ ∇²ℓ_i) − ∇ℓ_i·H⁻¹ ∇ℓ_i + O(1/N²).
+
+On ten problems with one or two paths, widths from 5 to 100 and a quadrature over U_1, ratios of
+evidences at saddle points without each example are off by 0.0001 to 0.03 (root of the mean square),
+the density above by 0.004 to 0.13. It is the score of the theory, not of the posterior.
 """
 
 import math
@@ -178,6 +189,8 @@ def left_out(
 class LeftOutAtSaddle:
     """Log densities at a saddle point that has moved as if each example had not been there.
 
+    The leave-one-out predictions of the leading order, not of the posterior (see the module).
+
     coordinates  ∂U_1/∂x of the log-Cholesky coordinates of U_1 [coordinate, row, row]
     inverse      H⁻¹ of these coordinates
     """
@@ -203,7 +216,7 @@ class LeftOutAtSaddle:
         return cls(problem, factor, coordinates, inverse)
 
     def log_density(self, examples: Combinations | None = None) -> Float[np.ndarray, " example"]:
-        """Log density ln p(y_i | y_{−i}) of examples as in `left_out_log_density`."""
+        """Log density ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i of examples as in `left_out_log_density`."""
         problem = self.problem
         arguments = problem.energy, problem.features, self.factor, _asked(problem, examples)
         at_saddle, slope = map(np.asarray, _with_slope(*arguments))
