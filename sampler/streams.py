@@ -1,7 +1,8 @@
-"""Random streams: what is drawn from a user's seed, each by a key of its own.
+"""Random streams: everything that is drawn from a seed, each by a key of its own.
 
 Streams of one seed are independent of each other, whatever recipe asks for them: data, teacher,
-training and the task of a trained model may have the same seed, as by default they do.
+training, chains and bootstraps may have the same seed, as by default they do. The random starts of
+the theory, which knows nothing of this table, are drawn from the seed itself, without a key.
 """
 
 from enum import Enum, unique
@@ -9,6 +10,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    from jaxtyping import PRNGKeyArray
+
+# No stream has more further entries than this.
+MOST_FURTHER = 7
 
 
 @unique
@@ -43,16 +48,77 @@ class Stream(Enum):
     EVALUATION = 4, 1  # split
     # Of draws without data.
     PRIOR = 12, 0
+    # Of chains: their transitions, where they begin, what they share, what is observed of draws.
+    TRANSITIONS = 13, 0
+    STARTS = 14, 0
+    SHARED = 15, 0
+    OBSERVATIONS = 16, 0
+    # Of what is observed of one draw, parts of its key: f, new labels, labels given all others.
+    FUNCTION = 17, 0
+    NEW_LABELS = 18, 0
+    LEFT_OUT_LABELS = 19, 0
+    # Of weights drawn back from order parameters.
+    WEIGHTS = 20, 0
+    # Of points at which densities and gradients are examined.
+    ROUNDING = 21, 0
+    ROUGHNESS = 22, 0
+    FIXED_ELEMENTS = 23, 0
+    # Of the log evidence beside chains.
+    IMPORTANCE = 24, 0
+    BRIDGE = 25, 0
+    # Of tempered particles: the search for modes, and repetitions.
+    FAR_STARTS = 26, 0
+    CURVATURES = 27, 1  # end of a descent
+    PARTICLES = 28, 2  # law in which they begin, repetition
+    RESAMPLING = 29, 3  # law, repetition, temperature
+    MOVES = 30, 3  # law, repetition, temperature
+    # Of learned heads: logits without data, and what tells whether a head matters.
+    PRIOR_LOGITS = 31, 0
+    ANY_VECTORS = 32, 0
+    ANY_LOGITS = 33, 2  # draw, head
+    # Of samples drawn again, for errors.
+    BOOTSTRAP = 34, 0
+    TEST_SET_AGAIN = 35, 0
+    CALIBRATED_LABELS = 36, 0
+    # Of heads that a model loses.
+    RANDOM_ORDERS = 37, 0
+    SIZES_AGAIN = 38, 0
+    CORRELATIONS_AGAIN = 39, 0
 
     def __init__(self, first: int, further: int) -> None:
         self.first = first
         self.further = further
 
+    def require(self, further: tuple[int, ...]) -> None:
+        """Raise TypeError unless these are as many further entries as the stream has."""
+        if len(further) != self.further:
+            raise TypeError(f"{self} takes {self.further} further entries, not {len(further)}")
+
 
 def stream(seed: int, of: Stream, *further: int) -> "np.random.Generator":
-    """The random generator of this seed and this key, independent of that of any other key."""
+    """NumPy's random generator of this seed and key, independent of that of any other key."""
     import numpy as np  # only here: the command line starts without it
 
-    if len(further) != of.further:
-        raise TypeError(f"{of} takes {of.further} further entries, not {len(further)}")
+    of.require(further)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(of.first, *further)))
+
+
+def jax_key(seed: int, of: Stream, *further: int) -> "PRNGKeyArray":
+    """JAX's random key of this seed and key, and parent of no other key's children."""
+    import jax
+
+    return part_of_key(jax.random.key(seed), of, *further)
+
+
+def part_of_key(key: "PRNGKeyArray", of: Stream, *further: int) -> "PRNGKeyArray":
+    """The key of a stream below another key, which is used for nothing but such parts.
+
+    A key that is split has the children 0, 1, …, as if these were folded in. So where two streams
+    differ in the number of further entries alone, their first entries must differ, too.
+    """
+    import jax
+
+    of.require(further)
+    for entry in ((MOST_FURTHER + 1) * of.first + of.further, *further):
+        key = jax.random.fold_in(key, entry)
+    return key

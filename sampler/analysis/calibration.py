@@ -31,6 +31,7 @@ from sampler.analysis.estimates import (
     mean_over_batches,
 )
 from sampler.analysis.scores import error_of_mean, log_normal_density
+from sampler.streams import Stream, stream
 
 BINS = 10
 REPLICATES = 1000
@@ -126,7 +127,7 @@ def calibration_error_of_test_set(
     probability: Float[np.ndarray, "example output"], positive: Bool[np.ndarray, "example output"]
 ) -> float:
     """Error of the ECE by the finite test set: a bootstrap over test examples."""
-    rng, examples = np.random.default_rng(0), len(probability)
+    rng, examples = stream(0, Stream.TEST_SET_AGAIN), len(probability)
     chosen = rng.multinomial(examples, np.full(examples, 1 / examples), REPLICATES)
     resampled = np.abs(chosen @ surplus_by_bin(probability, positive)).sum(axis=1)
     return float(resampled.std(ddof=1)) / probability.size
@@ -137,7 +138,7 @@ def error_if_calibrated(probability: Float[np.ndarray, "example output"]) -> tup
 
     An ECE a few deviations above that mean is not chance (Bröcker and Smith, 2007).
     """
-    rng, errors = np.random.default_rng(0), []
+    rng, errors = stream(0, Stream.CALIBRATED_LABELS), []
     together = max(1, DRAWN_TOGETHER // probability.size)
     for first in range(0, REPLICATES, together):
         count = min(REPLICATES - first, together)

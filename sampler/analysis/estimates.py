@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 
 from sampler.mcmc.convergence import mean_mcse
 from sampler.mcmc.tempered import effective_repetitions
+from sampler.streams import Stream, stream
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,9 @@ def bootstrap(
     is not, which rules out the jackknife). Repetitions are drawn again with their weights.
     """
     count = batches.shape[0]
-    chosen = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), replicates)
+    chosen = stream(seed, Stream.BOOTSTRAP).multinomial(
+        count, np.full(count, 1 / count), replicates
+    )
     shares, wider = chosen / count, 1.0
     if weights is not None:
         shares = chosen * weights

@@ -34,6 +34,7 @@ from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.runtime import jax_settings
 from sampler.settings.task import UNIFORM
+from sampler.streams import Stream, stream
 from sampler.token_problem import LearnedProblem
 
 # Of the examples that attention is measured on so many are stored; draws of all chains that are
@@ -94,7 +95,7 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
     single = evenly_spaced(len(chosen), SINGLE_DRAWS)
     tokens = jax.tree.map(lambda leaf: leaf[measured], problem.data.tokens)
     drawn = {name: values[:, chosen] for name, values in logits.items()}
-    random = np.random.default_rng(seed)
+    random = stream(seed, Stream.PRIOR_LOGITS)
     of_prior = {n: random.standard_normal((1, PRIOR_DRAWS, *size)) for n, size in problem.sites}
     weights = repetition_weights(collected.statistics)
     likeliest = 0 if weights is None else int(np.argmax(weights))

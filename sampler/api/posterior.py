@@ -101,13 +101,13 @@ def log_density(
 
 @takes()
 def weighted_draws(
-    problem: "Problem", draws: int, seed: int | Sequence[int] = 0, adapted: bool = True
+    problem: "Problem", draws: int, seed: int = 0, adapted: bool = True
 ) -> "ImportanceDraws":
     """Return independent weighted draws of the order parameters, and the evidence from them.
 
     problem  what `make_problem` returns, of fixed attention
     draws    how many
-    seed     of NumPy's generator
+    seed     of their random numbers
     adapted  whether the proposal is fitted to pilot samples; else it is Student's t about the mode,
              whose heavy tails bound the weights of any number of draws
 

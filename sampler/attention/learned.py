@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from sampler.attention.layers import LayerVariants, layer_matrices
 from sampler.attention.variants import Array, AttentionVariant
+from sampler.streams import Stream, stream
 
 LogitForm = Literal["full", "low_rank", "positions"]
 # Sites of logit weights, one for each layer of attention with learned heads.
@@ -143,14 +144,14 @@ class LearnedHeads:
         alone, vectors = self, inputs
         if self.stream:  # any vectors do for those below a layer
             alone = replace(self, stream=False)
-            vectors = np.random.default_rng(0).standard_normal(inputs.shape)
+            vectors = stream(0, Stream.ANY_VECTORS).standard_normal(inputs.shape)
         found = []
         for layer, of_layer in enumerate(self.learned):
             heads = list(compress(range(len(of_layer)), of_layer))
             read = READ[readout] if layer + 1 == len(self.learned) else slice(None)
             drawn = [
                 alone.drawn_matrices(
-                    vectors, layer, [np.random.default_rng((draw, head)) for head in heads]
+                    vectors, layer, [stream(0, Stream.ANY_LOGITS, draw, head) for head in heads]
                 )[..., read]
                 for draw in range(COMPARED_DRAWS if heads else 0)
             ]

@@ -14,6 +14,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from sampler.analysis.predictors import LEADING, predictor_name
 from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads, all_heads
+from sampler.streams import Stream, stream
 
 Loss = Literal["squared", "likelihood"]
 OfExamples = Float[np.ndarray, "head example"]
@@ -190,7 +191,7 @@ def rank_correlation(
 ) -> RankCorrelation:
     """ρ between scores and drops, a drop being the mean over examples of what was lost there."""
     lost = np.asarray(lost, dtype=np.float64)
-    generator = np.random.default_rng(seed)
+    generator = stream(seed, Stream.CORRELATIONS_AGAIN)
     heads, examples = lost.shape
     unknown = np.nan, np.nan
     if heads < 2:

@@ -30,6 +30,7 @@ from sampler.heads.importance import (
     over_examples,
 )
 from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads
+from sampler.streams import Stream, stream
 from theory.observables import binomial_error, correct, labels_are_classes
 
 # Outputs of all examples without some heads; None where there are none
@@ -303,7 +304,7 @@ def orders_of(
     seed: int,
 ) -> dict[str, list[list[Head]]]:
     """Heads in ascending order of numbers, and in random orders; no layer loses all of them."""
-    generator = np.random.default_rng(seed)
+    generator = stream(seed, Stream.RANDOM_ORDERS)
     orders = {
         key: [in_order(predictions[key].values, heads, counts)]
         for key in ORDERED_BY
@@ -453,7 +454,7 @@ def counts_drawn_anew(
 ) -> tuple[int, int]:
     """95 % of the sizes that other validation examples would choose: they are drawn with return."""
     examples = lost.shape[1]
-    generator = np.random.default_rng(0)
+    generator = stream(0, Stream.SIZES_AGAIN)
     drawn = generator.multinomial(examples, np.full(examples, 1 / examples), replicates)
     sizes = [within(lost @ (counts / examples), limit) for counts in drawn]
     low, high = np.quantile(sizes, [0.025, 0.975], method="nearest")

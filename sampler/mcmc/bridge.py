@@ -21,6 +21,7 @@ from sampler.mcmc.convergence import mean_ess, mean_mcse
 from sampler.posterior.importance import BatchedDensity, Proposal, refit, require_hessian, single
 from sampler.posterior.lost_points import count_lost
 from sampler.posterior.order_parameters import OrderParameters
+from sampler.streams import Stream, stream
 
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
 # The error of a logarithm is the relative error of its argument only where that is small.
@@ -81,7 +82,7 @@ def bridge_evidence(
     draws = points.shape[1]
     if draws < BRIDGED_DRAWS:
         raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {BRIDGED_DRAWS}")
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, Stream.BRIDGE)
     log_density, first = BatchedDensity.of(space), single(space.reference)
     halves = points[:, : draws // 2], points[:, draws // 2 :]
     estimates, lost = [], 0

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float, Int
 from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
 from sampler.posterior.space import Space
 from sampler.runtime import devices_for, for_every_chain, side_by_side
+from sampler.streams import Stream, jax_key
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
 CHUNK_DRAWS = 64
@@ -31,11 +32,11 @@ CHUNK_BYTES = 128 * 2**20
 CHUNK_SECONDS = 4.0
 # Rows of draws that are observed by one call, and draws that one device observes side by side.
 OBSERVED_ROWS, OBSERVED_TOGETHER = 16, 16
-OBSERVATION_STREAM, SHARED_STREAM = 1, 2
 # Chains on one device are an axis of arrays, devices an axis of the mesh.
 CHAIN, DEVICE = "chain", "device"
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes(DEVICE), Axes(None, DEVICE), Axes()
 STATE = (EVERYWHERE, BY_CHAIN)
+STREAMS = Stream.TRANSITIONS, Stream.STARTS, Stream.SHARED
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ def sample(
     SnapshotMismatch where it does not fit these chains.
     """
     chain, mesh = algorithm.prepared(space, settings), chain_mesh(settings.chains)
-    key = jax.random.key(settings.seed)
+    keys = tuple(jax_key(settings.seed, of) for of in STREAMS)
     # Also of chains that go on: the state of the snapshot must be one like it.
-    state = start_chains(chain, settings.chains, key, space)
+    state = start_chains(chain, settings.chains, keys, space)
     if resume is not None:
         state = restored_state(resume.arrays, state)
     space = placed(space, EVERYWHERE, mesh)
@@ -165,13 +166,13 @@ def by_chain(buffer: np.ndarray, length: int) -> np.ndarray:
 
 
 @partial(jax.jit, static_argnames=("chain", "chains"))
-def start_chains(chain: Chain, chains: int, key, space: Space):
+def start_chains(chain: Chain, chains: int, keys, space: Space):
     """Return the shared state before the first step, and the states along a leading chain axis."""
-    chain_key, start_key = jax.random.split(key)
+    chain_key, start_key, shared_key = keys
     points = jax.vmap(space.start)(jax.random.split(start_key, chains))
-    keys = jax.random.split(chain_key, chains)
-    states = for_every_chain(lambda k, point: chain.init(k, point, space), keys, points)
-    return chain.shared(jax.random.fold_in(key, SHARED_STREAM), space), states
+    chain_keys = jax.random.split(chain_key, chains)
+    states = for_every_chain(lambda k, point: chain.init(k, point, space), chain_keys, points)
+    return chain.shared(shared_key, space), states
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ class Observer:
     @classmethod
     def of(cls, space: Space, settings: ChainSettings, mesh: Mesh) -> "Observer":
         """The observer of these chains."""
-        key = jax.random.fold_in(jax.random.key(settings.seed), OBSERVATION_STREAM)
+        key = jax_key(settings.seed, Stream.OBSERVATIONS)
         keys = placed(jax.random.split(key, settings.chains), BY_CHAIN, mesh)
         observer = cls(space, keys, mesh)
         return replace(observer, rows=min(OBSERVED_ROWS, observer.capacity))

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 
 from sampler.mcmc.collected_draws import rounded
 from sampler.posterior.space import Space
-from sampler.streams import Stream, stream
+from sampler.streams import Stream, jax_key, stream
 
 # Points that are compared, and roundings by which half of what is the same may differ.
 POINTS, ROUNDINGS = 16, 32.0
@@ -21,8 +21,8 @@ def fixed_by(space: Space, seed: int) -> dict[str, Bool[np.ndarray, " element"]]
 
     In the precision in which draws are kept. An element that is no number is not fixed.
     """
-    key = jax.random.fold_in(jax.random.key(seed), Stream.PRIOR.first)
-    drawn = space.draw_by_numpy(POINTS, stream(seed, Stream.PRIOR))
+    key = jax_key(seed, Stream.FIXED_ELEMENTS)
+    drawn = space.draw_by_numpy(POINTS, stream(seed, Stream.FIXED_ELEMENTS))
     observed = _at_draws_from_prior(key, drawn, space)
     return {name: _is_same(rounded(name, np.asarray(v))) for name, v in observed.items()}
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sampler.posterior.space import Space
+from sampler.streams import Stream, jax_key
 
 # So close are points that differ by rounding alone, relative to their size, and so many there are.
 NEAR, POINTS = 1e-13, 16
@@ -17,8 +18,7 @@ def roughness_attributes(space: Space, seed: int) -> dict[str, Any]:
 
     Where a chain may start. The condition number is left out where labels have no covariance.
     """
-    key = jax.random.key(seed)
-    values, covariance, temperature = _nearby(key, space)
+    values, covariance, temperature = _nearby(jax_key(seed, Stream.ROUGHNESS), space)
     found = {"roughness": float(np.ptp(np.asarray(values)))}
     if covariance is not None:
         largest = float(np.linalg.eigvalsh(np.asarray(covariance, float))[-1])

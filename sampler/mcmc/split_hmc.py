@@ -30,6 +30,7 @@ from numpyro.infer.hmc_util import dual_averaging
 
 from sampler.mcmc.algorithm import Chain
 from sampler.posterior.space import Gaussian, Space
+from sampler.streams import Stream, jax_key
 
 # A trajectory turns by an angle between these: about a quarter of a period of every coordinate.
 ANGLES = (0.35 * math.pi, 0.65 * math.pi)
@@ -299,16 +300,17 @@ def rounding_of(single: Space) -> float:
 
     Along a trajectory of angle π/2 it changes the energy by at most about as much.
     """
-    errors = np.asarray(_rounding_at_starts(single))
+    keys = jax.random.split(jax_key(0, Stream.ROUNDING), ROUNDING_POINTS)
+    errors = np.asarray(_rounding_at_starts(keys, single))
     return float(errors.max()) if np.isfinite(errors).all() else math.inf
 
 
 @jax.jit
-def _rounding_at_starts(single: Space):
+def _rounding_at_starts(keys, single: Space):
     reference, exact = single.reference, replace(single, single=None)
 
     def error(key):
         point = single.start(key)
         return jnp.linalg.norm(reference.pull_back(single.slope(point) - exact.slope(point)))
 
-    return jax.lax.map(error, jax.random.split(jax.random.key(0), ROUNDING_POINTS))
+    return jax.lax.map(error, keys)

@@ -32,6 +32,7 @@ from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.lost_points import count_lost, is_no_number
 from sampler.posterior.space import Gaussian, Space
 from sampler.runtime import side_by_side
+from sampler.streams import Stream, jax_key, stream
 
 # The next λ leaves this share of the particles as their effective number.
 EFFECTIVE_SHARE = 0.5
@@ -144,9 +145,14 @@ class Particles:
         return self.power == 1.0
 
 
-def begin(space: Space, start: InitialDistribution, count: int, seed: tuple[int, ...]) -> Particles:
-    """Particles at λ = 0, drawn from the law in which they begin."""
-    points = start.draw(count, (*seed, 0))
+def begin(
+    space: Space, start: InitialDistribution, count: int, seed: tuple[int, int, int]
+) -> Particles:
+    """Particles at λ = 0, drawn from the law in which they begin.
+
+    seed  the seed, the number of that law, and that of the repetition
+    """
+    points = start.draw(count, seed)
     log_p, log_ratio, lost = weighed(points, space, start)
     if not np.isfinite(log_ratio).any():
         raise FloatingPointError(
@@ -162,7 +168,7 @@ def next_temperature(
     space: Space,
     start: InitialDistribution,
     target_acceptance: float,
-    seed: tuple[int, ...],
+    seed: tuple[int, int, int],
     course: Course | None = None,
 ) -> Particles:
     """Particles at the next λ: weighed, resampled and moved there.
@@ -176,15 +182,17 @@ def next_temperature(
             f"{MOST_TEMPERATURES} temperatures do not lead to the posterior (λ = "
             f"{particles.power:.3g}): raise `particles`, or the temperature"
         )
-    count, key = len(particles.points), (*seed, number)
+    count, of_stage = len(particles.points), (*seed, number)
     stage = None if course is None else course[number - 1]
     power = next_power(particles.log_ratio, particles.power) if stage is None else stage.power
     increase = power - particles.power
     log_weights = increase * particles.log_ratio
-    chosen = systematic_resampling(normalised_weights(log_weights), count, key)
+    first, *rest = of_stage
+    rng = stream(first, Stream.RESAMPLING, *rest)
+    chosen = systematic_resampling(normalised_weights(log_weights), count, rng)
     points = particles.points[chosen]
     tempered = TemperedLaw(space, start, jnp.asarray(power, points.dtype))
-    moved_on = move(points, tempered, stage, particles.step_size, target_acceptance, key)
+    moved_on = move(points, tempered, stage, particles.step_size, target_acceptance, of_stage)
     log_p, log_ratio, lost = weighed(moved_on.points, space, start)
     ancestor = particles.ancestor[chosen]
     happened = {
@@ -256,7 +264,7 @@ def move(
     stage: Stage | None,
     step_size: float,
     target_acceptance: float,
-    seed: tuple[int, ...],
+    of_stage: tuple[int, int, int, int],
 ) -> Moved:
     """Move all particles by trajectories as a stage says; those of a pilot find what it says.
 
@@ -264,12 +272,13 @@ def move(
     and there are so many that little is left of where these were. The step of the next one
     follows from the acceptance of all particles in this one. Every particle makes as many steps.
     """
-    rng = np.random.default_rng((*seed, 1))
+    first, *rest = of_stage
+    rng, key = stream(first, Stream.MOVES, *rest), jax_key(first, Stream.MOVES, *rest)
     unit = np.asarray(tempered.reference.scale)
     fitted = fitted_gaussian(points / unit) if stage is None else stage.gaussian
     step_size = step_size if stage is None else stage.step_size
     before = whitened(points / unit, fitted)
-    keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), len(points))
+    keys = jax.random.split(key, len(points))
     states = _states(keys, jnp.asarray(points / unit), tempered)
     wanted = LEFT_AT_LAST if float(tempered.power) == 1.0 else LEFT
     gradients, moves, lost = len(points), 0, 0

@@ -14,13 +14,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from sampler.streams import Stream, part_of_key
 from theory.leave_one_out import LeftOut
 
 if TYPE_CHECKING:
     from sampler.posterior.data import Data
-
-# Keys apart from those that a draw of f is split into: these are 0 and 1.
-LABEL_STREAM, LEFT_OUT_STREAM = 2, 3
 
 
 @dataclass(frozen=True)
@@ -70,11 +68,10 @@ class Given:
         else:
             left_out = self.left_out(inputs)
             log_likelihood = left_out.log_density
-            left_out_key = jax.random.fold_in(key, LEFT_OUT_STREAM)
+            left_out_key = part_of_key(key, Stream.LEFT_OUT_LABELS)
             observed["leave_one_out_predictive"] = left_out_labels(left_out_key, left_out, labels)
-        noise = jax.random.normal(
-            jax.random.fold_in(key, LABEL_STREAM), outputs.shape, outputs.dtype
-        )
+        label_key = part_of_key(key, Stream.NEW_LABELS)
+        noise = jax.random.normal(label_key, outputs.shape, outputs.dtype)
         replicated = outputs + jnp.sqrt(temperature) * noise
         return observed | {
             "log_likelihood": log_likelihood.astype(jnp.float32),

@@ -3,7 +3,7 @@
 The mean weight of draws from a normalised proposal q is the evidence: E_q[p(x, y)/q(x)] = p(y).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from sampler.posterior.mode import rows_of
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import Gaussian
 from sampler.runtime import batch_bytes
+from sampler.streams import Stream, stream
 from theory.architecture import HESSIAN_COORDINATES, stored_bytes
 from theory.path_kernels import Features, store_path_kernels
 
@@ -236,7 +237,7 @@ CountLost = Callable[[np.ndarray, np.ndarray, np.ndarray], int]
 
 
 def importance_draws(
-    space: OrderParameters, draws: int, seed: int | Sequence[int], adapted: bool = True
+    space: OrderParameters, draws: int, seed: int, adapted: bool = True
 ) -> ImportanceDraws:
     """Weighted draws of a posterior whose mode is known, from a proposal about that mode.
 
@@ -257,7 +258,7 @@ def importance_draws(
             "enable 64-bit numbers with jax.enable_x64(True) and pass a float64 problem"
         )
     require_hessian(space.size)
-    rng, log_density = np.random.default_rng(seed), BatchedDensity.of(space)
+    rng, log_density = stream(seed, Stream.IMPORTANCE), BatchedDensity.of(space)
     proposal, lost = single(space.mode.gaussian), 0
     if adapted:
         proposal, pilot = adapt_proposal(proposal, log_density, rng)
@@ -415,7 +416,7 @@ def effective_draws(log_weights: Float[np.ndarray, " draw"]) -> float:
 
 
 def systematic_resampling(
-    weights: Float[np.ndarray, " draw"], count: int, seed: int | tuple[int, ...]
+    weights: Float[np.ndarray, " draw"], count: int, rng: np.random.Generator
 ) -> Int[np.ndarray, " _count"]:
     """Indices of `count` equally weighted draws, in random order; weights sum to one.
 
@@ -430,7 +431,6 @@ def systematic_resampling(
     rounding = np.finfo(float).eps * len(weights)
     if not (np.all(weights >= 0) and abs(total - 1.0) <= rounding):
         raise ValueError(f"weights sum to {total!r}: need non-negative weights that sum to 1")
-    rng = np.random.default_rng(seed)
     marks = (np.arange(count) + rng.random()) / count
     edges = np.cumsum(weights)
     edges /= edges[-1]

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from sampler.posterior.space import Gaussian, Space
 from sampler.runtime import side_by_side
+from sampler.streams import Stream, jax_key, stream
 
 Numbers = Array | np.ndarray
 # Descents: from the mean of the prior, from the mode where the space has one, from so many draws of
@@ -113,18 +114,20 @@ class InitialDistribution:
             distances.append(np.sum(whitened**2, axis=1))
         return np.argmin(distances, axis=0)
 
-    def draw(self, count: int, seed: tuple[int, ...]) -> Float[np.ndarray, "_draw coordinate"]:
+    def draw(self, count: int, seed: tuple[int, int, int]) -> Float[np.ndarray, "_draw coordinate"]:
         """Draws from the law; components have the numbers that their shares say, to the nearest.
 
         Every draw by itself has the law q_0: one uniform number rounds all numbers up or down.
+
+        seed  the seed, and what numbers the draws
         """
-        rng = np.random.default_rng(seed)
+        first, *rest = seed
+        rng, key = stream(first, Stream.PARTICLES, *rest), jax_key(first, Stream.PARTICLES, *rest)
         marks = (np.arange(count) + rng.random()) / count
         edges = np.cumsum(np.exp(self.log_shares))
         component = np.searchsorted(edges / edges[-1], marks, side="right")
         points = np.empty((count, self.space.size))
         chosen = component == 0
-        key = jax.random.key(int(rng.integers(2**31)))
         points[chosen] = draw_prior_points(key, int(chosen.sum()), self.space)
         normal = rng.standard_normal(points.shape)
         normal /= np.sqrt(rng.chisquare(TAIL, (count, 1)) / TAIL)
@@ -199,9 +202,10 @@ def descend_from_far(space: Space, seed: int) -> Descents:
 
 def far_starts(space: Space, prior: Gaussian, seed: int) -> Float[np.ndarray, "start coordinate"]:
     """Starts of descents, in units of the prior about its mean."""
-    size, rng = space.size, np.random.default_rng(seed)
+    size, rng = space.size, stream(seed, Stream.FAR_STARTS)
+    key = jax_key(seed, Stream.FAR_STARTS)
     centre, scale = np.asarray(prior.centre), np.asarray(prior.scale)
-    draws = (draw_prior_points(jax.random.key(seed), WIDE_STARTS, space) - centre) / scale
+    draws = (draw_prior_points(key, WIDE_STARTS, space) - centre) / scale
     wide = np.resize(FACTORS, WIDE_STARTS)[:, None] * draws
     # Every coordinate and sign in few coordinates, an even choice of them in many.
     every = np.stack(np.meshgrid(np.arange(size), (-1.0, 1.0)), axis=-1).reshape(-1, 2)
@@ -234,7 +238,7 @@ def mixture_at_modes(space: Space, descents: Descents, seed: int) -> InitialDist
         end = ends[place]
         if any(_distance(whitening, (end - at) / scale) < SAME_MODE for _, at, whitening in modes):
             continue
-        sizes, whitening = fit_at(end, scale, space, (seed, int(place)))
+        sizes, whitening = fit_at(end, scale, space, stream(seed, Stream.CURVATURES, int(place)))
         weight = float(values[place] - 0.5 * np.sum(np.log(sizes)))
         largest = max((mode[0] for mode in modes), default=weight)
         if np.isfinite(weight) and weight >= largest - LEAST_LOG_WEIGHT:
@@ -253,7 +257,7 @@ def mixture_at_modes(space: Space, descents: Descents, seed: int) -> InitialDist
 
 
 def fit_at(
-    end: np.ndarray, scale: np.ndarray, space: Space, seed: tuple[int, ...]
+    end: np.ndarray, scale: np.ndarray, space: Space, rng: np.random.Generator
 ) -> tuple[Float[np.ndarray, " coordinate"], np.ndarray]:
     """Curvatures of −ln p(x, y) at a point, in units of the prior, and what whitens by them.
 
@@ -261,7 +265,7 @@ def fit_at(
     """
     at = Gaussian(jnp.asarray(end), jnp.asarray(scale))
     if len(end) > DENSE_COORDINATES:
-        probes = np.random.default_rng(seed).choice([-1.0, 1.0], (PROBES, len(end)))
+        probes = rng.choice([-1.0, 1.0], (PROBES, len(end)))
         sizes = np.asarray(_diagonal(at, probes, space))
         sizes = np.maximum(np.nan_to_num(sizes, nan=1.0), 1.0)
         return sizes, np.sqrt(sizes)

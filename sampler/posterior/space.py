@@ -24,15 +24,13 @@ from sampler.posterior.data import Data, astype
 from sampler.posterior.given import Given
 from sampler.posterior.labels import LabelLaw, RowsOfExamples, flat_labels, split_labels
 from sampler.runtime import side_by_side
-from sampler.streams import Stream, stream
+from sampler.streams import Stream, jax_key, part_of_key, stream
 
 # Site name → value.
 Position = Mapping[str, Array]
 
 # The site ln(𝒯/𝒯_0), where the temperature has a prior.
 TEMPERATURE = "log_temperature_ratio"
-# Of the random keys of a seed; chains use others.
-PRIOR_STREAM = 3
 DRAWN_TOGETHER = 64
 
 
@@ -196,7 +194,8 @@ class Space:
 
     def observe(self, key: PRNGKeyArray, position: Position) -> dict[str, Array]:
         """All that is stored of one draw, by name."""
-        temperature, given = self.temperature_at(position), self.given(position, key)
+        temperature = self.temperature_at(position)
+        given = self.given(position, part_of_key(key, Stream.FUNCTION))
         observed = given.observe(key, self.data, position, temperature)
         observed |= self.data.observe(position, given.order_parameters)
         observed["log_prior"] = self.log_prior(position)
@@ -384,7 +383,7 @@ def chain_model(space: Space) -> None:
 
 def draw_prior(space: Space, count: int, seed: int) -> dict[str, np.ndarray]:
     """What is stored of draws [draw, …] without data, by name."""
-    key = jax.random.fold_in(jax.random.key(seed), PRIOR_STREAM)
+    key = jax_key(seed, Stream.PRIOR)
     drawn = space.draw_by_numpy(count, stream(seed, Stream.PRIOR))
     observables = _observe_prior(key, drawn, space, count)
     return {name: np.asarray(values) for name, values in observables.items()}

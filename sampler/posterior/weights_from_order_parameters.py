@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from sampler.posterior.order_parameters import OrderParameters, bartlett_matrices
 from sampler.posterior.spaces import refuse_weight_draws
 from sampler.runtime import side_by_side
+from sampler.streams import Stream, jax_key
 from theory.architecture import Architecture
 from theory.learning_problem import LabelEnergy
 from theory.path_kernels import sum_over_paths
@@ -25,7 +26,6 @@ from theory.wishart_chain import chain_factors, link_scales
 
 # Draws are made side by side while their arrays fit into this many bytes.
 BATCH_BYTES = 64 * 2**20
-WEIGHT_STREAM = 2
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def draw_weights_back(
         for name, values in sites.items()
     }
     numbers = jnp.asarray((np.arange(chains)[:, None] * draws + chosen).reshape(-1))
-    weights = _draw_all(seed, numbers, positions, space, architecture)
+    key = jax_key(seed, Stream.WEIGHTS)
+    weights = _draw_all(key, numbers, positions, space, architecture)
     return WeightDraws(
         {
             name: np.asarray(values).reshape(chains, count, *values.shape[1:])
@@ -75,10 +76,9 @@ def draw_weights_back(
 
 
 @partial(jax.jit, static_argnames="architecture")
-def _draw_all(seed, numbers, positions, space: OrderParameters, architecture: Architecture):
+def _draw_all(key, numbers, positions, space: OrderParameters, architecture: Architecture):
     """`draw_weights` of every row of `positions`: the one place where draws are batched."""
-    base = jax.random.fold_in(jax.random.key(seed), WEIGHT_STREAM)
-    keys = jax.vmap(partial(jax.random.fold_in, base))(numbers)
+    keys = jax.vmap(partial(jax.random.fold_in, key))(numbers)
 
     def of_draw(row):
         key, position = row

@@ -75,9 +75,9 @@ class TemperedDraws:
         space = problem.space("order_parameters")
         seed, course, found = int(rng.integers(2**31)), None, []
         for number in (PILOT, *range(count)):
-            particles = begin(space, self.law, PARTICLES, (seed, number))
+            particles = begin(space, self.law, PARTICLES, (seed, 0, number))
             while not particles.finished:
-                arguments = space, self.law, 0.8, (seed, number), course
+                arguments = space, self.law, 0.8, (seed, 0, number), course
                 particles = next_temperature(particles, *arguments)
             if number == PILOT:
                 course = particles.course

@@ -2,29 +2,66 @@
 
 import ast
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from sampler.settings.recipe import make_recipe
-from sampler.streams import Stream, stream
+from sampler.streams import Stream, jax_key, part_of_key, stream
 from sampler.teacher import make_labelled_task
 from tests import ROOT
 
 NUMBERS = 4000
 # A few of each further entry of a key.
 KEYS = [(of, *rest) for of in Stream for rest in itertools.product(range(3), repeat=of.further)]
+FEW = np.arange(6)
 
 
 def test_no_two_streams_of_a_seed_share_numbers():
-    """Nor are they correlated, in the order in which they are drawn."""
-    drawn = np.stack([stream(3, *key).standard_normal(NUMBERS) for key in KEYS])
+    """Nor with what is drawn from the seed itself; nor are they correlated, in their order."""
+
+    def generators() -> list[np.random.Generator]:
+        return [np.random.default_rng(3), *(stream(3, *key) for key in KEYS)]
+
+    drawn = np.stack([generator.standard_normal(NUMBERS) for generator in generators()])
     assert len(np.unique(drawn)) == drawn.size
-    raw = [stream(3, *key).integers(2**63, size=NUMBERS) for key in KEYS]
+    raw = [generator.integers(2**63, size=NUMBERS) for generator in generators()]
     assert len(np.unique(raw)) == drawn.size
-    apart = np.corrcoef(drawn)[np.triu_indices(len(KEYS), 1)]
-    # Of some hundred normal numbers of variance 1/n the largest is below 4.5 of them.
-    assert np.abs(apart).max() < 4.5 / np.sqrt(NUMBERS)
+    apart = np.corrcoef(drawn)[np.triu_indices(len(drawn), 1)]
+    # Of ten thousand normal numbers of variance 1/n the largest is below 5.5 of them.
+    assert np.abs(apart).max() < 5.5 / np.sqrt(NUMBERS)
+
+
+def test_no_two_jax_keys_of_a_seed_are_the_same():
+    """Nor their children and grandchildren, however these are made, nor their first numbers."""
+    parents = jax.numpy.stack([jax.random.key(3), *(jax_key(3, *key) for key in KEYS)])
+
+    def children(keys):
+        """A few of each, by number and by splitting: the same, where JAX makes them the same."""
+        by_number = jax.vmap(lambda key: jax.vmap(lambda n: jax.random.fold_in(key, n))(FEW))
+        split = jax.vmap(lambda key: jax.random.split(key, len(FEW)))
+        assert (jax.random.key_data(split(keys)) == jax.random.key_data(by_number(keys))).all()
+        return split(keys).reshape(-1)
+
+    # The seed itself has no children but the streams: its own are below the first entries.
+    below = children(parents[1:])
+    family = jax.numpy.concatenate([parents, below, children(below)])
+    data = np.asarray(jax.random.key_data(family))
+    assert len(np.unique(data, axis=0)) == len(family) > 40 * len(KEYS)
+    first = jax.vmap(lambda key: jax.random.bits(key, (2,), "uint64"))
+    with jax.enable_x64(True):
+        numbers = np.asarray(jax.jit(first)(family))
+    assert len(np.unique(numbers)) == numbers.size
+
+
+def test_parts_of_the_key_of_a_draw_are_apart_from_each_other():
+    key = jax.random.key(5)
+    parts = [part_of_key(key, of) for of in Stream if not of.further]
+    data = np.asarray(jax.random.key_data(jax.numpy.stack([key, *parts])))
+    assert len(np.unique(data, axis=0)) == len(data)
 
 
 def test_a_key_has_as_many_entries_as_its_stream_says():
@@ -33,18 +70,31 @@ def test_a_key_has_as_many_entries_as_its_stream_says():
         stream(0, Stream.HEADS)
     with pytest.raises(TypeError, match="0 further"):
         stream(0, Stream.TRAIN, 1)
+    with pytest.raises(TypeError, match="1 further"):
+        jax_key(0, Stream.BATCHES)
 
 
-@pytest.mark.parametrize("room", ["data", "training", "transformer", "settings", "teacher.py"])
-def test_what_makes_data_draws_from_no_other_stream(room):
-    place = ROOT / "sampler" / room
-    for file in [place] if place.is_file() else place.rglob("*.py"):
-        called = {
-            node.attr
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-            if isinstance(node, ast.Attribute)
-        }
-        assert not called & {"default_rng", "SeedSequence", "RandomState"}, file
+# What makes generators and keys of seeds, in NumPy, SciPy and JAX.
+MAKERS = {"default_rng", "SeedSequence", "PCG64", "RandomState", "PRNGKey", "wrap_key_data"}
+# Of a given generator an estimator asks for a seed; a checkpoint has the keys of its chains.
+ALLOWED = {"api/estimators.py": {"RandomState"}, "mcmc/chains.py": {"wrap_key_data"}}
+
+
+def made_in(file: Path) -> Iterator[str]:
+    """Names of what makes generators or keys in a file."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and node.attr in MAKERS:
+            yield node.attr
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "jax.random.key":
+            yield "key"
+        if isinstance(node, ast.ImportFrom) and node.module in ("numpy.random", "jax.random"):
+            yield f"import from {node.module}"
+
+
+def test_nothing_is_drawn_but_from_a_stream_of_the_table():
+    for file in (ROOT / "sampler").rglob("*.py"):
+        name = file.relative_to(ROOT / "sampler").as_posix()
+        assert set(made_in(file)) <= ALLOWED.get(name, set()) or name == "streams.py", name
 
 
 class Recorded(np.random.Generator):

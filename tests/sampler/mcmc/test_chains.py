@@ -22,6 +22,7 @@ from sampler.posterior.labels import flat_labels
 from sampler.posterior.weights import Weights
 from sampler.runtime import devices_for
 from sampler.storage.manifest import read_manifest
+from sampler.streams import Stream, jax_key
 from tests.commands import TINY, command, settings, stored_arrays
 from tests.problems import chain_settings, random_problem, space_of
 from tests.sampler.mcmc.laws import Normal
@@ -108,10 +109,10 @@ def test_chains_are_those_of_numpyro(space, default_run):
         chain_method="vectorized",
         progress_bar=False,
     )
-    chain_key, start_key = jax.random.split(jax.random.key(SETTINGS.seed))
-    starts = jax.vmap(space.start)(jax.random.split(start_key, SETTINGS.chains))
+    of_chains, of_starts = (jax_key(SETTINGS.seed, s) for s in (Stream.TRANSITIONS, Stream.STARTS))
+    starts = jax.vmap(space.start)(jax.random.split(of_starts, SETTINGS.chains))
     extra = ("num_steps", "diverging", "accept_prob", "potential_energy", "energy")
-    keys = jax.random.split(chain_key, SETTINGS.chains)
+    keys = jax.random.split(of_chains, SETTINGS.chains)
     arguments = {"extra_fields": extra, "init_params": space.unflatten(starts)}
     mcmc.run(keys, flat_labels(space.data.labels), **arguments)
     expected = mcmc.get_samples(group_by_chain=True)
@@ -146,6 +147,31 @@ def test_chunks_count_to_the_end_of_each_phase(default_run):
     check_phases(default_run.chunks)
     noise = default_run.draws["noise"].reshape(-1)
     assert np.unique(noise).size == noise.size, "every draw of every chain has a key of its own"
+
+
+STARTED: list[np.ndarray] = []
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Started(WithNoise):
+    """Writes down what it draws for each of as many sites as there are draws, where it starts."""
+
+    def start(self, key):
+        numbers = jax.vmap(lambda of_site: jax.random.normal(of_site, (2,)))
+        jax.debug.callback(STARTED.append, numbers(jax.random.split(key, SETTINGS.draws)))
+        return super().start(key)
+
+
+@pytest.mark.heavy
+def test_what_is_observed_of_a_draw_shares_no_number_with_a_start(space):
+    """Of the site and the draw of one number, say."""
+    spied = Started(**{one.name: getattr(space, one.name) for one in fields(space)})
+    observed = sampled(spied, SETTINGS).draws["noise"]
+    jax.effects_barrier()
+    started = np.stack(STARTED)
+    assert started.size >= observed.size > 0
+    assert not np.isin(observed, started).any()
 
 
 @pytest.mark.heavy
@@ -281,7 +307,7 @@ def test_draws_do_not_depend_on_the_number_of_devices(algorithm, tmp_path, monke
         )
         # so few draws pass no diagnostics
         assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED), errors
-        assert len(read_manifest(directory).devices) == count
+        assert read_manifest(directory).devices == count
         found[count] = stored_arrays(directory)["posterior/order_parameter"]
     assert np.ptp(found[1], axis=1).min() > 0
     # rounding, magnified by at most twenty transitions

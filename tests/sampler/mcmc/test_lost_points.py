@@ -83,7 +83,7 @@ def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():
     expected = 256 * 8 * scipy.stats.norm.sf(EDGE)
     space = edged(np.nan)
     law = InitialDistribution.prior(space)
-    begun = sum(begin(space, law, 256, (9, n)).lost for n in range(8))
+    begun = sum(begin(space, law, 256, (9, 0, n)).lost for n in range(8))
     assert abs(begun - expected) < 4.0 * np.sqrt(expected)
 
 
@@ -153,7 +153,7 @@ def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monk
 
 def test_checkpoints_hold_the_count():
     space = edged(np.nan)
-    particles = begin(space, InitialDistribution.prior(space), 64, (1, 2))
+    particles = begin(space, InitialDistribution.prior(space), 64, (1, 0, 2))
     assert particles.lost > 0
     restored = Repetition.of(Repetition(particles, 1.0).arrays)
     assert restored.particles.lost == particles.lost

@@ -45,7 +45,7 @@ SPACES = {"fixed": fixed, "learned": learned}
 
 
 def repetition(
-    space: Space, law: InitialDistribution, seed: tuple[int, ...], course=None
+    space: Space, law: InitialDistribution, seed: tuple[int, int, int], course=None
 ) -> Particles:
     """Particles at the end of one repetition, or of a pilot."""
     particles = begin(space, law, PARTICLES, seed)

@@ -63,7 +63,7 @@ def repetition(
     space,
     start: InitialDistribution,
     count: int,
-    seed: tuple[int, ...],
+    seed: tuple[int, int, int],
     course: Course | None = None,
 ) -> Particles:
     """Particles at the end of one repetition, or of a pilot."""
@@ -77,8 +77,8 @@ def repetitions(
     space, start: InitialDistribution, *, count: int = 128, times: int = 16, seed: int = 3
 ):
     """Several repetitions, independent of each other, along the course of one pilot."""
-    course = repetition(space, start, count, (seed, 1000)).course
-    return [repetition(space, start, count, (seed, n), course) for n in range(times)]
+    course = repetition(space, start, count, (seed, 0, 1000)).course
+    return [repetition(space, start, count, (seed, 0, n), course) for n in range(times)]
 
 
 def evidence_of(made) -> tuple[float, float]:
@@ -144,7 +144,7 @@ def test_the_start_law_is_normalised_and_drawn_from(linear):
     wide = scipy.stats.norm(PRIOR_MEAN, 2.0 * DEVIATIONS).logpdf(points).sum(axis=1)
     ratio = np.exp(np.asarray(jax.jit(jax.vmap(law.log_density))(jnp.asarray(points))) - wide)
     assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
-    drawn = np.stack([law.draw(64, (1, n)) for n in range(40)])
+    drawn = np.stack([law.draw(64, (1, 0, n)) for n in range(40)])
     expected = 0.5 * PRIOR_MEAN + 0.5 * np.asarray(law.centres[0])
     means = drawn.mean(axis=1)
     assert_within_mcse(means.mean(axis=0), expected, means.std(axis=0, ddof=1) / np.sqrt(40))

@@ -155,7 +155,9 @@ def test_systematic_resampling_is_unbiased(rng):
     count, seeds = 25, 2000
     taken = np.array(
         [
-            np.bincount(systematic_resampling(weights, count, seed), minlength=40)
+            np.bincount(
+                systematic_resampling(weights, count, np.random.default_rng(seed)), minlength=40
+            )
             for seed in range(seeds)
         ]
     )
@@ -176,7 +178,7 @@ def error_of_resampled(rng, effective_per_kept: float) -> float:
         weights = np.exp(0.5 * points)  # from N(0, 1) to N(1/2, 1)
         weights /= weights.sum()
         kept = int(1.0 / np.sum(weights**2) / effective_per_kept)
-        chosen = systematic_resampling(weights, kept, seed)
+        chosen = systematic_resampling(weights, kept, np.random.default_rng(seed))
         found.append((points[chosen].mean() - 0.5) * np.sqrt(kept))
     return float(np.sqrt(np.mean(np.square(found))))
 

@@ -39,9 +39,9 @@ def evidence_by_particles(space: Space, start: InitialDistribution) -> tuple[flo
     """Log evidence and its error over repetitions that follow the course of a pilot."""
     course, logs = None, []
     for number in range(REPETITIONS + 1):
-        particles = begin(space, start, PARTICLES, (7, number))
+        particles = begin(space, start, PARTICLES, (7, 0, number))
         while not particles.finished:
-            particles = next_temperature(particles, space, start, 0.8, (7, number), course)
+            particles = next_temperature(particles, space, start, 0.8, (7, 0, number), course)
         if course is None:
             course = particles.course
         else:
