@@ -14,7 +14,7 @@ from sampler.analysis.draws_table import EXCHANGEABLE, draws_tree, is_judged
 from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.matched_heads import kept_logits
 from sampler.attention.learned import LOGITS
-from sampler.errors import OutOfTimeError
+from sampler.errors import InputError, OutOfTimeError, Setting
 from sampler.jobs.keeper import ChainKeeper
 from sampler.jobs.progress import Progress, SamplingProgress
 from sampler.jobs.repetitions import run_repetitions
@@ -29,7 +29,7 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.evidence import evidence_beside
 from sampler.mcmc.fixed_elements import fixed_by
 from sampler.mcmc.hamiltonian import SMALLEST_STEP
-from sampler.mcmc.roughness import roughness_attributes
+from sampler.mcmc.rounding import roughness_attributes, shift_in_single_precision
 from sampler.mcmc.stopping import StoppingRule
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE, Space
@@ -38,7 +38,7 @@ from sampler.posterior.weights_from_order_parameters import WeightDraws, draw_we
 from sampler.presentation.terminal import print_line
 from sampler.problem import AnyProblem, Problem
 from sampler.runtime import jax_settings
-from sampler.settings.sampler import SamplerSection
+from sampler.settings.sampler import SINGLE, SamplerSection
 from sampler.storage.directory import LOG
 from sampler.token_problem import LearnedProblem, TokenProblem
 
@@ -127,7 +127,7 @@ def collect_draws(
     if space.mode is not None and not space.mode.converged:
         print_and_log(space.mode.explain(), show)
     space = algorithm.suited(space)
-    ended = run_chains(space, algorithm, settings, collected, keeper, show, judged)
+    ended = run_chains(problem, space, algorithm, settings, collected, keeper, show, judged)
     attributes = {}
     if np.min(collected.statistics.get("step_size", np.inf)) < SMALLEST_STEP:
         attributes |= roughness_attributes(space, settings.seed)
@@ -137,6 +137,7 @@ def collect_draws(
 
 
 def run_chains(
+    problem: AnyProblem,
     space: Space,
     algorithm: Algorithm,
     settings: SamplerSection,
@@ -153,6 +154,8 @@ def run_chains(
         rule = StoppingRule(algorithm, collected, *most, judged, *fewest)
     with Progress() if show else nullcontext() as progress:
         listeners = [collected, keeper] if rule is None else [collected, rule, keeper]
+        if settings.precision == SINGLE:
+            listeners.insert(0, PrecisionCheck(problem, space))
         if progress is not None:
             progress.wait("compiling")
             draws = settings.draws_per_chain if rule is None else rule.next_end("draws", 0)
@@ -167,14 +170,42 @@ def run_chains(
         chains, ends = chain_settings(settings, settings.most_draws), rule and rule.next_end
         try:
             sample(space, algorithm, chains, on_chunk, earlier, ends)
-        except SnapshotMismatch as problem:
-            raise keeper.checkpoints.unfit(problem) from None
+        except SnapshotMismatch as misfit:
+            raise keeper.checkpoints.unfit(misfit) from None
     if rule is None:
         return "draws"
     if not collected.draws_made:
         raise out_of_time(settings, "warm-up, before any draw")
     print_and_log(rule.explain(), show)
     return rule.ended or "draws"
+
+
+# Draws at which ln p is computed in both precisions, and by how much it may differ.
+CHECKED_DRAWS, LARGEST_SHIFT = 5, 0.01
+
+
+@dataclass
+class PrecisionCheck:
+    """Refuses chains in single precision whose ln p rounding moves; call it with every chunk.
+
+    The first draws are looked at, before the others are made.
+    """
+
+    problem: AnyProblem
+    space: Space
+    checked: int = 0
+
+    def __call__(self, chunk: Chunk) -> None:
+        left = CHECKED_DRAWS - self.checked
+        if chunk.points is None or left <= 0:
+            return
+        points = np.swapaxes(chunk.points, 0, 1).reshape(-1, self.space.size)[:left]
+        self.checked += len(points)
+        double = partial(self.problem.space, self.space.name)
+        shift = shift_in_single_precision(self.space, double, points)
+        if not shift <= LARGEST_SHIFT:
+            remedy = f'rounding moves ln p by {shift:.2g} at draws (limit {LARGEST_SHIFT:g}); use "'
+            raise InputError(Setting("sampler", "precision"), SINGLE, f'{remedy}float64"')
 
 
 def out_of_time(settings: SamplerSection, where: str) -> OutOfTimeError:
@@ -244,7 +275,7 @@ def weights_of_draws(
     if isinstance(problem, LearnedProblem):
         logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
         sites = {name: values[:, numbers] for name, values in sites.items()} | logits
-    space = problem.space(ORDER_PARAMETERS, settings.precision, whitened=False)
+    space = problem.space(ORDER_PARAMETERS, whitened=False)
     count = min(count, len(numbers))
     drawn = draw_weights_back(space, problem.architecture, sites, count, settings.seed)
     return replace(drawn, draws=numbers[drawn.draws])
@@ -270,20 +301,14 @@ def evidence_attributes(
     collected: DrawCollector,
     show: bool,
 ) -> dict[str, Any]:
-    """ln p(y) beside chains, in double precision whatever the draws were made in.
-
-    None of a few draws, where a limit of minutes ended them.
-    """
+    """ln p(y) beside chains; none of a few draws, where a limit of minutes ended them."""
     if collected.draws_made < BRIDGED_DRAWS:
         needed = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
         print_and_log(f"{needed}; there are {collected.draws_made}", show)
         return {}
-    with jax_settings():
-        if settings.precision != "float64":
-            space = problem.space(settings.space)
-        sites = sites_of_draws(collected.draws, problem)
-        points = np.concatenate([sites[name] for name in space.shapes], axis=2)
-        evidence = evidence_beside(space, points, settings.seed)
+    sites = sites_of_draws(collected.draws, problem)
+    points = np.concatenate([sites[name] for name in space.shapes], axis=2)
+    evidence = evidence_beside(space, points, settings.seed)
     print_and_log(evidence.text, show)
     return evidence.attributes
 

@@ -12,6 +12,7 @@ kept              the limits of what is kept, and the forms other than all draws
 convergence       R-hat, effective sample sizes and Monte Carlo errors of many quantities at once
 evidence          the log evidence beside chains: by importance, or by bridge sampling
 bridge            the log evidence from the draws of chains
+rounding          what rounding does to a log density
 stopping          whether chains have made enough draws
 diagnostics       can the draws be trusted, and why not
 """

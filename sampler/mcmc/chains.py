@@ -63,6 +63,7 @@ class Chunk:
     phase         "warmup" or "draws"
     done, total   steps finished so far in this phase, and the phase's length
     statistics    ArviZ name → [chain, step] of every step
+    points        the draws; None in warm-up
     observables   name → [chain, draw, …] of every draw; empty in warm-up
     seconds       wall time of this chunk
     compiled      whether the chunk's time includes compilation
@@ -77,6 +78,7 @@ class Chunk:
     seconds: float = 0.0
     compiled: bool = False
     state: Any = None
+    points: Float[np.ndarray, "chain draw coordinate"] | None = None
 
     @property
     def snapshot(self) -> Snapshot:
@@ -129,16 +131,17 @@ def sample(
                 state, points, statistics = advance(steps, capacity, mesh, state, length, space)
             points, statistics = jax.device_get((points, statistics))
             done += length
-            observables = {}
+            observables, points = {}, by_chain(points, length) if phase == "draws" else None
             if phase == "draws":
                 numbers = np.arange(done - length, done, dtype=np.int32)
-                observables = observer(by_chain(points, length), numbers)
+                observables = observer(points, numbers)
             statistics = {name: by_chain(values, length) for name, values in statistics.items()}
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
             compiled = thinning not in begun and advance._cache_size() > programs
             begun.add(thinning)
             seconds = time.perf_counter() - started
-            on_chunk(Chunk(phase, done, total, statistics, observables, seconds, compiled, state))
+            made = statistics, observables, seconds, compiled, state, points
+            on_chunk(Chunk(phase, done, total, *made))
             length = next_length(length, seconds, capacity)
         if phase == "warmup" and done < total:
             return

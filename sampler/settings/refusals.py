@@ -17,7 +17,7 @@ from sampler.mcmc.algorithm import BRIDGED_DRAWS
 from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS, refuse_weight_draws
 from sampler.settings.identity import Sections
 from sampler.settings.network import NetworkSection, OutsideTheory
-from sampler.settings.sampler import SamplerSection
+from sampler.settings.sampler import SINGLE, SamplerSection
 from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
 from sampler.settings.types import AUTO, section_in
 from theory.architecture import HESSIAN_COORDINATES
@@ -99,6 +99,11 @@ def refuse_sampler(
     network: NetworkSection, sampler: SamplerSection, outside: OutsideTheory | None
 ) -> None:
     """Raise InputError where no space is left, and for a theory that the network does not have."""
+    asked = ORDER_PARAMETERS if sampler.evidence else sampler.space
+    asked = ATTENTION if network.is_infinite else asked
+    if sampler.precision == SINGLE and asked not in (AUTO, *OF_TOKENS):
+        remedy = f'is for the spaces of weights: rounding moves ln p in "{asked}"; use "float64"'
+        raise of_sampler(sampler, "precision", remedy)
     if not sampler.spaces:
         raise of_sampler(sampler, "evidence", SPACE_OF_EVIDENCE)
     if network.is_infinite and outside is not None:
@@ -135,7 +140,7 @@ def refuse_missing_draws(sampler: SamplerSection, weights: int) -> None:
         remedy = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
         raise InputError(Setting("sampler", "draws"), most, remedy)
     if sampler.weight_draws:
-        size = 4 if sampler.precision == "float32" else 8
+        size = 4 if sampler.precision == SINGLE else 8
         refuse_weight_draws(sampler.weight_draws, sampler.chain_count, most, weights, size)
 
 

@@ -28,6 +28,8 @@ from sampler.settings.types import (
     Switch,
 )
 
+# The precision that only chains over weights can be made in.
+SINGLE = "float32"
 # Defaults that other settings decide: draws of each chain where their number is asked for.
 DEFAULT_DRAWS = 1000
 # Acceptance that steps of each algorithm adapt to. Of long trajectories through all weights of a
@@ -111,7 +113,8 @@ class SamplerSection(Section):
     seed: Seed = 0
     """Seed of all random numbers of the chains."""
     precision: Literal["float64", "float32"] = "float64"
-    """Precision of the floating-point numbers."""
+    """Precision of the floating-point numbers; "float32" in spaces of weights, where it moves the
+    log density by no more than 0.01."""
     weight_draws: CountFromZero = 0
     """All weights of so many draws of each chain, evenly spaced; of order parameters they are drawn
     back, exactly."""
@@ -212,6 +215,8 @@ class SamplerSection(Section):
     def spaces(self) -> tuple[str, ...]:
         """The space that is named, or those that the other settings allow."""
         asked = get_args(SpaceName) if self.space == AUTO else (self.space,)
+        if self.precision == SINGLE:
+            asked = tuple(s for s in asked if s in OF_TOKENS)
         return tuple(s for s in asked if s == ORDER_PARAMETERS or not self.evidence)
 
     def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:

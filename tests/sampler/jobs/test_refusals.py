@@ -25,6 +25,12 @@ REFUSED = [
     (PLAIN, "run", ["network.residual=true", "network.widths=[3, 2, 3]"], "network.widths"),
     # Settings that leave no space.
     (PLAIN, "run", ["sampler.evidence=true", "sampler.space=weights"], "sampler.evidence"),
+    # Single precision is for weights.
+    (PLAIN, "run",
+     ["sampler.precision=float32", "sampler.space=order_parameters"], "sampler.precision"),
+    (PLAIN, "run", ["sampler.precision=float32", "sampler.evidence=true"], "sampler.precision"),
+    (LEARNED, "run",
+     ["sampler.precision=float32", "network.widths=infinite", NO_WEIGHTS], "sampler.precision"),
     # Attention that is sampled.
     (LEARNED, "solve", ["attention.reads=stream", NO_WEIGHTS], "attention.reads"),
     (LEARNED, "run",

@@ -1,12 +1,15 @@
-"""The roughness of a density by rounding, and what is said of chains that it stops."""
+"""What rounding does to a density, and what is said of chains that it stops or leads astray."""
 
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from sampler.jobs.draw import draw_posterior
+from sampler.errors import InputError
+from sampler.jobs.draw import LARGEST_SHIFT, draw_posterior
 from sampler.jobs.stages import diagnose_stage, reasons_of_density
-from sampler.mcmc.roughness import roughness_attributes
+from sampler.mcmc.rounding import roughness_attributes
 from sampler.settings.sampler import SamplerSection
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from tests.small import small_problem
@@ -50,3 +53,23 @@ def test_roughness_is_measured_where_steps_are_too_short_and_said_where_it_matte
     condition = float(f"{about['condition_number']:.1e}")
     assert numbers == [16.0, condition, problem.temperature]
     assert reason in diagnose_stage(rough).reasons
+
+
+def in_single_precision(problem):
+    few = {"space": "weights", "algorithm": "hmc", "leapfrog_steps": 8}
+    settings = SamplerSection(chains=2, warmup=20, draws=4, precision="float32", **few)
+    return draw_posterior(problem, settings, show=False)
+
+
+@pytest.mark.heavy
+def test_chains_in_single_precision_are_refused_where_rounding_moves_ln_p(rng):
+    problem = small_problem(rng)
+    assert in_single_precision(problem)["sample_stats"]["lp"].dtype == np.float32
+    # Labels that no network of this size can fit, at a low temperature: ln p is of order −y²/2𝒯.
+    learning = replace(problem.learning, temperature=problem.temperature / 1e8)
+    cold = replace(problem, learning=learning)
+    with pytest.raises(InputError) as caught:
+        in_single_precision(cold)
+    assert caught.value.field == "sampler.precision"
+    shift, limit, _ = map(float, re.findall(r"[0-9][0-9.e+]*", str(caught.value).split("ln p")[1]))
+    assert shift > limit == LARGEST_SHIFT
