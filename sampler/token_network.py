@@ -101,8 +101,13 @@ class TokenNetwork:
     @property
     def weight_layers(self) -> dict[str, int]:
         """Place of the variance of each array, logits having none."""
-        mlp = mlp_shapes(self.mlp, self.architecture.widths, self.hypernetworks)
-        return self.architecture.weight_layers | {n: int(n.rpartition("_")[2]) for n in mlp}
+        return self.architecture.weight_layers | self.mlp_layers
+
+    @property
+    def mlp_layers(self) -> dict[str, int]:
+        """Place of the variance of each array of an MLP."""
+        shapes = mlp_shapes(self.mlp, self.architecture.widths, self.hypernetworks)
+        return {name: int(name.rpartition("_")[2]) for name in shapes}
 
 
 def predict_tokens(

@@ -47,7 +47,7 @@ class LearnedCalibration:
     def simulate(self, key) -> tuple[Position, jax.Array]:
         """Logit weights and all other weights from the prior, and labels from these."""
         data, arch = self.problem.data, self.problem.architecture
-        shapes = data.shapes | arch.weight_shapes
+        shapes = dict(data.attention.sites) | arch.weight_shapes
         noise_key, *keys = jax.random.split(key, 1 + len(shapes))
         position = {
             name: weight_variances(arch).get(name, 1.0) ** 0.5 * jax.random.normal(k, shape)
@@ -83,7 +83,7 @@ class LearnedCalibration:
 
     def stacked(self, data, position, lowest, readout, prediction, likelihood):
         """[quantity], as `QUANTITIES`."""
-        (site,) = data.shapes
+        ((site, _),) = data.attention.sites
         logits = data.attention.scale * position[site]
         return jnp.stack([
             lowest[0, 0], lowest[1, 0], readout[0, 0], prediction, likelihood,

@@ -13,6 +13,7 @@ from itertools import compress
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
@@ -83,14 +84,10 @@ class SampledAttention:
     def astype(self, dtype) -> "SampledAttention":
         return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
 
-    @property
-    def priors(self) -> dict[str, dist.Distribution]:
-        """Prior of every site: standard normal."""
-        dtype = self.scale.dtype
-        return {
-            name: dist.Normal(jnp.zeros(shape, dtype), jnp.ones(shape, dtype)).to_event(len(shape))
-            for name, shape in self.sites
-        }
+    def sample_sites(self) -> dict[str, Array]:
+        """Sample all logit weights, standard normal a priori, as sites of a NumPyro model."""
+        standard = dist.Normal(0.0, 1.0)
+        return {n: numpyro.sample(n, standard.expand(s).to_event()) for n, s in self.sites}
 
     def tokens(
         self,

@@ -32,7 +32,7 @@ from sampler.mcmc.hamiltonian import SMALLEST_STEP
 from sampler.mcmc.rounding import roughness_attributes, shift_in_single_precision
 from sampler.mcmc.stopping import StoppingRule
 from sampler.posterior.order_parameters import stored_sites
-from sampler.posterior.space import TEMPERATURE, Space
+from sampler.posterior.space import Space
 from sampler.posterior.spaces import ORDER_PARAMETERS
 from sampler.posterior.weights_from_order_parameters import WeightDraws, draw_weights_back
 from sampler.presentation.terminal import print_line
@@ -271,7 +271,10 @@ def weights_of_draws(
         chosen = np.arange(1, count + 1) * len(numbers) // count - 1
         weights = {name: kept.values[:, chosen] for name, kept in some.items()}
         return WeightDraws(weights, numbers[chosen])
-    sites, numbers = sites_of_draws(collected.draws, problem), np.arange(collected.draws_made)
+    sites, numbers = (
+        stored_sites(collected.draws, problem.temperature),
+        np.arange(collected.draws_made),
+    )
     if isinstance(problem, LearnedProblem):
         logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
         sites = {name: values[:, numbers] for name, values in sites.items()} | logits
@@ -306,16 +309,8 @@ def evidence_attributes(
         needed = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
         print_and_log(f"{needed}; there are {collected.draws_made}", show)
         return {}
-    sites = sites_of_draws(collected.draws, problem)
+    sites = stored_sites(collected.draws, problem.temperature)
     points = np.concatenate([sites[name] for name in space.shapes], axis=2)
     evidence = evidence_beside(space, points, settings.seed)
     print_and_log(evidence.text, show)
     return evidence.attributes
-
-
-def sites_of_draws(draws: dict, problem: AnyProblem) -> dict[str, np.ndarray]:
-    """Sites of the order parameters [chain, draw, …] from stored draws."""
-    sites = stored_sites(draws)
-    if "temperature" in draws:
-        sites[TEMPERATURE] = np.log(draws["temperature"] / problem.temperature)[..., None]
-    return sites

@@ -1,13 +1,13 @@
 """Posteriors to sample, one space each, and what follows from their draws.
 
-space                  what a space defines, and all that follows from it
+space                  a space is its NumPyro model, and all that follows from it
 data                   fixed paths, sampled paths, or tokens: inputs and labels of the examples
 given                  the network given a position, and what it says of every example
 labels                 laws of the labels: of all given a position, and of rows that stand for them
 weights                all weights of a network, as a NumPyro model
 hidden_weights         all but the readout, of any network
-order_parameters       Bartlett coordinates: all weights integrated out, exact at any width
-infinite_width         sampled attention alone
+order_parameters       all weights integrated out: Bartlett coordinates, exact at any width, or, at
+                       infinite width, sampled attention alone
 mode                   the mode of order parameters, and the Hessian there
 spaces                 the table of spaces, and the space of a network with its data
 initial_distribution   every mode that descents reach, and a law to begin in at all of them

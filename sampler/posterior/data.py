@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
-from numpyro import distributions as dist
 
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.sampled import Tokens as AttendingTokens
@@ -44,14 +43,8 @@ class Data:
     basis: Float[Array, "example row"] | None = None
     pointwise: bool = field(default=True, metadata={"static": True})
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the sites of the data."""
-        return {}
-
-    @property
-    def priors(self) -> dict[str, dist.Distribution]:
-        """Priors of the sites of the data."""
+    def sample_sites(self) -> dict[str, Array]:
+        """Sample what is sampled of the inputs, as sites of a NumPyro model."""
         return {}
 
     def train(self, position: Position) -> Any:
@@ -160,15 +153,9 @@ class SampledPaths(Data):
     tokens_test: AttendingTokens
     tokens_validation: AttendingTokens | None = None
 
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the logit weights."""
-        return dict(self.attention.sites)
-
-    @property
-    def priors(self) -> dict[str, dist.Distribution]:
-        """Standard normal priors of the logit weights."""
-        return self.attention.priors
+    def sample_sites(self) -> dict[str, Array]:
+        """Sample the logit weights, standard normal a priori."""
+        return self.attention.sample_sites()
 
     def train(self, position: Position) -> Float[Array, "example path channel"]:
         """Attended inputs of the training examples at the attention of a position."""
@@ -206,7 +193,7 @@ class SampledPaths(Data):
             f"{SPECTRUM}{number}": jnp.linalg.eigvalsh(overlap)
             for number, overlap in enumerate(overlaps.values(), start=1)
         }
-        return spectra | {name: position[name] for name in self.shapes}
+        return spectra | {name: position[name] for name, _ in self.attention.sites}
 
 
 @register_dataclass

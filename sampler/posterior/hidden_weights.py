@@ -14,49 +14,47 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import distributions as dist
 
 from sampler.posterior.given import Given
 from sampler.posterior.labels import IndependentLabels
-from sampler.posterior.space import Position, Space
-from sampler.posterior.weights import Weights
+from sampler.posterior.space import Position
+from sampler.posterior.weights import NetworkSpace
 from theory.energy import NoisyKernel
 from theory.leave_one_out import LeftOut
 
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HiddenWeights(Weights):
+class HiddenWeights(NetworkSpace):
     """All weights but the readout."""
 
     name = "hidden_weights"
 
-    def model(self, labels: Array | None) -> dict[str, Array]:
-        """All weights but the readout, and all labels given these."""
-        return Space.model(self, labels)
+    def model(self, labels: Array | None, inputs: Any = None) -> None:
+        """All weights but the readout as a NumPyro model, and all labels given these."""
+        V_0 = dist.Normal(0.0, jnp.sqrt(self.variances[0])).expand(
+            self.network.weight_shapes["V_0"]
+        )
+        weights = {"V_0": numpyro.sample("V_0", V_0.to_event())}
+        weights |= {**self.sample_shared(), **self.sample_upper()}
 
-    @property
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every array of weights but the readout."""
-        return {name: shape for name, shape in super().weight_shapes.items() if name != "a"}
+        inputs = self.data.train(weights) if inputs is None else inputs
+        columns, temperature = self.columns(weights, inputs), self.temperature_at(weights)
+
+        law = IndependentLabels(columns, temperature, self.network.outputs)
+        numpyro.sample("y", law, obs=labels)
+        if labels is not None:
+            self.weigh_residual(weights)
 
     def columns(self, position: Position, inputs: Any) -> Float[Array, "example unit"]:
         """G, which is multiplied by a standard normal readout."""
         identity = jnp.eye(self.network.widths[-1], dtype=self.variances.dtype)
         readout = jnp.sqrt(self.variances[-1]) * identity
         return self.outputs({**position, "a": readout}, inputs)
-
-    def law(self, position: Position, inputs: Any = None) -> IndependentLabels:
-        """Law of all labels given the hidden weights."""
-        inputs = self.data.train(position) if inputs is None else inputs
-        columns, temperature = self.columns(position, inputs), self.temperature_at(position)
-        return IndependentLabels(columns, temperature, self.network.outputs)
-
-    def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
-        """Law of new labels, which depend on the training labels through the readout."""
-        return Space.law_of_new(self, position, inputs)
 
     def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
         """The network given its hidden weights, its readout drawn from its exact posterior."""

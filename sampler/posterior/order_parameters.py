@@ -1,16 +1,18 @@
-"""The posterior of order parameters: all weights integrated out, U_1 … U_a in Bartlett coordinates.
+"""The posteriors without weights, integrated out: of order parameters, and of attention alone.
 
 With every weight integrated out, p(U_a, U_L … U_1, y) is the chain of `theory.wishart_chain` times
 N(y; 0, K(U_1) + 𝒯 1). Its dimension does not depend on width, channels, tokens or examples. Nothing
 here is derived from the action of the theory, which it is compared with.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax.scipy.special import digamma, polygamma
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -18,8 +20,8 @@ from numpyro import distributions as dist
 
 from sampler.network import named_order_parameters
 from sampler.posterior.given import Given
-from sampler.posterior.labels import CollapsedLabels
-from sampler.posterior.space import Position, Space
+from sampler.posterior.labels import CollapsedLabels, IndependentLabels, RowsOfExamples
+from sampler.posterior.space import TEMPERATURE, Position, Space
 from theory.learning_problem import LabelEnergy
 from theory.leave_one_out import left_out
 from theory.path_kernels import Features, path_features, sum_over_paths
@@ -34,51 +36,22 @@ from theory.wishart_chain import (
 
 # Stored coordinates are named by their site after this.
 BARTLETT = "bartlett_"
+BARTLETT_SITES = ("chi_", "lower_")
 
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OrderParameters(Space):
-    """The Wishart chain of U_1 … U_a, and y ~ N(0, K(U_1) + 𝒯 1).
-
-    Sites are `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1.
+class KernelRegression(Space):
+    """What spaces without weights share: given U_1, regression with the kernel K(U_1).
 
     chain  the law of U_1 … U_a
     """
 
     chain: WishartChain
 
-    name = "order_parameters"
-
-    @property
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the diagonals of B_l, and of what is below them, where there is anything."""
-        shapes = {}
-        for layer, shape in enumerate(self.chain.shapes, start=1):
-            shapes[f"chi_{layer}"] = (shape.rank,)
-            if shape.below_diagonal:
-                shapes[f"lower_{layer}"] = (shape.below_diagonal,)
-        return shapes
-
-    @property
-    def weights(self) -> dict[str, dist.Distribution]:
-        """Standardised log χ on the diagonals of Bartlett factors, standard normal below them."""
-        priors = {}
-        layers = zip(self.chain.degrees, self.chain.shapes, strict=True)
-        for layer, (degrees, shape) in enumerate(layers, start=1):
-            # Made by NumPy and not validated: neither may compile anything.
-            priors[f"chi_{layer}"] = StandardisedLogChi(degrees, validate_args=False).to_event(1)
-            if entries := shape.below_diagonal:
-                zeros, ones = (jnp.asarray(np.full(entries, x, degrees.dtype)) for x in (0, 1))
-                priors[f"lower_{layer}"] = dist.Normal(zeros, ones, validate_args=False).to_event(1)
-        return priors
-
-    def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draws of the diagonals: compiling a generator of χ² takes JAX half a minute."""
-        return {
-            f"chi_{layer}": standardised_log_chi(np.asarray(degrees), count, generator)
-            for layer, degrees in enumerate(self.chain.degrees, start=1)
-        }
+    def lowest_factor(self, position: Position) -> Float[Array, "row rank"]:
+        """F with U_1 = F Fᵀ."""
+        raise NotImplementedError
 
     @property
     def outputs(self) -> int:
@@ -90,19 +63,6 @@ class OrderParameters(Space):
         """Prior variance σ_0² of V_0."""
         return self.chain.variances[0]
 
-    def factors(self, position: Position) -> tuple[Float[Array, "_size _rank"], ...]:
-        """Factors F_1 … F_{L+1} with U_l = F_l F_lᵀ."""
-        matrices = bartlett_matrices(position, self.chain)
-        return chain_factors(matrices, self.chain.heads, self.chain.scales)
-
-    def order_parameters(self, factors: tuple[Array, ...]) -> dict[str, Array]:
-        """U_1 … U_a by name."""
-        return named_order_parameters(tuple(factor @ factor.T for factor in factors))
-
-    def stored(self, position: Position) -> dict[str, Array]:
-        """Bartlett coordinates, from which weights are drawn back and the evidence follows."""
-        return {f"{BARTLETT}{name}": position[name] for name in self.weight_shapes}
-
     def features(self, attended: Float[Array, "example path channel"]) -> Array:
         """Features φ^π of attended inputs."""
         return path_features(attended, self.input_variance)
@@ -112,18 +72,10 @@ class OrderParameters(Space):
         kernels = self.data.kernels(position, self.features)
         return LabelEnergy(kernels, self.data.labels, self.temperature_at(position))
 
-    def law(self, position: Position, inputs: Any = None) -> CollapsedLabels:
-        """Law N(0, K(U_1) + 𝒯 1) of all labels."""
-        energy = self.energy(position)
-        if inputs is not None:
-            labels = jnp.zeros((len(inputs), self.outputs), inputs.dtype)
-            energy = LabelEnergy(Features(self.features(inputs)), labels, energy.temperature)
-        return CollapsedLabels(energy, self.factors(position)[0])
-
     def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
         """The network given U_1, by regression with the kernel K(U_1)."""
-        factors, energy = self.factors(position), self.energy(position)
-        factor, features = factors[0], self.features(self.data.train(position))
+        factor, energy = self.lowest_factor(position), self.energy(position)
+        features = self.features(self.data.train(position))
         predictor = Predictor(energy, Features(features), None)
         whitening = predictor.whitening(factor)
 
@@ -136,12 +88,100 @@ class OrderParameters(Space):
             weights = predictor.draw_weights(key, whitening, factor, features)
             function = lambda inputs: sum_over_paths(self.features(inputs), weights)  # noqa: E731
         return Given(
-            function,
-            moments,
-            lambda _: left_out(energy, whitening, self.data.combinations),
-            self.order_parameters(factors),
-            self.stored(position),
+            function, moments, lambda _: left_out(energy, whitening, self.data.combinations)
         )
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OrderParameters(KernelRegression):
+    """The Wishart chain of U_1 … U_a, and y ~ N(0, K(U_1) + 𝒯 1).
+
+    Sites are `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1.
+    """
+
+    name = "order_parameters"
+
+    def model(self, labels: Array | None, inputs: Any = None) -> None:
+        """The Wishart chain in Bartlett coordinates as a NumPyro model, and all labels given it."""
+        position = self.sample_shared()
+        layers = zip(self.chain.degrees, self.chain.shapes, strict=True)
+        for layer, (degrees, shape) in enumerate(layers, start=1):
+            chi, lower = f"chi_{layer}", f"lower_{layer}"
+            position[chi] = numpyro.sample(chi, StandardisedLogChi(degrees).to_event())
+            if entries := shape.below_diagonal:
+                standard = dist.Normal(0.0, 1.0).expand([entries])
+                position[lower] = numpyro.sample(lower, standard.to_event())
+
+        energy = self.energy(position)
+        if inputs is not None:
+            of_labels = jnp.zeros((len(inputs), self.outputs), inputs.dtype)
+            energy = replace(energy, kernels=Features(self.features(inputs)), labels=of_labels)
+        law = CollapsedLabels(energy, self.lowest_factor(position))
+
+        if inputs is None and self.data.basis is not None:
+            law = RowsOfExamples(law, self.data.basis, self.temperature_at(position))
+        elif labels is not None:
+            self.weigh_residual(position)
+        numpyro.sample("y", law, obs=labels)
+
+    def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draws of the diagonals: compiling a generator of χ² takes JAX half a minute."""
+        return {
+            f"chi_{layer}": standardised_log_chi(np.asarray(degrees), count, generator)
+            for layer, degrees in enumerate(self.chain.degrees, start=1)
+        }
+
+    def factors(self, position: Position) -> tuple[Float[Array, "_size _rank"], ...]:
+        """Factors F_1 … F_{L+1} with U_l = F_l F_lᵀ."""
+        matrices = bartlett_matrices(position, self.chain)
+        return chain_factors(matrices, self.chain.heads, self.chain.scales)
+
+    def lowest_factor(self, position: Position) -> Float[Array, "row rank"]:
+        """F_1."""
+        return self.factors(position)[0]
+
+    def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
+        """The network given U_1, with all order parameters and their Bartlett coordinates.
+
+        From the coordinates weights are drawn back, and the evidence follows.
+        """
+        overlaps = tuple(factor @ factor.T for factor in self.factors(position))
+        stored = {f"{BARTLETT}{n}": x for n, x in position.items() if n.startswith(BARTLETT_SITES)}
+        return replace(
+            super().given(position, key),
+            order_parameters=named_order_parameters(overlaps),
+            stored=stored,
+        )
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InfiniteWidth(KernelRegression):
+    """Sampled attention at infinite width; no weight and no order parameter is a site.
+
+    U_1 = g 1 is fixed, g = σ_1² … σ_a², and y_c ~ N(0, g Σ_π C_ππ + 𝒯 1), each output c by itself.
+    """
+
+    name = "attention"
+
+    def model(self, labels: Array | None, inputs: Any = None) -> None:
+        """Logit weights as a NumPyro model, and the labels given these."""
+        position = self.sample_shared()
+        features = self.features(self.data.train(position) if inputs is None else inputs)
+        columns = self.scale * features.reshape(len(features), -1)
+        law = IndependentLabels(columns, self.temperature_at(position), self.outputs)
+        numpyro.sample("y", law, obs=labels)
+
+    @property
+    def scale(self) -> Float[Array, ""]:
+        """√g of U_1 = g 1."""
+        return jnp.sqrt(jnp.prod(self.chain.variances[1:]))
+
+    def lowest_factor(self, position: Position) -> Float[Array, "row row"]:
+        """The factor √g 1 of U_1."""
+        rows = math.prod(self.chain.heads) * self.outputs
+        return self.scale * jnp.eye(rows, dtype=self.scale.dtype)
 
 
 def bartlett_matrices(
@@ -157,13 +197,16 @@ def bartlett_matrices(
     return tuple(matrices)
 
 
-def stored_sites(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Bartlett coordinates of stored draws [chain, draw, …], under the names of their sites."""
-    return {
+def stored_sites(draws: Mapping[str, np.ndarray], temperature: float) -> dict[str, np.ndarray]:
+    """Sites of the order parameters [chain, draw, …] from stored draws; temperature is 𝒯_0."""
+    sites = {
         name.removeprefix(BARTLETT): values
         for name, values in draws.items()
         if name.startswith(BARTLETT)
     }
+    if "temperature" in draws:
+        sites[TEMPERATURE] = np.log(draws["temperature"] / temperature)[..., None]
+    return sites
 
 
 def standardised_log_chi(

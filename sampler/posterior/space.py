@@ -1,15 +1,15 @@
 """A posterior p(x | y) ∝ p(x) p(y | x) in one space of coordinates x.
 
-A space defines three things: the priors of its sites, the law of the labels given a position, and
-the network given a position and the training labels. All else follows from these: log density,
-gradient, flat vector, NumPyro model, draws from the prior, and what is observed of a draw.
+A space is its NumPyro `model`: priors, and the law of the labels y. NumPyro's handlers run it, and
+all else follows: log densities, shapes and the flat vector, draws from the prior, the law of new
+labels. Every algorithm samples that model; `given` says beside it what is observed of a draw.
 """
 
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from threading import RLock
 from typing import Any, ClassVar
 
 import jax
@@ -19,19 +19,23 @@ import numpyro
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import distributions as dist
+from numpyro import handlers
+from numpyro.infer.util import compute_log_probs
 
 from sampler.posterior.data import Data, astype
 from sampler.posterior.given import Given
-from sampler.posterior.labels import LabelLaw, RowsOfExamples, flat_labels, split_labels
+from sampler.posterior.labels import LabelLaw, flat_labels, split_labels
 from sampler.runtime import side_by_side
 from sampler.streams import Stream, jax_key, part_of_key, stream
 
 # Site name → value.
 Position = Mapping[str, Array]
 
-# The site ln(𝒯/𝒯_0), where the temperature has a prior.
-TEMPERATURE = "log_temperature_ratio"
+# The site of the labels, and the site ln(𝒯/𝒯_0), where the temperature has a prior.
+LABELS, TEMPERATURE = "y", "log_temperature_ratio"
 DRAWN_TOGETHER = 64
+# NumPyro keeps its handlers in one list for the process: threads run models one after the other.
+ONE_AT_A_TIME = RLock()
 
 
 @register_dataclass
@@ -126,34 +130,32 @@ class Space:
 
     # --- what a space defines
 
-    @property
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every site, beside those of the data and the temperature."""
-        raise NotImplementedError
+    def model(self, labels: Array | None, inputs: Any = None) -> None:
+        """The posterior as a NumPyro model: every site with its prior, and the site `y`.
 
-    @property
-    def weights(self) -> dict[str, dist.Distribution]:
-        """Prior of every site, beside those of the data and the temperature."""
-        raise NotImplementedError
+        labels  of the training examples, or of the rows for them; None where they are drawn
+        inputs  other inputs, of which `y` are then the labels; None: those of the data
 
-    def law(self, position: Position, inputs: Any = None) -> dist.Distribution:
-        """Law of the labels given a position, of the training examples or of other inputs."""
+        Priors have the support of all real numbers.
+        """
         raise NotImplementedError
 
     def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
         """The network given a position and the training labels; no f is drawn without a key."""
         raise NotImplementedError
 
-    # --- densities
+    # --- what models have in common
 
-    @property
-    def priors(self) -> dict[str, dist.Distribution]:
-        """Prior of every site, in the order of the flat vector."""
-        priors = self.data.priors | self.weights
-        if self.spread is not None:
-            zero = jnp.zeros(1, self.spread.dtype)
-            priors[TEMPERATURE] = dist.Normal(zero, self.spread).to_event(1)
-        return dict(sorted(priors.items()))
+    def sample_shared(self) -> dict[str, Array]:
+        """Sample what is no weight of a layer: logit weights of the data, and the temperature."""
+        return {**self.data.sample_sites(), **self.sample_temperature()}
+
+    def sample_temperature(self) -> dict[str, Array]:
+        """Sample the site ln(𝒯/𝒯_0) ~ N(0, s²), where the temperature has a prior."""
+        if self.spread is None:
+            return {}
+        prior = dist.Normal(0.0, self.spread).expand([1]).to_event()
+        return {TEMPERATURE: numpyro.sample(TEMPERATURE, prior)}
 
     def temperature_at(self, position: Position) -> Float[Array, ""]:
         """Temperature 𝒯 of a position, 𝒯_0 where it is fixed."""
@@ -161,30 +163,82 @@ class Space:
             return self.temperature
         return self.temperature * jnp.exp(position[TEMPERATURE][0])
 
+    def observe_temperature(self, position: Position) -> dict[str, Array]:
+        """The temperature under its name, where it differs from draw to draw."""
+        return {"temperature": self.temperature_at(position)} if TEMPERATURE in position else {}
+
+    def weigh_residual(self, position: Position) -> None:
+        """Weigh the labels that no row stands for, as a factor of the model."""
+        if self.data.residual is not None:
+            residual = self.data.residual.log_likelihood(self.temperature_at(position))
+            numpyro.factor("labels_that_no_row_stands_for", residual)
+
+    # --- what follows from the model
+
+    def run(
+        self,
+        position: Position,
+        labels: Array | None = None,
+        inputs: Any = None,
+        key: PRNGKeyArray | None = None,
+    ) -> Mapping[str, dict[str, Any]]:
+        """Every site of the model as NumPyro records it, unseen by a model that it is run in.
+
+        Sites of the position have its values, others are drawn by the key.
+        """
+        model = handlers.substitute(self.model, data=dict(position))
+        if key is not None:
+            model = handlers.seed(model, key)
+        with ONE_AT_A_TIME, handlers.block():
+            return handlers.trace(model).get_trace(labels, inputs)
+
     def log_prior(self, position: Position) -> Float[Array, ""]:
         """Log prior density ln p(x)."""
-        return sum(jnp.sum(prior.log_prob(position[n])) for n, prior in self.priors.items())
+        return _log_densities(self.alone, dict(position))[0]
 
     def log_likelihood(self, position: Position) -> Float[Array, ""]:
         """Log likelihood ln p(y | x), of all examples where rows stand for them."""
-        of_rows = jnp.sum(self.law(position).log_prob(flat_labels(self.data.labels)))
-        if self.data.residual is None:
-            return of_rows
-        return of_rows + self.data.residual.log_likelihood(self.temperature_at(position))
+        return _log_densities(self.alone, dict(position))[1]
 
     def log_density(self, position: Position) -> Float[Array, ""]:
         """Log joint density ln p(x, y), normalised over x and y."""
-        return self.log_prior(position) + self.log_likelihood(position)
+        log_prior, log_likelihood = _log_densities(self.alone, dict(position))
+        return log_prior + log_likelihood
+
+    def law(self, position: Position, inputs: Any = None) -> dist.Distribution:
+        """Law of the labels given a position, of the training examples or of other inputs."""
+        return self.run({**position, LABELS: 0.0}, inputs=inputs)[LABELS]["fn"]
+
+    def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
+        """Law of the labels of new inputs, given a position and the training labels."""
+        return NewLabels(self, position, inputs)
 
     def draw_prior(self, key: PRNGKeyArray, drawn: Position | None = None) -> dict[str, Array]:
         """Draw a position without data, but for the sites that are drawn already."""
-        drawn, keys = drawn or {}, jax.random.split(key, len(self.priors))
-        pairs = zip(self.priors.items(), keys, strict=True)
-        return {n: drawn[n] if n in drawn else prior.sample(k) for (n, prior), k in pairs}
+        return _draw_prior(key, self.alone, dict(drawn or {}))
 
     def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data of the sites whose generator JAX compiles slowly."""
         return {}
+
+    @property
+    def prior_gaussian(self) -> Gaussian:
+        """Mean and standard deviation without data of every coordinate."""
+        return _prior_gaussian(self.alone)
+
+    @property
+    def alone(self) -> "Space":
+        """What densities and priors follow from: no mode, no copy, labels of rows, not examples."""
+        return replace(self, data=replace(self.data, basis=None), mode=None, single=None)
+
+    def with_labels(self, labels: Array) -> "Space":
+        """The space with other labels of the examples."""
+        labels, residual = jnp.reshape(labels, (-1, self.data.labels.shape[1])), self.data.residual
+        if self.data.basis is not None:
+            labels, residual = split_labels(labels, self.data.basis)
+        return replace(self, data=replace(self.data, labels=labels, residual=residual))
+
+    # --- draws
 
     def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
         """Draw the first point of a chain: around the mode where it is known, else a prior draw."""
@@ -199,9 +253,7 @@ class Space:
         observed = given.observe(key, self.data, position, temperature)
         observed |= self.data.observe(position, given.order_parameters)
         observed["log_prior"] = self.log_prior(position)
-        if self.spread is not None:
-            observed["temperature"] = temperature
-        return observed
+        return observed | self.observe_temperature(position)
 
     def observe_prior(self, key: PRNGKeyArray, drawn: Position) -> dict[str, Array]:
         """What is stored of one draw without data: order parameters, and labels of the examples.
@@ -213,8 +265,7 @@ class Space:
         observed = dict(self.given(position, None).order_parameters)
         observed |= self.data.observe(position, observed)
         observed |= {name: position[name] for name in self.keep if name in position}
-        if self.spread is not None:
-            observed["temperature"] = self.temperature_at(position)
+        observed |= self.observe_temperature(position)
         if (examples := self.data.examples(position)) is not None:
             inputs, labels = examples
             drawn = self.law(position, inputs).sample(label_key).reshape(labels.shape)
@@ -225,11 +276,9 @@ class Space:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every site, in the order of the flat vector."""
-        shapes = self.data.shapes | self.weight_shapes
-        if self.spread is not None:
-            shapes[TEMPERATURE] = (1,)
-        return dict(sorted(shapes.items()))
+        """Shape of every site, in the order of the flat vector, which is alphabetical."""
+        drawn = _draw_prior.eval_shape(_shape_of_key(), self.alone, {})
+        return {name: drawn[name].shape for name in sorted(drawn)}
 
     @property
     def size(self) -> int:
@@ -265,15 +314,7 @@ class Space:
     def slope(self, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
         """∂/∂x of −ln p(x, y), in the precision of gradients."""
         rough = self if self.single is None else self.single
-        return _slope(rough, point.astype(rough.dtype)).astype(point.dtype)
-
-    @property
-    def prior_gaussian(self) -> Gaussian:
-        """Mean and standard deviation without data of every coordinate."""
-        priors = self.priors.values()
-        centre = jnp.concatenate([jnp.reshape(prior.mean, -1) for prior in priors])
-        variance = jnp.concatenate([jnp.reshape(prior.variance, -1) for prior in priors])
-        return Gaussian(centre, jnp.sqrt(variance))
+        return _slope(rough.alone, point.astype(rough.dtype)).astype(point.dtype)
 
     @property
     def reference(self) -> Gaussian:
@@ -300,43 +341,65 @@ class Space:
         """The space with gradients in single precision; values stay as they are."""
         return replace(self, single=replace(self, single=None).astype(jnp.float32))
 
-    # --- NumPyro
 
-    def model(self, labels: Array | None) -> dict[str, Array]:
-        """The posterior as a NumPyro model: all sites, and the labels `y` given them.
-
-        Labels are drawn where none are given. Returns the position, with the labels under "y".
-        """
-        position = {name: numpyro.sample(name, prior) for name, prior in self.priors.items()}
-        law = self.law(position)
-        if self.data.basis is not None:
-            law = RowsOfExamples(law, self.data.basis, self.temperature_at(position))
-        elif labels is not None:
-            self.weigh_residual(position)
-        return position | {"y": sample_labels("y", "example", law, labels)}
-
-    def weigh_residual(self, position: Position) -> None:
-        """The labels that no row stands for, as a factor of the model."""
-        if self.data.residual is not None:
-            residual = self.data.residual.log_likelihood(self.temperature_at(position))
-            numpyro.factor("labels_that_no_row_stands_for", residual)
-
-    def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
-        """Law of the labels of new inputs, given a position and the training labels."""
-        return NewLabels(self, position, inputs)
-
-    def with_labels(self, labels: Array) -> "Space":
-        """The space with other labels of the examples."""
-        labels, residual = jnp.reshape(labels, (-1, self.data.labels.shape[1])), self.data.residual
-        if self.data.basis is not None:
-            labels, residual = split_labels(labels, self.data.basis)
-        return replace(self, data=replace(self.data, labels=labels, residual=residual))
+# --- the model as JAX takes it: run once for all spaces of equal shapes, wherever it is used
 
 
-# Traced once in each precision, wherever it is used.
+@partial(jax.jit, inline=True)
+def _log_densities(space: Space, position: Position) -> tuple[Array, Array]:
+    """ln p(x) and ln p(y | x): NumPyro's, of the sites that are sampled and that are observed."""
+    labels = flat_labels(space.data.labels)
+    with ONE_AT_A_TIME, handlers.block():
+        logs, sites = compute_log_probs(space.model, (labels,), {}, position)
+    parts = {False: jnp.zeros((), space.dtype), True: jnp.zeros((), space.dtype)}
+    for name, value in logs.items():
+        parts[sites[name]["is_observed"]] += value
+    return parts[False], parts[True]
+
+
 @partial(jax.jit, inline=True)
 def _slope(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, " coordinate"]:
     return jax.grad(space.potential)(point)
+
+
+@partial(jax.jit, inline=True)
+def _draw_prior(key: PRNGKeyArray, space: Space, drawn: Position) -> dict[str, Array]:
+    sites = space.run(drawn, flat_labels(space.data.labels), key=key)
+    return {name: sites[name]["value"] for name in _sampled(sites)}
+
+
+@partial(jax.jit, inline=True)
+def _prior_gaussian(space: Space) -> Gaussian:
+    position = {name: jnp.zeros(shape, space.dtype) for name, shape in space.shapes.items()}
+    sites = space.run(position, flat_labels(space.data.labels))
+    priors = [(sites[name]["fn"], shape) for name, shape in space.shapes.items()]
+    means = [jnp.broadcast_to(prior.mean, shape).reshape(-1) for prior, shape in priors]
+    variances = [jnp.broadcast_to(prior.variance, shape).reshape(-1) for prior, shape in priors]
+    moments = jnp.concatenate(means), jnp.sqrt(jnp.concatenate(variances))
+    return Gaussian(*(moment.astype(space.dtype) for moment in moments))
+
+
+def _sampled(sites: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Names of the sites that are sampled. Raises TypeError where one has a bounded prior."""
+    names = []
+    for name, site in sites.items():
+        if site["type"] != "sample" or site["is_observed"]:
+            continue
+        support = site["fn"].support
+        while hasattr(support, "base_constraint"):
+            support = support.base_constraint
+        if support is not dist.constraints.real:
+            raise TypeError(f"the prior of {name} has the support {support}: it must be all reals")
+        names.append(name)
+    return names
+
+
+@cache
+def _shape_of_key() -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(jax.random.key, 0)
+
+
+# --- new labels
 
 
 class NewLabels(LabelLaw):
@@ -353,11 +416,10 @@ class NewLabels(LabelLaw):
         """ln p(y, y_new | x) − ln p(y | x)."""
         space, data = self.space, self.space.data
         new = jnp.reshape(value, (-1, data.labels.shape[1]))
-        joined = data.join(data.train(self.position), self.inputs)
+        train = data.train(self.position)
         both = flat_labels(jnp.concatenate([data.labels, new]))
-        together = space.law(self.position, joined).log_prob(both)
-        alone = space.law(self.position).log_prob(flat_labels(data.labels))
-        return together - alone
+        together = space.law(self.position, data.join(train, self.inputs)).log_prob(both)
+        return together - space.law(self.position, train).log_prob(flat_labels(data.labels))
 
     def draw(self, key):
         function_key, noise_key = jax.random.split(key)
@@ -365,15 +427,6 @@ class NewLabels(LabelLaw):
         noise = jax.random.normal(noise_key, outputs.shape, outputs.dtype)
         temperature = self.space.temperature_at(self.position)
         return (outputs + jnp.sqrt(temperature) * noise).reshape(self.event_shape)
-
-
-def sample_labels(
-    site: str, plate: str, law: dist.Distribution, labels: Array | None = None
-) -> Array:
-    """A site of labels, in a plate of examples where these are independent."""
-    independent = bool(law.batch_shape)
-    with numpyro.plate(plate, law.batch_shape[0]) if independent else nullcontext():
-        return numpyro.sample(site, law, obs=labels)
 
 
 def chain_model(space: Space) -> None:

@@ -24,7 +24,7 @@ SPACES: Registry[type["Space"]] = Registry(
         ORDER_PARAMETERS: f"{ROOM}.order_parameters:OrderParameters",
         HIDDEN_WEIGHTS: f"{ROOM}.hidden_weights:HiddenWeights",
         WEIGHTS: f"{ROOM}.weights:Weights",
-        ATTENTION: f"{ROOM}.infinite_width:InfiniteWidth",
+        ATTENTION: f"{ROOM}.order_parameters:InfiniteWidth",
     },
 )
 # Spaces of networks outside the theory, and of networks whose attention is fixed or sampled.

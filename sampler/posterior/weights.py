@@ -2,9 +2,9 @@
 
     V_0 ~ N(0, σ_0²),   V_l^h ~ N(0, σ_l²),   a ~ N(0, σ_a²),   y ~ N(f(x), 𝒯)
 
-so that p(weights | y) ∝ exp(−Σ_μ |f(x_μ) − y_μ|²/2𝒯) Π N(weight; 0, σ²). Networks outside the
-theory have further arrays: those of MLPs, and the logit weights of learned heads.
-Source: arXiv 2405.15926, posterior.
+so that p(weights | y) ∝ exp(−Σ_μ |f(x_μ) − y_μ|²/2𝒯) Π N(weight; 0, σ²). `Weights` is that text as
+a NumPyro model. Networks outside the theory have further arrays: those of MLPs, and the logit
+weights of learned heads. Source: arXiv 2405.15926, posterior.
 """
 
 from dataclasses import dataclass, field, replace
@@ -35,8 +35,8 @@ EFFECTIVE = "effective_weights"
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Weights(Space):
-    """All weights, Gaussian a priori, and the labels of every example given these.
+class NetworkSpace(Space):
+    """What the spaces of all and of hidden weights share: a network, and the law of V_1 … V_L.
 
     variances  σ_0² … σ_a²
     network    its sizes: an `Architecture`, or a network outside the theory
@@ -45,35 +45,19 @@ class Weights(Space):
     variances: Float[Array, " layer"]
     network: Architecture | TokenNetwork = field(metadata={"static": True})
 
-    name = "weights"
-
-    def model(self, labels: Array | None) -> dict[str, Array]:
-        """The network as a NumPyro model: all weights, and the labels of every example given f."""
-        weights = {name: numpyro.sample(name, prior) for name, prior in self.priors.items()}
-
-        f = flat_labels(self.outputs(weights, self.data.train(weights)))
-        noise = jnp.sqrt(self.temperature_at(weights))
-
-        with numpyro.plate("example", len(f)):
-            y = numpyro.sample("y", dist.Normal(f, noise).to_event(f.ndim - 1), obs=labels)
-        if labels is not None:
-            self.weigh_residual(weights)
-        return weights | {"y": y}
-
-    @property
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every array of weights."""
-        return self.network.weight_shapes
-
-    @property
-    def weights(self) -> dict[str, dist.Distribution]:
-        """Gaussian prior of every array of weights; standard normal for logit weights."""
-        layers, dtype, priors = self.network.weight_layers, self.variances.dtype, {}
-        for name, shape in self.weight_shapes.items():
-            variance = self.variances[layers[name]] if name in layers else jnp.ones((), dtype)
-            normal = dist.Normal(jnp.zeros(shape, dtype), jnp.sqrt(variance))
-            priors[name] = normal.to_event(len(shape))
-        return priors
+    def sample_upper(self) -> dict[str, Array]:
+        """Sample V_1 … V_L; outside the theory MLPs and logit weights as well."""
+        sigma, shapes, weights = jnp.sqrt(self.variances), self.network.weight_shapes, {}
+        for layer in range(1, len(self.network.widths)):
+            prior = dist.Normal(0.0, sigma[layer]).expand(shapes[f"V_{layer}"])
+            weights[f"V_{layer}"] = numpyro.sample(f"V_{layer}", prior.to_event())
+        if isinstance(self.network, TokenNetwork):
+            for name, layer in self.network.mlp_layers.items():
+                prior = dist.Normal(0.0, sigma[layer]).expand(shapes[name])
+                weights[name] = numpyro.sample(name, prior.to_event())
+            for name, shape in self.network.logits:
+                weights[name] = numpyro.sample(name, dist.Normal(0.0, 1.0).expand(shape).to_event())
+        return weights
 
     def outputs(self, weights: Position, inputs: Any) -> Float[Array, "example output"]:
         """f(x) of the network, with a readout of any number of rows."""
@@ -82,12 +66,40 @@ class Weights(Space):
         network = replace(self.network, outputs=len(weights["a"]))
         return network_outputs(weights, inputs, network)
 
-    def law(self, position: Position, inputs: Any = None) -> dist.Distribution:
-        """Law N(f(x), 𝒯) of the labels, example by example."""
-        inputs = self.data.train(position) if inputs is None else inputs
-        means = flat_labels(self.outputs(position, inputs))
-        noise = jnp.sqrt(self.temperature_at(position))
-        return dist.Normal(means, noise).to_event(means.ndim - 1)
+    def order_parameters(self, weights: Position) -> dict[str, Array]:
+        """U_1 … U_a of a network that has them, by name."""
+        if isinstance(self.network, TokenNetwork):
+            return {}
+        return named_order_parameters(overlaps(weights, self.network))
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Weights(NetworkSpace):
+    """All weights, Gaussian a priori, and the labels of every example given these."""
+
+    name = "weights"
+
+    def sample_prior(self) -> dict[str, Array]:
+        """Sample all weights from their prior."""
+        sigma, shapes = jnp.sqrt(self.variances), self.network.weight_shapes
+        V_0 = numpyro.sample("V_0", dist.Normal(0.0, sigma[0]).expand(shapes["V_0"]).to_event())
+        upper = self.sample_upper()
+        a = numpyro.sample("a", dist.Normal(0.0, sigma[-1]).expand(shapes["a"]).to_event())
+        return {"V_0": V_0, **upper, "a": a}
+
+    def model(self, labels: Array | None, inputs: Any = None) -> None:
+        """The network as a NumPyro model: all weights, and the label of every example given f."""
+        weights = {**self.sample_shared(), **self.sample_prior()}
+
+        inputs = self.data.train(weights) if inputs is None else inputs
+        f = flat_labels(self.outputs(weights, inputs))
+        noise = jnp.sqrt(self.temperature_at(weights))
+
+        with numpyro.plate("example", len(f)):
+            numpyro.sample("y", dist.Normal(f, noise).to_event(f.ndim - 1), obs=labels)
+        if labels is not None:
+            self.weigh_residual(weights)
 
     def law_of_new(self, position: Position, inputs: Any) -> dist.Distribution:
         """Law of new labels, which given the weights depend on no other label."""
@@ -96,21 +108,13 @@ class Weights(Space):
     def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
         """The network of these weights."""
         stored = {name: position[name] for name in self.keep}
-        if isinstance(self.network, TokenNetwork):
-            return Given(lambda inputs: self.outputs(position, inputs), stored=stored)
-        if not self.data.pointwise:
+        if isinstance(self.network, Architecture) and not self.data.pointwise:
             stored[EFFECTIVE] = self.effective_weights(position)
         return Given(
             lambda inputs: self.outputs(position, inputs),
             order_parameters=self.order_parameters(position),
             stored=stored,
         )
-
-    def order_parameters(self, weights: Position) -> dict[str, Array]:
-        """U_1 … U_a of a network that has them, by name."""
-        if isinstance(self.network, TokenNetwork):
-            return {}
-        return named_order_parameters(overlaps(weights, self.network))
 
     def effective_weights(self, weights: Position) -> Float[Array, "row channel"]:
         """The weights of attended inputs, from which f follows at any input."""

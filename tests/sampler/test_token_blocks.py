@@ -213,7 +213,8 @@ def test_the_posterior_is_that_of_the_loops_and_its_gradient_fits(rng):
 
 
 def test_weights_of_mlps_have_the_variances_of_their_layer_and_logits_have_none(rng):
-    priors = block_problem(rng).space("weights").priors
+    space = block_problem(rng).space("weights")
+    deviations = space.unflatten(space.prior_gaussian.scale)
     expected = {"V_0": 0.9, "V_1": 1.5, "a": 0.6, "mlp_in_1": 1.5, "mlp_out_1": 1.5, "logits_1": 1}
-    received = {name: np.unique(prior.variance).item() for name, prior in priors.items()}
-    assert received == pytest.approx(expected, rel=1e-15)
+    received = {name: np.unique(values).item() ** 2 for name, values in deviations.items()}
+    assert received == pytest.approx(expected, rel=1e-14)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
@@ -23,13 +24,9 @@ class Known(Space):
 
     name = "known"
 
-    @property
-    def weight_shapes(self):
-        return {"x": self.prior_mean.shape}
-
-    @property
-    def weights(self):
-        return {"x": dist.Normal(self.prior_mean, self.prior_deviations).to_event(1)}
+    def sample_prior(self):
+        prior = dist.Normal(self.prior_mean, self.prior_deviations).to_event(1)
+        return numpyro.sample("x", prior)
 
     def observe(self, key, position):
         return {"x": position["x"]}
@@ -46,8 +43,9 @@ class Linear(Known):
     features: Float[Array, "example coordinate"]
     noise: Float[Array, ""]
 
-    def law(self, position, inputs=None):
-        return dist.Normal(self.features @ position["x"], self.noise).to_event(1)
+    def model(self, labels, inputs=None):
+        x = self.sample_prior()
+        numpyro.sample("y", dist.Normal(self.features @ x, self.noise).to_event(1), obs=labels)
 
     @classmethod
     def of(cls, features, labels, noise, prior_mean, prior_deviations) -> "Linear":

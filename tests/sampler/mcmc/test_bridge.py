@@ -28,7 +28,7 @@ from tests.problems import (
 def chains(space, *, count: int = 4, draws: int = 1000) -> np.ndarray:
     """Points [chain, draw, coordinate] of NUTS chains."""
     collected = sampled(space, NUTS, chains=count, warmup=300, draws=draws, seed=3)
-    sites = stored_sites(collected.draws)
+    sites = stored_sites(collected.draws, float(space.temperature))
     return np.concatenate([sites[name] for name in space.shapes], axis=-1)
 
 

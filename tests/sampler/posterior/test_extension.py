@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
@@ -23,18 +24,11 @@ class Intercept(Space):
 
     name = "intercept"
 
-    @property
-    def weight_shapes(self):
-        return {"x": (1,)}
-
-    @property
-    def weights(self):
-        return {"x": dist.Normal(jnp.zeros(1), jnp.ones(1)).to_event(1)}
-
-    def law(self, position, inputs=None):
+    def model(self, labels, inputs=None):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([1]).to_event())
         count = len(self.data.labels if inputs is None else inputs)
-        means = jnp.full(count, position["x"][0])
-        return dist.Normal(means, jnp.sqrt(self.temperature_at(position)))
+        with numpyro.plate("example", count):
+            numpyro.sample("y", dist.Normal(x[0], jnp.sqrt(self.temperature)), obs=labels)
 
     def given(self, position, key):
         return Given(lambda inputs: jnp.full((len(inputs), 1), position["x"][0]))

@@ -164,9 +164,8 @@ def test_new_labels_are_gaussian_given_the_others(rng):
     arrays = jnp.asarray(known)[:, None], jnp.asarray(new)[:, None]
     data = FixedPaths(labels=jnp.asarray(labels), attended=arrays[0], attended_test=arrays[1])
     network = Architecture((1,), (3, 3), (1.0,) * 3, channels=3, outputs=2)
-    law = Columns(
-        data=data, temperature=jnp.asarray(0.3), variances=jnp.ones(3), network=network
-    ).law_of_new({}, arrays[1])
+    space = Columns(data=data, temperature=jnp.asarray(0.3), variances=jnp.ones(3), network=network)
+    law = space.law_of_new(space.draw_prior(jax.random.key(5)), arrays[1])
     noisy = known @ known.T + 0.3 * np.eye(5)
     mean = new @ known.T @ np.linalg.solve(noisy, labels)
     covariance = new @ new.T + 0.3 * np.eye(4)

@@ -86,7 +86,8 @@ def test_independent_draws_know_the_evidence_of_a_skewed_posterior(skewed):
 
 def test_chains_know_the_evidence_of_a_skewed_posterior(skewed):
     space, exact = skewed
-    sites = stored_sites(sampled(space, NUTS, warmup=300, draws=2000, seed=1).draws)
+    draws = sampled(space, NUTS, warmup=300, draws=2000, seed=1).draws
+    sites = stored_sites(draws, float(space.temperature))
     points = np.concatenate([sites[name] for name in space.shapes], axis=-1)
     bridged = bridge_evidence(space, points, seed=1)
     assert bridged.trusted, bridged.explain()

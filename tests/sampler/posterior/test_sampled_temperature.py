@@ -10,9 +10,9 @@ import scipy.stats
 from scipy.special import logsumexp
 
 from sampler.analysis.validation import example_scores, sampled_by_example, validation_draws
-from sampler.jobs.draw import sites_of_draws
 from sampler.network import network_outputs
 from sampler.posterior.importance import importance_draws
+from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from sampler.problem import Problem
@@ -83,12 +83,11 @@ def test_a_position_is_observed_and_weighed_at_its_temperature(space, rng):
 def test_points_of_stored_draws_are_those_that_were_observed(rng):
     """The evidence of chains and weights drawn back begin with what `draws.nc` has of a draw."""
     problem = problem_of("two layers", rng)
-    labelled = Problem(problem, problem.attended, None, ("path",), (("h",),))
     space = space_of(problem, whitened=False)
     position = random_position(space, rng)
     observed = jax.jit(lambda at: space.observe(jax.random.key(1), at))(position)
     draws = {name: np.asarray(values)[None, None] for name, values in observed.items()}
-    found = sites_of_draws(draws, labelled)
+    found = stored_sites(draws, problem.temperature)
     assert found.keys() == position.keys()
     for site, values in position.items():
         assert_equal_to_rounding(found[site][0, 0], values, operations=10, scale=1.0, what=site)

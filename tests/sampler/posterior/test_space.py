@@ -31,7 +31,7 @@ def test_vectors_and_positions_are_each_others_inverse(space, rng):
     points = jnp.asarray(rng.standard_normal((2, 3, space.size)))
     position = space.unflatten(points)
     assert {n: v.shape for n, v in position.items()} == {
-        name: (2, 3, *prior.event_shape) for name, prior in space.priors.items()
+        name: (2, 3, *shape) for name, shape in space.shapes.items()
     }
     of_one = {name: values[1, 2] for name, values in position.items()}
     np.testing.assert_array_equal(space.flatten(of_one), points[1, 2])

@@ -62,7 +62,9 @@ def test_both_spaces_sample_the_same_posterior(name, rng):
 
     space = space_of(problem, test=attended)
     draws = draws_of(space, warmup=200)
-    drawn_back = draw_weights_back(space, arch, stored_sites(draws), DRAWS, seed=1).weights
+    drawn_back = draw_weights_back(
+        space, arch, stored_sites(draws, TEMPERATURE), DRAWS, seed=1
+    ).weights
     predict_all = jax.jit(jax.vmap(jax.vmap(lambda w: network_outputs(w, attended, arch))))
     received = quantities(draws, np.asarray(predict_all(drawn_back)), labels)
 
