@@ -12,22 +12,19 @@ deviations of U_1 with covariance T_{ab,cd} need two more,
 each of the size of S: nothing with an axis for the examples is formed twice.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
 from theory.architecture import examples_at_a_time
 from theory.energy import with_noise
-from theory.learning_problem import LabelEnergy, LearningProblem
+from theory.learning_problem import LearningProblem
 from theory.order_parameters import log_determinant
 
-Blocks = Float[Array | np.ndarray, "row row channel channel"]
+Blocks = Float[np.ndarray, "row row channel channel"]
 
 
 def feature_columns(
@@ -43,16 +40,16 @@ def feature_columns(
 
 @dataclass(frozen=True)
 class EnergyAt:
-    """E(U_1) and its derivatives at one U_1, all entries of U_1 free, as JAX or NumPy arrays.
+    """E(U_1) and its derivatives at one U_1, all entries of U_1 free.
 
     lower     L with L Lᵀ = K + 𝒯 1
     whitened  L⁻¹ Φ [example_output, row, channel]
     labels    L⁻¹ y
     """
 
-    lower: Float[Array | np.ndarray, "example_output example_output"]
-    whitened: Float[Array | np.ndarray, "example_output row channel"]
-    labels: Float[Array | np.ndarray, " example_output"]
+    lower: Float[np.ndarray, "example_output example_output"]
+    whitened: Float[np.ndarray, "example_output row channel"]
+    labels: Float[np.ndarray, " example_output"]
 
     @property
     def value(self):
@@ -60,13 +57,13 @@ class EnergyAt:
         return log_determinant(self.lower) + self.labels @ self.labels
 
     @cached_property
-    def projected(self) -> Float[Array | np.ndarray, "row channel"]:
+    def projected(self) -> Float[np.ndarray, "row channel"]:
         """s_a = Φ_aᵀ (K + 𝒯)⁻¹ y."""
         flat = self.whitened.reshape(len(self.labels), -1)
         return (self.labels @ flat).reshape(self.whitened.shape[1:])
 
     @cached_property
-    def slope(self) -> Float[Array | np.ndarray, "row row"]:
+    def slope(self) -> Float[np.ndarray, "row row"]:
         """M_ab = ∂E/∂U_ab = tr S_ab − s_a·s_b, without S."""
         flat = self.whitened.transpose(1, 0, 2).reshape(self.whitened.shape[1], -1)
         return flat @ flat.T - self.projected @ self.projected.T
@@ -79,16 +76,16 @@ class EnergyAt:
         return (flat.T @ flat).reshape(rows, channels, rows, channels).swapaxes(1, 2)
 
     @cached_property
-    def curvature(self) -> Float[Array | np.ndarray, "row row row row"]:
+    def curvature(self) -> Float[np.ndarray, "row row row row"]:
         """∂²E/∂U_ab ∂U_cd = −tr(S_da S_bc) + s_a·S_bc s_d + s_c·S_da s_b."""
-        numbers, s = self.projected.__array_namespace__(), self.projected
+        s = self.projected
         rows, channels = s.shape
         # S_bcᵀ = S_cb gives both factors of the trace one layout: a single copy of the blocks.
         flat = self.products.reshape(rows**2, channels**2)
         trace = (flat @ flat.T).reshape(rows, rows, rows, rows).transpose(1, 3, 2, 0)
         blocks = flat.reshape(rows, rows, channels, channels)
-        applied = numbers.einsum("bcik,dk->bcdi", blocks, s, optimize=True)  # S_bc s_d
-        bilinear = numbers.einsum("ai,bcdi->abcd", s, applied, optimize=True)
+        applied = np.einsum("bcik,dk->bcdi", blocks, s, optimize=True)  # S_bc s_d
+        bilinear = np.einsum("ai,bcdi->abcd", s, applied, optimize=True)
         return -trace + bilinear + bilinear.transpose(2, 3, 0, 1)
 
 
@@ -117,51 +114,6 @@ class DenseEnergy:
         whitened = solve_triangular(lower, columns, lower=True, check_finite=False)
         labels = solve_triangular(lower, self._labels, lower=True, check_finite=False)
         return EnergyAt(lower, whitened.reshape(self._columns.shape), labels)
-
-
-def expand_energy(
-    energy: LabelEnergy,
-    features: Float[Array, "example path channel"],
-    factor: Float[Array, "row rank"],
-) -> EnergyAt:
-    """The energy around U_1 = F Fᵀ in JAX, given the φ^π of the training examples.
-
-    For compiled functions: its derivatives cost one triangular solve and products of blocks of
-    channels, where repeated differentiation of E would cost as many passes as coordinates.
-    """
-    columns = feature_columns(features, energy.labels.shape[1])
-    noisy = energy.noisy_kernel(factor)
-    whitened = noisy.whiten(columns.reshape(len(columns), -1)).reshape(columns.shape)
-    return EnergyAt(noisy.cholesky, whitened, noisy.whiten(energy.flat_labels))
-
-
-def hessian_with_energy(
-    point: Float[Array, " coordinate"],
-    energy: LabelEnergy,
-    features: Float[Array, "example path channel"],
-    factor_at: Callable[[Array], Array],
-    rest: Callable[[Array], Array],
-) -> Float[Array, "coordinate coordinate"]:
-    """Second derivatives of rest(x) + ½ E(F(x) F(x)ᵀ) in any coordinates x of U_1.
-
-    ½ Jᵀ (∂²E/∂U_1²) J + ½ Σ (∂E/∂U_1) ∂²U_1 + ∂²rest,   J = ∂U_1/∂x
-
-    E itself is differentiated by its formula, everything else is cheap.
-    """
-
-    def overlap(x):
-        factor = factor_at(x)
-        return factor @ factor.T
-
-    around = expand_energy(energy, features, factor_at(point))
-    square = around.slope.size
-    jacobian = jax.jacfwd(overlap)(point).reshape(square, -1)
-    curvature = 0.5 * jacobian.T @ around.curvature.reshape(square, square) @ jacobian
-
-    def remaining(x):
-        return rest(x) + 0.5 * jnp.vdot(around.slope, overlap(x))
-
-    return curvature + jax.hessian(remaining)(point)
 
 
 @dataclass(frozen=True)

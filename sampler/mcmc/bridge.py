@@ -18,8 +18,8 @@ from scipy.special import expit, log_expit, logsumexp
 
 from sampler.mcmc.algorithm import BRIDGED_DRAWS, lost_points_text
 from sampler.mcmc.convergence import mean_ess, mean_mcse
+from sampler.posterior.densities import count_lost
 from sampler.posterior.importance import BatchedDensity, Proposal, refit, require_hessian, single
-from sampler.posterior.lost_points import count_lost
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.streams import Stream, stream
 

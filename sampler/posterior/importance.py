@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import gammaln, logsumexp
 
-from sampler.posterior.lost_points import count_lost, is_no_number
-from sampler.posterior.mode import rows_of
+from sampler.posterior.densities import count_lost, is_no_number
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import Gaussian
 from sampler.runtime import batch_bytes
@@ -343,7 +342,7 @@ class BatchedDensity:
         size, stored = space.data.labels.size, space.data.stored
         numbers, limit = 2 * size**2, batch_bytes()
         if stored is None:
-            numbers += size * rows_of(space) * space.data.attended.shape[2]
+            numbers += size * space.chain.shapes[0].rows * space.data.attended.shape[2]
         else:  # they are read once per batch, which is then at least as large
             limit = max(limit, stored.nbytes)
         return cls(space, int(np.clip(limit // (8 * numbers), SMALLEST_BATCH, LARGEST_BATCH)))
@@ -377,8 +376,8 @@ def with_stored_kernels(space: OrderParameters) -> OrderParameters:
     examples, outputs = space.data.labels.shape
     _, paths, channels = space.data.attended.shape
     size = stored_bytes(examples, None, paths, outputs)
-    features = rows_of(space) * channels
-    assembled = features * examples * (examples * outputs**2 + 2 * rows_of(space))
+    features = space.chain.shapes[0].rows * channels
+    assembled = features * examples * (examples * outputs**2 + 2 * space.chain.shapes[0].rows)
     if size > STORED_BYTES or size // 8 * outputs**2 > assembled:
         return space
     stored = store_path_kernels(Features(space.features(space.data.attended)), outputs)

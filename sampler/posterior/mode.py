@@ -5,18 +5,17 @@ directions only, those that the labels see, the less the wider the network. So i
 coordinates, where a dense Hessian could not be stored, chains do with the widths of the prior.
 """
 
-from collections.abc import Callable
+from functools import lru_cache
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from sampler.errors import InputError
+from sampler.posterior.densities import hessian_products, potential_and_slope
 from sampler.posterior.order_parameters import OrderParameters
-from sampler.posterior.space import TEMPERATURE, Gaussian, Mode
+from sampler.posterior.space import Gaussian, Mode
 from theory.architecture import HESSIAN_COORDINATES, Architecture
-from theory.energy_derivatives import hessian_with_energy
 from theory.laplace import LogPosterior
 from theory.learning_problem import LearningProblem
 from theory.saddle_point import (
@@ -26,20 +25,12 @@ from theory.saddle_point import (
     truncated_direction,
 )
 
-# The Hessian is formed by its formula where that holds no more numbers than this at a time, else
-# column by column.
-FORMULA_NUMBERS = 2**26
-# Below so many products the Hessian costs less than compiling it.
-NUMPY_PRODUCTS = 2**29
 # The mode only starts and whitens the chains: it need not be exact.
 TOLERANCE = 1e-6
 ROUGH_TOLERANCE = 1e-2
 STEPS = 200
 # Curvatures of −ln p below this count as this: the prior's are about one.
 SMALLEST_CURVATURE = 1e-3
-
-Function = Callable[[np.ndarray], tuple[float, np.ndarray]]
-Hessian = Callable[[np.ndarray], np.ndarray]
 
 
 def find_mode(space: OrderParameters) -> Mode | None:
@@ -49,41 +40,33 @@ def find_mode(space: OrderParameters) -> Mode | None:
     their absolute curvature. None where the Hessian there is not finite. Raises InputError for a
     density that is not finite.
     """
-    size, dtype = space.size, space.dtype
-    few, formula_fits = size <= HESSIAN_COORDINATES, hessian_fits(space)
-    columns = rows_of(space) * space.data.attended.shape[2]
-    cheap = columns**2 * space.data.labels.size <= NUMPY_PRODUCTS
-    if few and cheap and space.spread is None:
-        function, hessian = derivatives_by_numpy(space)
+    size, dtype, derivatives = space.size, space.dtype, Derivatives(space)
+    few = size <= HESSIAN_COORDINATES
+    if few and derivatives.of_theory:
+        direction = dense_direction(derivatives.hessian)
     else:
-        function, hessian = derivatives_by_jax(space)
-
-    def products(point: np.ndarray) -> Callable:
-        return lambda vector: np.asarray(hessian_product(space, point, vector), float)
-
+        direction = truncated_direction(
+            lambda point: lambda vector: derivatives.products(point, vector[None])[0]
+        )
     # At fixed P/N the mode lies a distance of order √N from the centre of the prior.
-    widest = max(float(np.asarray(degrees)[0]) for degrees in space.chain.degrees)
-    scales = np.full(size, widest**0.5)
+    scales = np.full(size, max(derivatives.problem.architecture.widths) ** 0.5)
     tolerance = TOLERANCE if few else ROUGH_TOLERANCE * size**0.5
-    ended = descend(
-        function,
-        dense_direction(hessian) if few and formula_fits else truncated_direction(products),
-        lambda point: scales,
-        np.zeros(size, dtype),
-        tolerance,
-        STEPS,
-    )
+    start = np.zeros(size, dtype)
+    function = derivatives.value_and_slope
+    ended = descend(function, direction, lambda point: scales, start, tolerance, STEPS)
     if ended.status is SaddlePointStatus.NOT_FINITE:
         remedy = "the posterior density is not finite: raise it, or rescale inputs and labels"
         raise InputError("temperature", float(space.temperature), remedy)
     if few:
-        curvature = hessian(ended.point)
+        curvature = derivatives.hessian(ended.point)
         if not np.all(np.isfinite(curvature)):
             return None
         eigenvalues, vectors = np.linalg.eigh(0.5 * (curvature + curvature.T))
         scale = vectors / np.sqrt(np.maximum(np.abs(eigenvalues), SMALLEST_CURVATURE))
     else:
-        scale = prior_scales(space)
+        scale = np.ones(size)
+        if space.spread is not None:
+            scale[derivatives.is_temperature] = float(space.spread)
     # Converted by NumPy, which compiles nothing.
     centre, scale, norm, limit = (
         jnp.asarray(np.asarray(x, dtype))
@@ -92,104 +75,70 @@ def find_mode(space: OrderParameters) -> Mode | None:
     return Mode(Gaussian(centre, scale), norm, limit)
 
 
-def rows_of(space: OrderParameters) -> int:
-    """Rows of U_1: paths times outputs."""
-    return space.data.attended.shape[1] * space.outputs
+class Derivatives:
+    """Derivatives of −ln p(x, y): those of the theory, which compiles nothing, where it has them.
+
+    Its coordinates are the same numbers in another order; it knows the temperature as given.
+    """
+
+    def __init__(self, space: OrderParameters) -> None:
+        self.space, self.problem = space, problem_of(space)
+        self.of_theory = self.problem.architecture.has_next_order
+        # Of one temperature at a time: it holds all features.
+        self.posterior = lru_cache(1)(lambda given: LogPosterior(problem_of(space, given)))
+        coordinates = self.posterior(self.problem.temperature).coordinates
+        places, layers = {}, zip(coordinates.shapes, coordinates.layers, strict=True)
+        for layer, (shape, part) in enumerate(layers, start=1):
+            numbers = np.arange(part.start, part.stop)
+            places[f"chi_{layer}"], places[f"lower_{layer}"] = np.split(numbers, [shape.rank])
+        # Where the theory has each coordinate; it has no temperature.
+        self.places = np.concatenate([places.get(name, [-1]) for name in space.shapes])
+        self.is_temperature = self.places < 0
+
+    def value_and_slope(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient."""
+        if self.of_theory and self.space.spread is None:
+            value, slope = self.posterior(self.problem.temperature).value_and_gradient(
+                self.in_theory(point)
+            )
+            return value, slope[self.places]
+        value, slope = potential_and_slope(self.space, point)
+        return float(value), np.asarray(slope, float)
+
+    def hessian(self, point: np.ndarray) -> Float[np.ndarray, "coordinate coordinate"]:
+        """Second derivatives."""
+        if not self.of_theory:
+            return self.products(point, np.eye(len(point)))
+        known, places = ~self.is_temperature, self.places[~self.is_temperature]
+        # Its coordinate is ln(𝒯/𝒯_0).
+        temperature = self.problem.temperature * float(np.exp(point[self.is_temperature].sum()))
+        of_theory = self.posterior(temperature).hessian(self.in_theory(point))
+        hessian = np.zeros((len(point), len(point)))
+        hessian[np.ix_(known, known)] = of_theory[np.ix_(places, places)]
+        if not known.all():
+            row = self.products(point, 1.0 - known[None])
+            hessian[~known], hessian[:, ~known] = row, row.T
+        return hessian
+
+    def products(self, point: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        """The Hessian times each direction."""
+        return np.asarray(hessian_products(self.space, point, directions), float)
+
+    def in_theory(self, point: np.ndarray) -> np.ndarray:
+        """Coordinates of the theory at a point."""
+        known = ~self.is_temperature
+        coordinates = np.empty(known.sum())
+        coordinates[self.places[known]] = point[known]
+        return coordinates
 
 
-def hessian_fits(space: OrderParameters) -> bool:
-    """Whether the second derivatives in U_1, [p_1 D, p_1 D] and [p_1², p_1²], are small."""
-    rows, channels = rows_of(space), space.data.attended.shape[2]
-    return max((rows * channels) ** 2, rows**4) <= FORMULA_NUMBERS
-
-
-def problem_of(space: OrderParameters) -> LearningProblem:
-    """The learning problem whose posterior a space is, with the temperature 𝒯_0 for given."""
+def problem_of(space: OrderParameters, temperature: float | None = None) -> LearningProblem:
+    """The learning problem whose posterior a space is at a temperature, by default 𝒯_0."""
     chain, attended = space.chain, space.data.attended
     widths = tuple(int(np.asarray(degrees)[0]) for degrees in chain.degrees)
     variances = tuple(np.asarray(chain.variances).tolist())
     architecture = Architecture(
         chain.heads, widths, variances, channels=attended.shape[2], outputs=space.outputs
     )
-    return LearningProblem(architecture, attended, space.data.labels, float(space.temperature))
-
-
-def derivatives_by_numpy(space: OrderParameters) -> tuple[Function, Hessian]:
-    """Value with gradient, and Hessian, of −ln p(x, y) as functions that compile nothing.
-
-    Those of the theory, whose coordinates are the same numbers in another order.
-    """
-    posterior, places = LogPosterior(problem_of(space)), {}
-    layers = zip(posterior.coordinates.shapes, posterior.coordinates.layers, strict=True)
-    for layer, (shape, part) in enumerate(layers, start=1):
-        numbers = np.arange(part.start, part.stop)
-        places[f"chi_{layer}"], places[f"lower_{layer}"] = np.split(numbers, [shape.rank])
-    order = np.concatenate([places[name] for name in space.shapes])
-    back = np.argsort(order)
-
-    def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = posterior.value_and_gradient(point[back])
-        return value, gradient[order]
-
-    def hessian(point: np.ndarray) -> np.ndarray:
-        return posterior.hessian(point[back])[np.ix_(order, order)]
-
-    return value_and_gradient, hessian
-
-
-def derivatives_by_jax(space: OrderParameters) -> tuple[Function, Hessian]:
-    """Value with gradient, and Hessian, of −ln p(x, y), compiled."""
-
-    def value_and_gradient(point: np.ndarray) -> tuple[float, np.ndarray]:
-        value, gradient = potential_and_slope(space, point)
-        return float(value), np.asarray(gradient, float)
-
-    def hessian(point: np.ndarray) -> np.ndarray:
-        if hessian_fits(space):
-            return np.asarray(hessian_by_formula(space, point), float)
-        columns = [hessian_product(space, point, direction) for direction in np.eye(len(point))]
-        return np.asarray(jnp.stack(columns), float)
-
-    return value_and_gradient, hessian
-
-
-@jax.jit
-def potential_and_slope(space: OrderParameters, point: Float[Array, " coordinate"]):
-    """−ln p(x, y) and its gradient."""
-    return jax.value_and_grad(space.potential)(point)
-
-
-@jax.jit
-def hessian_product(space: OrderParameters, point, vector) -> Float[Array, " coordinate"]:
-    """Hessian of −ln p(x, y) times a vector."""
-    return jax.jvp(jax.grad(space.potential), (point,), (vector,))[1]
-
-
-@jax.jit
-def hessian_by_formula(space: OrderParameters, point) -> Float[Array, "coordinate coordinate"]:
-    """Hessian of −ln p(x, y) from the second derivatives of the energy in U_1."""
-    energy = space.energy(space.unflatten(point))
-    features = space.features(space.data.attended)
-    hessian = hessian_with_energy(
-        point,
-        energy,
-        features,
-        lambda x: space.factors(space.unflatten(x))[0],
-        lambda x: -space.log_prior(space.unflatten(x)),
-    )
-    if space.spread is None:
-        return hessian
-    # The formula holds the temperature fixed: its row is one product of Hessian and vector.
-    place = list(space.shapes).index(TEMPERATURE)
-    index = sum(int(np.prod(shape)) for shape in list(space.shapes.values())[:place])
-    row = hessian_product(space, point, jnp.zeros_like(point).at[index].set(1.0))
-    return hessian.at[index].set(row).at[:, index].set(row)
-
-
-def prior_scales(space: OrderParameters) -> Float[np.ndarray, " coordinate"]:
-    """Standard deviations without data: about 1, or the spread of the temperature."""
-    parts = [
-        np.full(int(np.prod(shape)), 1.0 if name != TEMPERATURE else float(space.spread))
-        for name, shape in space.shapes.items()
-    ]
-    return np.concatenate(parts)
+    given = float(space.temperature) if temperature is None else temperature
+    return LearningProblem(architecture, attended, space.data.labels, given)

@@ -22,7 +22,6 @@ from theory import (
     predict,
     sub_network,
 )
-from theory.energy_derivatives import hessian_with_energy
 
 
 def rounding_of(problem, factor):
@@ -74,12 +73,7 @@ def test_energy_and_its_derivatives(name, more, rng):
         unit = size[is_whole] * np.log(2.0 * np.pi)
         likelihood = -0.5 * (float(value) + unit) + one.residual_log_likelihood
         by_temperature += jax.grad(one.residual.energy)(energy.temperature)
-        of_likelihood = jax.jit(
-            lambda point, *data: hessian_with_energy(
-                point, *data, lambda x: x.reshape(factor.shape), lambda x: 0.0 * x.sum()
-            )
-        )
-        hessian = of_likelihood(factor.reshape(-1), energy, one.features)
+        hessian = jax.jit(lambda f, e: jax.hessian(e)(f))(factor, energy)
         dense = DenseEnergy(one).at(np.asarray(factor))
         values.append((likelihood, slope, by_temperature, hessian, dense.curvature))
         assert_equal_to_rounding(dense.value, value, **rounding, what="dense")

@@ -23,8 +23,8 @@ from sampler.mcmc.repetitions import Repetition, statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
 from sampler.posterior import importance
+from sampler.posterior.densities import count_lost
 from sampler.posterior.initial_distribution import InitialDistribution
-from sampler.posterior.lost_points import count_lost
 from tests.assertions import assert_within_mcse
 from tests.problems import NUTS, SPLIT_HMC, TEMPERED, sampled, scalar_problem, space_of
 from tests.sampler.mcmc.laws import Linear, with_mode

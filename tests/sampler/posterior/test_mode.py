@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.mode import (
-    TOLERANCE,
-    derivatives_by_jax,
-    derivatives_by_numpy,
-    find_mode,
-    hessian_fits,
-)
+from sampler.posterior.mode import TOLERANCE, Derivatives, find_mode
 from sampler.posterior.space import TEMPERATURE
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import ARCHITECTURES, EVERY_ARCHITECTURE, random_problem, space_of
@@ -41,21 +35,22 @@ def plain_potential(problem, space):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", EVERY_ARCHITECTURE)
-def test_derivatives_by_numpy_and_by_the_formula_are_those_of_repeated_differentiation(name, rng):
+def test_derivatives_of_the_theory_and_by_columns_are_those_of_repeated_differentiation(
+    name, rng, monkeypatch
+):
     problem = random_problem(ARCHITECTURES[name], rng, temperature=0.5)
     space = space_of(problem, whitened=False)
     plain, point = plain_potential(problem, space), rng.standard_normal(space.size)
-    value, gradient = jax.jit(jax.value_and_grad(plain))(point)
+    value, slope = jax.jit(jax.value_and_grad(plain))(point)
     hessian = jax.jit(jax.hessian(plain))(point)
-    assert hessian_fits(space)
-    for value_and_gradient, hessian_at in (
-        derivatives_by_numpy(space),
-        derivatives_by_jax(space),
-    ):
-        received = value_and_gradient(point)
+    for largest, of_theory in ((2**26, True), (1, False)):
+        monkeypatch.setattr("theory.architecture.LARGEST_BLOCKS", largest)
+        derivatives = Derivatives(space)
+        assert derivatives.of_theory is of_theory
+        received = derivatives.value_and_slope(point)
         np.testing.assert_allclose(received[0], float(value), rtol=1e-10)
-        np.testing.assert_allclose(received[1], gradient, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(hessian_at(point), hessian, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(received[1], slope, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(derivatives.hessian(point), hessian, rtol=1e-8, atol=1e-8)
 
 
 @pytest.mark.heavy
@@ -78,15 +73,15 @@ def test_where_the_temperature_is_sampled_the_hessian_has_its_row(name, rng):
 
 
 @pytest.mark.heavy
-def test_columns_make_the_same_hessian_as_the_formula(rng, monkeypatch):
+@pytest.mark.parametrize("spread", [0.0, SPREAD])
+def test_columns_lead_to_the_same_mode_as_the_theory(spread, rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
-    monkeypatch.setattr("sampler.posterior.mode.NUMPY_PRODUCTS", 0)
-    space = space_of(problem, whitened=False)
-    by_formula = find_mode(space)
-    monkeypatch.setattr("sampler.posterior.mode.FORMULA_NUMBERS", 10)
+    space = space_of(replace(problem, temperature_spread=spread), whitened=False)
+    by_theory = find_mode(space)
+    monkeypatch.setattr("theory.architecture.LARGEST_BLOCKS", 1)
     by_columns = find_mode(space)
     assert by_columns.converged
-    ratio = np.linalg.solve(by_formula.gaussian.covariance, by_columns.gaussian.covariance)
+    ratio = np.linalg.solve(by_theory.gaussian.covariance, by_columns.gaussian.covariance)
     # Both are as exact as the modes, whose gradients are at most the tolerance.
     assert np.abs(ratio - np.eye(len(ratio))).max() < 1e3 * TOLERANCE
 

@@ -1,0 +1,90 @@
+"""Densities of many points, their derivatives, and points at which they are no number.
+
+A density that is zero excludes a point; one that is not a number leaves open what is there. Far out
+it may overflow where nothing is: a bound of it tells these points from those that are lost.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import logsumexp
+
+from sampler.posterior.space import Space
+from sampler.runtime import side_by_side
+
+# Weights of less than e^−30 of all together change nothing.
+NEGLIGIBLE = 30.0
+TOGETHER = 64
+
+
+@partial(jax.jit, static_argnames=("of", "batch"))
+def values_at(
+    of: Callable[[Space, Array], Array],
+    space: Space,
+    points: Float[Array | np.ndarray, "point coordinate"],
+    batch: int | None,
+) -> Float[Array, " point"]:
+    """A function of space and point at all points, so many side by side."""
+    return jax.lax.map(partial(of, space), points, batch_size=batch)
+
+
+def log_density(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
+    """ln p(x, y)."""
+    return -space.potential(point)
+
+
+def log_likelihood(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
+    """ln p(y | x)."""
+    return space.log_likelihood(space.unflatten(point))
+
+
+def largest_log_density(space: Space, point: Float[Array, " coordinate"]) -> Float[Array, ""]:
+    """Upper bound of ln p(x, y)."""
+    return -space.least_potential(point)
+
+
+@jax.jit
+def potential_and_slope(space: Space, point: Float[Array | np.ndarray, " coordinate"]):
+    """−ln p(x, y) and its gradient."""
+    return jax.value_and_grad(space.potential)(point)
+
+
+@jax.jit
+def hessian_products(
+    space: Space,
+    point: Float[Array | np.ndarray, " coordinate"],
+    directions: Float[Array | np.ndarray, "direction coordinate"],
+) -> Float[Array, "direction coordinate"]:
+    """Hessian of −ln p(x, y) times each direction."""
+    slope = jax.grad(space.potential)
+    return jax.lax.map(lambda direction: jax.jvp(slope, (point,), (direction,))[1], directions)
+
+
+def is_no_number(logs: Float[np.ndarray, " point"]) -> np.ndarray:
+    """Whether a log density is neither a number nor −∞, that of density zero."""
+    return np.isnan(logs) | np.isposinf(logs)
+
+
+def count_lost(
+    space: Space,
+    points: Float[np.ndarray, "point coordinate"],
+    log_p: Float[np.ndarray, " point"],
+    log_q: Float[np.ndarray, " point"],
+) -> int:
+    """Points drawn from q at which p(x, y) is not a number, and may matter beside the others.
+
+    Where an upper bound of p/q is negligible beside the weights of the others, nothing is lost.
+    """
+    bad = is_no_number(log_p)
+    if not bad.any():
+        return 0
+    ratio = np.where(bad, -np.inf, log_p) - log_q
+    bounds = values_at(largest_log_density, space, jnp.asarray(points), side_by_side(TOGETHER))
+    largest = np.asarray(bounds) - log_q
+    known = ratio[np.isfinite(ratio)]
+    total = logsumexp(known) if known.size else -np.inf
+    return int(np.sum(bad & ~(largest < total - NEGLIGIBLE)))
