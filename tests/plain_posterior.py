@@ -17,14 +17,13 @@ SMALL["narrow, two outputs"] = Architecture((2,), (3, 1), (1.1, 0.5, 0.7), 2, ou
 
 def chain(coordinates: BartlettCoordinates, point) -> tuple[jax.Array, ...]:
     """F_1 … F_{L+1} by the functions that the sampler uses."""
-    matrices, point = [], jnp.asarray(point)
-    widths = coordinates.architecture.widths
-    for width, shape, layer in zip(widths, coordinates.shapes, coordinates.layers, strict=True):
+    matrices, point, architecture = [], jnp.asarray(point), coordinates.architecture
+    shapes = architecture.bartlett_shapes
+    for width, shape, layer in zip(architecture.widths, shapes, coordinates.layers, strict=True):
         middle = layer.start + shape.rank
         degrees = jnp.asarray(width - np.arange(shape.rank), float)
         diagonal, below = point[layer.start : middle], point[middle : layer.stop]
         matrices.append(bartlett_matrix(diagonal, below, shape.rows, degrees))
-    architecture = coordinates.architecture
     return chain_factors(matrices, architecture.heads, link_scales(architecture))
 
 

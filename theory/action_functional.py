@@ -1,14 +1,23 @@
 """The action A(U_1 … U_a), whose minimum is the saddle point, and its derivatives.
 
-`action` is the function of JAX arrays, for anything that is differentiated or compiled. The Newton
-steps and the evidence of a small problem use `DenseAction`, which has the derivatives written out
-in NumPy: a cold solve of the four-path reference problem takes 0.8 s with it and 10.4 s with
-compiled derivatives of `action`, on two busy cores (5.6 s more of processor time, nearly all of it
-compilation). The entropy terms, the coordinates and the second derivative of the energy are the
-same code in both; tests compare the rest with automatic differentiation.
+    A = E(U_1) + N_a (tr U_a/σ_a² − ln det U_a)
+          + Σ_l N_l ( tr[U_{l+1}⁻¹ Tr_h U_l]/σ_l² − ln det U_l + H_l ln det U_{l+1} )
+
+Source: arXiv 2405.15926, there written for one width. With U_l = F_l F_lᵀ relative to the layer
+above, F_l = σ_l (1_{H_l} ⊗ F_{l+1}) L_l with L_l lower triangular, a layer is a sum over entries,
+
+    N_l ( |L_l|² − 2 Σ_i ln (L_l)_ii − p_l ln σ_l² ),
+
+and nothing is inverted. Coordinates x are ln (L_l)_ii and the entries below the diagonal: any point
+is a set of order parameters, and x = 0 is infinite width.
+
+Newton steps and the evidence of a small problem use `DenseAction`, whose derivatives are written
+out in NumPy: nothing has to be compiled, which takes longer than all steps. `ActionByProducts` has
+them from JAX, as products with vectors.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Protocol, runtime_checkable
@@ -16,54 +25,94 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float
 
-from theory.architecture import Architecture
-from theory.energy_derivatives import DenseEnergy, EnergyAt
-from theory.learning_problem import LearningProblem
-from theory.order_parameters import (
-    OrderParameters,
-    cholesky_factors,
-    from_log_cholesky,
-    log_determinant,
-    overlap_curvature,
-    overlap_jacobian,
-)
+from theory.architecture import Architecture, BartlettShape
+from theory.energy_derivatives import Potential
+from theory.order_parameters import ChainCoordinates, Link, log_determinant, places
+from theory.wishart_chain import chain_factors
 
 
-def entropy_terms(
-    order_parameters: OrderParameters,
-    heads: Sequence[int],
-    widths: Sequence | Num[Array, " above"],
-    variances: Sequence | Num[Array, " above"],
-) -> Float[Array, ""] | float:
-    """The part of the action that does not depend on the data.
+@dataclass(frozen=True)
+class RelativeCoordinates(ChainCoordinates):
+    """Flat coordinates x of all L_l, layer by layer: log diagonal, then the entries below it."""
 
-    N_a (tr U_a/σ_a² − ln det U_a)
-      + Σ_l N_l ( tr[U_{l+1}⁻¹ Tr_h U_l]/σ_l² − ln det U_l + H_l ln det U_{l+1} )
-
-    heads [layer], widths N_1 … N_L, N_a and variances σ_1² … σ_L², σ_a² [layer + 1]; widths and
-    variances may be traced, so one compilation serves every width. With U_l = F_l F_lᵀ the partial
-    trace is Σ_h |F_{l+1}⁻¹ F_l[h]|², F_l[h] the rows of head h: nothing is inverted. Of factors in
-    JAX or in NumPy.
-    Source: arXiv 2405.15926, action.
-    """
-    *factors, above = order_parameters.factors
-    numbers = above.__array_namespace__()
-    linalg = scipy.linalg if numbers is np else jax.scipy.linalg
-    total = widths[-1] * (numbers.sum(above**2) / variances[-1] - log_determinant(above))
-    for layer in reversed(range(len(heads))):
-        factor, count, rows = factors[layer], heads[layer], above.shape[0]
-        by_head = factor.reshape(count, rows, count * rows).transpose(1, 0, 2)
-        whitened = linalg.solve_triangular(above, by_head.reshape(rows, -1), lower=True)
-        total += widths[layer] * (
-            numbers.sum(whitened**2) / variances[layer]
-            - log_determinant(factor)
-            + count * log_determinant(above)
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """Links σ_l L_l, all of them square."""
+        architecture = self.architecture
+        parts = zip(
+            architecture.order_parameter_sizes, architecture.order_parameter_variances, strict=True
         )
-        above = factor
-    return total
+        return tuple(
+            Link(
+                BartlettShape(size, size),
+                np.full(size, variance**0.5),
+                np.ones(size),
+                variance**0.5,
+            )
+            for size, variance in parts
+        )
+
+    def prior_derivatives(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> Float[np.ndarray, "order coordinate"]:
+        """The entropy over max N, N_l (L² − 2 ln L_ii − ln σ_l²) each, and two derivatives."""
+        widths, derivatives = self.architecture.widths, np.empty((3, self.size))
+        variances = self.architecture.order_parameter_variances
+        for layer, link, width, variance in zip(
+            self.layers, self.links, widths, variances, strict=True
+        ):
+            share, rank = width / max(widths), link.shape.rank
+            logs, below = np.split(point[layer], [rank])
+            squares = np.exp(2.0 * logs)
+            diagonal = squares - 2.0 * logs - math.log(variance), 2.0 * squares - 2.0, 4.0 * squares
+            others = below**2, 2.0 * below, np.full_like(below, 2.0)
+            for order in range(3):
+                both = np.concatenate([diagonal[order], others[order]])
+                derivatives[order, layer] = share * both
+        return derivatives
+
+    def scales_at(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> Float[np.ndarray, " coordinate"]:
+        """Natural unit of each coordinate: 1 of a logarithm, |row i of L_l| of entries below it."""
+        pieces = []
+        for layer, link in zip(self.layers, self.links, strict=True):
+            (matrix,) = link.series(point[layer], point[None, layer], 0)
+            rows = places(*matrix[0].shape)[0][link.shape.rank :]
+            lengths = np.linalg.norm(matrix[0], axis=1) / link.scale
+            pieces += [np.ones(link.shape.rank), lengths[rows]]
+        return np.concatenate(pieces)
+
+    def log_invariant_volume(self, point: Float[np.ndarray, " coordinate"]) -> float:
+        """ln of the measure Π_l (det U_l)^{−(p_l + 1)/2} dU_l in these coordinates.
+
+        Σ_l [ p_l ln 2 − Σ_i i ln (L_l)_ii ],   i counted from 0
+        """
+        volume = 0.0
+        for layer, link in zip(self.layers, self.links, strict=True):
+            size = link.shape.rank
+            volume += size * math.log(2.0) - np.arange(size) @ point[layer][:size]
+        return float(volume)
+
+
+@dataclass(frozen=True)
+class DenseAction(Potential):
+    """A / max width of one learning problem, with its Hessian, in NumPy.
+
+    Without `LearningProblem.residual_energy`: large constants would cost digits on the way.
+    """
+
+    @cached_property
+    def coordinates(self) -> RelativeCoordinates:
+        """The coordinates x, and the entropy."""
+        return RelativeCoordinates(self.problem.architecture)
+
+    @property
+    def weight(self) -> float:
+        """Of E."""
+        return 1.0 / max(self.problem.architecture.widths)
 
 
 @runtime_checkable
@@ -74,163 +123,6 @@ class LayersEnergy(Protocol):
         """E at factors F_l of U_1 … U_L, U_a, U_l = F_l F_lᵀ."""
 
 
-def action(
-    order_parameters: OrderParameters, architecture: Architecture, energy: LayersEnergy
-) -> Float[Array, ""]:
-    """A(U_a, U_L … U_1) = entropy terms + ln det(K + 𝒯 1) + yᵀ (K + 𝒯 1)⁻¹ y.
-
-    Not divided by a width, and without `LearningProblem.residual_energy`. Source: arXiv 2405.15926,
-    action (there written for one width).
-    """
-    entropy = entropy_terms(
-        order_parameters,
-        architecture.heads,
-        architecture.widths,
-        architecture.order_parameter_variances,
-    )
-    return entropy + energy.of_layers(order_parameters.factors)
-
-
-class DenseAction:
-    """A / max width of one learning problem, at points in log-Cholesky coordinates, in NumPy.
-
-    Without `LearningProblem.residual_energy`: large constants would cost digits on the way.
-    """
-
-    def __init__(self, problem: LearningProblem) -> None:
-        self._architecture = problem.architecture
-        self._scale = float(max(problem.architecture.widths))
-        self._energy = DenseEnergy(problem)
-
-    @np.errstate(all="ignore")
-    def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """A / max width and its gradient; infinite where K + 𝒯 or a U_l is not positive."""
-        try:
-            factors, entropy, energy = self._expand(point)
-            slopes = entropy.slopes
-        except np.linalg.LinAlgError:  # a step too far
-            return float("inf"), np.full_like(point, np.nan)
-        slopes[0] += energy.slope
-        gradient = [
-            np.einsum("kab,ab->k", overlap_jacobian(factor), slope)
-            for factor, slope in zip(factors, slopes, strict=True)
-        ]
-        value = float(entropy.value + energy.value)
-        return value / self._scale, np.concatenate(gradient) / self._scale
-
-    @np.errstate(all="ignore")
-    def hessian(self, point: np.ndarray) -> np.ndarray:
-        """Second derivatives of A / max width; NaN where K + 𝒯 or a U_l is not positive.
-
-        Σ_ll' J_lᵀ (∂²A/∂U_l ∂U_l') J_l' + Σ_l (∂A/∂U_l) ∂²U_l with J_l = ∂U_l/∂x.
-        """
-        try:
-            factors, entropy, energy = self._expand(point)
-            slopes, curvatures = entropy.slopes, entropy.curvatures
-        except np.linalg.LinAlgError:
-            return np.full((point.size, point.size), np.nan)
-        slopes[0] += energy.slope
-        curvatures[0, 0] += energy.curvature
-        jacobians = [overlap_jacobian(factor) for factor in factors]
-        jacobians = [jacobian.reshape(len(jacobian), -1) for jacobian in jacobians]
-        blocks = [[np.zeros((len(row), len(other))) for other in jacobians] for row in jacobians]
-        for (lower, upper), curvature in curvatures.items():
-            matrix = curvature.reshape(jacobians[lower].shape[1], -1)
-            block = jacobians[lower] @ matrix @ jacobians[upper].T
-            blocks[lower][upper], blocks[upper][lower] = block, block.T
-        for layer, (factor, slope) in enumerate(zip(factors, slopes, strict=True)):
-            blocks[layer][layer] = blocks[layer][layer] + overlap_curvature(factor, slope)
-        return np.block(blocks) / self._scale
-
-    def _expand(self, point: np.ndarray) -> tuple[list[np.ndarray], "EntropyAt", EnergyAt]:
-        """Factors of all U_l, and the two parts of the action around them.
-
-        Raises numpy.linalg.LinAlgError where K + 𝒯 or a U_l is not finite or not positive.
-        """
-        architecture = self._architecture
-        factors = cholesky_factors(point, architecture.order_parameter_sizes)
-        if not all(np.all(np.isfinite(factor)) for factor in factors):
-            raise np.linalg.LinAlgError("an order parameter is not finite")
-        variances = architecture.order_parameter_variances
-        entropy = EntropyAt(factors, architecture.heads, architecture.widths, variances)
-        return factors, entropy, self._energy.at(factors[0])
-
-
-@dataclass(frozen=True)
-class EntropyAt:
-    """`entropy_terms` and their derivatives at U_l = F_l F_lᵀ, all entries free, in NumPy.
-
-    With V = U_{l+1}, W = V⁻¹, S = Tr_h U_l layer l adds
-
-        N_l ( tr[W S]/σ_l² − ln det U_l + H_l ln det V ),
-
-    and so does the readout, with one head and V = 1. What needs an inverse raises
-    numpy.linalg.LinAlgError where a factor has none.
-    """
-
-    factors: Sequence[Float[np.ndarray, "_size _size"]]
-    heads: Sequence[int]
-    widths: Sequence[int]
-    variances: Sequence[float]
-
-    @property
-    def value(self) -> float:
-        """All terms together."""
-        order_parameters = OrderParameters(tuple(self.factors))
-        return float(entropy_terms(order_parameters, self.heads, self.widths, self.variances))
-
-    @cached_property
-    def _inverses(self) -> list[np.ndarray]:
-        """U_1⁻¹ … U_{L+1}⁻¹, and 1 above them."""
-        inverses = [np.linalg.inv(factor) for factor in self.factors]
-        return [*(inverse.T @ inverse for inverse in inverses), np.eye(len(inverses[-1]))]
-
-    @cached_property
-    def _layers(self) -> list[tuple]:
-        """H_l, N_l, N_l/σ_l², W and W S W of every layer, the readout last."""
-        layers = []
-        for layer, count in enumerate((*self.heads, 1)):
-            width, inverse = self.widths[layer], self._inverses[layer + 1]
-            by_head = self.factors[layer].reshape(count, len(inverse), -1)
-            reduced = np.sum(by_head @ by_head.swapaxes(1, 2), axis=0)
-            carried = inverse @ reduced @ inverse
-            layers.append((count, width, width / self.variances[layer], inverse, carried))
-        return layers
-
-    @property
-    def slopes(self) -> list[Float[np.ndarray, "_size _size"]]:
-        """∂/∂U_l, one per layer."""
-        layers = zip(self.widths, self._inverses, strict=False)
-        slopes = [-width * inverse for width, inverse in layers]
-        slopes.append(np.zeros_like(slopes[-1]))  # of V = 1 above the readout
-        for layer, (count, width, ratio, inverse, carried) in enumerate(self._layers):
-            slopes[layer] += ratio * np.kron(np.eye(count), inverse)
-            slopes[layer + 1] += width * count * inverse - ratio * carried
-        return slopes[:-1]
-
-    @property
-    def curvatures(self) -> dict[tuple[int, int], Float[np.ndarray, "_size _size _other _other"]]:
-        """(l, l') → ∂²/∂U_l ∂U_l', l ≤ l' counted from 0, where it is not zero."""
-        layers = enumerate(zip(self.widths, self._inverses, strict=False))
-        curvatures = {
-            (layer, layer): width * both_sides(inverse, inverse)
-            for layer, (width, inverse) in layers
-        }
-        for layer, (count, width, ratio, inverse, carried) in enumerate(self._layers[:-1]):
-            square, above, size = both_sides(inverse, inverse), layer + 1, count * len(inverse)
-            curvatures[above, above] -= width * count * square
-            curvatures[above, above] += ratio * both_sides(inverse, carried)
-            curvatures[above, above] += ratio * both_sides(carried, inverse)
-            across = np.einsum("gh,abcd->gahbcd", np.eye(count), -ratio * square)
-            curvatures[layer, above] = across.reshape(size, size, *inverse.shape)
-        return curvatures
-
-
-def both_sides(left: np.ndarray, right: np.ndarray) -> Float[np.ndarray, "a a a a"]:
-    """The bilinear form (X, Y) ↦ tr[left X right Y] of symmetric X and Y, as [a, b, c, d]."""
-    return np.einsum("da,bc->abcd", left, right)
-
-
 class ActionByProducts:
     """A / max width for many coordinates or channels: exact Hessian products, by JAX.
 
@@ -239,6 +131,7 @@ class ActionByProducts:
 
     def __init__(self, architecture: Architecture, energy: LayersEnergy) -> None:
         scale = float(max(architecture.widths))
+        self.coordinates = RelativeCoordinates(architecture)
         self._shape = {"heads": architecture.heads, "sizes": architecture.order_parameter_sizes}
         # Data, widths and variances are arguments: one compilation serves every width.
         self._arrays = (
@@ -268,9 +161,18 @@ class ActionByProducts:
 
 
 def _scaled_action(point, widths, variances, energy, scale, *, heads, sizes):
-    order_parameters = from_log_cholesky(point, sizes)
-    entropy = entropy_terms(order_parameters, heads, widths, variances)
-    return entropy + scale * energy.of_layers(order_parameters.factors)
+    matrices, entropy, start = [], 0.0, 0
+    for layer, size in enumerate(sizes):
+        end = start + size * (size + 1) // 2
+        diagonal, below = point[start : start + size], point[start + size : end]
+        # Set at fixed places, which differentiates into slices, not into gathers.
+        entries = jnp.concatenate([jnp.exp(diagonal), below])
+        matrices.append(jnp.zeros((size, size), entries.dtype).at[places(size)].set(entries))
+        of_layer = jnp.vdot(entries, entries) - log_determinant(matrices[-1])
+        entropy += widths[layer] * (of_layer - size * jnp.log(variances[layer]))
+        start = end
+    factors = chain_factors(matrices, heads, tuple(jnp.sqrt(variances)))
+    return entropy + scale * energy.of_layers(factors)
 
 
 _value_and_gradient = jax.jit(

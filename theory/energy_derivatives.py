@@ -12,6 +12,7 @@ deviations of U_1 with covariance T_{ab,cd} need two more,
 each of the size of S: nothing with an axis for the examples is formed twice.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +23,7 @@ from scipy.linalg import solve_triangular
 from theory.architecture import examples_at_a_time
 from theory.energy import with_noise
 from theory.learning_problem import LearningProblem
-from theory.order_parameters import log_determinant
+from theory.order_parameters import ChainCoordinates, log_determinant
 
 Blocks = Float[np.ndarray, "row row channel channel"]
 
@@ -114,6 +115,78 @@ class DenseEnergy:
         whitened = solve_triangular(lower, columns, lower=True, check_finite=False)
         labels = solve_triangular(lower, self._labels, lower=True, check_finite=False)
         return EnergyAt(lower, whitened.reshape(self._columns.shape), labels)
+
+
+@dataclass(frozen=True)
+class Potential(ABC):
+    """Φ(x) = w E(U_1(x)) + Σ_k π_k(x_k) + const of one learning problem, in NumPy.
+
+    The labels and, coordinate by coordinate, what does not depend on them: the action over a width,
+    or minus the log posterior. With its first two derivatives.
+    """
+
+    problem: LearningProblem
+
+    @property
+    @abstractmethod
+    def coordinates(self) -> ChainCoordinates:
+        """The coordinates x, and π."""
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """w."""
+
+    @property
+    def constant(self) -> float:
+        """What does not depend on x."""
+        return 0.0
+
+    @cached_property
+    def energy(self) -> DenseEnergy:
+        """E(U_1) of the labels."""
+        return DenseEnergy(self.problem)
+
+    def energy_at(self, point: Float[np.ndarray, " coordinate"]) -> EnergyAt:
+        """E around U_1(x). Raises LinAlgError where K + 𝒯 1 is not positive definite."""
+        return self.energy.at(self.coordinates.factors(point)[0])
+
+    @np.errstate(all="ignore")
+    def value_and_gradient(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> tuple[float, Float[np.ndarray, " coordinate"]]:
+        """Φ and ∇Φ; infinite where K + 𝒯 1 is not positive definite."""
+        series = self.coordinates.series(point, point[None], 0)
+        factor = series.factors[0][0]
+        try:
+            energy = self.energy.at(factor[0])
+        except np.linalg.LinAlgError:
+            return float("inf"), np.full_like(point, np.nan)
+        prior = self.coordinates.prior_derivatives(point)
+        value = self.weight * energy.value + prior[0].sum() + self.constant
+        gradient = series.pull_back([2.0 * self.weight * energy.slope @ factor])[0]
+        return float(value), gradient + prior[1]
+
+    @np.errstate(all="ignore")
+    def hessian(
+        self, point: Float[np.ndarray, " coordinate"], energy: EnergyAt | None = None
+    ) -> Float[np.ndarray, "coordinate coordinate"]:
+        """∇²Φ = w (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″; `energy` is that at x.
+
+        NaN where K + 𝒯 1 is not positive definite.
+        """
+        series = self.coordinates.series(point, np.eye(point.size), 1)
+        factor, moved = series.factors[0]
+        try:
+            energy = self.energy.at(factor[0]) if energy is None else energy
+        except np.linalg.LinAlgError:
+            return np.full((point.size, point.size), np.nan)
+        jacobian = series.overlap(0, 1).reshape(point.size, -1)
+        square = jacobian.shape[1]
+        total = self.weight * jacobian @ energy.curvature.reshape(square, square) @ jacobian.T
+        slope = 2.0 * self.weight * energy.slope
+        total += series.pull_back([slope @ moved, slope @ factor])
+        return 0.5 * (total + total.T) + np.diag(self.coordinates.prior_derivatives(point)[2])
 
 
 @dataclass(frozen=True)

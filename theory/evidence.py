@@ -5,11 +5,12 @@ import math
 import numpy as np
 from jaxtyping import Float
 
+from theory.action_functional import RelativeCoordinates
 from theory.architecture import Architecture, examples_at_a_time
 from theory.energy_derivatives import EnergyAt
 from theory.laplace import Fluctuations
 from theory.learning_problem import LearningProblem
-from theory.order_parameters import log_determinant, log_invariant_volume
+from theory.order_parameters import log_determinant
 from theory.saddle_point import SaddlePoint, hessian_of_action
 
 
@@ -29,10 +30,10 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
     """Log evidence ln p(y) with an error of order 1/N (1/N² for fixed data), exact without data.
 
     −½ (A* − A_0) − ½ (ln det H − 2 ln J − h_0) − (P O/2) ln 2π, with A* the action at its minimum
-    (not divided by a width), H its Hessian in log-Cholesky coordinates and, summed over layers
-    l = 1 … L + 1 with N_{L+1} = N_a,
+    (not divided by a width), H its Hessian in the coordinates of `theory.action_functional` and,
+    summed over layers l = 1 … L + 1 with N_{L+1} = N_a,
         A_0  = Σ N_l p_l (1 − ln σ_l²)                            minimum of A without data
-        ln J = Σ [ p_l ln 2 − Σ_i i ln (F_l)_ii ],  i from 0      invariant measure
+        ln J = Σ [ p_l ln 2 − Σ_i i ln (L_l)_ii ],  i from 0      invariant measure
         h_0  = Σ [ ½ p_l (p_l + 1) ln N_l + ½ p_l (p_l − 1) ln 2 ]
 
     Raises ValueError when the saddle point is not converged, or a layer is narrower than its order
@@ -47,10 +48,11 @@ def log_evidence_at_saddle(problem: LearningProblem, saddle: SaddlePoint) -> flo
                 f"width {layer} = {width}: the log evidence at the saddle point needs at least "
                 f"{size}, the size of that layer's order parameter; sample it instead"
             )
-    order_parameters = saddle.order_parameters
+    order_parameters, coordinates = saddle.order_parameters, RelativeCoordinates(architecture)
     hessian = max(architecture.widths) * hessian_of_action(problem, order_parameters)
     factor = np.linalg.cholesky(0.5 * (hessian + hessian.T))
-    curvature = float(log_determinant(factor)) - 2.0 * log_invariant_volume(order_parameters)
+    point = coordinates.point_of(order_parameters.factors)
+    curvature = float(log_determinant(factor)) - 2.0 * coordinates.log_invariant_volume(point)
     curvature -= sum(
         0.5 * size * (size + 1) * math.log(width) + 0.5 * size * (size - 1) * math.log(2.0)
         for width, size, _ in _layers(architecture)

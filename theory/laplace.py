@@ -20,67 +20,35 @@ Derivatives of E are those of `theory.energy_derivatives`, derivatives of U are 
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
-from theory.energy_derivatives import DenseEnergy, EnergyAt, EnergyAverages
-from theory.learning_problem import LearningProblem
+from theory.energy_derivatives import EnergyAt, EnergyAverages, Potential
+from theory.order_parameters import FactorSeries
 from theory.saddle_point import Descent, SaddlePoint, dense_direction, descend
-from theory.wishart_chain import BartlettCoordinates, FactorSeries
+from theory.wishart_chain import BartlettCoordinates
 
 TOLERANCE = 1e-8  # of |∇Φ|, in coordinates of order one
 MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
-class LogPosterior:
+class LogPosterior(Potential):
     """Φ(x) = −ln p(x, y) in Bartlett coordinates, normalised, with its first two derivatives."""
 
-    problem: LearningProblem
+    weight: ClassVar[float] = 0.5
 
     @cached_property
     def coordinates(self) -> BartlettCoordinates:
         """The coordinates x and their prior."""
         return BartlettCoordinates(self.problem.architecture)
 
-    @cached_property
-    def energy(self) -> DenseEnergy:
-        """E(U_1) of the labels."""
-        return DenseEnergy(self.problem)
-
-    @np.errstate(all="ignore")
-    def value_and_gradient(
-        self, point: Float[np.ndarray, " coordinate"]
-    ) -> tuple[float, Float[np.ndarray, " coordinate"]]:
-        """Φ and ∇Φ; infinite where K + 𝒯 1 is not positive definite."""
-        series = self.coordinates.series(point, point[None], 0)
-        factor = series.factors[0][0]
-        try:
-            energy = self.energy.at(factor[0])
-        except np.linalg.LinAlgError:
-            return float("inf"), np.full_like(point, np.nan)
-        prior = self.coordinates.prior_derivatives(point)
-        constant = 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
-        value = 0.5 * energy.value + prior[0].sum() + constant
-        return float(value), series.pull_back([energy.slope @ factor])[0] + prior[1]
-
-    def energy_at(self, point: Float[np.ndarray, " coordinate"]) -> EnergyAt:
-        """E around U_1(x). Raises LinAlgError where K + 𝒯 1 is not positive definite."""
-        return self.energy.at(self.coordinates.factors(point)[0])
-
-    def hessian(
-        self, point: Float[np.ndarray, " coordinate"], energy: EnergyAt | None = None
-    ) -> Float[np.ndarray, "coordinate coordinate"]:
-        """∇²Φ = ½ (∂Uᵀ ∂²E ∂U + Σ M_ab ∂²U_ab) + π″; `energy` is that at x."""
-        series = self.coordinates.series(point, np.eye(point.size), 1)
-        factor, moved = series.factors[0]
-        energy = self.energy_at(point) if energy is None else energy
-        jacobian = series.overlap(0, 1).reshape(point.size, -1)
-        square = jacobian.shape[1]
-        total = 0.5 * jacobian @ energy.curvature.reshape(square, square) @ jacobian.T
-        total += series.pull_back([energy.slope @ moved, energy.slope @ factor])
-        return 0.5 * (total + total.T) + np.diag(self.coordinates.prior_derivatives(point)[2])
+    @property
+    def constant(self) -> float:
+        """Of the likelihood, ½ P O ln 2π."""
+        return 0.5 * self.problem.labels.size * math.log(2.0 * math.pi)
 
     def mode(self, saddle: SaddlePoint) -> Descent:
         """Newton descent to x̂, from the saddle point or, where a layer is narrow, from x = 0."""

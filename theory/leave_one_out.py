@@ -33,10 +33,10 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
+from theory.action_functional import RelativeCoordinates
 from theory.architecture import examples_at_a_time
 from theory.energy_derivatives import feature_columns
 from theory.learning_problem import LabelEnergy, LearningProblem
-from theory.order_parameters import overlap_jacobian
 from theory.saddle_point import SaddlePoint, hessian_of_action
 
 
@@ -191,8 +191,8 @@ class LeftOutAtSaddle:
 
     The leave-one-out predictions of the leading order, not of the posterior (see the module).
 
-    coordinates  ∂U_1/∂x of the log-Cholesky coordinates of U_1 [coordinate, row, row]
-    inverse      H⁻¹ of these coordinates
+    coordinates  ∂U_1/∂x in the coordinates of the action [coordinate, row, row]
+    inverse      H⁻¹ in them
     """
 
     problem: LearningProblem
@@ -206,14 +206,14 @@ class LeftOutAtSaddle:
 
         Raises ValueError for one that did not converge.
         """
+        arch = problem.architecture
         if not saddle.converged:
             raise ValueError(f"nothing is predicted without a saddle point: {saddle.explain()}")
-        factor = saddle.order_parameters.factors[0]
-        coordinates = overlap_jacobian(np.asarray(factor))
+        factors, coordinates = saddle.order_parameters.factors, RelativeCoordinates(arch)
+        point = coordinates.point_of(factors)
+        moved = coordinates.series(point, np.eye(point.size), 1).overlap(0, 1)
         hessian = hessian_of_action(problem, saddle.order_parameters)
-        count = len(coordinates)
-        inverse = np.linalg.inv(max(problem.architecture.widths) * hessian)[:count, :count]
-        return cls(problem, factor, coordinates, inverse)
+        return cls(problem, factors[0], moved, np.linalg.inv(max(arch.widths) * hessian))
 
     def log_density(self, examples: Combinations | None = None) -> Float[np.ndarray, " example"]:
         """Log density ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i of examples as in `left_out_log_density`."""

@@ -1,14 +1,21 @@
-"""Order parameters U_1 … U_L, U_a, and their log-Cholesky coordinates.
+"""Order parameters U_1 … U_L, U_a, and coordinates in which any point is a set of them.
 
-The coordinates of U_l = F_l F_lᵀ are the logarithms of the diagonal of its Cholesky factor F_l and
-the entries below it: U_l is positive definite at any values. Derivatives in them are taken by JAX,
-or by `overlap_jacobian` and `overlap_curvature` where the action is differentiated in NumPy.
+Each U_l = F_l F_lᵀ is written relative to the one above it,
+
+    F_{L+1} = M_{L+1},    F_l = (1_{H_l} ⊗ F_{l+1}) M_l,
+
+M_l lower triangular, or trapezoidal where U_l is singular. Coordinates x of M_l are its diagonal,
+through (M_l)_ii = a_i e^{r_i x_i}, then the entries below it, (M_l)_ij = s x_ij. In them the prior
+of the exact posterior (`theory.wishart_chain`) and the entropy of the action
+(`theory.action_functional`) are sums over coordinates.
 """
 
+import itertools
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +23,7 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture
+from theory.architecture import Architecture, BartlettShape
 
 
 @register_dataclass
@@ -61,93 +68,178 @@ def places(rows: int, rank: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     return tuple(np.concatenate([np.arange(rank), index]) for index in below)
 
 
-def to_log_cholesky(order_parameters: OrderParameters) -> Float[np.ndarray, " coordinate"]:
-    """Log-Cholesky coordinates: log diagonals, then entries below the diagonal, layer by layer."""
-    pieces = []
-    for factor in map(np.asarray, order_parameters.factors):
-        diagonal, below = np.split(factor[places(len(factor))], [len(factor)])
-        pieces += [np.log(diagonal), below]
-    return np.concatenate(pieces)
+def split_heads(
+    matrices: Float[Array | np.ndarray, "*draw _rows _rank"], heads: int
+) -> Float[Array | np.ndarray, "*draw head _row _rank"]:
+    """Rows of matrices M_l, or of factors, by head."""
+    *draws, rows, rank = matrices.shape
+    return matrices.reshape(*draws, heads, rows // heads, rank)
 
 
-def from_log_cholesky(
-    coordinates: Float[Array | np.ndarray, " coordinate"], sizes: Sequence[int]
-) -> OrderParameters:
-    """Order parameters of sizes p_1 … p_{L+1} in log-Cholesky coordinates; any vector is valid."""
-    return OrderParameters(tuple(map(jnp.asarray, cholesky_factors(coordinates, sizes))))
+@dataclass(frozen=True)
+class Link:
+    """How coordinates make one M_l: a e^{r x} on its diagonal, s x below it.
 
-
-def cholesky_factors(
-    coordinates: Float[Array | np.ndarray, " coordinate"], sizes: Sequence[int]
-) -> list[Float[Array | np.ndarray, "_row _row"]]:
-    """F_1 … F_{L+1} [p_l, p_l] as JAX or NumPy arrays, whichever the coordinates are."""
-    numbers, factors, start = coordinates.__array_namespace__(), [], 0
-    for size in sizes:
-        end = start + size * (size + 1) // 2
-        diagonal, below = coordinates[start : start + size], coordinates[start + size : end]
-        entries = numbers.concatenate([numbers.exp(diagonal), below])
-        factor = numbers.zeros((size, size), entries.dtype)
-        if numbers is np:
-            factor[places(size)] = entries
-        else:  # set at fixed places, which differentiates into slices, not into gathers
-            factor = factor.at[places(size)].set(entries)
-        factors.append(factor)
-        start = end
-    return factors
-
-
-def overlap_jacobian(
-    factor: Float[np.ndarray, "row row"],
-) -> Float[np.ndarray, "coordinate row row"]:
-    """∂U/∂x_k of one U = F Fᵀ: for the coordinate of F_ij, ∂F_ij/∂x (e_i f_jᵀ + f_j e_iᵀ).
-
-    f_j is column j of F, and ∂F_ij/∂x is F_ii on the diagonal, 1 below it.
+    amplitude, rate  a and r of every entry of the diagonal
+    scale            s
     """
-    rows, columns = places(len(factor))
-    slopes = np.where(rows == columns, np.diagonal(factor)[rows], 1.0)
-    jacobian = np.zeros((len(rows), *factor.shape))
-    jacobian[np.arange(len(rows)), rows] = slopes[:, None] * factor[:, columns].T
-    return jacobian + jacobian.swapaxes(1, 2)
+
+    shape: BartlettShape
+    amplitude: Float[np.ndarray, " rank"]
+    rate: Float[np.ndarray, " rank"]
+    scale: float
+
+    def series(
+        self,
+        point: Float[np.ndarray, " coordinate"],
+        directions: Float[np.ndarray, "direction coordinate"],
+        order: int,
+    ) -> list[Float[np.ndarray, "_line _row _rank"]]:
+        """Coefficients of ε^k along x + ε v: (M)_ii (r_i v_i)^k/k!, one line for other entries."""
+        rows, rank = self.shape.rows, self.shape.rank
+        diagonal = (self.amplitude * np.exp(self.rate * point[:rank]))[None]
+        below, coefficients = self.scale * point[None, rank:], []
+        for power in range(order + 1):
+            matrix = np.zeros((len(diagonal), rows, rank))
+            matrix[:, *places(rows, rank)] = np.concatenate([diagonal, below], axis=1)
+            coefficients.append(matrix)
+            diagonal = diagonal * self.rate * directions[:, :rank] / (power + 1)
+            below = (self.scale if power == 0 else 0.0) * directions[:, rank:]
+        return coefficients
 
 
-def overlap_curvature(
-    factor: Float[np.ndarray, "row row"], gradient: Float[np.ndarray, "row row"]
-) -> Float[np.ndarray, "coordinate coordinate"]:
-    """Σ_ab G_ab ∂²U_ab/∂x_k ∂x_k' of one U = F Fᵀ for a symmetric G.
+@dataclass(frozen=True)
+class ChainCoordinates(ABC):
+    """Flat coordinates x of all M_l, layer by layer, and a function of each of them by itself."""
 
-    2 ∂F_ij/∂x ∂F_i'j/∂x' G_ii' for entries of one column j, and 2 F_ii (G F)_ii of an exponential's
-    second derivative on the diagonal.
+    architecture: Architecture
+
+    @property
+    @abstractmethod
+    def links(self) -> tuple[Link, ...]:
+        """Links 1 … L + 1."""
+
+    @abstractmethod
+    def prior_derivatives(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> Float[np.ndarray, "order coordinate"]:
+        """What each coordinate adds whatever the data are, and derivatives of that."""
+
+    @cached_property
+    def layers(self) -> tuple[slice, ...]:
+        """Which coordinates belong to M_1 … M_{L+1}."""
+        ends = np.cumsum([link.shape.size for link in self.links]).tolist()
+        return tuple(slice(*pair) for pair in itertools.pairwise([0, *ends]))
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates."""
+        return self.layers[-1].stop
+
+    def factors(
+        self, point: Float[np.ndarray, " coordinate"]
+    ) -> tuple[Float[np.ndarray, "_rows _rank"], ...]:
+        """Factors F_1 … F_{L+1} at x."""
+        return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
+
+    def point_of(
+        self, factors: Sequence[Float[Array | np.ndarray, "_ _"]]
+    ) -> Float[np.ndarray, " coordinate"]:
+        """Coordinates of given Cholesky factors F_1 … F_{L+1}.
+
+        Raises ValueError for factors of other shapes, and where a layer is narrower than its order
+        parameter.
+        """
+        sizes = self.architecture.order_parameter_sizes
+        if any(link.shape.rank < size for link, size in zip(self.links, sizes, strict=True)):
+            raise ValueError("factors of a narrow layer have no Bartlett coordinates")
+        shapes, needed = (
+            tuple(factor.shape for factor in factors),
+            tuple((size, size) for size in sizes),
+        )
+        if shapes != needed:
+            raise ValueError(f"factors have shapes {shapes}: this architecture needs {needed}")
+        pieces, heads = [], self.architecture.heads
+        for layer, (factor, link) in enumerate(zip(factors, self.links, strict=True)):
+            matrix = np.asarray(factor, float)
+            if layer < len(heads):
+                above = np.asarray(factors[layer + 1], float)
+                by_head = split_heads(matrix, heads[layer])
+                matrix = np.linalg.solve(above, by_head).reshape(matrix.shape)
+            pieces.append(np.log(np.diagonal(matrix) / link.amplitude) / link.rate)
+            pieces.append(matrix[np.tril_indices(len(matrix), -1)] / link.scale)
+        return np.concatenate(pieces)
+
+    def series(
+        self,
+        point: Float[np.ndarray, " coordinate"],
+        directions: Float[np.ndarray, "direction coordinate"],
+        order: int,
+    ) -> "FactorSeries":
+        """Expand F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
+        parts = zip(self.links, self.layers, strict=True)
+        links = [link.series(point[part], directions[:, part], order) for link, part in parts]
+        factors = [links[-1]]
+        for link, count in zip(links[-2::-1], self.architecture.heads[::-1], strict=True):
+            above = [factor[:, None] for factor in factors[0]]
+            products = multiply_series(above, [split_heads(matrix, count) for matrix in link])
+            rows, rank = count * above[0].shape[2], link[0].shape[2]
+            factors.insert(0, [product.reshape(-1, rows, rank) for product in products])
+        return FactorSeries(self, links, factors)
+
+
+def multiply_series(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Coefficients of the matrix product of two power series, as many as both have."""
+    count = min(len(left), len(right))
+    return [sum(left[i] @ right[power - i] for i in range(power + 1)) for power in range(count)]
+
+
+@dataclass(frozen=True)
+class FactorSeries:
+    """Coefficients of ε^k, k = 0 …, of F_l along several lines; k = 0 has one line only.
+
+    links    of M_l, l = 1 … L + 1: [link][k] → [line, row, rank]
+    factors  of F_1 … F_{L+1}
     """
-    rows, columns = places(len(factor))
-    slopes = np.where(rows == columns, np.diagonal(factor)[rows], 1.0)
-    same_column = columns[:, None] == columns[None, :]
-    curvature = 2.0 * np.outer(slopes, slopes) * gradient[np.ix_(rows, rows)] * same_column
-    diagonal = np.arange(len(factor))
-    curvature[diagonal, diagonal] += 2.0 * np.diagonal(factor) * np.diagonal(gradient @ factor)
-    return curvature
 
+    coordinates: ChainCoordinates
+    links: list[list[Float[np.ndarray, "_line _row _rank"]]]
+    factors: list[list[Float[np.ndarray, "_line _row _rank"]]]
 
-def coordinate_scales(
-    coordinates: Float[np.ndarray, " coordinate"], sizes: Sequence[int]
-) -> Float[np.ndarray, " coordinate"]:
-    """Scales of coordinates: 1 for a logarithm, √(U_l)_ii for entries of row i of F_l below it.
+    def overlap(self, link: int, power: int) -> Float[np.ndarray, "_line _row _row"]:
+        """Derivative ∂^k U_l/∂ε^k of one link, counted from 0, along every line."""
+        factor = self.factors[link][: power + 1]
+        terms = (
+            left @ right.swapaxes(1, 2) for left, right in zip(factor, factor[::-1], strict=True)
+        )
+        return math.factorial(power) * sum(terms)
 
-    The natural unit of each log-Cholesky coordinate, whatever the scale of the labels.
-    """
-    pieces = []
-    for factor in cholesky_factors(coordinates, sizes):
-        below = np.tril_indices(len(factor), -1)[0]
-        pieces += [np.ones(len(factor)), np.linalg.norm(factor, axis=1)[below]]
-    return np.concatenate(pieces)
+    def pull_back(
+        self, weights: list[Float[np.ndarray, "_line _row _rank"]]
+    ) -> Float[np.ndarray, "line coordinate"]:
+        """Gradient at x of Σ_k ⟨weights_k, coefficient k of F_1⟩, for every line by itself.
 
-
-def log_invariant_volume(order_parameters: OrderParameters) -> float:
-    """ln of the measure Π_l (det U_l)^{−(p_l + 1)/2} dU_l in log-Cholesky coordinates.
-
-    Σ_l [ p_l ln 2 − Σ_i i ln (F_l)_ii ],   i counted from 0
-    """
-    volume = 0.0
-    for factor in map(np.asarray, order_parameters.factors):
-        size = len(factor)
-        volume += size * math.log(2.0) - np.arange(size) @ np.log(np.diagonal(factor))
-    return float(volume)
+        Coefficients from the last to the first make each step back a product of series as well.
+        """
+        coordinates, pieces = self.coordinates, []
+        heads, weights = coordinates.architecture.heads, weights[::-1]
+        for layer, (link, matrices) in enumerate(zip(coordinates.links, self.links, strict=True)):
+            shape, on_link = link.shape, weights
+            if layer < len(heads):
+                by_head = [split_heads(weight, heads[layer]) for weight in weights]
+                above = [factor.swapaxes(1, 2)[:, None] for factor in self.factors[layer + 1]]
+                on_link = multiply_series(above, by_head)
+                on_link = [each.reshape(len(each), shape.rows, shape.rank) for each in on_link]
+                turned = [split_heads(matrix, heads[layer]).swapaxes(2, 3) for matrix in matrices]
+                weights = [each.sum(axis=1) for each in multiply_series(by_head, turned)]
+            # Coefficients on the diagonal grow as e^{r x}; of other entries only the first moves.
+            diagonal = np.arange(shape.rank)
+            moved = sum(
+                weight[:, diagonal, diagonal] * matrix[:, diagonal, diagonal]
+                for weight, matrix in zip(on_link[::-1], matrices, strict=False)
+            )
+            below = on_link[-1][:, *places(shape.rows, shape.rank)][:, shape.rank :]
+            pieces += [moved * link.rate, link.scale * below]
+        lines = max(map(len, pieces))
+        spread = [np.broadcast_to(piece, (lines, piece.shape[1])) for piece in pieces]
+        return np.concatenate(spread, axis=1)

@@ -13,12 +13,7 @@ import scipy.sparse.linalg
 from theory.action_functional import ActionByProducts, DenseAction
 from theory.architecture import DENSE_COORDINATES, Architecture
 from theory.learning_problem import LearningProblem
-from theory.order_parameters import (
-    OrderParameters,
-    coordinate_scales,
-    from_log_cholesky,
-    to_log_cholesky,
-)
+from theory.order_parameters import OrderParameters
 
 # A trial step is shortened until no coordinate moves further than this times its scale.
 LARGEST_MOVE = 3.0
@@ -182,7 +177,7 @@ class SaddlePoint:
 
     order_parameters            U_1 … U_L, U_a at the minimum
     action                      A / max(N_1 … N_L, N_a)
-    gradient_norm               |∂(A / max width)| in log-Cholesky coordinates
+    gradient_norm               |∂(A / max width)| in coordinates of `theory.action_functional`
     smallest_hessian_eigenvalue of A / max width in the same coordinates
     tolerance                   the limit that gradient_norm had to meet
     steps                       Newton steps from the start that led to it
@@ -221,8 +216,9 @@ def make_action(problem: LearningProblem) -> DenseAction | ActionByProducts:
 
 
 def hessian_of_action(problem: LearningProblem, order_parameters: OrderParameters) -> np.ndarray:
-    """Second derivatives of A / max width in log-Cholesky coordinates."""
-    return make_action(problem).hessian(to_log_cholesky(order_parameters))
+    """Second derivatives of A / max width in the coordinates of the action."""
+    action = make_action(problem)
+    return action.hessian(action.coordinates.point_of(order_parameters.factors))
 
 
 def solve_saddle_point(
@@ -235,7 +231,7 @@ def solve_saddle_point(
     initial: OrderParameters | None = None,
     on_start: Callable[[int], None] = lambda ended: None,
 ) -> SaddlePoint:
-    """Minimise the action by damped Newton steps on log-Cholesky coordinates, in float64.
+    """Minimise the action by damped Newton steps in its coordinates, in float64.
 
     The first start is `initial` or the GP limit, `starts − 1` more are random around it; the lowest
     converged minimum counts. Up to 500 coordinates Newton equations use the exact Hessian, and
@@ -282,20 +278,21 @@ def minimise_action(
     """
     if starts < 1:
         raise ValueError(f"starts = {starts}: must be at least 1")
-    sizes, count = architecture.order_parameter_sizes, architecture.coordinate_count
+    count = architecture.coordinate_count
     if tolerance is None:
         tolerance = 1e-10 if count <= DENSE_COORDINATES else 1e-8
     if dense:
         direction = dense_direction(action.hessian)
     else:
         direction = truncated_direction(action.hessian_products)
-    first, rng = first_start(initial, architecture), np.random.default_rng(seed)
+    coordinates, rng = action.coordinates, np.random.default_rng(seed)
+    first = np.zeros(count) if initial is None else coordinates.point_of(initial.factors)
     others = [first + RANDOM_SPREAD * rng.standard_normal(count) for _ in range(starts - 1)]
-    scales_at = partial(coordinate_scales, sizes=sizes)
     descents: list[Descent] = []
     for start in (first, *others):
         ends = tolerance, max_steps
-        descents.append(descend(action.value_and_gradient, direction, scales_at, start, *ends))
+        functions = action.value_and_gradient, direction, coordinates.scales_at
+        descents.append(descend(*functions, start, *ends))
         on_start(len(descents))
     finite = [end for end in descents if end.status is not SaddlePointStatus.NOT_FINITE]
     converged = [end for end in finite if end.converged]
@@ -309,7 +306,7 @@ def minimise_action(
         status = SaddlePointStatus.NOT_A_MINIMUM
     distances = [np.abs(end.point - converged[0].point).max() for end in converged[1:]]
     return SaddlePoint(
-        order_parameters=from_log_cholesky(best.point, sizes),
+        order_parameters=OrderParameters(tuple(map(jnp.asarray, coordinates.factors(best.point)))),
         action=best.value + constant / max(architecture.widths),
         gradient_norm=best.gradient_norm,
         smallest_hessian_eigenvalue=smallest,
@@ -318,17 +315,3 @@ def minimise_action(
         start_disagreement=float(max(distances, default=float("nan"))),
         status=status,
     )
-
-
-def first_start(initial: OrderParameters | None, architecture: Architecture) -> np.ndarray:
-    """Coordinates of `initial`, or of the GP limit.
-
-    Raises ValueError for order parameters of another architecture.
-    """
-    if initial is None:
-        initial = OrderParameters.gp_limit(architecture)
-    shapes = tuple(factor.shape for factor in initial.factors)
-    needed = tuple((size, size) for size in architecture.order_parameter_sizes)
-    if shapes != needed:
-        raise ValueError(f"initial factors have shapes {shapes}: this architecture needs {needed}")
-    return to_log_cholesky(initial)

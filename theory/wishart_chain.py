@@ -14,7 +14,6 @@ of B_l are its standardised diagonal t, ln c_i = ½ ln ν + t_i/√(2ν), ν = N
 below it.
 """
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, Num
 
 from theory.architecture import Architecture, BartlettShape
-from theory.order_parameters import places
+from theory.order_parameters import ChainCoordinates, Link, places, split_heads
 
 
 def degrees_of_freedom(architecture: Architecture) -> tuple[Int[np.ndarray, " _rank"], ...]:
@@ -141,78 +140,33 @@ def chain_factors(
     return tuple(factors)
 
 
-def split_heads(
-    matrices: Float[Array | np.ndarray, "*draw _rows _rank"], heads: int
-) -> Float[Array | np.ndarray, "*draw head _row _rank"]:
-    """Rows of Bartlett matrices, or of factors, by head."""
-    *draws, rows, rank = matrices.shape
-    return matrices.reshape(*draws, heads, rows // heads, rank)
-
-
 @dataclass(frozen=True)
-class BartlettCoordinates:
+class BartlettCoordinates(ChainCoordinates):
     """Flat coordinates x of all B_l, layer by layer: standardised diagonal, then entries below.
 
     Everything about x that does not depend on data.
     """
 
-    architecture: Architecture
-
     @cached_property
-    def shapes(self) -> tuple[BartlettShape, ...]:
-        """Shapes of B_1 … B_{L+1}."""
-        return self.architecture.bartlett_shapes
-
-    @cached_property
-    def degrees_by_link(self) -> tuple[Int[np.ndarray, " _rank"], ...]:
-        """Degrees of freedom on the diagonals of B_1 … B_{L+1}."""
-        return degrees_of_freedom(self.architecture)
-
-    @property
-    def size(self) -> int:
-        """Number of coordinates."""
-        return self.architecture.bartlett_coordinate_count
+    def links(self) -> tuple[Link, ...]:
+        """Links σ_l B_l/√N_l, whose diagonal entries are those of c at t."""
+        parts = zip(
+            self.architecture.bartlett_shapes,
+            degrees_of_freedom(self.architecture),
+            link_scales(self.architecture),
+            strict=True,
+        )
+        return tuple(
+            Link(shape, scale * np.sqrt(degrees), 1.0 / np.sqrt(2.0 * degrees), scale)
+            for shape, degrees, scale in parts
+        )
 
     @cached_property
     def degrees(self) -> Float[np.ndarray, " coordinate"]:
         """Degrees of freedom N_l − i of each standardised χ, 0 for each normal entry."""
-        links = zip(self.degrees_by_link, self.shapes, strict=True)
-        parts = [part for nu, shape in links for part in (nu, np.zeros(shape.below_diagonal))]
+        links = zip(degrees_of_freedom(self.architecture), self.links, strict=True)
+        parts = [part for nu, link in links for part in (nu, np.zeros(link.shape.below_diagonal))]
         return np.concatenate(parts).astype(float)
-
-    @cached_property
-    def layers(self) -> tuple[slice, ...]:
-        """Which coordinates belong to B_1 … B_{L+1}."""
-        ends = np.cumsum([shape.size for shape in self.shapes]).tolist()
-        return tuple(slice(*pair) for pair in itertools.pairwise([0, *ends]))
-
-    def factors(
-        self, point: Float[np.ndarray, " coordinate"]
-    ) -> tuple[Float[np.ndarray, "_rows _rank"], ...]:
-        """Factors F_1 … F_{L+1} at x."""
-        return tuple(factor[0] for (factor,) in self.series(point, point[None], 0).factors)
-
-    def point_of(
-        self, factors: Sequence[Float[Array | np.ndarray, "_ _"]]
-    ) -> Float[np.ndarray, " coordinate"]:
-        """Coordinates of given Cholesky factors F_1 … F_{L+1}, where no layer is narrow.
-
-        Raises ValueError where a layer is narrower than its order parameter.
-        """
-        if not self.architecture.is_regular:
-            raise ValueError("factors of a narrow layer have no Bartlett coordinates")
-        scales, pieces = link_scales(self.architecture), []
-        for link, (factor, nu) in enumerate(zip(factors, self.degrees_by_link, strict=True)):
-            matrix = np.asarray(factor, float) / scales[link]
-            if link < self.architecture.layers:
-                above = np.asarray(factors[link + 1], float)
-                by_head = split_heads(matrix, self.architecture.heads[link])
-                matrix = np.linalg.solve(above, by_head).reshape(matrix.shape)
-            # Of c itself: its square would overflow.
-            logs = np.log(np.diagonal(matrix)) - 0.5 * np.log(nu)
-            pieces.append(np.sqrt(2.0 * nu) * logs)
-            pieces.append(matrix[np.tril_indices(len(matrix), -1)])
-        return np.concatenate(pieces)
 
     def prior_derivatives(
         self, point: Float[np.ndarray, " coordinate"]
@@ -233,104 +187,3 @@ class BartlettCoordinates:
                 [value, root * np.expm1(u), power, power / root, 2.0 * power / nu]
             )
         return derivatives
-
-    def series(
-        self,
-        point: Float[np.ndarray, " coordinate"],
-        directions: Float[np.ndarray, "direction coordinate"],
-        order: int,
-    ) -> "FactorSeries":
-        """Expand F_1 … F_{L+1} along the lines x + ε v, v a row of `directions`, up to ε^order."""
-        scales, heads = link_scales(self.architecture), self.architecture.heads
-        parts = zip(self.shapes, self.degrees_by_link, scales, self.layers, strict=True)
-        links = [
-            _bartlett_series(shape, degrees, scale, point[layer], directions[:, layer], order)
-            for shape, degrees, scale, layer in parts
-        ]
-        factors = [links[-1]]
-        for link, count in zip(links[-2::-1], heads[::-1], strict=True):
-            above = [factor[:, None] for factor in factors[0]]
-            products = multiply_series(above, [split_heads(matrix, count) for matrix in link])
-            rows, rank = count * above[0].shape[2], link[0].shape[2]
-            factors.insert(0, [product.reshape(-1, rows, rank) for product in products])
-        return FactorSeries(self, links, factors)
-
-
-def _bartlett_series(
-    shape: BartlettShape,
-    degrees: np.ndarray,
-    scale: float,
-    point: np.ndarray,
-    directions: np.ndarray,
-    order: int,
-) -> list[Float[np.ndarray, "_line _row _rank"]]:
-    """Coefficients of ε^k of one scaled B_l: c_i (v_i/√(2ν))^k/k!, and a line for other entries."""
-    rank, rates = shape.rank, 1.0 / np.sqrt(2.0 * degrees)
-    chi = scale * np.sqrt(degrees) * np.exp(rates * point[:rank])
-    diagonal, below = chi[None], scale * point[None, rank:]
-    coefficients = []
-    for power in range(order + 1):
-        matrix = np.zeros((len(diagonal), shape.rows, rank))
-        matrix[:, *places(shape.rows, rank)] = np.concatenate([diagonal, below], axis=1)
-        coefficients.append(matrix)
-        diagonal = diagonal * rates * directions[:, :rank] / (power + 1)
-        below = (scale if power == 0 else 0.0) * directions[:, rank:]
-    return coefficients
-
-
-def multiply_series(left: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Coefficients of the matrix product of two power series, as many as both have."""
-    count = min(len(left), len(right))
-    return [sum(left[i] @ right[power - i] for i in range(power + 1)) for power in range(count)]
-
-
-@dataclass(frozen=True)
-class FactorSeries:
-    """Coefficients of ε^k, k = 0 …, of F_l along several lines; k = 0 has one line only.
-
-    links    of σ_l B_l/√N_l, l = 1 … L + 1: [link][k] → [line, row, rank]
-    factors  of F_1 … F_{L+1}
-    """
-
-    coordinates: BartlettCoordinates
-    links: list[list[Float[np.ndarray, "_line _row _rank"]]]
-    factors: list[list[Float[np.ndarray, "_line _row _rank"]]]
-
-    def overlap(self, link: int, power: int) -> Float[np.ndarray, "_line _row _row"]:
-        """Derivative ∂^k U_l/∂ε^k of one link, counted from 0, along every line."""
-        factor = self.factors[link][: power + 1]
-        terms = (
-            left @ right.swapaxes(1, 2) for left, right in zip(factor, factor[::-1], strict=True)
-        )
-        return math.factorial(power) * sum(terms)
-
-    def pull_back(
-        self, weights: list[Float[np.ndarray, "_line _row _rank"]]
-    ) -> Float[np.ndarray, "line coordinate"]:
-        """Gradient at x of Σ_k ⟨weights_k, coefficient k of F_1⟩, for every line by itself.
-
-        Coefficients from the last to the first make each step back a product of series as well.
-        """
-        coordinates, pieces = self.coordinates, []
-        scales, heads = link_scales(coordinates.architecture), coordinates.architecture.heads
-        weights, degrees = weights[::-1], coordinates.degrees_by_link
-        for layer, (shape, link) in enumerate(zip(coordinates.shapes, self.links, strict=True)):
-            on_link = weights
-            if layer < len(heads):
-                by_head = [split_heads(weight, heads[layer]) for weight in weights]
-                above = [factor.swapaxes(1, 2)[:, None] for factor in self.factors[layer + 1]]
-                on_link = multiply_series(above, by_head)
-                on_link = [each.reshape(len(each), shape.rows, shape.rank) for each in on_link]
-                matrices = [split_heads(matrix, heads[layer]).swapaxes(2, 3) for matrix in link]
-                weights = [each.sum(axis=1) for each in multiply_series(by_head, matrices)]
-            # Coefficients of a χ grow as exp(x/√(2ν)); of other entries only the first moves.
-            diagonal = np.arange(shape.rank)
-            chi = sum(
-                weight[:, diagonal, diagonal] * matrix[:, diagonal, diagonal]
-                for weight, matrix in zip(on_link[::-1], link, strict=False)
-            )
-            below = on_link[-1][:, *places(shape.rows, shape.rank)][:, shape.rank :]
-            pieces += [chi / np.sqrt(2.0 * degrees[layer]), scales[layer] * below]
-        lines = max(map(len, pieces))
-        spread = [np.broadcast_to(piece, (lines, piece.shape[1])) for piece in pieces]
-        return np.concatenate(spread, axis=1)

@@ -22,10 +22,10 @@ from theory import (
     LearningProblem,
     OrderParameters,
     Predictor,
-    action,
     predict,
     solve_saddle_point,
 )
+from theory.action_functional import ActionByProducts
 from theory.nonlinear_kernels import first_moment, kernels_at, pair_moment
 
 TWO = Architecture((2, 3), (13, 9, 11), (0.9, 1.5, 0.6, 1.3), 4)
@@ -151,14 +151,15 @@ def test_the_minimum_is_one_and_found_from_other_starts(rng):
     assert found.smallest_hessian_eigenvalue > 0
     assert found.start_disagreement < 1e-8 / found.smallest_hessian_eigenvalue
     energy = HeadsEnergy(kernel_parts(problem, problem.train), problem.labels, problem.temperature)
-    step = 1e-4
+    function, step = ActionByProducts(TWO, energy), 1e-4
+    point_of = function.coordinates.point_of
     matrices = [np.asarray(u) for u in found.order_parameters.matrices]
     kicks = [rng.standard_normal(u.shape) for u in matrices]
     kicks = [(kick + kick.T) * np.abs(u).min() for kick, u in zip(kicks, matrices, strict=True)]
 
     def value(length):
         moved = (u + length * k for u, k in zip(matrices, kicks, strict=True))
-        return float(action(order_parameters_of(moved), TWO, energy)) / 13
+        return function.value_and_gradient(point_of(order_parameters_of(moved).factors))[0]
 
     up, lowest, down = (value(length) for length in (step, 0.0, -step))
     assert_equal_to_rounding(lowest, found.action, operations=1000)

@@ -1,6 +1,7 @@
 """The action against its transcription, the exact posterior and automatic differentiation."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
@@ -14,43 +15,76 @@ from tests.problems import (
     random_order_parameters,
     random_problem,
 )
-from theory.action_functional import DenseAction, action
-from theory.order_parameters import from_log_cholesky
+from theory import OrderParameters
+from theory.action_functional import ActionByProducts, DenseAction
 
 
 def partial_trace(matrix, heads):
     """Σ_h U^{(h,ρ),(h,ρ')}."""
     rows = len(matrix) // heads
-    return np.einsum("hrhs->rs", matrix.reshape(heads, rows, heads, rows))
+    blocks = matrix.reshape(heads, rows, heads, rows)
+    return sum(blocks[head, :, head] for head in range(heads))
 
 
 def literal_action(problem, matrices):
-    """The action as it is written down, with inverses, traces and determinants of matrices."""
-    arch = problem.architecture
-    log_determinant = [np.linalg.slogdet(matrix)[1] for matrix in matrices]
+    """The action as it is written down, with inverses, traces and determinants of matrices.
+
+    Of matrices in NumPy or JAX.
+    """
+    arch, numbers = problem.architecture, matrices[0].__array_namespace__()
+    log_determinant = [numbers.linalg.slogdet(matrix)[1] for matrix in matrices]
     top = arch.layers
     total = arch.widths[top] * (
-        np.trace(matrices[top]) / arch.variances[top + 1] - log_determinant[top]
+        numbers.trace(matrices[top]) / arch.variances[top + 1] - log_determinant[top]
     )
     for layer in range(arch.layers):  # layer l of the theory is layer + 1
         traced = partial_trace(matrices[layer], arch.heads[layer])
+        inverse = numbers.linalg.inv(matrices[layer + 1])
         total += arch.widths[layer] * (
-            np.trace(np.linalg.inv(matrices[layer + 1]) @ traced) / arch.variances[layer + 1]
+            numbers.trace(inverse @ traced) / arch.variances[layer + 1]
             - log_determinant[layer]
             + arch.heads[layer] * log_determinant[layer + 1]
         )
     noisy = literal_noisy_kernel(problem, matrices[0])
     labels = np.asarray(problem.labels).reshape(-1)
-    return total + np.linalg.slogdet(noisy)[1] + labels @ np.linalg.inv(noisy) @ labels
+    return total + numbers.linalg.slogdet(noisy)[1] + labels @ numbers.linalg.inv(noisy) @ labels
 
 
 def literal_noisy_kernel(problem, overlap):
     arch, attended = problem.architecture, np.asarray(problem.attended)
     blocks = overlap.reshape(arch.path_count, arch.outputs, arch.path_count, arch.outputs)
-    kernel = np.einsum("xpi,pcqd,yqi->xcyd", attended, blocks, attended)
+    einsum = overlap.__array_namespace__().einsum
+    kernel = einsum("xpi,pcqd,yqi->xcyd", attended, blocks, attended)
     kernel *= arch.variances[0] / (arch.channels * arch.path_count)
     size = problem.labels.size
     return kernel.reshape(size, size) + problem.temperature * np.eye(size)
+
+
+def literal_matrices(arch, point):
+    """U_l = F_l F_lᵀ with F_l = σ_l (1 ⊗ F_{l+1}) L_l, from the coordinates of all L_l."""
+    triangles, start = [], 0
+    for size in arch.order_parameter_sizes:
+        triangle = jnp.diag(jnp.exp(point[start : start + size]))
+        start += size
+        for i, j in zip(*np.tril_indices(size, -1), strict=True):
+            triangle = triangle.at[i, j].set(point[start])
+            start += 1
+        triangles.append(triangle)
+    factor, matrices = jnp.eye(1), []
+    counts = (*arch.heads, arch.outputs)
+    for triangle, count, variance in zip(
+        triangles[::-1], counts[::-1], arch.order_parameter_variances[::-1], strict=True
+    ):
+        factor = variance**0.5 * jnp.kron(jnp.eye(count), factor) @ triangle
+        matrices.insert(0, factor @ factor.T)
+    return matrices
+
+
+def value_at(problem, order_parameters: OrderParameters) -> float:
+    """A, not divided by a width, as Newton steps have it."""
+    function = DenseAction(problem)
+    point = function.coordinates.point_of(order_parameters.factors)
+    return max(problem.architecture.widths) * function.value_and_gradient(point)[0]
 
 
 def rounding_of(problem, matrices):
@@ -65,8 +99,7 @@ def rounding_of(problem, matrices):
 def test_action_is_the_formula(name, rng):
     problem = random_problem(ARCHITECTURES[name], rng)
     matrices = random_order_parameters(problem.architecture, rng)
-    order_parameters = order_parameters_of(matrices)
-    received = action(order_parameters, problem.architecture, problem.energy)
+    received = value_at(problem, order_parameters_of(matrices))
     expected = literal_action(problem, matrices)
     assert_equal_to_rounding(received, expected, **rounding_of(problem, matrices))
 
@@ -105,7 +138,7 @@ def test_action_is_the_exact_log_posterior_but_for_the_invariant_measure(name, r
             (p + 1) / 2 * np.linalg.slogdet(matrix)[1]
             for p, matrix in zip(sizes, matrices, strict=True)
         )
-        value = float(action(order_parameters, arch, problem.energy))
+        value = value_at(problem, order_parameters)
         rounding = rounding_of(problem, matrices)
         rounding["scale"] = max(abs(value), abs(constant))
         assert_equal_to_rounding(log_joint + value / 2 + measure, constant, **rounding)
@@ -118,24 +151,24 @@ def test_value_gradient_and_hessian(name, rng):
     arch = problem.architecture
 
     def expected(point):
-        order_parameters = from_log_cholesky(point, arch.order_parameter_sizes)
-        return action(order_parameters, arch, problem.energy) / max(arch.widths)
+        return literal_action(problem, literal_matrices(arch, point)) / max(arch.widths)
 
     point = 0.4 * rng.standard_normal(arch.coordinate_count)
-    dense = DenseAction(problem)
-    value, gradient = dense.value_and_gradient(point)
+    dense, by_products = DenseAction(problem), ActionByProducts(arch, problem.energy)
+    slope, curvature = jax.jit(lambda x: (jax.grad(expected)(x), jax.hessian(expected)(x)))(point)
     # roundings of a sum over examples, channels and rows, magnified by the inverses
     sizes = {"operations": 1e4, "condition": 1.0 / problem.temperature}
-    assert_equal_to_rounding(value, float(jax.jit(expected)(point)), **sizes, what="action")
-    slope, curvature = jax.jit(lambda x: (jax.grad(expected)(x), jax.hessian(expected)(x)))(point)
-    assert_equal_to_rounding(gradient, slope, **sizes, what="gradient")
-    assert_equal_to_rounding(dense.hessian(point), curvature, **sizes, what="Hessian")
+    for function in (dense, by_products):
+        value, gradient = function.value_and_gradient(point)
+        assert_equal_to_rounding(value, float(jax.jit(expected)(point)), **sizes, what="action")
+        assert_equal_to_rounding(gradient, slope, **sizes, what="gradient")
+        assert_equal_to_rounding(function.hessian(point), curvature, **sizes, what="Hessian")
 
 
 def test_where_the_action_is_not_finite(rng):
     problem = random_problem(ARCHITECTURES["one layer"], rng)
-    for far in (800.0, -800.0):  # an order parameter without a largest number, and one of zeros
-        point = np.full(problem.architecture.coordinate_count, far)
-        value, gradient = DenseAction(problem).value_and_gradient(point)
-        assert value == np.inf
-        assert np.all(np.isnan(gradient))
+    point = np.full(problem.architecture.coordinate_count, 800.0)
+    value, gradient = DenseAction(problem).value_and_gradient(point)
+    assert value == np.inf
+    assert np.all(np.isnan(gradient))
+    assert np.all(np.isnan(DenseAction(problem).hessian(point)))

@@ -15,8 +15,8 @@ from tests.problems import (
     random_problem,
     scalar_problem,
 )
-from theory import OrderParameters, solve_saddle_point
-from theory.action_functional import entropy_terms
+from theory import solve_saddle_point
+from theory.action_functional import RelativeCoordinates
 from theory.evidence import action_without_data, log_evidence_at_saddle
 
 REGULAR = ("one layer, two outputs", "three layers, two outputs")
@@ -25,12 +25,10 @@ REGULAR_CASES = pytest.mark.parametrize("architecture", [ARCHITECTURES[n] for n 
 
 @REGULAR_CASES
 def test_lowest_action_without_data(architecture):
-    received = entropy_terms(
-        OrderParameters.gp_limit(architecture),
-        architecture.heads,
-        architecture.widths,
-        architecture.order_parameter_variances,
-    )
+    coordinates = RelativeCoordinates(architecture)
+    entropy, slope, _ = coordinates.prior_derivatives(np.zeros(coordinates.size))
+    assert not slope.any()
+    received = max(architecture.widths) * entropy.sum()
     sizes = np.multiply(architecture.widths, architecture.order_parameter_sizes)
     assert_equal_to_rounding(
         received,

@@ -79,11 +79,11 @@ def test_an_order_parameter_that_is_not_positive():
 
 @pytest.mark.heavy
 def test_rounding_of_the_gradient_is_no_reason_to_refuse(monkeypatch):
-    """Labels of 100 standard deviations: |∇Φ| stays above its tolerance, the mode is found."""
+    """Labels of 200 standard deviations: |∇Φ| stays above its tolerance, the mode is found."""
     architecture = Architecture((2,), (4, 2), (1.0, 1.0, 1.0), channels=3, outputs=2)
     rng = np.random.default_rng(541)
     problem = random_problem(architecture, rng, examples=40, temperature=1e-3)
-    problem = replace(problem, labels=10.0 * problem.labels, attended=0.3 * problem.attended)
+    problem = replace(problem, labels=20.0 * problem.labels, attended=0.3 * problem.attended)
     # Rounding leaves |∂A| near 1e-10, on some processors above the default tolerance.
     saddle = solve_saddle_point(problem, tolerance=1e-7)
     assert not LogPosterior(problem).mode(saddle).converged

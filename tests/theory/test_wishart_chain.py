@@ -94,7 +94,7 @@ def test_prior_of_the_coordinates(name, rng):
     point = 1.5 * rng.standard_normal(coordinates.size)
     received = coordinates.prior_derivatives(point)[0]
     factors = iter(received)
-    parts = zip(architecture.widths, coordinates.shapes, coordinates.layers, strict=True)
+    parts = zip(architecture.widths, architecture.bartlett_shapes, coordinates.layers, strict=True)
     for width, shape, layer in parts:
         diagonal, below = np.split(point[layer], [shape.rank])
         for i, t in enumerate(diagonal):
