@@ -23,6 +23,7 @@ from sampler.posterior.space import Space, draw_prior
 from sampler.posterior.spaces import (
     OF_FIXED_PATHS,
     ORDER_PARAMETERS,
+    has_own_priors,
     make_space,
     refuse_space,
 )
@@ -215,19 +216,19 @@ class Problem:
         refuse_space(name, OF_FIXED_PATHS, "a network of fixed attention")
         collapsed = name == ORDER_PARAMETERS
         data = self.data(kernels=collapsed, precision=precision)
-        space = make_space(name, data, *self.law, keep=keep)
+        space = self.space_of(name, data, keep)
         return replace(space, mode=find_mode(space)) if collapsed and whitened else space
 
-    @property
-    def law(self) -> tuple[Architecture, float, float]:
-        """Architecture, temperature, and the spread of its prior."""
+    def space_of(self, name: str, data: FixedPaths, keep: Sequence[str] = ()) -> Space:
+        """The posterior of this network in a space, with data that were made for it."""
         learning = self.learning
-        return learning.architecture, learning.temperature, learning.temperature_spread
+        temperature = learning.temperature, learning.temperature_spread
+        return make_space(name, data, learning.architecture, *temperature, keep=keep)
 
-    def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
-        """Draws [draw, …] without data by name, in the same law whatever the space."""
-        data = self.data(kernels=False)
-        return draw_prior(make_space(ORDER_PARAMETERS, data, *self.law), count, seed)
+    def prior_draws(self, count: int, seed: int, space: str) -> dict[str, np.ndarray]:
+        """Draws [draw, …] without data by name, of one law in all spaces of Gaussian weights."""
+        data, name = self.data(kernels=False), space if has_own_priors(space) else ORDER_PARAMETERS
+        return draw_prior(self.space_of(name, data), count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""
@@ -245,7 +246,7 @@ class Problem:
                 data = replace(data, basis=jnp.asarray(basis_of_examples(whole[0])))
             else:
                 data = replace(data, attended=attended, labels=labels, residual=None, whole=None)
-        return export_model(make_space(space, data, *self.law), sites, labels)
+        return export_model(self.space_of(space, data), sites, labels)
 
 
 def square_roots(matrices: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from sampler.posterior.spaces import (
     OF_TOKENS,
     ORDER_PARAMETERS,
     WEIGHTS,
+    has_own_priors,
     make_space,
     refuse_space,
 )
@@ -78,13 +79,13 @@ class ProblemOfTokens:
     ) -> Space:
         """The posterior in a space and in this precision; its mode is not looked for."""
         refuse_space(name, self.spaces, self.kind)
-        law = self.network, self.temperature, self.temperature_spread
-        data = self.data.astype(precision)
-        return make_space(name, data, *law, keep=(*self.always_kept, *keep))
+        data, temperature = self.data.astype(precision), (self.temperature, self.temperature_spread)
+        return make_space(name, data, self.network, *temperature, keep=(*self.always_kept, *keep))
 
-    def prior_draws(self, count: int, seed: int) -> dict[str, np.ndarray]:
+    def prior_draws(self, count: int, seed: int, space: str) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name: order parameters, weights, labels."""
-        return draw_prior(self.space(self.prior_space), count, seed)
+        name = space if has_own_priors(space) else self.prior_space
+        return draw_prior(self.space(name), count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""

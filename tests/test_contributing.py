@@ -1,23 +1,33 @@
 """The examples of CONTRIBUTING.md, followed as they stand: registered from outside, and run."""
 
 import json
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 import xarray as xr
+from arviz_stats.base import array_stats
 
 from sampler.analysis.comparison import QUANTITIES
 from sampler.attention.variants import VARIANTS
 from sampler.data.make import build_task
-from sampler.errors import ExitCode
+from sampler.errors import ExitCode, InputError
 from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.posterior.spaces import SPACES
+from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from sampler.presentation.figures.draw import FIGURES
 from sampler.settings.recipe import load_recipe
 from sampler.settings.task import TASKS
 from tests import ROOT
+from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, made_once, without_drawing
+from tests.problems import NUTS, SPLIT_HMC, sampled, space_of
+from theory import Architecture, LearningProblem
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 EXAMPLES = dict(re.findall(r"### (.+)\n(?:(?!###)[\s\S])*?```python\n([\s\S]*?)```", TEXT))
@@ -25,6 +35,7 @@ TABLES = {
     "An attention variant": (VARIANTS, "squared"),
     "A task": (TASKS, "coin"),
     "A sampling algorithm": (ALGORITHMS, "metropolis"),
+    "A prior": (SPACES, "laplace_weights"),
     "A figure": (FIGURES, "predictor_histogram"),
     "A compared quantity": (QUANTITIES, "trace"),
 }
@@ -108,3 +119,80 @@ def test_the_algorithm_goes_on_bit_for_bit(finished, tmp_path):
             for where in (longer, extended)
         )
         xr.testing.assert_identical(one.drop_attrs(), other.drop_attrs())
+
+
+def laplace_space(**settings):
+    """One weight in each layer, V_0 with Laplace's law: coordinates V_0, V_1 and a."""
+    architecture = Architecture((1,), (1, 1), (1.3, 0.8, 1.2), channels=1)
+    inputs, labels = np.array([[[1.5]], [[-0.5]]]), np.array([[1.0], [0.7]])
+    learning = LearningProblem(architecture, jnp.asarray(inputs), jnp.asarray(labels), 0.5)
+    return space_of(learning, "laplace_weights", **settings), learning
+
+
+def log_joint(learning, V_0, V_1, a):
+    """ln p(V_0, V_1, a) and ln p(y | V_0, V_1, a) by SciPy, on arrays of weights."""
+    *_, readout = deviations = np.sqrt(learning.architecture.variances)
+    prior = scipy.stats.laplace.logpdf(V_0, scale=deviations[0] / math.sqrt(2.0))
+    prior = prior + scipy.stats.norm.logpdf(V_1, scale=deviations[1])
+    prior = prior + scipy.stats.norm.logpdf(a, scale=readout)
+    noise, likelihood = learning.temperature**0.5, 0.0
+    pairs = zip(np.ravel(learning.attended), np.ravel(learning.labels), strict=True)
+    for x, y in pairs:
+        likelihood = likelihood + scipy.stats.norm.logpdf(y, loc=a * V_1 * V_0 * x, scale=noise)
+    return prior, likelihood
+
+
+def test_a_space_with_a_laplace_prior_has_its_density(rng):
+    space, learning = laplace_space()
+    weights = {"V_0": (1, 1), "V_1": (1, 1, 1), "a": (1, 1)}
+    assert space.shapes == weights
+    values = rng.standard_normal(3)
+    position = {
+        n: jnp.full(shape, v) for (n, shape), v in zip(weights.items(), values, strict=True)
+    }
+    prior, likelihood = log_joint(learning, *values)
+    assert float(space.log_prior(position)) == pytest.approx(prior, rel=1e-12)
+    assert float(space.log_likelihood(position)) == pytest.approx(likelihood, rel=1e-12)
+    scale = space.unflatten(space.prior_gaussian.scale)
+    assert float(scale["V_0"][0, 0]) == pytest.approx(1.3**0.5, rel=1e-12)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("algorithm", [NUTS, SPLIT_HMC], ids=["nuts", "split_hmc"])
+def test_a_posterior_with_a_laplace_prior_is_that_of_quadrature(algorithm):
+    """Moments that a change of signs leaves, by the trapezoidal rule over V_0, V_1 and a."""
+    space, learning = laplace_space(keep=("V_0", "V_1", "a"))
+    far, points = (16.0, 7.0, 8.0), 161
+    axes = [np.linspace(-one, one, points) for one in far]
+    V_0, V_1, a = np.meshgrid(*axes, indexing="ij", sparse=True)
+    mass = np.exp(np.add(*log_joint(learning, V_0, V_1, a)))
+    mass /= mass.sum()
+    found = sampled(space, replace(algorithm, target_acceptance=0.95), draws=2500, seed=4).draws
+    drawn = {name: found[name].reshape(*found[name].shape[:2]) for name in ("V_0", "V_1", "a")}
+    for what, function in {
+        "|V_0|": lambda V_0, V_1, a: np.abs(V_0),
+        "V_0²": lambda V_0, V_1, a: V_0**2,
+        "f": lambda V_0, V_1, a: V_0 * V_1 * a,
+    }.items():
+        values = function(**drawn)
+        exact = float(np.sum(mass * function(V_0, V_1, a)))
+        ess = float(array_stats.ess(values, chain_axis=0, draw_axis=1))
+        error = values.std() / ess**0.5
+        assert_within_mcse(values.mean(), exact, error, ess=ess, minimum_ess=400, what=what)
+
+
+@pytest.mark.heavy
+def test_a_space_with_other_priors_is_sampled_and_has_no_theory(tmp_path, capsys):
+    recipe = tmp_path / "coin.toml"
+    recipe.write_text(COIN.replace('"weights"', '"laplace_weights"'))
+    for command in ("run", "solve"):
+        assert in_process(command, recipe, "--out", tmp_path / command) == ExitCode.BAD_INPUT
+        *_, told = capsys.readouterr().err.strip().splitlines()
+        assert "laplace_weights" in told
+    code = in_process("sample", recipe, "--out", tmp_path / "sample")
+    assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
+    with xr.open_datatree(tmp_path / "sample" / "draws.nc", engine="h5netcdf") as draws:
+        assert draws["posterior"].attrs["space"] == "laplace_weights"
+    space, learning = laplace_space()
+    with pytest.raises(InputError):
+        draw_weights_back(space, learning.architecture, {}, 1, 0)

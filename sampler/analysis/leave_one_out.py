@@ -28,7 +28,7 @@ from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_
 from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
 from sampler.posterior.given import log_likelihood_of_examples
-from sampler.posterior.spaces import HIDDEN_WEIGHTS, WEIGHTS
+from sampler.posterior.spaces import HIDDEN_WEIGHTS, WEIGHTS, kind_of
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import (
@@ -169,7 +169,7 @@ def leave_one_out_table(
         for name in (ELPD, MCSE, PARETO_K)
     }
     table["y"] = (("example", "output"), np.concatenate([labels for _, labels in parts]))
-    definition = GIVEN_WEIGHTS if space == WEIGHTS else GIVEN_OVERLAP
+    definition = GIVEN_WEIGHTS if kind_of(space) == WEIGHTS else GIVEN_OVERLAP
     if space == HIDDEN_WEIGHTS and stored is not None:
         definition = GIVEN_HIDDEN
     chains, draws = parts[0][0].shape[:2]

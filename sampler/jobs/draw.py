@@ -294,7 +294,7 @@ def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[st
     numbers = 1 if training is None else training[1].size
     count = int(np.clip(PRIOR_BYTES // (4 * numbers), 1, PRIOR_DRAWS))
     with jax_settings():
-        return problem.prior_draws(count, settings.seed)
+        return problem.prior_draws(count, settings.seed, settings.space)
 
 
 def evidence_attributes(

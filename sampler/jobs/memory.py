@@ -25,7 +25,7 @@ from sampler.mcmc.kept import (
     PREDICTOR_DRAWS,
     SELECTED,
 )
-from sampler.posterior.spaces import OF_TOKENS, WEIGHTS
+from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
 from sampler.settings.task import TaskSection
 from theory.architecture import stored_bytes, storing_pays
@@ -124,7 +124,7 @@ def parts_of_draws(recipe: Recipe, task: Task, sizes: Sizes) -> list[Part]:
         numbers += 0 if mlp is None else mlp.width * len(task.pairs)
         tokens = FLOAT * examples * task.train.tokens * numbers
         parts.append(Part("tokens in all layers", tokens, "use fewer examples or tokens", 3))
-    if settings.space in OF_TOKENS:
+    if kind_of(settings.space) in OF_TOKENS:
         chains = FLOAT * sizes.weight_count * settings.chain_count
         parts.append(Part("weights of all chains", chains, "use a smaller width", 8))
     draws = settings.draws_per_chain  # about as many where they are not named
@@ -147,7 +147,7 @@ def draw_bytes(recipe: Recipe, sizes: Sizes) -> float:
         whole += sum(p * p for p in architecture.order_parameter_sizes)
     logits = FLOAT * settings.chain_count * draws_of_chain * sizes.logits
     # f, and where weights are integrated out its mean and variance given the rest
-    large = 3 if settings.space != WEIGHTS else 1
+    large = 3 if kind_of(settings.space) != WEIGHTS else 1
     draws = settings.chain_count * draws_of_chain
     of_large = SINGLE * draws * tests
     if of_large > PREDICTOR_BYTES:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sampler.jobs.sizes import Sizes, narrowness
-from sampler.posterior.spaces import HIDDEN_WEIGHTS, OF_TOKENS, ORDER_PARAMETERS, WEIGHTS
+from sampler.posterior.spaces import HIDDEN_WEIGHTS, OF_TOKENS, ORDER_PARAMETERS, WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
 from sampler.settings.sampler import DEFAULT_WARMUP, OUTSIDE_ACCEPTANCE, SHORT_WARMUP
 from sampler.settings.types import AUTO
@@ -115,7 +115,8 @@ def warmup_of(space: str, algorithm: str, architecture: Architecture) -> int:
     fitted = count <= HESSIAN_COORDINATES and narrowness(architecture) <= 1.0
     if space == ORDER_PARAMETERS and not fitted:
         return DEFAULT_WARMUP[space]
-    return SHORT_WARMUP.get((space, algorithm), DEFAULT_WARMUP[space])
+    like = kind_of(space)
+    return SHORT_WARMUP.get((like, algorithm), DEFAULT_WARMUP[like])
 
 
 def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
@@ -126,9 +127,9 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
         return SamplingMethod(settings.space, named, NAMED)
     spaces = settings.spaces_for(network, recipe.fits_theory) or settings.spaces
     if not recipe.fits_theory:
-        space = next(space for space in (*spaces, *settings.spaces) if space in OF_TOKENS)
+        space = next(space for space in (*spaces, *settings.spaces) if kind_of(space) in OF_TOKENS)
         reason = "of a network outside the theory"
-        if space != WEIGHTS:
+        if space == HIDDEN_WEIGHTS:
             reason = f"fewer gradients than all weights, {reason}"
         return SamplingMethod(space, named or "split_hmc", reason)
     if settings.space == AUTO:
@@ -156,7 +157,8 @@ def ranked(
     pairs = {}
     for space in spaces:
         for algorithm in algorithms:
-            gradients = GRADIENTS.get((space, algorithm)) or GRADIENTS[space, LIKE_OTHERS]
+            like = kind_of(space)
+            gradients = GRADIENTS.get((like, algorithm)) or GRADIENTS[like, LIKE_OTHERS]
             operations = gradients.needed(sizes) * sizes.gradient_operations(space)
             pairs[space, algorithm] = operations
 

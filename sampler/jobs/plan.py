@@ -26,6 +26,7 @@ from sampler.jobs.memory import (
 )
 from sampler.jobs.method import SamplingMethod, choose_method
 from sampler.jobs.sizes import Sizes, leading_eigenvalue, refuse_infinite_kernel
+from sampler.posterior.spaces import refuse_own_priors
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.settings.refusals import (
@@ -294,8 +295,10 @@ def refuse_command(command: str, recipe: Recipe) -> None:
     if recipe.sweep and recipe.sampler.points == "selected" and command == "sample":
         remedy = "use `run`: theory chooses what is sampled"
         raise InputError(Setting("sampler", "points"), "selected", remedy)
-    for _, asked in recipe.points() if command == "solve" else ():
-        if not asked.is_solved:
+    for _, asked in recipe.points() if command != "sample" else ():
+        if asked.is_solved:
+            refuse_own_priors(asked.sampler.space)
+        elif command == "solve":
             remedy = "use `run` or `sample`"
             refuse_without_theory(asked.outside_theory, asked.learns_attention, remedy)
 

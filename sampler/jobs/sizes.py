@@ -11,7 +11,7 @@ from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import evenly_spaced
-from sampler.posterior.spaces import WEIGHTS
+from sampler.posterior.spaces import WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
 from theory.architecture import STORED_TRAINING_BYTES, Architecture, stored_bytes
 
@@ -84,7 +84,7 @@ class Sizes:
         rows = architecture.order_parameter_sizes
         # Of one example from all path weights.
         along_paths = rows[0] * architecture.channels
-        if space == WEIGHTS:
+        if kind_of(space) == WEIGHTS:
             layers = zip(rows[:-1], architecture.widths[:-1], architecture.widths[1:], strict=True)
             contracted = sum(p * n * m for p, n, m in layers)
             return 6 * (contracted + along_paths * (architecture.widths[0] + examples))

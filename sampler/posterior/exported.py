@@ -18,7 +18,7 @@ from sampler.errors import InputError
 from sampler.posterior.flat_density import require_settings
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.space import Space
-from sampler.posterior.spaces import WEIGHTS
+from sampler.posterior.weights import Weights
 
 # A model of NumPyro, and the keyword arguments to call it with.
 Model = tuple[Callable[..., None], dict[str, Any]]
@@ -33,7 +33,9 @@ def export_model(space: Space, sites: Sequence[str], labels: Array | None = None
     Raises InputError for a site that this space does not have.
     """
     require_settings()
-    allowed = ("predictor",) if space.name == WEIGHTS else ("predictor_mean", "predictor_variance")
+    allowed = (
+        ("predictor",) if isinstance(space, Weights) else ("predictor_mean", "predictor_variance")
+    )
     for name in sites:
         if name not in allowed:
             raise InputError("sites", name, f"this space has {', '.join(allowed)}")

@@ -27,15 +27,33 @@ SPACES: Registry[type["Space"]] = Registry(
         ATTENTION: f"{ROOM}.order_parameters:InfiniteWidth",
     },
 )
+# A space that is registered from outside is one of all weights, with priors of its own.
 # Spaces of networks outside the theory, and of networks whose attention is fixed or sampled.
 OF_TOKENS = (HIDDEN_WEIGHTS, WEIGHTS)
 OF_FIXED_PATHS = (ORDER_PARAMETERS, *OF_TOKENS)
 OF_SAMPLED_PATHS = tuple(SPACES)
 
 
+def kind_of(name: str) -> str:
+    """The space that one is like; of those registered from outside, the space of all weights."""
+    return name if name in get_args(SpaceName) else WEIGHTS
+
+
+def has_own_priors(name: str) -> bool:
+    """Whether a space is registered from outside, with priors that are not the theory's."""
+    return name in SPACES and name not in get_args(SpaceName)
+
+
+def refuse_own_priors(name: str) -> None:
+    """Raise InputError where theory and order parameters have other priors than a space."""
+    if has_own_priors(name):
+        remedy = "the theory and order parameters have Gaussian weights, this space its own priors"
+        raise InputError(Setting("sampler", "space"), name, f"{remedy}; use `sample`")
+
+
 def refuse_space(name: str, allowed: Sequence[str], network: str) -> None:
     """Raise InputError for a space that a kind of network does not have."""
-    if name not in allowed:
+    if name not in SPACES or kind_of(name) not in allowed:
         remedy = f"{network} has {', '.join(allowed)}"
         raise InputError("space", name, remedy)
 
@@ -67,7 +85,7 @@ def make_space(
         "temperature": number(temperature),
         "spread": number(spread) if spread else None,
     }
-    if name in OF_TOKENS:
+    if kind_of(name) in OF_TOKENS:
         variances = number(network.variances)
         fields |= {"variances": variances, "network": network.sizes, "keep": tuple(keep)}
         return SPACES[name](**fields)

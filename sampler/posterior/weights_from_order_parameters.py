@@ -15,7 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from sampler.errors import InputError
 from sampler.posterior.order_parameters import OrderParameters, bartlett_matrices
+from sampler.posterior.space import Space
 from sampler.posterior.spaces import refuse_weight_draws
 from sampler.runtime import side_by_side
 from sampler.streams import Stream, jax_key
@@ -41,7 +43,7 @@ class WeightDraws:
 
 
 def draw_weights_back(
-    space: OrderParameters,
+    space: Space,
     architecture: Architecture,
     sites: Mapping[str, np.ndarray],
     count: int,
@@ -52,8 +54,12 @@ def draw_weights_back(
     sites  of every draw, name → [chain, draw, …]
     seed   fixes the weights of each draw, whatever other draws are asked for
 
-    Raises InputError when there are fewer draws than asked for, or the arrays would be too large.
+    Raises InputError for another space, when there are fewer draws than asked for, or the arrays
+    would be too large.
     """
+    if not isinstance(space, OrderParameters):
+        remedy = "weights are drawn back from order parameters alone, whose weights are Gaussian"
+        raise InputError("space", space.name, remedy)
     dtype = space.dtype
     sites = {name: np.asarray(sites[name]) for name in space.shapes}
     chains, draws = sites["chi_1"].shape[:2]

@@ -14,7 +14,13 @@ from sampler.attention.layers import Variants, lowest_layers, variants_by_head
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import ABSENT, InputError, Part, Setting, Words, as_recipe, input_error_in
 from sampler.mcmc.algorithm import BRIDGED_DRAWS
-from sampler.posterior.spaces import ATTENTION, OF_TOKENS, ORDER_PARAMETERS, refuse_weight_draws
+from sampler.posterior.spaces import (
+    ATTENTION,
+    OF_TOKENS,
+    ORDER_PARAMETERS,
+    kind_of,
+    refuse_weight_draws,
+)
 from sampler.settings.identity import Sections
 from sampler.settings.network import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SINGLE, SamplerSection
@@ -118,7 +124,7 @@ def refuse_sampler(
         raise of_sampler(sampler, "space", remedy)
     if outside is None:
         return
-    if not set(OF_TOKENS) & set(sampler.spaces):
+    if not set(OF_TOKENS) & set(map(kind_of, sampler.spaces)):
         remedy = 'use "hidden_weights" or "weights"'
         if sampler.space == AUTO:  # the evidence leaves no such space
             remedy = SPACE_OF_EVIDENCE

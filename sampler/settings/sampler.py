@@ -10,9 +10,12 @@ from sampler.posterior.spaces import (
     HIDDEN_WEIGHTS,
     OF_TOKENS,
     ORDER_PARAMETERS,
+    SPACES,
     WEIGHTS,
     SpaceName,
+    kind_of,
 )
+from sampler.registry import Registry
 from sampler.settings.network import NetworkSection
 from sampler.settings.types import (
     AUTO,
@@ -46,12 +49,16 @@ SHORT_WARMUP = {(ORDER_PARAMETERS, "split_hmc"): 50, (WEIGHTS, "split_hmc"): 200
 OUTSIDE_ACCEPTANCE = 0.8
 
 
-def registered_algorithm(value: object) -> object:
-    """Accept the name of a registered algorithm, or "auto"."""
-    if value != AUTO and value not in ALGORITHMS:
-        *others, last = (f"'{name}'" for name in (AUTO, *ALGORITHMS))
-        raise ValueError(f"use {', '.join(others)} or {last}")
-    return value
+def registered(table: Registry) -> BeforeValidator:
+    """Accept the name of an entry of a table, or "auto"."""
+
+    def check(value: object) -> object:
+        if value != AUTO and value not in table:
+            *others, last = (f"'{name}'" for name in (AUTO, *table))
+            raise ValueError(f"use {', '.join(others)} or {last}")
+        return value
+
+    return BeforeValidator(check)
 
 
 def draws_or_table(value: object) -> object:
@@ -78,11 +85,11 @@ class SamplerSection(Section):
     other swept keys.
     """
 
-    space: Literal[AUTO, SpaceName] = AUTO
+    space: Annotated[str, registered(SPACES)] = AUTO
     """The coordinates: order parameters, whose number depends on no width; the weights below the
     readout, which every network has; or all weights; "attention", logit weights alone, at infinite
-    width; "auto": the fastest."""
-    algorithm: Annotated[str, BeforeValidator(registered_algorithm)] = AUTO
+    width; one of another package; "auto": the fastest."""
+    algorithm: Annotated[str, registered(ALGORITHMS)] = AUTO
     """The algorithm: "split_hmc", "nuts", "hmc", "tempered", or one of another package; "auto": the
     fastest."""
     chains: Count = 4
@@ -165,7 +172,7 @@ class SamplerSection(Section):
     @property
     def warmup_steps(self) -> int:
         """Warm-up steps in force: those asked for or planned, or as many as any algorithm needs."""
-        return DEFAULT_WARMUP[self.space] if self.warmup is None else self.warmup
+        return DEFAULT_WARMUP[kind_of(self.space)] if self.warmup is None else self.warmup
 
     @property
     def repeated(self) -> bool:
@@ -224,7 +231,7 @@ class SamplerSection(Section):
         return tuple(
             space
             for space in self.spaces
-            if (fits_theory or space in OF_TOKENS)
+            if (fits_theory or kind_of(space) in OF_TOKENS)
             and (space == ATTENTION) == network.is_infinite
             and network.widest <= self.largest_width.get(space, network.widest)
         )

@@ -48,7 +48,7 @@ def written(rng, directory, *, outputs=1, weights=False, **settings):
     collected = collect(observables, healthy_statistics(rng), **settings)
     attributes = {"space": "weights", "algorithm": "nuts", "max_tree_depth": 10, "seconds": 1.5}
     left_out = leave_one_out_table(problem, collected, "weights")
-    prior = problem.prior_draws(7, 0)
+    prior = problem.prior_draws(7, 0, "order_parameters")
     tree = draws_tree(problem, collected, attributes, prior=prior, left_out=left_out)
     write_result(directory, "draws.nc", tree)
     return problem, collected

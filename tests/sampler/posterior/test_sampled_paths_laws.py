@@ -151,7 +151,9 @@ def test_draws_without_data_have_the_law_of_simulated_networks(rng):
     )
     samples = {
         "simulated": simulated(rng, problem, 4000),
-        "order_parameters": problem.prior_draws(8_000, 3)["posterior_predictive"][..., 0],
+        "order_parameters": problem.prior_draws(8_000, 3, "order_parameters")[
+            "posterior_predictive"
+        ][..., 0],
     }
     rows, columns = np.triu_indices(3)
     # Bounded functions of labels too: their fourth moments have heavy tails.
