@@ -6,7 +6,9 @@ differentiates these further. K + 𝒯 1, its factor and regression with it stan
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,8 @@ import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Shaped
+
+from theory.order_parameters import log_determinant
 
 # A triangular solve for an inverse and a full product for Lᵀ L ignore the zeros: they cost three
 # times what they must. Halving the matrix leaves n³/3 products, down to blocks of this size.
@@ -73,7 +77,7 @@ class NoisyKernel:
     @property
     def log_determinant(self) -> Float[Array, ""]:
         """Logarithm of the determinant, ln det(K + 𝒯 1)."""
-        return 2.0 * jnp.sum(jnp.log(jnp.diagonal(self.cholesky)))
+        return log_determinant(self.cholesky)
 
     @property
     def whitening(self) -> Float[Array, "n n"]:
@@ -89,27 +93,33 @@ class NoisyKernel:
         return solve_triangular(self.cholesky, right, lower=True)
 
 
-@jax.custom_jvp
+def given_slopes(value_and_slopes: Callable) -> Callable:
+    """Make E a function whose derivatives in its three arguments are those returned beside it."""
+
+    @jax.custom_jvp
+    @wraps(value_and_slopes)
+    def energy(matrix, labels, temperature):
+        return value_and_slopes(matrix, labels, temperature)[0]
+
+    @energy.defjvp
+    def along(primals, tangents):
+        value, by_matrix, by_label, by_temperature = value_and_slopes(*primals)
+        first = jnp.vdot(by_matrix, tangents[0]) + jnp.vdot(by_label, tangents[1])
+        return value, first + by_temperature * tangents[2]
+
+    return energy
+
+
+@given_slopes
 def energy_of_kernel(
     kernel: Float[Array, "row row"],
     labels: Float[Array, "row set"],
     temperature: Float[Array, ""] | float,
-) -> Float[Array, ""]:
+):
     """Energy Σ_s [ ln det(K + 𝒯 1) + y_sᵀ (K + 𝒯 1)⁻¹ y_s ] of independent sets of labels.
 
     dE = Tr(R dK) + Tr(R) d𝒯 + 2 Σ_s α_s·dy_s,   α_s = (K + 𝒯)⁻¹ y_s,   R = n_s (K + 𝒯)⁻¹ − α αᵀ
     """
-    return _value_and_slopes_of_kernel(kernel, labels, temperature)[0]
-
-
-@energy_of_kernel.defjvp
-def _energy_of_kernel_jvp(primals, tangents):
-    value, by_kernel, by_label, by_temperature = _value_and_slopes_of_kernel(*primals)
-    along = jnp.vdot(by_kernel, tangents[0]) + jnp.vdot(by_label, tangents[1])
-    return value, along + by_temperature * tangents[2]
-
-
-def _value_and_slopes_of_kernel(kernel, labels, temperature):
     noisy, sets = NoisyKernel.factorise(kernel, temperature), labels.shape[1]
     whitening = noisy.whitening
     whitened = whitening @ labels
@@ -119,33 +129,18 @@ def _value_and_slopes_of_kernel(kernel, labels, temperature):
     return value, residual, 2.0 * alpha, jnp.trace(residual)
 
 
-@jax.custom_jvp
+@given_slopes
 def energy_of_columns(
     columns: Float[Array, "row feature"],
     labels: Float[Array, "row set"],
     temperature: Float[Array, ""] | float,
-) -> Float[Array, ""]:
+):
     """Energy Σ_s [ ln det(G Gᵀ + 𝒯 1) + y_sᵀ (G Gᵀ + 𝒯 1)⁻¹ y_s ] of independent sets of labels.
 
     dE = 2 Tr(Gᵀ R dG) + Tr(R) d𝒯 + 2 Σ_s α_s·dy_s, from one Cholesky factor, of G Gᵀ or of Gᵀ G,
-    whichever is smaller.
-    """
-    return _value_and_slopes_of_columns(columns, labels, temperature)[0]
-
-
-@energy_of_columns.defjvp
-def _energy_of_columns_jvp(primals, tangents):
-    value, by_column, by_label, by_temperature = _value_and_slopes_of_columns(*primals)
-    along = jnp.vdot(by_column, tangents[0]) + jnp.vdot(by_label, tangents[1])
-    return value, along + by_temperature * tangents[2]
-
-
-def _value_and_slopes_of_columns(columns, labels, temperature):
-    """E and its derivatives 2 R G, 2 α and Tr R.
-
-    With few features M = Gᵀ G + 𝒯 stands for the kernel: (G Gᵀ + 𝒯)⁻¹ = (1 − G M⁻¹ Gᵀ)/𝒯, and
-    yᵀ α = 𝒯 |α|² + |Gᵀ α|². At small 𝒯 the difference loses most digits of α: a step of iterative
-    refinement brings them back.
+    whichever is smaller. With few features M = Gᵀ G + 𝒯 stands for the kernel:
+    (G Gᵀ + 𝒯)⁻¹ = (1 − G M⁻¹ Gᵀ)/𝒯, and yᵀ α = 𝒯 |α|² + |Gᵀ α|². At small 𝒯 the difference loses
+    most digits of α: a step of iterative refinement brings them back.
     """
     (rows, features), sets = columns.shape, labels.shape[1]
     few = features < rows
@@ -162,17 +157,17 @@ def _value_and_slopes_of_columns(columns, labels, temperature):
         alpha = solve(labels)
         alpha += solve(labels - columns @ (columns.T @ alpha) - temperature * alpha)
         missing = rows - features
-        log_determinant = noisy.log_determinant + missing * jnp.log(temperature)
+        logs = noisy.log_determinant + missing * jnp.log(temperature)
         trace = jnp.trace(inverse) + missing / temperature
     else:
         carried, alpha = inverse @ columns, inverse @ labels
-        log_determinant, trace = noisy.log_determinant, jnp.trace(inverse)
+        logs, trace = noisy.log_determinant, jnp.trace(inverse)
     learned, squares = columns.T @ alpha, jnp.vdot(alpha, alpha)
     quadratic = (
         temperature * squares + jnp.vdot(learned, learned) if few else jnp.vdot(labels, alpha)
     )
     by_column = 2.0 * (sets * carried - alpha @ learned.T)
-    return sets * log_determinant + quadratic, by_column, 2.0 * alpha, sets * trace - squares
+    return sets * logs + quadratic, by_column, 2.0 * alpha, sets * trace - squares
 
 
 def inverse_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:

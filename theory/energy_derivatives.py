@@ -20,10 +20,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.linalg import solve_triangular
 
-from theory.architecture import examples_at_a_time
 from theory.energy import with_noise
 from theory.learning_problem import LearningProblem
 from theory.order_parameters import ChainCoordinates, log_determinant
+from theory.size_limits import examples_at_a_time
 
 Blocks = Float[np.ndarray, "row row channel channel"]
 

@@ -6,12 +6,13 @@ import numpy as np
 from jaxtyping import Float
 
 from theory.action_functional import RelativeCoordinates
-from theory.architecture import Architecture, examples_at_a_time
+from theory.architecture import Architecture
 from theory.energy_derivatives import EnergyAt
 from theory.laplace import Fluctuations
 from theory.learning_problem import LearningProblem
 from theory.order_parameters import log_determinant
 from theory.saddle_point import SaddlePoint, hessian_of_action
+from theory.size_limits import examples_at_a_time
 
 
 def log_evidence_at_leading_order(problem: LearningProblem, action: float) -> float:

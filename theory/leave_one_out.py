@@ -34,10 +34,10 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
 from theory.action_functional import RelativeCoordinates
-from theory.architecture import examples_at_a_time
 from theory.energy_derivatives import feature_columns
 from theory.learning_problem import LabelEnergy, LearningProblem
 from theory.saddle_point import SaddlePoint, hessian_of_action
+from theory.size_limits import examples_at_a_time
 
 
 @register_dataclass

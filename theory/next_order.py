@@ -17,13 +17,13 @@ from enum import Enum
 import numpy as np
 from jaxtyping import Array, Float
 
-from theory.architecture import examples_at_a_time
 from theory.energy_derivatives import as_matrix, feature_columns
 from theory.evidence import log_evidence_at_next_order
 from theory.laplace import Fluctuations, LogPosterior
 from theory.learning_problem import LearningProblem
 from theory.path_kernels import path_features
 from theory.saddle_point import SaddlePoint, SaddlePointStatus
+from theory.size_limits import examples_at_a_time, next_order_fits
 
 # The evidence needs all third derivatives, p_1⁶ and p_1² d² numbers, with some copies of each.
 LARGEST_THIRD_DERIVATIVES = 2**25
@@ -168,7 +168,7 @@ def solve_next_order(
     if not saddle.converged:
         return NextOrder(NextOrderStatus.NO_SADDLE_POINT)
     posterior = LogPosterior(problem)
-    if not problem.architecture.has_next_order:
+    if not next_order_fits(problem.architecture):
         return NextOrder(NextOrderStatus.TOO_LARGE)
     ended = posterior.mode(saddle)
     if ended.status is SaddlePointStatus.NOT_FINITE:

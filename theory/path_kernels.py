@@ -13,8 +13,9 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from theory.architecture import Architecture, row_blocks, storing_pays
+from theory.architecture import Architecture
 from theory.energy import energy_of_columns, energy_of_kernel
+from theory.size_limits import row_blocks, storing_pays
 
 
 def path_features(

@@ -12,7 +12,7 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from theory.architecture import AttentionPaths, examples_at_a_time
+from theory.architecture import AttentionPaths
 from theory.energy import regress
 from theory.learning_problem import LabelEnergy, LearningProblem
 from theory.path_kernels import (
@@ -23,6 +23,7 @@ from theory.path_kernels import (
     renormalise,
     sum_over_paths,
 )
+from theory.size_limits import examples_at_a_time
 
 
 @register_dataclass

@@ -11,9 +11,10 @@ import numpy as np
 import scipy.sparse.linalg
 
 from theory.action_functional import ActionByProducts, DenseAction
-from theory.architecture import DENSE_COORDINATES, Architecture
+from theory.architecture import Architecture
 from theory.learning_problem import LearningProblem
 from theory.order_parameters import OrderParameters
+from theory.size_limits import DENSE_ACTION_COORDINATES, hessian_fits
 
 # A trial step is shortened until no coordinate moves further than this times its scale.
 LARGEST_MOVE = 3.0
@@ -210,7 +211,7 @@ class SaddlePoint:
 
 def make_action(problem: LearningProblem) -> DenseAction | ActionByProducts:
     """A / max width of a problem, with the derivatives that are cheaper for its size."""
-    if problem.architecture.is_dense:
+    if hessian_fits(problem.architecture):
         return DenseAction(problem)
     return ActionByProducts(problem.architecture, problem.energy)
 
@@ -247,7 +248,7 @@ def solve_saddle_point(
     return minimise_action(
         make_action(problem),
         problem.architecture,
-        dense=problem.architecture.is_dense,
+        dense=hessian_fits(problem.architecture),
         constant=problem.residual_energy,
         tolerance=tolerance,
         max_steps=max_steps,
@@ -280,7 +281,7 @@ def minimise_action(
         raise ValueError(f"starts = {starts}: must be at least 1")
     count = architecture.coordinate_count
     if tolerance is None:
-        tolerance = 1e-10 if count <= DENSE_COORDINATES else 1e-8
+        tolerance = 1e-10 if count <= DENSE_ACTION_COORDINATES else 1e-8
     if dense:
         direction = dense_direction(action.hessian)
     else:

@@ -40,6 +40,7 @@ from theory import (
     left_out_log_density,
 )
 from theory.leave_one_out import left_out
+from theory.size_limits import hessian_fits
 
 # Draws of all chains that are asked about examples which are too many for all draws, and so many of
 # these that are left out in turn, at a millisecond each.
@@ -277,7 +278,7 @@ def left_out_by_example(
         name: partial(left_out_log_density, learning, limit)
         for name, learning in {INFINITE: problem.learning, TUNED: tuned}.items()
     }
-    if saddle.converged and problem.architecture.is_dense:
+    if saddle.converged and hessian_fits(problem.architecture):
         densities[LEADING] = LeftOutAtSaddle.of(problem.learning, saddle).log_density
     parts: dict[str, list[np.ndarray]] = {name: [] for name in densities}
     checksum = hashlib.sha256()

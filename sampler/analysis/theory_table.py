@@ -53,6 +53,7 @@ from theory import (
 from theory.evidence import log_evidence_at_saddle
 from theory.observables import accuracy
 from theory.path_kernels import assemble_kernel
+from theory.size_limits import hessian_fits
 
 Columns = dict[str, Variable]
 NUMBER: tuple[str, ...] = ()
@@ -193,7 +194,7 @@ def laplace_evidence(problem: Problem, saddle_point: SaddlePoint) -> float:
     order parameter, and for a Hessian too large to be factorised.
     """
     architecture = problem.architecture
-    exists = saddle_point.converged and architecture.is_regular and architecture.is_dense
+    exists = saddle_point.converged and architecture.is_regular and hessian_fits(architecture)
     return log_evidence_at_saddle(problem.learning, saddle_point) if exists else math.nan
 
 

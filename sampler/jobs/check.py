@@ -8,7 +8,7 @@ from sampler.jobs.memory import available_bytes, byte_text, peak_bytes
 from sampler.jobs.plan import Plan, make_plan
 from sampler.settings.recipe import Recipe, TrainingRecipe
 from sampler.settings.types import AUTO, meaning
-from theory.architecture import HESSIAN_COORDINATES
+from theory.size_limits import HESSIAN_COORDINATES, next_order_fits
 
 # Paths that are named in one line.
 MOST_NAMED = 16
@@ -99,7 +99,7 @@ def theory_in_words(task: Task, plan: Plan) -> list[tuple[str, str]]:
         size = (task.train.examples * task.train.tokens) ** 2
         return [("theory", f"infinite width; (P T)² = {size:.1e} covariances a layer")]
     asked = recipe.has_theory and recipe.theory.next_order and not recipe.network.is_infinite
-    if not asked or network.has_next_order:
+    if not asked or next_order_fits(network):
         return []
     reason = f"{network.path_count:,} paths of {network.channels:,} channels"
     if network.bartlett_coordinate_count > HESSIAN_COORDINATES:

@@ -28,7 +28,7 @@ from sampler.mcmc.kept import (
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
 from sampler.settings.task import TaskSection
-from theory.architecture import stored_bytes, storing_pays
+from theory.size_limits import hessian_fits, next_order_fits, stored_bytes, storing_pays
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32
 STATISTICS = 8  # numbers that an algorithm keeps of a draw, about
@@ -109,7 +109,7 @@ def parts_of_theory(task: Task, sizes: Sizes) -> list[Part]:
     if storing_pays(sizes.examples, None, network):
         stored = float(stored_bytes(sizes.examples, None, paths, outputs))
         parts.append(Part("path kernels", stored, fewer))
-    if network.is_dense or network.has_next_order:
+    if hessian_fits(network) or next_order_fits(network):
         second = FLOAT * max(features**2, first**4)
         parts.append(Part("second derivatives", second, "use fewer paths", 4))
     return parts

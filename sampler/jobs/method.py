@@ -11,7 +11,8 @@ from sampler.posterior.spaces import HIDDEN_WEIGHTS, OF_TOKENS, ORDER_PARAMETERS
 from sampler.settings.recipe import Recipe
 from sampler.settings.sampler import DEFAULT_WARMUP, OUTSIDE_ACCEPTANCE, SHORT_WARMUP
 from sampler.settings.types import AUTO
-from theory.architecture import HESSIAN_COORDINATES, Architecture
+from theory.architecture import Architecture
+from theory.size_limits import HESSIAN_COORDINATES
 
 
 @dataclass(frozen=True)

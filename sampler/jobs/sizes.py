@@ -13,7 +13,8 @@ from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import evenly_spaced
 from sampler.posterior.spaces import WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
-from theory.architecture import STORED_TRAINING_BYTES, Architecture, stored_bytes
+from theory.architecture import Architecture
+from theory.size_limits import STORED_TRAINING_BYTES, stored_bytes
 
 # Examples that the stiffness of all of them is estimated from.
 MOST_EXAMPLES = 400

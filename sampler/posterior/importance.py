@@ -18,8 +18,8 @@ from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import Gaussian
 from sampler.runtime import batch_bytes
 from sampler.streams import Stream, stream
-from theory.architecture import HESSIAN_COORDINATES, stored_bytes
 from theory.path_kernels import Features, store_path_kernels
+from theory.size_limits import HESSIAN_COORDINATES, stored_bytes
 
 # The first fit knows the curvature at one point only and needs heavy tails; later fits know the
 # whole pilot sample, and lighter tails waste fewer draws (more so in many dimensions, where the

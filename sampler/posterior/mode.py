@@ -15,7 +15,7 @@ from sampler.errors import InputError
 from sampler.posterior.densities import hessian_products, potential_and_slope
 from sampler.posterior.order_parameters import OrderParameters
 from sampler.posterior.space import Gaussian, Mode
-from theory.architecture import HESSIAN_COORDINATES, Architecture
+from theory.architecture import Architecture
 from theory.laplace import LogPosterior
 from theory.learning_problem import LearningProblem
 from theory.saddle_point import (
@@ -24,6 +24,7 @@ from theory.saddle_point import (
     descend,
     truncated_direction,
 )
+from theory.size_limits import HESSIAN_COORDINATES, next_order_fits
 
 # The mode only starts and whitens the chains: it need not be exact.
 TOLERANCE = 1e-6
@@ -83,7 +84,7 @@ class Derivatives:
 
     def __init__(self, space: OrderParameters) -> None:
         self.space, self.problem = space, problem_of(space)
-        self.of_theory = self.problem.architecture.has_next_order
+        self.of_theory = next_order_fits(self.problem.architecture)
         # Of one temperature at a time: it holds all features.
         self.posterior = lru_cache(1)(lambda given: LogPosterior(problem_of(space, given)))
         coordinates = self.posterior(self.problem.temperature).coordinates

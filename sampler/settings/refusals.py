@@ -26,7 +26,7 @@ from sampler.settings.network import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SINGLE, SamplerSection
 from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
 from sampler.settings.types import AUTO, section_in
-from theory.architecture import HESSIAN_COORDINATES
+from theory.size_limits import HESSIAN_COORDINATES
 
 SPACE_OF_EVIDENCE = f'evidence needs space = "{ORDER_PARAMETERS}"'
 FALSE = Words("false", "False")

@@ -82,7 +82,7 @@ def test_hessian_by_products_is_the_same(rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["one layer, two outputs"], rng)
     saddle = solve_saddle_point(problem)
     expected = log_evidence_at_saddle(problem, saddle)
-    monkeypatch.setattr("theory.architecture.DENSE_HESSIAN_NUMBERS", 0)
+    monkeypatch.setattr("theory.size_limits.DENSE_HESSIAN_NUMBERS", 0)
     received = log_evidence_at_saddle(problem, saddle)
     condition = 1.0 / problem.temperature
     count = problem.architecture.coordinate_count

@@ -18,6 +18,7 @@ from theory import (
 )
 from theory import next_order as next_order_module
 from theory.next_order import LARGEST_SHIFT
+from theory.size_limits import next_order_fits
 
 
 def refuses_to_predict(expansion):
@@ -112,8 +113,8 @@ def test_problems_too_large_are_not_begun(rng, monkeypatch):
     monkeypatch.setattr(LogPosterior, "mode", None)
     for name, number in (("LARGEST_BLOCKS", 224), ("HESSIAN_COORDINATES", 6)):
         with monkeypatch.context() as patched:
-            patched.setattr(f"theory.architecture.{name}", number)
+            patched.setattr(f"theory.size_limits.{name}", number)
             expansion = solve_next_order(problem, saddle)
             assert expansion.status is NextOrderStatus.TOO_LARGE
             refuses_to_predict(expansion)
-        assert problem.architecture.has_next_order
+        assert next_order_fits(problem.architecture)

@@ -171,7 +171,7 @@ def test_theory_approaches_the_exact_posterior_as_one_over_width():
 def test_hessian_products_lead_to_the_same_place(monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers"], np.random.default_rng(7))
     dense = solve_saddle_point(problem)
-    monkeypatch.setattr("theory.architecture.DENSE_HESSIAN_NUMBERS", 0)
+    monkeypatch.setattr("theory.size_limits.DENSE_HESSIAN_NUMBERS", 0)
     by_products = solve_saddle_point(problem, tolerance=dense.tolerance)
     assert by_products.converged, by_products.explain()
     np.testing.assert_allclose(

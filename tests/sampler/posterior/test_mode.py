@@ -44,7 +44,7 @@ def test_derivatives_of_the_theory_and_by_columns_are_those_of_repeated_differen
     value, slope = jax.jit(jax.value_and_grad(plain))(point)
     hessian = jax.jit(jax.hessian(plain))(point)
     for largest, of_theory in ((2**26, True), (1, False)):
-        monkeypatch.setattr("theory.architecture.LARGEST_BLOCKS", largest)
+        monkeypatch.setattr("theory.size_limits.LARGEST_BLOCKS", largest)
         derivatives = Derivatives(space)
         assert derivatives.of_theory is of_theory
         received = derivatives.value_and_slope(point)
@@ -78,7 +78,7 @@ def test_columns_lead_to_the_same_mode_as_the_theory(spread, rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers, three outputs"], rng, temperature=1.0)
     space = space_of(replace(problem, temperature_spread=spread), whitened=False)
     by_theory = find_mode(space)
-    monkeypatch.setattr("theory.architecture.LARGEST_BLOCKS", 1)
+    monkeypatch.setattr("theory.size_limits.LARGEST_BLOCKS", 1)
     by_columns = find_mode(space)
     assert by_columns.converged
     ratio = np.linalg.solve(by_theory.gaussian.covariance, by_columns.gaussian.covariance)
