@@ -41,6 +41,9 @@ SECONDS_BETWEEN_LOOKS = 0.5
 MOST_LOST = 3
 LOST = f"its worker was killed {MOST_LOST} times; the same command goes on from here"
 NOT_BEGUN = "not begun"
+# A Dask worker may have several threads, but NumPyro's handlers, the standard output and JAX's
+# settings are those of the whole process: one point at a time.
+ONE_POINT = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -236,6 +239,12 @@ def end_with_parent() -> None:
 def do_point(file: Path, label: str, sampling: bool) -> PointOutcome:
     """Do a point in a worker; everything it prints goes beside the point's directory."""
     prepare_process()
+    with ONE_POINT:
+        return do_point_alone(file, label, sampling)
+
+
+def do_point_alone(file: Path, label: str, sampling: bool) -> PointOutcome:
+    """Do a point while this process does no other."""
     point = replace(plans_in(file)[label], sampling=sampling)
     interruption = Interruption(file.with_name(STOP_FILE))
     if interruption.received is not None:

@@ -12,7 +12,8 @@ from sampler.jobs.plan import make_plan
 from sampler.jobs.sweep import start_sweep
 from sampler.settings.recipe import load_recipe
 from tests import ROOT
-from tests.commands import TINY_SAMPLED, AfterChunks, environment, in_process
+from tests.commands import TINY_SAMPLED, AfterChunks, assert_same_bits, environment, in_process
+from tests.sampler.jobs.slurm_cluster import free_port
 
 OVER = ("--over", "network.widths=4,5")
 
@@ -31,6 +32,36 @@ def test_no_point_is_begun_after_a_request_to_stop(recipe, tmp_path):
     with pytest.raises(RequeueError):
         start_sweep(plan, AfterChunks(2))
     assert [path.name for path in out.iterdir() if path.is_dir()] == ["network.widths=4"]
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+def test_two_threads_of_a_dask_worker_do_what_one_does(tmp_path):
+    """NumPyro's handlers are one list for all threads; both points sample a NumPyro model by it."""
+    pytest.importorskip("distributed")
+    recipe = tmp_path / "weights.toml"
+    of_weights = ('algorithm = "nuts"\nmax_tree_depth = 3\nspace = "weights"',)
+    recipe.write_text(TINY_SAMPLED.replace('algorithm = "hmc"\nleapfrog_steps = 3', *of_weights))
+    words = "sweep", recipe, *OVER, "--no-figures"
+    expected = in_process(*words, "--out", tmp_path / "here")
+    address, started = f"tcp://127.0.0.1:{free_port()}", []
+
+    def start(*words: str) -> None:
+        whole = [sys.executable, "-m", "dask", *words, "--no-dashboard"]
+        variables = environment(None) | {"PYTHONPATH": str(ROOT)}
+        started.append(subprocess.Popen(whole, cwd=tmp_path, env=variables))
+
+    try:
+        start("scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2])
+        start("worker", address, "--nthreads", "2")
+        dask = tmp_path / "dask"
+        assert in_process(*words, "--out", dask, "--scheduler", address) == expected
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(60)
+    for label in ("network.widths=4", "network.widths=5"):
+        assert_same_bits(dask / label, tmp_path / "here" / label)
 
 
 def test_missing_dask_is_named_with_its_remedy(monkeypatch):
