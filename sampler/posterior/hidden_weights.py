@@ -36,11 +36,10 @@ class HiddenWeights(NetworkSpace):
 
     def model(self, labels: Array | None, inputs: Any = None) -> None:
         """All weights but the readout as a NumPyro model, and all labels given these."""
-        V_0 = dist.Normal(0.0, jnp.sqrt(self.variances[0])).expand(
-            self.network.weight_shapes["V_0"]
-        )
-        weights = {"V_0": numpyro.sample("V_0", V_0.to_event())}
-        weights |= {**self.sample_shared(), **self.sample_upper()}
+        sigma_0, shape = jnp.sqrt(self.variances[0]), self.network.weight_shapes["V_0"]
+        weights = self.sample_shared()
+        weights["V_0"] = numpyro.sample("V_0", dist.Normal(0.0, sigma_0).expand(shape).to_event())
+        weights |= self.sample_upper()
 
         inputs = self.data.train(weights) if inputs is None else inputs
         columns, temperature = self.columns(weights, inputs), self.temperature_at(weights)
