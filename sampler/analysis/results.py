@@ -317,8 +317,7 @@ class RunResults:
         if self.recipe is None:
             given = self.theory is not None and self.drawn("temperature") is None
             return self.theory.attrs.get("temperature") if given else None
-        posterior = self.recipe.posterior
-        return None if posterior.temperature_spread else posterior.temperature
+        return self.recipe.posterior.given_temperature
 
     @property
     def space(self) -> str | None:

@@ -182,8 +182,7 @@ def opening_text(plan: Plan) -> str:
     """The network and its data in a line, or that there is nothing to be done with them."""
     if not plan.stages:
         return "this network has no theory, and is not sampled at this width: nothing to do"
-    posterior = plan.asked.posterior
-    temperature = None if posterior.temperature_spread else posterior.temperature
+    temperature = plan.asked.posterior.given_temperature
     return network_text(plan.sizes.architecture, plan.task.train.examples, temperature)
 
 

@@ -66,8 +66,8 @@ def find_mode(space: OrderParameters) -> Mode | None:
         scale = vectors / np.sqrt(np.maximum(np.abs(eigenvalues), SMALLEST_CURVATURE))
     else:
         scale = np.ones(size)
-        if space.spread is not None:
-            scale[derivatives.is_temperature] = float(space.spread)
+        if (others := derivatives.is_temperature).any():
+            scale[others] = np.asarray(space.prior_gaussian.scale)[others]
     # Converted by NumPy, which compiles nothing.
     centre, scale, norm, limit = (
         jnp.asarray(np.asarray(x, dtype))
@@ -101,7 +101,7 @@ class Derivatives:
 
     def value_and_slope(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Value and gradient."""
-        if self.of_theory and self.space.spread is None:
+        if self.of_theory and not self.is_temperature.any():
             value, slope = self.posterior(self.problem.temperature).value_and_gradient(
                 self.in_theory(point)
             )

@@ -276,7 +276,7 @@ def subtitle(recipe: Recipe) -> str:
     if "network.widths" not in recipe.sweep:
         parts.append(f"width N = {recipe.network.widths}")
     if "posterior.temperature" not in recipe.sweep:
-        sampled = " (prior median)" if recipe.posterior.temperature_spread else ""
+        sampled = " (prior median)" if recipe.posterior.given_temperature is None else ""
         parts.append(f"temperature 𝒯 = {recipe.posterior.temperature:g}{sampled}")
     return ", ".join(parts)
 

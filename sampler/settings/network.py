@@ -134,6 +134,11 @@ class PosteriorSection(Section):
     temperature_spread: NotNegative = 0.0
     """Prior standard deviation of ln 𝒯; above 0, 𝒯 is sampled too."""
 
+    @property
+    def given_temperature(self) -> float | None:
+        """The temperature; None where it is sampled."""
+        return None if self.temperature_spread else self.temperature
+
 
 class TheorySection(Section):
     """The saddle point, its correction, and sub-networks whose GP limit is wanted as well."""
