@@ -145,7 +145,7 @@ def check(arguments: Namespace) -> ExitCode:
 
 def status(arguments: Namespace) -> ExitCode:
     """Print where runs stand."""
-    from sampler.presentation.status import status_text
+    from sampler.presentation.status_text import status_text
     from sampler.storage.directory import find_directory
 
     print("\n".join(map(status_text, map(find_directory, arguments.directories))))
@@ -154,7 +154,7 @@ def status(arguments: Namespace) -> ExitCode:
 
 def list_runs(arguments: Namespace) -> ExitCode:
     """Print which runs there are."""
-    from sampler.presentation.status import listing_text
+    from sampler.presentation.status_text import listing_text
 
     print(listing_text(arguments.directories))
     return ExitCode.OK

@@ -36,7 +36,7 @@ from sampler.token_problem import (
     make_token_problem,
     named_fields,
 )
-from sampler.transformer.model import TrainedValues
+from sampler.transformer.trained_transformer import TrainedValues
 from theory import (
     LearningProblem,
     Predictor,

@@ -34,7 +34,7 @@ from sampler.data.split import (
 from sampler.data.task import Task, Teacher
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
-from sampler.settings.task import SPLITS
+from sampler.settings.task_sections import SPLITS
 from sampler.streams import Stream, stream
 from theory.architecture import Architecture
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
-from sampler.attention.sampled import READ, SampledAttention, Tokens
+from sampler.attention.sampled import READ, AttendingTokens, SampledAttention
 from theory.architecture import Architecture, Values
 from theory.nonlinear_kernels import activation
 
@@ -122,7 +122,7 @@ def predict_tokens(
     As many at a time as hold their hidden vectors in `EXAMPLES_BYTES`; where these are not all, the
     gradient computes the vectors again instead of keeping them.
 
-    attention  of all heads, or of those that are not learned, as in `Tokens`
+    attention  of all heads, or of those that are not learned, as in `AttendingTokens`
     heads      the learned ones
     """
 
@@ -176,7 +176,7 @@ def predict_example(
             omega = attention[place][:, :, read]
         else:
             logits_of = seen / arch.widths[layer - 1] ** 0.5 if network.stream else inputs
-            tokens = Tokens(logits_of[None], tuple(fixed[None] for fixed in attention))
+            tokens = AttendingTokens(logits_of[None], tuple(fixed[None] for fixed in attention))
             omega = heads.columns(weights, tokens, place)[0]
         values = [scaled(weights[f"V_{layer + step}"]) for step in range(1 + is_pair)]
         attend = by_hypernetwork if is_pair else by_values

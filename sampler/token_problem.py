@@ -14,7 +14,7 @@ from sampler.data.split import StreamedSplit, measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import MOST_POINTWISE
-from sampler.posterior.data import SampledPaths, Tokens
+from sampler.posterior.data import SampledPaths, TokenData
 from sampler.posterior.exported import Model, export_model
 from sampler.posterior.flat_density import FlatDensity
 from sampler.posterior.space import Space, draw_prior
@@ -27,7 +27,7 @@ from sampler.posterior.spaces import (
     make_space,
     refuse_space,
 )
-from sampler.settings.network import NetworkSection
+from sampler.settings.network_sections import NetworkSection
 from sampler.settings.recipe import Recipe
 from sampler.token_network import TokenNetwork, token_arrays
 from theory.architecture import Architecture
@@ -46,7 +46,7 @@ class ProblemOfTokens:
     """
 
     network: TokenNetwork | Architecture
-    data: Tokens | SampledPaths
+    data: TokenData | SampledPaths
     temperature: float
     temperature_spread: float = 0.0
     labels_test: Float[np.ndarray, "test output"] | None = None
@@ -200,7 +200,7 @@ def make_token_problem(recipe: Recipe, task: Task, architecture: Architecture) -
         name: token_arrays(split, settings.readout, heads)
         for name, split in task.named_splits.items()
     }
-    data = Tokens(
+    data = TokenData(
         labels=jnp.asarray(task.train.labels),
         tokens=splits["train"],
         tokens_test=splits["test"],

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison
+from sampler.analysis.comparison import ComparisonTree
+from sampler.analysis.cross_validation import leave_one_out_table
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
 from sampler.analysis.scores import example_scores
 from sampler.jobs.stages import compare_tables
-from sampler.storage.results import write_comparison, write_result
+from sampler.storage.result_files import write_comparison, write_result
 from tests.small import (
     CHAINS,
     TRAIN,
@@ -43,7 +43,7 @@ class Stored:
     own: dict[str, dict[str, np.ndarray]]
 
     @cached_property
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ComparisonTree:
         return compare_tables(self.theory, self.draws, self.own)
 
     def held(self, directory: Path | None = None, sampled: bool = True) -> RunResults:

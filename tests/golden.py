@@ -18,7 +18,7 @@ from sampler.data.make import build_task
 from sampler.jobs.plan import make_plan
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
-from sampler.transformer.model import read_model
+from sampler.transformer.trained_transformer import read_model
 from theory.observables import accuracy
 
 Entries = dict[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison, Row, elements_table, summary_table
+from sampler.analysis.comparison import ComparisonTree, Row, elements_table, summary_table
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.names import is_overlap
 from sampler.analysis.predictors import SAMPLED, in_order
@@ -30,7 +30,7 @@ def comparison_of(
     sampled: Mapping[str, Estimate],
     predictions: Mapping[str, Mapping[str, object]],
     names: tuple[str, ...] = ("a", "b"),
-) -> Comparison:
+) -> ComparisonTree:
     """A comparison of these quantities: quantity → samples, predictor → quantity → value."""
     predictors = in_order([*predictions, SAMPLED])
     rows, elements = {}, {}
@@ -51,13 +51,13 @@ def comparison_of(
     tree = xr.DataTree.from_dict({"/summary": summary_table(rows, predictors)} | elements)
     attributes = {"diagnostics": PASSED, "cost": "{}", "doubt_of_next_order": ""}
     tree.attrs = attributes | {"temperature_sampled": 0, "converged": 1}
-    return Comparison(tree)
+    return ComparisonTree(tree)
 
 
 def held(
     theory: xr.Dataset | None = None,
     draws: dict[str, xr.Dataset] | None = None,
-    comparison: Comparison | None = None,
+    comparison: ComparisonTree | None = None,
 ) -> RunResults:
     """draws: group → its variables."""
     return RunResults.held(

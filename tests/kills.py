@@ -25,7 +25,7 @@ from sampler.errors import ExitCode
 from sampler.storage.checkpoints import newest_header, read_sealed
 from sampler.storage.files import UNFINISHED
 from sampler.storage.manifest import read_manifest
-from sampler.storage.results import read_draws, read_table
+from sampler.storage.result_files import read_draws, read_table
 from tests import ROOT
 from tests.commands import Command, environment, finish
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from sampler.data.markov_chain import MarkovChainSection
 from sampler.data.time_series import TimeSeriesSection
-from sampler.settings.task import AttentionSection
+from sampler.settings.task_sections import AttentionSection
 
 
 def markov_chain(heads=(("good",), ("uniform",)), beta=10.0, **settings):

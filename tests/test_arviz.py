@@ -11,7 +11,7 @@ import xarray as xr
 
 import sampler
 from sampler.storage.directory import DRAWS_FILE
-from sampler.storage.results import write_result
+from sampler.storage.result_files import write_result
 
 with warnings.catch_warnings():
     # What ArviZ says about its own future is not about these files.

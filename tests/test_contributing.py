@@ -20,9 +20,9 @@ from sampler.errors import ExitCode, InputError
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.posterior.spaces import SPACES
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
-from sampler.presentation.figures.draw import FIGURES
+from sampler.presentation.figures.catalogue import FIGURES
 from sampler.settings.recipe import load_recipe
-from sampler.settings.task import TASKS
+from sampler.settings.task_sections import TASKS
 from tests import ROOT
 from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, made_once, without_drawing

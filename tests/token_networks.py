@@ -10,8 +10,8 @@ import numpy as np
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.sampled import SampledAttention
 from sampler.attention.variants import Softmax
-from sampler.posterior.data import Tokens
-from sampler.settings.network import MlpSection
+from sampler.posterior.data import TokenData
+from sampler.settings.network_sections import MlpSection
 from sampler.token_network import TokenArrays, TokenNetwork
 from sampler.token_problem import TokenProblem
 from tests.problems import NetworkData
@@ -123,7 +123,7 @@ def problem_of_splits(
     """A network with training and test examples, whose heads have their numbers for names."""
     return TokenProblem(
         network=network,
-        data=Tokens(labels=labels, tokens=train, tokens_test=test),
+        data=TokenData(labels=labels, tokens=train, tokens_test=test),
         temperature=temperature,
         path_names=("0",),
         head_names=tuple(tuple(map(str, range(n))) for n in network.architecture.heads),

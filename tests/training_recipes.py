@@ -10,7 +10,7 @@ from sampler.jobs.train import read_splits
 from sampler.settings.recipe import TrainingRecipe
 from sampler.training.steps import initial_state
 from sampler.training.training_data import learning_data
-from sampler.transformer.model import TrainedModel, write_model
+from sampler.transformer.trained_transformer import TrainedTransformer, write_model
 from tests.pictures import write_labelled
 
 TINY = """
@@ -66,11 +66,11 @@ def train_in(folder: Path, text: str, analysis: str) -> None:
     (folder / "analysis.toml").write_text(analysis)
 
 
-def write_untrained(folder: Path, recipe: TrainingRecipe) -> TrainedModel:
+def write_untrained(folder: Path, recipe: TrainingRecipe) -> TrainedTransformer:
     """A network as it is before training, in a directory."""
     splits = read_splits(recipe)
     data = learning_data(recipe, splits)
     parameters = initial_state(recipe, data).best
-    model = TrainedModel(recipe, parameters, data.embedding, 0, splits.checksum)
+    model = TrainedTransformer(recipe, parameters, data.embedding, 0, splits.checksum)
     write_model(folder, model)
     return model

@@ -28,8 +28,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from theory.architecture import Architecture, BartlettShape
-from theory.energy_derivatives import Potential
-from theory.order_parameters import ChainCoordinates, Link, log_determinant, places
+from theory.energy_derivatives import LabelsAndPrior
+from theory.order_parameters import ChainCoordinates, ChainLink, log_determinant, places
 from theory.wishart_chain import chain_factors
 
 
@@ -38,14 +38,14 @@ class RelativeCoordinates(ChainCoordinates):
     """Flat coordinates x of all L_l, layer by layer: log diagonal, then the entries below it."""
 
     @cached_property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[ChainLink, ...]:
         """Links σ_l L_l, all of them square."""
         architecture = self.architecture
         parts = zip(
             architecture.order_parameter_sizes, architecture.order_parameter_variances, strict=True
         )
         return tuple(
-            Link(
+            ChainLink(
                 BartlettShape(size, size),
                 np.full(size, variance**0.5),
                 np.ones(size),
@@ -98,7 +98,7 @@ class RelativeCoordinates(ChainCoordinates):
 
 
 @dataclass(frozen=True)
-class DenseAction(Potential):
+class DenseAction(LabelsAndPrior):
     """A / max width of one learning problem, with its Hessian, in NumPy.
 
     Without `LearningProblem.residual_energy`: large constants would cost digits on the way.

@@ -118,7 +118,7 @@ class DenseEnergy:
 
 
 @dataclass(frozen=True)
-class Potential(ABC):
+class LabelsAndPrior(ABC):
     """Φ(x) = w E(U_1(x)) + Σ_k π_k(x_k) + const of one learning problem, in NumPy.
 
     The labels and, coordinate by coordinate, what does not depend on them: the action over a width,

@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from theory.energy_derivatives import EnergyAt, EnergyAverages, Potential
+from theory.energy_derivatives import EnergyAt, EnergyAverages, LabelsAndPrior
 from theory.order_parameters import FactorSeries
 from theory.saddle_point import Descent, SaddlePoint, dense_direction, descend
 from theory.wishart_chain import BartlettCoordinates
@@ -35,7 +35,7 @@ MAX_STEPS = 100
 
 
 @dataclass(frozen=True)
-class LogPosterior(Potential):
+class LogPosterior(LabelsAndPrior):
     """Φ(x) = −ln p(x, y) in Bartlett coordinates, normalised, with its first two derivatives."""
 
     weight: ClassVar[float] = 0.5

@@ -77,7 +77,7 @@ def split_heads(
 
 
 @dataclass(frozen=True)
-class Link:
+class ChainLink:
     """How coordinates make one M_l: a e^{r x} on its diagonal, s x below it.
 
     amplitude, rate  a and r of every entry of the diagonal
@@ -116,7 +116,7 @@ class ChainCoordinates(ABC):
 
     @property
     @abstractmethod
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[ChainLink, ...]:
         """Links 1 … L + 1."""
 
     @abstractmethod

@@ -27,7 +27,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, Num
 
 from theory.architecture import Architecture, BartlettShape
-from theory.order_parameters import ChainCoordinates, Link, places, split_heads
+from theory.order_parameters import ChainCoordinates, ChainLink, places, split_heads
 
 
 def degrees_of_freedom(architecture: Architecture) -> tuple[Int[np.ndarray, " _rank"], ...]:
@@ -148,7 +148,7 @@ class BartlettCoordinates(ChainCoordinates):
     """
 
     @cached_property
-    def links(self) -> tuple[Link, ...]:
+    def links(self) -> tuple[ChainLink, ...]:
         """Links σ_l B_l/√N_l, whose diagonal entries are those of c at t."""
         parts = zip(
             self.architecture.bartlett_shapes,
@@ -157,7 +157,7 @@ class BartlettCoordinates(ChainCoordinates):
             strict=True,
         )
         return tuple(
-            Link(shape, scale * np.sqrt(degrees), 1.0 / np.sqrt(2.0 * degrees), scale)
+            ChainLink(shape, scale * np.sqrt(degrees), 1.0 / np.sqrt(2.0 * degrees), scale)
             for shape, degrees, scale in parts
         )
 

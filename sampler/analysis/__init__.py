@@ -1,31 +1,31 @@
 """From a solved theory and from draws to labelled tables and their comparison.
 
-names               dimensions, coordinates, long names and names in words of stored quantities
-text                numbers as text, with the digits that their errors leave; text for terminals
-predictors          the axis `predictor`: what predicts, and one table of all of them
-estimates           means and variances with Monte Carlo errors
-difference          how far theory and draws are apart in a quantity, and what may be said of it
-scores              scores of a mean and a variance at every example, and of draws with errors
-calibration         probabilities of the class +1, and how often labels are +1
-validation          scores on the validation split, of theories and draws
-leave_one_out       leave-one-out cross-validation of theories and draws
-kernels             kernels between training examples and their alignment, of theories and draws
-infinite_width      infinite width at the temperature that is best for it, and nonlinear values
-theory_table        what the theory predicts (`theory.nc`)
-user_theories       predictions of theories of the user's own, checked
-task_tables         attention of the task (`task.nc`), and the teacher of its labels (`teacher.nc`)
-matched_heads       attention that was sampled, heads in matched order
-draws_table         draws in the layout of ArviZ (`draws.nc`), and back
-sampled_heads       numbers of learned heads with their errors
-theory_and_draws    theories and draws of one problem, as quantities are computed from them
-quantities          every compared quantity: what is predicted, what the draws say, how it is shown
-verdict             whether the draws can be trusted, and what they allow to say of theories
-comparison          theories against draws as one tree (`comparison.nc`)
-results             results of one run, in memory or read from its directory
-slowest             the slowest numbers of a run, for figures of chains
-model_comparison    models of several runs side by side
-finite_size         U_1 against the width, and power laws of its differences
-sweep_dataset       the Dataset of a sweep gathered from its points
-selection           the point of a sweep that its validation split or evidence chooses
-sweep_results       tables and verdicts that derive from the Dataset of a sweep
+names                 dimensions, coordinates, long names and names in words of stored quantities
+text                  numbers as text, with the digits that their errors leave; text for terminals
+predictors            the axis `predictor`: what predicts, and one table of all of them
+estimates             means and variances with Monte Carlo errors
+difference            how far theory and draws are apart in a quantity, and what may be said of it
+scores                scores of a mean and a variance at every example, and of draws with errors
+calibration           probabilities of the class +1, and how often labels are +1
+validation            scores on the validation split, of theories and draws
+cross_validation      leave-one-out cross-validation of theories and draws
+kernels               kernels between training examples and their alignment, of theories and draws
+infinite_width_table  infinite width at the temperature that is best for it, and nonlinear values
+theory_table          what the theory predicts (`theory.nc`)
+user_theories         predictions of theories of the user's own, checked
+task_tables           attention of the task (`task.nc`), teacher of its labels (`teacher.nc`)
+matched_heads         attention that was sampled, heads in matched order
+draws_table           draws in the layout of ArviZ (`draws.nc`), and back
+sampled_heads         numbers of learned heads with their errors
+theory_and_draws      theories and draws of one problem, as quantities are computed from them
+quantities            every compared quantity: what is predicted, what draws say, how it is shown
+verdict               whether the draws can be trusted, and what they allow to say of theories
+comparison            theories against draws as one tree (`comparison.nc`)
+results               results of one run, in memory or read from its directory
+slowest               the slowest numbers of a run, for figures of chains
+model_comparison      models of several runs side by side
+finite_size           U_1 against the width, and power laws of its differences
+sweep_dataset         the Dataset of a sweep gathered from its points
+selection             the point of a sweep that its validation split or evidence chooses
+sweep_results         tables and verdicts that derive from the Dataset of a sweep
 """

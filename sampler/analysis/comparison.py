@@ -94,7 +94,7 @@ STORED_IN_JSON = (
 
 def compare(
     given: TheoryAndDraws, diagnostics: Diagnostics, cost: Mapping[str, float]
-) -> "Comparison":
+) -> "ComparisonTree":
     """Everything that is compared, and how far it is apart."""
     predictors = in_order([*given.predictions, SAMPLED])
     rows, elements = {}, {}
@@ -137,7 +137,7 @@ def compare(
         "diagnostics": json.dumps(to_json(diagnostics)),
         "cost": json.dumps(dict(cost)),
     }
-    return Comparison(tree)
+    return ComparisonTree(tree)
 
 
 def attributes_of(given: TheoryAndDraws) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def difference_at(summary: xr.Dataset, quantity: str, predictor: str) -> Differe
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparisonTree:
     """Theories against draws. tree: the content of `comparison.nc`."""
 
     tree: xr.DataTree

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
+from sampler.analysis.cross_validation import GROUP
 from sampler.analysis.estimates import RepetitionWeights
 from sampler.analysis.kernels import learned_kernels, sampled_kernels
-from sampler.analysis.leave_one_out import GROUP
 from sampler.analysis.matched_heads import attention_table
 from sampler.analysis.names import (
     PURE_NUMBER,

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from sampler.analysis.names import label
 from sampler.analysis.validation import kept_draws
 from sampler.attention.learned import exchange_groups
-from sampler.attention.sampled import SampledAttention, Tokens
+from sampler.attention.sampled import AttendingTokens, SampledAttention
 from sampler.attention.similarity import (
     Groups,
     aimed_at,
@@ -33,7 +33,7 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.runtime import jax_settings
-from sampler.settings.task import UNIFORM
+from sampler.settings.task_sections import UNIFORM
 from sampler.streams import Stream, stream
 from sampler.token_problem import LearnedProblem
 
@@ -116,7 +116,7 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
 
 
 def reference_draw(
-    attention: SampledAttention, tokens: Tokens, candidates: Logits
+    attention: SampledAttention, tokens: AttendingTokens, candidates: Logits
 ) -> dict[int, Matrices]:
     """Layer, from 0, with learned heads → matrices of the draw that is nearest to all others.
 
@@ -139,7 +139,7 @@ def layer_table(
     problem: LearnedProblem,
     layer: int,
     reference: Matrices,
-    tokens: Tokens,
+    tokens: AttendingTokens,
     drawn: Logits,
     of_prior: Logits,
     single: Int[np.ndarray, " single"],
@@ -193,7 +193,11 @@ def layer_table(
 
 
 def prior_mean(
-    attention: SampledAttention, tokens: Tokens, of_prior: Logits, layer: int, groups: Groups
+    attention: SampledAttention,
+    tokens: AttendingTokens,
+    of_prior: Logits,
+    layer: int,
+    groups: Groups,
 ) -> Matrices:
     """Mean over the prior, the same for heads of a group; of other heads their attention."""
     heads = len(attention.learned[layer])
@@ -228,7 +232,7 @@ def with_known_heads(
 
 def measured_heads(
     attention: SampledAttention,
-    tokens: Tokens,
+    tokens: AttendingTokens,
     logits: Logits,
     layer: int,
     compared: Float[jax.Array, "example reference key query"],

@@ -18,8 +18,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from sampler.analysis.estimates import Estimate
-from sampler.analysis.leave_one_out import (
+from sampler.analysis.cross_validation import (
     ELPD,
     GROUP,
     PARETO_K,
@@ -27,6 +26,7 @@ from sampler.analysis.leave_one_out import (
     error_of_sum,
     limit_of_k,
 )
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import LEADING, OTHER_NETWORKS, SAMPLED, number
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.scores import ACCURACY, DENSITY, error_of_mean, example_scores

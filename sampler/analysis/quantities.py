@@ -21,6 +21,7 @@ from sampler.analysis.calibration import (
     mixture_density,
     probability_of_positive,
 )
+from sampler.analysis.cross_validation import error_of_sum, sampled_elpd, sampled_elpd_by_example
 from sampler.analysis.difference import RELATIVE, Difference, difference_of
 from sampler.analysis.estimates import (
     Estimate,
@@ -30,7 +31,6 @@ from sampler.analysis.estimates import (
     predictor_estimates,
     variance_of,
 )
-from sampler.analysis.leave_one_out import error_of_sum, sampled_elpd, sampled_elpd_by_example
 from sampler.analysis.names import quantity_name
 from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean, log_normal_density
 from sampler.analysis.theory_and_draws import Prediction, TheoryAndDraws

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison
+from sampler.analysis.comparison import ComparisonTree
 from sampler.analysis.draws_table import group_of
 from sampler.analysis.estimates import Estimate, RepetitionWeights, centre_of
 from sampler.analysis.predictors import (
@@ -38,7 +38,7 @@ from sampler.storage.directory import (
 )
 from sampler.storage.files import read_json
 from sampler.storage.manifest import Manifest, read_manifest
-from sampler.storage.results import (
+from sampler.storage.result_files import (
     has_results,
     read_attribute,
     read_comparison,
@@ -117,10 +117,10 @@ class RunResults:
         return read_draws(self.directory) if self._stored(DRAWS_FILE) else None
 
     @cached_property
-    def comparison(self) -> Comparison | None:
+    def comparison(self) -> ComparisonTree | None:
         """The content of `comparison.nc`."""
         stored = self._stored(COMPARISON_FILE)
-        return Comparison(read_comparison(self.directory)) if stored else None
+        return ComparisonTree(read_comparison(self.directory)) if stored else None
 
     @cached_property
     def attention(self) -> SampledHeads | None:

@@ -27,7 +27,7 @@ from sampler.analysis.matched_heads import PRIOR_MEAN
 from sampler.attention.layers import paired
 from sampler.errors import InputError
 from sampler.mcmc.convergence import rank_diagnostics, repetition_diagnostics
-from sampler.settings.task import UNIFORM
+from sampler.settings.task_sections import UNIFORM
 
 if TYPE_CHECKING:
     import pandas

@@ -30,10 +30,10 @@ from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, percent
 from sampler.analysis.verdict import HEADLINE, Verdict
-from sampler.settings.labels import setting_text
+from sampler.settings.point_labels import setting_text
 from sampler.storage.directory import SWEEP_DATASET_FILE
 from sampler.storage.files import read_json
-from sampler.storage.results import has_results, read_table
+from sampler.storage.result_files import has_results, read_table
 
 SWEEP_FILE, SELECTION_FILE = "sweep.csv", "selection.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"

@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from sampler.analysis.infinite_width import TunedInfiniteWidth
+from sampler.analysis.cross_validation import left_out_by_example
+from sampler.analysis.infinite_width_table import TunedInfiniteWidth
 from sampler.analysis.kernels import kernel_of, path_kernels
-from sampler.analysis.leave_one_out import left_out_by_example
 from sampler.analysis.names import (
     head_names,
     label,

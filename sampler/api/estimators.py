@@ -25,7 +25,7 @@ from sampler.data.checks import check_split, data_doubts
 from sampler.data.split import Split
 from sampler.errors import InputError, ReliabilityWarning, Verbatim
 from sampler.runtime import jax_settings, refuse_masked
-from sampler.settings.network import NetworkSection, PosteriorSection
+from sampler.settings.network_sections import NetworkSection, PosteriorSection
 from sampler.settings.sampler import SamplerSection
 
 if TYPE_CHECKING:

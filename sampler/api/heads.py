@@ -16,7 +16,7 @@ from sampler.api.trained_model import (
 )
 from sampler.errors import InputError
 from sampler.runtime import jax_settings
-from sampler.settings.network import TheorySection
+from sampler.settings.network_sections import TheorySection
 
 if TYPE_CHECKING:
     import pandas
@@ -150,7 +150,7 @@ class AblatedHeads:
         """
         import pandas
 
-        from sampler.heads.report import numbers_of
+        from sampler.heads.removal_tables import numbers_of
 
         index = pandas.MultiIndex.from_tuples(self.result.heads, names=["layer", "head"])
         columns = {}
@@ -192,12 +192,12 @@ class AblatedHeads:
         return drawn
 
     def __repr__(self) -> str:
-        from sampler.heads.report import removal_text
+        from sampler.heads.removal_tables import removal_text
 
         return removal_text(self.result)
 
     def _repr_html_(self) -> str:
-        from sampler.heads.report import tables_of, whole_text
+        from sampler.heads.removal_tables import tables_of, whole_text
 
         notes = [f"<p>{escape(note)}</p>" for note in self.result.notes]
         tables = [table._repr_html_() for table in tables_of(self.result).values()]
@@ -329,7 +329,7 @@ class RemovableHeads:
         """A row for each number of heads removed; `<name>_error` beside a number."""
         import pandas
 
-        from sampler.heads.report import removable_rows
+        from sampler.heads.removal_tables import removable_rows
 
         return pandas.DataFrame(removable_rows(self.result)).set_index("removed")
 
@@ -342,7 +342,7 @@ class RemovableHeads:
             return draw_removable(self.result, measure or self.result.measure)
 
     def __repr__(self) -> str:
-        from sampler.heads.report import removable_text
+        from sampler.heads.removal_tables import removable_text
 
         return removable_text(self.result)
 

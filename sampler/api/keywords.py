@@ -20,7 +20,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_orig
 import numpy as np
 
 from sampler.errors import DataWarning, InputError, Option, Part, Setting, Words, as_recipe
-from sampler.settings.task import AttentionSection, TaskSection
+from sampler.settings.task_sections import AttentionSection, TaskSection
 from sampler.settings.types import InPython, Mark, RelativePath, Section, meaning
 
 Arguments = ParamSpec("Arguments")

@@ -15,7 +15,7 @@ from sampler.errors import InputError, ReliabilityWarning
 from sampler.jobs.memory import refuse_too_large
 from sampler.jobs.plan import plan_with_data
 from sampler.runtime import jax_settings
-from sampler.settings.network import NetworkSection, PosteriorSection, TheorySection
+from sampler.settings.network_sections import NetworkSection, PosteriorSection, TheorySection
 from sampler.settings.recipe import Recipe
 from sampler.settings.refusals import refuse_without_theory
 from sampler.settings.sampler import SamplerSection

@@ -125,7 +125,7 @@ class Run(Stored):
 
         `plot("kernels", paths=True)` has, below, the kernels of pairs of paths.
         """
-        from sampler.presentation.figures.draw import draw_figure
+        from sampler.presentation.figures.catalogue import draw_figure
 
         return draw_figure(self._results, figure, **options)
 
@@ -177,7 +177,7 @@ class Sweep(Stored):
 
     def plot(self, figure: str = "accuracy_against_width") -> "Figure":
         """A figure by its name in the folder `figures`; InputError for one that there is not."""
-        from sampler.presentation.figures.draw import draw_figure
+        from sampler.presentation.figures.catalogue import draw_figure
 
         return draw_figure(self._results, figure)
 

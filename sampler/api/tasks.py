@@ -35,7 +35,7 @@ from sampler.errors import InputError
 from sampler.runtime import refuse_masked
 from sampler.settings.identity import make_paths_absolute
 from sampler.settings.recipe import Recipe, make_recipe, sections_of
-from sampler.settings.task import TASKS, AttentionSection, TaskSection, section_of
+from sampler.settings.task_sections import TASKS, AttentionSection, TaskSection, section_of
 
 if TYPE_CHECKING:
     from theory import Triangle

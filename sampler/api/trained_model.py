@@ -16,7 +16,7 @@ from sampler.runtime import jax_settings
 if TYPE_CHECKING:
     import numpy as np
 
-    from sampler.heads.importance import Loss, ModelWithHeads
+    from sampler.heads.head_importance import Loss, ModelWithHeads
     from sampler.heads.path_sum import TheoryOfHeads
     from sampler.heads.removal import HeadsToRemove
 

@@ -33,7 +33,7 @@ from theory.attended import attend_example, pair_matrices
 
 @register_dataclass
 @dataclass(frozen=True)
-class Tokens:
+class AttendingTokens:
     """Inputs of some examples, and the attention of the heads that are not learned.
 
     inputs  [example, token, channel]
@@ -44,7 +44,7 @@ class Tokens:
     inputs: Float[Array, "example token channel"]
     fixed: tuple[Float[Array, "example _head key _query"], ...]
 
-    def astype(self, dtype) -> "Tokens":
+    def astype(self, dtype) -> "AttendingTokens":
         return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
 
 
@@ -93,20 +93,20 @@ class SampledAttention:
         self,
         inputs: Float[np.ndarray, "example token channel"],
         attention: tuple[Float[np.ndarray, "example _head key query"], ...],
-    ) -> Tokens:
+    ) -> AttendingTokens:
         """Inputs with the matrices of the heads that are not learned, of those of all heads."""
         fixed = tuple(
             jnp.asarray(matrices[:, np.logical_not(learned)][..., self.read(layer)])
             for layer, (matrices, learned) in enumerate(zip(attention, self.learned, strict=True))
         )
-        return Tokens(jnp.asarray(inputs), fixed)
+        return AttendingTokens(jnp.asarray(inputs), fixed)
 
     def read(self, layer: int) -> slice:
         """The queries of a layer that are read: of the last one those of the readout."""
         return READ[self.readout] if layer + 1 == len(self.learned) else slice(None)
 
     def attended(
-        self, position: Mapping[str, Array], tokens: Tokens
+        self, position: Mapping[str, Array], tokens: AttendingTokens
     ) -> Float[Array, "example path channel"]:
         """Attended inputs ξ^π(x) of all examples: here, and nowhere else, they are batched."""
         examples = tokens.inputs.shape[0]
@@ -125,7 +125,7 @@ class SampledAttention:
         size = -(-examples // min(blocks, examples))
         return jax.lax.map(of_example, leaves, batch_size=size)
 
-    def numbers(self, tokens: Tokens) -> int:
+    def numbers(self, tokens: AttendingTokens) -> int:
         """Numbers of the attention of one example, those for its gradient counted."""
         _, length, channels = tokens.inputs.shape
         rank = self.sites[0][1][-2]  # [head, 2, G, channel] where logits have a low rank
@@ -133,7 +133,7 @@ class SampledAttention:
         return attention_numbers(self.form, heads, length, channels, rank)
 
     def attended_at_once(
-        self, position: Mapping[str, Array], tokens: Tokens
+        self, position: Mapping[str, Array], tokens: AttendingTokens
     ) -> Float[Array, "example path channel"]:
         """The same without blocks."""
         matrices = tuple(
@@ -145,13 +145,13 @@ class SampledAttention:
         return jax.vmap(attend_example, in_axes=(0, 0, None))(tokens.inputs, matrices, mean)
 
     def matrices(
-        self, position: Mapping[str, Array], tokens: Tokens
+        self, position: Mapping[str, Array], tokens: AttendingTokens
     ) -> tuple[Float[Array, "example _head key _query"], ...]:
         """Ω of every layer; of the last one the columns that are read."""
         return tuple(self.columns(position, tokens, n) for n in range(len(self.learned)))
 
     def columns(
-        self, position: Mapping[str, Array], tokens: Tokens, layer: int
+        self, position: Mapping[str, Array], tokens: AttendingTokens, layer: int
     ) -> Float[Array, "example head key _query"]:
         """Ω of all heads of a layer, counted from 0; of the last one the columns that are read."""
         learned, fixed = self.learned[layer], tokens.fixed[layer]

@@ -1,20 +1,20 @@
 """Data: inputs and labels of every split, with their attention matrices; a file for each task.
 
-split          examples: held as arrays, or made block by block
-checks         what the arrays of a split must be, and what is doubtful about them
-labels         labels and positions as numbers; inputs of several classes
-task           what every task ends in, validated once; names and number of its paths
-heads_of_task  heads: drawn, of a trained transformer, or chosen among those of the data
-known_heads    heads that sampled attention is compared with
-make           from a recipe to its task: heads that it keeps, hypernetworks
-markov_chain   hidden Markov chain classification
-time_series    time series: drawn, of a hidden oscillation, or read from the UEA archive
-digits         ten classes of handwritten digits, one output each
-copying        copying a token that heads find by its position
-raven          symbolic Raven's matrices, with heads of a recipe or of a trained transformer
-one_shot       one-shot classification of images with the attention of a trained transformer
-episodes       one-shot episodes of drawings, and their tokens
-image_files    images of characters from files, Omniglot among them
-arrays         arrays brought by the user, in files that may be larger than memory
-array_files    those files: .npz, read whole, and HDF5, read in parts
+split            examples: held as arrays, or made block by block
+checks           what the arrays of a split must be, and what is doubtful about them
+labelled_inputs  labels and positions as numbers; inputs of several classes
+task             what every task ends in, validated once; names and number of its paths
+heads_of_task    heads: drawn, of a trained transformer, or chosen among those of the data
+known_heads      heads that sampled attention is compared with
+make             from a recipe to its task: heads that it keeps, hypernetworks
+markov_chain     hidden Markov chain classification
+time_series      time series: drawn, of a hidden oscillation, or read from the UEA archive
+digits           ten classes of handwritten digits, one output each
+copying          copying a token that heads find by its position
+raven            symbolic Raven's matrices, with heads of a recipe or of a trained transformer
+one_shot         one-shot classification of images with the attention of a trained transformer
+episodes         one-shot episodes of drawings, and their tokens
+image_files      images of characters from files, Omniglot among them
+arrays           arrays brought by the user, in files that may be larger than memory
+array_files      those files: .npz, read whole, and HDF5, read in parts
 """

@@ -28,7 +28,7 @@ from sampler.data.heads_of_task import with_chosen_heads
 from sampler.data.split import AnySplit, AttendedSplit, Split, StreamedSplit, block_size
 from sampler.data.task import HeadNames, Task
 from sampler.errors import ABSENT, InputError, Setting, Verbatim
-from sampler.settings.task import SPLITS, AttentionSection, TaskSection
+from sampler.settings.task_sections import SPLITS, AttentionSection, TaskSection
 from sampler.settings.types import FilePath
 
 ATTENTION_KEY = re.compile(r"attention_(train|test|validation)_([1-9][0-9]*)")

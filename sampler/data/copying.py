@@ -14,10 +14,10 @@ from sampler.attention.layers import layer_matrices
 from sampler.attention.learned import LearnedHeads
 from sampler.attention.variants import Finite
 from sampler.data.heads_of_task import RawExamples, with_drawn_heads
-from sampler.data.labels import scaled_one_hot
+from sampler.data.labelled_inputs import scaled_one_hot
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
+from sampler.settings.task_sections import LEARNED, AttentionSection, DrawnSection
 from sampler.settings.types import Several
 from sampler.streams import Stream, stream
 

@@ -12,10 +12,10 @@ from jaxtyping import Float
 from pydantic import Field, field_validator
 
 from sampler.data.heads_of_task import RawExamples, with_logit_weights
-from sampler.data.labels import centred_one_hot
+from sampler.data.labelled_inputs import centred_one_hot
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
-from sampler.settings.task import AttentionSection, DrawnSection
+from sampler.settings.task_sections import AttentionSection, DrawnSection
 from sampler.streams import Stream, stream
 
 # Scikit-learn's handwritten digits: how many there are, and pixels a side.

@@ -26,10 +26,21 @@ from sampler.data.split import (
 )
 from sampler.data.task import NO_NAMES, HeadNames, PathNames, Task
 from sampler.errors import InputError, Setting, Verbatim
-from sampler.settings.task import LEARNED, STREAM, UNIFORM, AttentionSection, LearnedSection
+from sampler.settings.task_sections import (
+    LEARNED,
+    STREAM,
+    UNIFORM,
+    AttentionSection,
+    LearnedSection,
+)
 from sampler.settings.training import TrainedSection
 from sampler.streams import Stream, stream
-from sampler.transformer.model import TrainedModel, frozen_attention, read_model, trained_network
+from sampler.transformer.trained_transformer import (
+    TrainedTransformer,
+    frozen_attention,
+    read_model,
+    trained_network,
+)
 
 # The variant of every head, layer by layer.
 HeadVariants = tuple[tuple[AttentionVariant, ...], ...]
@@ -279,7 +290,7 @@ def with_logit_weights(
 # --- heads of a trained transformer
 
 
-def read_model_of(directory: str, section: type[TrainedSection]) -> TrainedModel:
+def read_model_of(directory: str, section: type[TrainedSection]) -> TrainedTransformer:
     """Read a model that was trained on data of this section."""
     model = read_model(Path(directory))
     if not isinstance(model.recipe.task, section):
@@ -288,7 +299,7 @@ def read_model_of(directory: str, section: type[TrainedSection]) -> TrainedModel
     return model
 
 
-def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> None:
+def refuse_other_data(directory: str, model: TrainedTransformer, checksum: str) -> None:
     """Raise InputError unless the data are those that the model was trained on."""
     if checksum != model.data:
         remedy = f"was trained on other {model.recipe.task.of_training}; restore those, or set {{}}"
@@ -297,7 +308,7 @@ def refuse_other_data(directory: str, model: TrainedModel, checksum: str) -> Non
 
 
 def task_of_model(
-    model: TrainedModel,
+    model: TrainedTransformer,
     splits: Sequence[RawExamples | None],
     attention: AttentionSection | None,
     random_heads: int = 0,

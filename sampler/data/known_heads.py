@@ -15,7 +15,7 @@ from sampler.data.split import measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.settings.recipe import Recipe
-from sampler.settings.task import LEARNED, UNIFORM, DrawnSection
+from sampler.settings.task_sections import LEARNED, UNIFORM, DrawnSection
 
 # Heads of one layer of data that sampled attention is compared with.
 MOST_KNOWN = 8

@@ -8,7 +8,7 @@ from sampler.data.heads_of_task import with_prior_draw
 from sampler.data.split import KeptHeads, Split, measured_examples
 from sampler.data.task import Task, refuse_too_many_paths
 from sampler.errors import InputError, Setting, Verbatim
-from sampler.settings.network import NetworkSection
+from sampler.settings.network_sections import NetworkSection
 from sampler.settings.recipe import Recipe
 from sampler.settings.refusals import dump_setting, refuse_layers
 

@@ -12,10 +12,10 @@ import numpy as np
 from sampler.attention.layers import bilinear_attention
 from sampler.attention.learned import LearnedHeads
 from sampler.data.heads_of_task import RawExamples, with_drawn_heads
-from sampler.data.labels import with_positions
+from sampler.data.labelled_inputs import with_positions
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
-from sampler.settings.task import LEARNED, AttentionSection, DrawnSection
+from sampler.settings.task_sections import LEARNED, AttentionSection, DrawnSection
 from sampler.settings.types import Count, Even, NotNegative, Probability
 from sampler.streams import Stream, stream
 

@@ -47,7 +47,7 @@ from sampler.data.image_files import (
 )
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError, Part, Setting
-from sampler.settings.task import AttentionSection, TaskSection
+from sampler.settings.task_sections import AttentionSection, TaskSection
 from sampler.settings.training import TrainedSection
 from sampler.settings.types import (
     IMAGE_FILES,
@@ -62,7 +62,7 @@ from sampler.settings.types import (
     ValidationCount,
 )
 from sampler.streams import Stream, stream
-from sampler.transformer.model import TrainedModel, draw_parameters
+from sampler.transformer.trained_transformer import TrainedTransformer, draw_parameters
 
 # An episode takes two characters, and two drawings of the one that is asked for.
 FEWEST_CHARACTERS, FEWEST_DRAWINGS = 2, 2
@@ -187,7 +187,7 @@ class OneShotSection(TaskSection):
         return task_of_model(model, examples, attention, self.random_heads, nearest)
 
 
-def with_random_heads(model: TrainedModel, count: int, seed: int) -> TrainedModel:
+def with_random_heads(model: TrainedTransformer, count: int, seed: int) -> TrainedTransformer:
     """Add heads to every layer whose W_Q and W_K are as they are before training."""
     if not count:
         return model
@@ -225,7 +225,9 @@ def draw_test_set(
     return drawings, draw_episodes(drawings, settings.examples_test, generator)
 
 
-def tokens_of_episodes(model: TrainedModel, drawings: Drawings, episodes: Examples) -> RawExamples:
+def tokens_of_episodes(
+    model: TrainedTransformer, drawings: Drawings, episodes: Examples
+) -> RawExamples:
     """Inputs of a trained model and targets of episodes, float64."""
     # Only what the episodes show: patches of all drawings would take gigabytes.
     images, labels = episodes.places

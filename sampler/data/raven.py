@@ -30,11 +30,17 @@ from sampler.data.heads_of_task import (
     task_of_model,
     with_logit_weights,
 )
-from sampler.data.labels import centred_one_hot, scaled_one_hot
+from sampler.data.labelled_inputs import centred_one_hot, scaled_one_hot
 from sampler.data.split import checksum_of, draw_splits
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
-from sampler.settings.task import LEARNED, AttentionSection, DataSection, DrawnSection, TaskSection
+from sampler.settings.task_sections import (
+    LEARNED,
+    AttentionSection,
+    DataSection,
+    DrawnSection,
+    TaskSection,
+)
 from sampler.settings.training import TrainedSection
 from sampler.settings.types import CountFromZero, FilePath, Fraction, Seed, Several, ValidationCount
 from sampler.streams import Stream, stream

@@ -26,7 +26,7 @@ from sampler.data.split import AnySplit, Split, StreamedSplit
 from sampler.errors import InputError, Part, Setting, Verbatim
 
 if TYPE_CHECKING:
-    from sampler.transformer.model import TrainedValues
+    from sampler.transformer.trained_transformer import TrainedValues
 
 # U_1 of so many paths has 134 MB and 8 million free entries: no search ends with more.
 MOST_PATHS = 4096

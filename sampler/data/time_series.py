@@ -31,13 +31,19 @@ from sampler.data.heads_of_task import (
     task_of_model,
     with_logit_weights,
 )
-from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of, with_positions
+from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of, with_positions
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError, Setting
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.refusals import refuse_untrainable
-from sampler.settings.task import SPLITS, AttentionSection, DataSection, DrawnSection, TaskSection
+from sampler.settings.task_sections import (
+    SPLITS,
+    AttentionSection,
+    DataSection,
+    DrawnSection,
+    TaskSection,
+)
 from sampler.settings.training import TrainedSection
 from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
 from sampler.streams import Stream, stream

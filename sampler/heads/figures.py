@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from sampler.analysis.names import head_label
 from sampler.analysis.predictors import LEADING, NEXT, SAMPLED
 from sampler.analysis.results import RunResults, temperature_text
-from sampler.heads.importance import (
+from sampler.heads.head_importance import (
     PREDICTIONS,
     REMOVED,
     SCORE,
@@ -21,7 +21,7 @@ from sampler.heads.importance import (
     Numbers,
 )
 from sampler.heads.removal import MODEL, RANDOM, LargestSet, Measure, RemovedHeads
-from sampler.heads.report import MEASURED, UNITS, correlation, two_digits, unit_of
+from sampler.heads.removal_tables import MEASURED, UNITS, correlation, two_digits, unit_of
 from sampler.presentation import style
 from sampler.storage.files import from_json
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from sampler.network import path_weights
 from sampler.problem import square_roots
-from sampler.transformer.model import TrainedValues
+from sampler.transformer.trained_transformer import TrainedValues
 from theory import (
     AttentionPaths,
     LearningProblem,

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float, Num
 
-from sampler.heads.importance import (
+from sampler.heads.head_importance import (
     PREDICTIONS,
     SCORE,
     SOLVED_AGAIN,
@@ -50,7 +50,7 @@ ENDED = "ended by Ctrl-C: numbers and columns that were not reached are missing"
 
 
 @dataclass
-class Steps:
+class LongWork:
     """Long work that Ctrl-C ends, with what is done kept.
 
     shown  (phase, steps that are done, steps in all), called before each and at the end
@@ -71,7 +71,7 @@ def costs_of(
     sets: Sequence[Sequence[Head]],
     labels: Outputs,
     loss: Loss,
-    steps: Steps,
+    steps: LongWork,
     phase: str = "",
 ) -> Costs:
     """Measure a model without each of these sets of heads; Ctrl-C leaves out the rest.
@@ -216,7 +216,7 @@ def remove_heads(
     random: int = 0,
     seed: int = 0,
     solve_again: bool = False,
-    steps: Steps | None = None,
+    steps: LongWork | None = None,
     notes: Sequence[str] = (),
 ) -> RemovedHeads:
     """Remove every head alone, and in ascending order of numbers, and judge the numbers by that.
@@ -227,7 +227,7 @@ def remove_heads(
 
     Of work that was ended by Ctrl-C the rest is missing.
     """
-    steps = steps or Steps()
+    steps = steps or LongWork()
     test, counts = labels["test"], models["test"].heads
     predictions = numbers_of_model(models["numbers"], heads.model, labels["numbers"], loss)
     theory = None if theories is None else theories["numbers"]
@@ -321,7 +321,7 @@ def curves_of(
     orders: Mapping[str, Sequence[Sequence[Head]]],
     labels: Outputs,
     loss: Loss,
-    steps: Steps,
+    steps: LongWork,
 ) -> dict[str, tuple[Curve, ...]]:
     """Remove heads in these orders. What is solved again loses them by head score only."""
     curves: dict[str, list[Curve]] = {}
@@ -398,13 +398,13 @@ def largest_set(
     *,
     replacement: Replacement = "zero",
     emptied: bool = True,
-    steps: Steps | None = None,
+    steps: LongWork | None = None,
 ) -> LargestSet:
     """The largest set within a limit on validation examples, and its cost on test examples.
 
     emptied  whether a layer may lose all of its heads
     """
-    steps = steps or Steps()
+    steps = steps or LongWork()
     counts = models["test"].heads
     numbers = numbers_of_model(models["validation"], heads, labels["validation"], loss)
     key = TAYLOR if TAYLOR in numbers else "magnitude"

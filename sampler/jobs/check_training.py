@@ -11,7 +11,7 @@ from sampler.data.raven import PANELS, MatrixSplits, MatrixTokens
 from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
 from sampler.settings.recipe import TrainingRecipe
-from sampler.transformer.model import Transformer
+from sampler.transformer.trained_transformer import Transformer
 
 FLOAT32_BYTES = 4
 

@@ -27,7 +27,7 @@ from sampler.mcmc.kept import (
 )
 from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
-from sampler.settings.task import TaskSection
+from sampler.settings.task_sections import TaskSection
 from theory.size_limits import hessian_fits, next_order_fits, stored_bytes, storing_pays
 
 FLOAT, SINGLE = 8.0, 4.0  # bytes of a number in float64 and in float32

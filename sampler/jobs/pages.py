@@ -8,7 +8,7 @@ from sampler.analysis.sweep_dataset import gathered
 from sampler.analysis.sweep_results import SweepResults
 from sampler.analysis.text import unbroken, wrapped
 from sampler.errors import ExitCode
-from sampler.presentation.figures.draw import draw_figures
+from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.report import write_report
 from sampler.presentation.terminal import print_line
 from sampler.settings.recipe import load_recipe

@@ -14,8 +14,8 @@ from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.heads.figures import DRAWN
 from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
-from sampler.heads.removal import HeadsToRemove, RemovedHeads, Steps, remove_heads
-from sampler.heads.report import removal_text
+from sampler.heads.removal import HeadsToRemove, LongWork, RemovedHeads, remove_heads
+from sampler.heads.removal_tables import removal_text
 from sampler.jobs.progress import Progress
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.terminal import log_errors, print_line
@@ -23,17 +23,17 @@ from sampler.problem import Problem, build_problem
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import FIGURE_FOLDER, THEORY_FILE
 from sampler.storage.files import to_json, write_json
-from sampler.storage.results import read_table
+from sampler.storage.result_files import read_table
 
 
 @contextmanager
-def shown_steps(progress: bool) -> Iterator[Steps]:
+def shown_steps(progress: bool) -> Iterator[LongWork]:
     """Steps of the work inside, shown if asked for."""
     if not progress:
-        yield Steps()
+        yield LongWork()
         return
     with Progress() as display:
-        yield Steps(display.show)
+        yield LongWork(display.show)
 
 
 def prune(

@@ -99,7 +99,7 @@ def was_cut_short(plan: Plan) -> bool:
     code = finished_code(directory, plan.command, plan.files)
     if code in (None, ExitCode.OK) or not plan.is_sampled:
         return False
-    from sampler.storage.results import read_attribute  # xarray takes a second
+    from sampler.storage.result_files import read_attribute  # xarray takes a second
 
     limit = read_attribute(directory, "ended_by", "sample_stats")
     if limit not in LIMITS:

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison, compare
+from sampler.analysis.comparison import ComparisonTree, compare
 from sampler.analysis.draws_table import (
     stored_draws,
     stored_fixed,
     stored_selected,
     stored_statistics,
 )
-from sampler.analysis.infinite_width import nonlinear_table
+from sampler.analysis.infinite_width_table import nonlinear_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.task_tables import task_table, teacher_table
 from sampler.analysis.theory_and_draws import TheoryAndDraws
@@ -61,7 +61,7 @@ from sampler.storage.manifest import (
     record,
     record_stage,
 )
-from sampler.storage.results import read_draws, read_table, write_comparison, write_result
+from sampler.storage.result_files import read_draws, read_table, write_comparison, write_result
 from sampler.token_problem import TokenProblem
 from theory import Architecture, solve_next_order, solve_saddle_point
 
@@ -299,7 +299,7 @@ def compare_tables(
     theory: xr.Dataset | None,
     tree: xr.DataTree,
     own: Mapping[str, Mapping[str, np.ndarray]] | None = None,
-) -> Comparison:
+) -> ComparisonTree:
     """Compare theories and draws; without a theory, judge the draws alone.
 
     own: name of a theory of the user's own → what it predicts.

@@ -17,7 +17,7 @@ from sampler.presentation.summary import (
     verdicts_text,
 )
 from sampler.storage.directory import FIGURE_FOLDER
-from sampler.storage.results import read_draws
+from sampler.storage.result_files import read_draws
 
 
 def compare_stored(directory: Path) -> ExitCode:

@@ -200,7 +200,7 @@ def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPo
     """Write everything that a sweep stores beside its points, which are chosen from."""
     from sampler.analysis.selection import write_selection
     from sampler.analysis.sweep_results import SEED_AVERAGES_FILE, SWEEP_FILE
-    from sampler.storage.results import write_result
+    from sampler.storage.result_files import write_result
 
     write_table(sweep.directory / SWEEP_FILE, sweep.table)
     if sweep.seed_averages is not None:

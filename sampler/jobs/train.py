@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sampler.data.labels import LabelledSplits
+from sampler.data.labelled_inputs import LabelledSplits
 from sampler.data.one_shot import CharacterSplits, read_drawings, split_characters
 from sampler.data.raven import MatrixSplits, MatrixTrainingSection
 from sampler.data.time_series import SeriesSection, series_to_learn
@@ -28,7 +28,7 @@ from sampler.storage.directory import (
 )
 from sampler.storage.files import write_json, write_table
 from sampler.storage.manifest import determining, finish_command, finished_code, record_stage
-from sampler.transformer.model import MODEL_FILE, TrainedModel, write_model
+from sampler.transformer.trained_transformer import MODEL_FILE, TrainedTransformer, write_model
 
 if TYPE_CHECKING:
     from sampler.training.steps import TrainingState
@@ -143,7 +143,7 @@ def store_training(
 
     write_table(directory / CURVE_FILE, pd.DataFrame(state.curve))
     kept, step = state.kept(recipe.training)
-    model = TrainedModel(recipe, kept, data.embedding, step, splits.checksum)
+    model = TrainedTransformer(recipe, kept, data.embedding, step, splits.checksum)
     checksum = write_model(directory, model)
     summary = training_summary(model, data)
     summary |= {"model_sha256": checksum, "seconds": seconds}

@@ -14,8 +14,7 @@ import numpy as np
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from sampler.attention.sampled import SampledAttention
-from sampler.attention.sampled import Tokens as AttendingTokens
+from sampler.attention.sampled import AttendingTokens, SampledAttention
 from theory.learning_problem import ResidualLabels
 from theory.leave_one_out import Combinations
 from theory.path_kernels import Features, PathKernels
@@ -198,7 +197,7 @@ class SampledPaths(Data):
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Tokens(Data):
+class TokenData(Data):
     """Inputs of a network that follows its tokens: what its forward pass takes beside weights."""
 
     tokens: Any

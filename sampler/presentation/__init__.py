@@ -4,7 +4,7 @@ table           a table as a value: text of a terminal, HTML, DataFrame
 tables          the tables of a run, each built once
 samples_tables  tables of the samples: diagnostics, cost, attention
 several_runs    tables of a sweep, and models beside each other
-status          where runs stand, as `status` and `list` print it
+status_text     where runs stand, as `status` and `list` print it
 terminal        lines of a terminal
 summary         what commands print of a run, in the order in which a physicist asks
 notebook        what Python shows of a comparison

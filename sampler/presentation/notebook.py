@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(comparison.Comparison):
+class Comparison(comparison.ComparisonTree):
     """Theories against draws, in memory or in a directory; prints as `compare` does.
 
     run: the results that are compared
@@ -43,7 +43,7 @@ class Comparison(comparison.Comparison):
         with the names that there are, for a figure that there is not.
         """
         # Only here: `compare` in a terminal needs no figures.
-        from sampler.presentation.figures.draw import draw_figure
+        from sampler.presentation.figures.catalogue import draw_figure
 
         return draw_figure(self.run, figure, **options)
 

@@ -17,7 +17,7 @@ from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trus
 from sampler.analysis.text import together
 from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError
-from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.figures.catalogue import FIGURES, draw_figures
 from sampler.presentation.samples_tables import (
     diagnostics_table,
     heads_table,
@@ -25,7 +25,7 @@ from sampler.presentation.samples_tables import (
     sampler_table,
 )
 from sampler.presentation.several_runs import points_table, selection_table
-from sampler.presentation.status import state_text
+from sampler.presentation.status_text import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import tables_of

@@ -23,10 +23,10 @@ from sampler.analysis.predictors import (
 from sampler.analysis.sweep_results import PointSummary
 from sampler.analysis.text import NO_BREAK, Number, count
 from sampler.analysis.verdict import HEADLINE
-from sampler.presentation.status import state_text
+from sampler.presentation.status_text import state_text
 from sampler.presentation.table import Cell, Column, Link, Table
 from sampler.presentation.tables import AS_A_WHOLE, with_test_error
-from sampler.settings.labels import short_label
+from sampler.settings.point_labels import short_label
 from sampler.storage.status import state_of
 
 if TYPE_CHECKING:

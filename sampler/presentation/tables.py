@@ -9,7 +9,7 @@ import xarray as xr
 from sampler.analysis.comparison import (
     RELATIVE_ELEMENTS,
     RELATIVE_ERROR,
-    Comparison,
+    ComparisonTree,
     number_of,
     summary_of_theory,
 )
@@ -65,7 +65,7 @@ def orders_and_users(predictors: list[str]) -> list[str]:
 # --- element by element
 
 
-def order_parameter_table(comparison: Comparison | None) -> Table:
+def order_parameter_table(comparison: ComparisonTree | None) -> Table:
     """Elements of U₁; the diagonal alone where there are many."""
     caption = (
         "Path by path: theory and posterior mean ± MCSE; differences are exact − theory, in per "
@@ -79,7 +79,7 @@ def order_parameter_table(comparison: Comparison | None) -> Table:
     return elements_table(comparison, "order_parameter", "Order parameter U₁", names, caption)
 
 
-def head_score_table(comparison: Comparison | None) -> Table:
+def head_score_table(comparison: ComparisonTree | None) -> Table:
     """Head scores of the posterior mean of U₁ beside the theory's, largest first."""
     caption = (
         "The share of |U₁| on paths through a head, relative to the largest; sampled ± MCSE. "
@@ -93,7 +93,7 @@ def head_score_table(comparison: Comparison | None) -> Table:
     return elements_table(comparison, "head_score", "Head scores", names, caption)
 
 
-def elements_of(comparison: Comparison | None, quantity: str) -> dict[str, tuple[int, ...]]:
+def elements_of(comparison: ComparisonTree | None, quantity: str) -> dict[str, tuple[int, ...]]:
     """Names and places of the elements of a quantity; none where no theory predicts it."""
     table = None if comparison is None else comparison.elements(quantity)
     if table is None or not table.sizes[AXIS]:
@@ -102,7 +102,7 @@ def elements_of(comparison: Comparison | None, quantity: str) -> dict[str, tuple
 
 
 def elements_table(
-    comparison: Comparison | None,
+    comparison: ComparisonTree | None,
     quantity: str,
     title: str,
     names: dict[str, tuple[int, ...]],
@@ -148,7 +148,7 @@ def elements_table(
 # --- quantities as a whole
 
 
-def statements_table(comparison: Comparison | None, brief: bool = False) -> Table:
+def statements_table(comparison: ComparisonTree | None, brief: bool = False) -> Table:
     """How far every theory is off in every quantity, with 95 % confidence."""
     columns, rows = [Column("off by, or by less than (95 %)")], []
     if comparison is not None:
@@ -175,7 +175,7 @@ def difference_text(difference: Difference) -> str:
     return difference.text(short=True) if difference.decided else difference.state
 
 
-def differences_table(comparison: Comparison, predictor: str) -> Table:
+def differences_table(comparison: ComparisonTree, predictor: str) -> Table:
     """One theory in every quantity: as a whole with its interval, median and largest element."""
     columns = (
         "quantity", "as a whole", "95 % interval", "elements",
@@ -261,7 +261,7 @@ def with_test_error(column: Column) -> Column:
     )
 
 
-def other_networks_table(comparison: Comparison | None) -> Table:
+def other_networks_table(comparison: ComparisonTree | None) -> Table:
     """By how much the exact posterior is ahead of infinite width, in scores of both."""
     caption = (
         "Infinite width is another network, not a theory of this one. Scores of the exact "
@@ -309,7 +309,7 @@ def other_accuracies_table(run: RunResults) -> Table:
     return Table("Others", ("predictor", "accuracy"), rows)
 
 
-def sampled_temperature_table(comparison: Comparison | None) -> Table:
+def sampled_temperature_table(comparison: ComparisonTree | None) -> Table:
     """Prior median, posterior mean ± MCSE and standard deviation of a sampled temperature."""
     rows = []
     sampled = None if comparison is None else comparison.estimate("temperature")

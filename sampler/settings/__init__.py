@@ -1,14 +1,14 @@
 """Settings: every one declared once, as a recipe key, a Python keyword, help and reference.
 
-types     numbers, texts and paths with their limits; the base of all sections
-network   the sections network, posterior and theory
-sampler   the section sampler: how the posterior is sampled
-task      the sections task and attention, and the table of tasks
-training  the section training, and the table of what networks are trained on
-recipe    recipes of runs and trainings, from a TOML file, nested tables and changes
-identity  what a recipe is called and known by, and the paths among its settings
-labels    labels of the points of a sweep
-toml      TOML read and written; KEY=VALUE of a command line
-refusals  settings that do not go together, and what pydantic refuses, as one error
-gallery   recipes that ship, and copies of them
+types             numbers, texts and paths with their limits; the base of all sections
+network_sections  the sections network, posterior and theory
+sampler           the section sampler: how the posterior is sampled
+task_sections     the sections task and attention, and the table of tasks
+training          the section training, and the table of what networks are trained on
+recipe            recipes of runs and trainings, from a TOML file, nested tables and changes
+identity          what a recipe is called and known by, and the paths among its settings
+point_labels      labels of the points of a sweep
+toml              TOML read and written; KEY=VALUE of a command line
+refusals          settings that do not go together, and what pydantic refuses, as one error
+gallery           recipes that ship, and copies of them
 """

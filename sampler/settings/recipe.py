@@ -22,13 +22,13 @@ from pydantic import (
 
 from sampler.errors import ABSENT, InputError, Setting, Verbatim
 from sampler.settings.identity import NamedRecipe, Sections, make_paths_absolute, path_marks
-from sampler.settings.labels import point_labels
-from sampler.settings.network import (
+from sampler.settings.network_sections import (
     NetworkSection,
     OutsideTheory,
     PosteriorSection,
     TheorySection,
 )
+from sampler.settings.point_labels import point_labels
 from sampler.settings.refusals import (
     recipe_error,
     refuse_attention,
@@ -40,7 +40,7 @@ from sampler.settings.refusals import (
     settings_in,
 )
 from sampler.settings.sampler import SamplerSection
-from sampler.settings.task import (
+from sampler.settings.task_sections import (
     INPUTS,
     LEARNED,
     TASKS,

@@ -22,9 +22,9 @@ from sampler.posterior.spaces import (
     refuse_weight_draws,
 )
 from sampler.settings.identity import Sections
-from sampler.settings.network import NetworkSection, OutsideTheory
+from sampler.settings.network_sections import NetworkSection, OutsideTheory
 from sampler.settings.sampler import SINGLE, SamplerSection
-from sampler.settings.task import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
+from sampler.settings.task_sections import INPUTS, LEARNED, AttentionSection, TaskSection, kinds_of
 from sampler.settings.types import AUTO, section_in
 from theory.size_limits import HESSIAN_COORDINATES
 

@@ -16,7 +16,7 @@ from sampler.posterior.spaces import (
     kind_of,
 )
 from sampler.registry import Registry
-from sampler.settings.network import NetworkSection
+from sampler.settings.network_sections import NetworkSection
 from sampler.settings.types import (
     AUTO,
     Count,

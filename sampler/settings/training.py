@@ -8,9 +8,9 @@ from sampler.attention.layers import read_variants
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.errors import Setting
 from sampler.registry import Registry
-from sampler.settings.network import by_attention_layer, by_layer
+from sampler.settings.network_sections import by_attention_layer, by_layer
 from sampler.settings.refusals import variants_of
-from sampler.settings.task import DataSection
+from sampler.settings.task_sections import DataSection
 from sampler.settings.types import (
     Count,
     LayerWidths,

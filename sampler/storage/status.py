@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sampler.errors import InputError
-from sampler.settings.labels import point_labels
+from sampler.settings.point_labels import point_labels
 from sampler.settings.toml import flattened, read_toml
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import RECIPE_FILE, RESULTS, is_held, point_directory

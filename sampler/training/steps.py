@@ -22,8 +22,8 @@ from sampler.training.training_data import (
     accuracy_with_error,
     predict_examples,
 )
-from sampler.transformer.model import Transformer, draw_parameters
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import Transformer, draw_parameters
 
 
 def make_optimiser(settings: TrainingSection) -> optax.GradientTransformation:

@@ -23,14 +23,14 @@ from sampler.data.episodes import (
     position_table,
 )
 from sampler.data.image_files import ARCHIVE, Drawings, read_all_runs
-from sampler.data.labels import LabelledInputs, LabelledSplits, nearest_class, targets_of
+from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, nearest_class, targets_of
 from sampler.data.one_shot import CharacterSplits, omniglot_folder, refuse_shared_drawings
 from sampler.data.raven import MatrixSplits, MatrixTokens, draw_matrices
 from sampler.errors import InputError, Setting
 from sampler.settings.recipe import TrainingRecipe
 from sampler.streams import Stream, stream
-from sampler.transformer.model import TrainedModel, Transformer
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import TrainedTransformer, Transformer
 from theory.observables import binomial_error, correct, correct_by_group
 
 # Steps whose examples are drawn at once.
@@ -76,7 +76,7 @@ class LearningData:
 
     outputs = embedding = None
 
-    def judged(self, model: TrainedModel) -> dict[str, dict]:
+    def judged(self, model: TrainedTransformer) -> dict[str, dict]:
         """Measure accuracies on every split; nothing was learned or chosen on that of the test."""
         return {name: self.judge(model, name) for name in SPLITS}
 
@@ -120,21 +120,21 @@ class EpisodeData(LearningData):
         count = BLOCK * self.recipe.training.batch
         return draw_episodes(self.splits.train, count, self.stream(Stream.BATCHES, number))
 
-    def judged(self, model: TrainedModel) -> dict[str, dict]:
+    def judged(self, model: TrainedTransformer) -> dict[str, dict]:
         """Measure accuracies, also on Omniglot's one-shot runs where they lie beside its files."""
         task, by_split = self.recipe.task, super().judged(model)
         if task.images == "omniglot" and (omniglot_folder(task) / ARCHIVE).is_file():
             by_split["all_runs"] = self.judge_runs(model)
         return by_split
 
-    def judge(self, model: TrainedModel, name: str) -> dict:
+    def judge(self, model: TrainedTransformer, name: str) -> dict:
         drawings = getattr(self.splits, name)
         generator = self.stream(Stream.EVALUATION, SPLITS.index(name))
         count = self.recipe.training.evaluation_examples
         entry = self.judge_episodes(model, drawings, draw_episodes(drawings, count, generator))
         return {"characters": drawings.characters} | entry
 
-    def judge_runs(self, model: TrainedModel) -> dict:
+    def judge_runs(self, model: TrainedTransformer) -> dict:
         """Judge the ready-made episodes; say why not where they hold drawings of the training."""
         try:
             drawings, candidates = read_all_runs(omniglot_folder(self.recipe.task))
@@ -145,7 +145,9 @@ class EpisodeData(LearningData):
             return {"left_out": str(problem)}
         return {"characters": None} | self.judge_episodes(model, drawings, episodes)
 
-    def judge_episodes(self, model: TrainedModel, drawings: Drawings, episodes: Examples) -> dict:
+    def judge_episodes(
+        self, model: TrainedTransformer, drawings: Drawings, episodes: Examples
+    ) -> dict:
         table = self.table_of(drawings)
         predictions = predict_examples(model.parameters, table, episodes, model.network)
         nearest = nearest_neighbour(drawings, episodes)
@@ -185,7 +187,7 @@ class ClassifiedData(LearningData):
         rows = np.concatenate(orders)[:wanted]
         return Examples((rows,), train.targets[rows])
 
-    def judge(self, model: TrainedModel, name: str) -> dict:
+    def judge(self, model: TrainedTransformer, name: str) -> dict:
         split = getattr(self.splits, name)
         predictions = predict_examples(model.parameters, *tabled(split), model.network)
         nearest = nearest_class(split.inputs, self.splits.train, leave_out=name == "train")
@@ -236,7 +238,7 @@ class MatrixData(LearningData):
         matrices = draw_matrices(self.recipe.task, compositions, count, generator)
         return Examples((matrices.panels, matrices.asked), self.tokens.targets(matrices))
 
-    def judge(self, model: TrainedModel, name: str) -> dict:
+    def judge(self, model: TrainedTransformer, name: str) -> dict:
         """Measure accuracies, of whole panels and feature by feature, on matrices not seen before.
 
         The test is on compositions that were held out, where there are any.
@@ -298,7 +300,7 @@ def accuracy_with_error(predictions: np.ndarray, targets: np.ndarray) -> dict[st
     return {"accuracy": right, "error": binomial_error(right, len(targets))}
 
 
-def training_summary(model: TrainedModel, data: LearningData) -> dict:
+def training_summary(model: TrainedTransformer, data: LearningData) -> dict:
     """Summarise the model that was trained, with its accuracies on the splits."""
     return {
         "step": model.step,

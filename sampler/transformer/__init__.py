@@ -1,5 +1,5 @@
 """A transformer trained by gradient descent, whose attention the theory then takes as fixed.
 
-model       sizes of a network, the file of a trained one, and the same in the theory's terms
-network     its forward pass, and the attention of its layers
+trained_transformer  sizes of a network, the file of a trained one, and both as the theory has them
+forward_pass         its forward pass, and the attention of its layers
 """

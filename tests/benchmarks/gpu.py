@@ -26,7 +26,7 @@ from arviz_stats.base import array_stats
 
 from sampler.mcmc.chains import Chunk, sample
 from sampler.posterior.importance import single
-from sampler.storage.results import read_draws
+from sampler.storage.result_files import read_draws
 from tests import ROOT
 from tests.problems import NUTS, chain_settings, problem_of_many_paths, space_of
 from tests.reference_data import load_reference, reference_problem

@@ -22,7 +22,7 @@ from sampler.errors import ExitCode, InputError, Setting
 from sampler.registry import Registry
 from sampler.settings.recipe import load_recipe, make_recipe
 from sampler.settings.refusals import refuse_untrainable
-from sampler.settings.task import TASKS, TaskSection
+from sampler.settings.task_sections import TASKS, TaskSection
 from sampler.settings.types import Count, FilePath, Seed
 from sampler.storage.files import read_stored
 from tests import ROOT

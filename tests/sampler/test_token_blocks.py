@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.settings.network import MlpSection
+from sampler.settings.network_sections import MlpSection
 from sampler.token_network import predict_split
 from sampler.token_problem import TokenProblem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse

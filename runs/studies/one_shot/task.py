@@ -10,7 +10,7 @@ from sampler.data.episodes import draw_episodes
 from sampler.data.one_shot import read_drawings, split_characters
 from sampler.presentation import style
 from sampler.streams import Stream, stream
-from sampler.transformer.model import read_model
+from sampler.transformer.trained_transformer import read_model
 
 IMAGES = ("support, −1", "support, +1", "query")  # by their label in an episode
 EXAMPLES, SEED = 600, 0

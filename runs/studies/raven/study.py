@@ -34,8 +34,8 @@ from sampler.settings.training import TrainingSection
 from sampler.streams import Stream
 from sampler.training.steps import make_optimiser, make_step
 from sampler.training.training_data import BLOCK, learning_data
-from sampler.transformer.model import Transformer, draw_parameters, frozen_attention
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import Transformer, draw_parameters, frozen_attention
 from theory import participation_ratio
 from theory.observables import binomial_error, correct_by_group
 

@@ -44,8 +44,8 @@ from sampler.training.training_data import (
     LearningData,
     learning_data,
 )
-from sampler.transformer.model import Transformer, draw_parameters, frozen_attention
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import Transformer, draw_parameters, frozen_attention
 from theory import off_diagonal_share, participation_ratio
 
 # What figure and numbers of a problem are called.

@@ -20,7 +20,7 @@ from sampler.analysis.calibration import error_if_calibrated
 from sampler.analysis.predictors import number, predicted
 from sampler.data.task import Task
 from sampler.presentation import style
-from sampler.presentation.figures.calibration import predicted_probabilities
+from sampler.presentation.figures.calibration_curve import predicted_probabilities
 
 study = Study(__file__)
 

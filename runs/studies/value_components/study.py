@@ -32,8 +32,8 @@ from sampler.presentation import style
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.steps import initial_state, train
 from sampler.training.training_data import accuracy_with_error, draw_embedding, learning_data
-from sampler.transformer.model import Transformer, frozen_attention
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import Transformer, frozen_attention
 from theory.attention_regression import normalisers
 
 RECIPE = RUNS / "one_shot_train.toml"

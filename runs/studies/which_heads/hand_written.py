@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import Study
-from sampler.heads.importance import PREDICTIONS
+from sampler.heads.head_importance import PREDICTIONS
 from sampler.presentation import style
 
 try:

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 import sampler
 from runs.studies.study import Study, estimate
 from runs.studies.which_heads.models import TrainedModel, models_named
-from sampler.heads.importance import PREDICTIONS
+from sampler.heads.head_importance import PREDICTIONS
 from sampler.presentation import style
 
 # What may be lost: a point of accuracy where at least so many examples tell, or nats.

@@ -9,7 +9,7 @@ from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED, TUNED,
 from sampler.analysis.results import temperature_text
 from sampler.analysis.sweep_results import SweepResults
 from sampler.presentation import style
-from sampler.settings.labels import short_label
+from sampler.settings.point_labels import short_label
 
 MOST_LABELS = 24
 ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"

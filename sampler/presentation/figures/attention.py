@@ -9,7 +9,7 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sampled_heads import SampledHeads
 from sampler.attention.similarity import aimed_at
 from sampler.presentation import style
-from sampler.presentation.figures.network import abbreviated
+from sampler.presentation.figures.heads_and_paths import abbreviated
 
 # Heads that have a row, and chains or repetitions whose single draws have a column.
 MOST_HEADS, MOST_CHAINS = 6, 3

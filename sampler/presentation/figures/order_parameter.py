@@ -14,7 +14,7 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_results import SweepResults
 from sampler.analysis.text import Number
 from sampler.presentation import style
-from sampler.settings.labels import short_label
+from sampler.settings.point_labels import short_label
 
 TITLE = "Order parameter $U_1$"
 MOST_NUMBERED = 6  # paths; of more the numbers no longer fit their cells

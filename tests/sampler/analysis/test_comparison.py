@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison, compare
+from sampler.analysis.comparison import ComparisonTree, compare
 from sampler.analysis.difference import difference_of
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimates import mean_of, predictor_estimates, variance_of
@@ -18,7 +18,7 @@ from sampler.analysis.quantities import (
 )
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.storage.results import read_comparison, write_comparison
+from sampler.storage.result_files import read_comparison, write_comparison
 from tests.small import (
     TEST,
     collect,
@@ -61,7 +61,7 @@ def theory_beside(given: TheoryAndDraws) -> xr.Dataset:
     return table.assign_coords(path=tree["path"].values, path_=tree["path_"].values)
 
 
-def compared(given: TheoryAndDraws, own=None, diagnostics=PASSED) -> Comparison:
+def compared(given: TheoryAndDraws, own=None, diagnostics=PASSED) -> ComparisonTree:
     theory = theory_beside(given)
     return compare(TheoryAndDraws(theory, given.tree, own or {}), diagnostics, COST)
 
@@ -114,7 +114,7 @@ def test_a_comparison_is_read_back_by_xarray_alone(rng, tmp_path):
         sampled = tree["elements/order_parameter"]["sampled"].values
         np.testing.assert_array_equal(sampled, given.draws["order_parameter"].mean((0, 1)))
         xr.testing.assert_identical(tree["summary"].to_dataset().load(), comparison.summary)
-    again = Comparison(read_comparison(tmp_path))
+    again = ComparisonTree(read_comparison(tmp_path))
     assert again.table().equals(comparison.table())
     assert again.verdict == comparison.verdict
     assert again.user_verdicts == comparison.user_verdicts

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis.cross_validation import leave_one_out_table
 from sampler.analysis.draws_table import (
     draws_tree,
     stored_draws,
@@ -15,12 +16,11 @@ from sampler.analysis.draws_table import (
     stored_statistics,
     stored_thinned,
 )
-from sampler.analysis.leave_one_out import leave_one_out_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
 from sampler.mcmc.kept import POINTWISE, PREDICTORS
 from sampler.storage.directory import DRAWS_FILE
-from sampler.storage.results import read_draws, write_result
+from sampler.storage.result_files import read_draws, write_result
 from tests.small import (
     CHAINS,
     DRAWS,

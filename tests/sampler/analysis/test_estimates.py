@@ -12,7 +12,7 @@ from sampler.analysis.estimates import (
     variance_of,
 )
 from sampler.analysis.scores import LabelMoments
-from sampler.heads.importance import rank_correlation, spearman
+from sampler.heads.head_importance import rank_correlation, spearman
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
 from theory.observables import binomial_error, correct

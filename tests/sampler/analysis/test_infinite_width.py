@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sampler.analysis.infinite_width import TunedInfiniteWidth
+from sampler.analysis.infinite_width_table import TunedInfiniteWidth
 from sampler.analysis.predictors import (
     BY_EVIDENCE,
     BY_VALIDATION,

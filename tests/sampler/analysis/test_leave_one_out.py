@@ -14,8 +14,8 @@ from scipy.stats import norm
 
 import sampler
 import sampler.problem
-from sampler.analysis import leave_one_out
-from sampler.analysis.leave_one_out import (
+from sampler.analysis import cross_validation
+from sampler.analysis.cross_validation import (
     error_of_total,
     limit_of_k,
     pointwise_elpd,
@@ -134,10 +134,10 @@ def test_too_many_examples_are_asked_in_a_pass_with_the_same_result(space, monke
 def test_of_very_many_examples_an_even_selection_is_left_out(monkeypatch):
     """Theory and draws of the same ones, with the numbers that they have among all."""
     whole, theory = drawn("order_parameters", MANY), sampler.solve(*chosen(MANY), starts=1)
-    for module in (sampler.problem, leave_one_out):
+    for module in (sampler.problem, cross_validation):
         monkeypatch.setattr(module, "MOST_POINTWISE", MANY)
     monkeypatch.setattr(sampler.problem, "MOST_PASSED", MANY - 7)
-    monkeypatch.setattr(leave_one_out, "MOST_LEFT_OUT", 9)
+    monkeypatch.setattr(cross_validation, "MOST_LEFT_OUT", 9)
     places = np.linspace(0, MANY - 1, 9).astype(int)
     few = drawn("order_parameters", MANY)
     for name in ("leave_one_out/elpd", "observed_data/y"):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison, compare
+from sampler.analysis.comparison import ComparisonTree, compare
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
@@ -125,7 +125,7 @@ def test_scores_of_infinite_width_have_the_paired_error(given):
         assert found.value == pytest.approx(apart.sum(), rel=1e-9)
         assert found.test_error == pytest.approx(np.std(apart, ddof=1) * np.sqrt(TRAIN), rel=1e-9)
     assert comparison.ahead("accuracy", "leading") is None
-    again = Comparison(comparison.tree).to_json()["summary"]["accuracy"]["infinite"]
+    again = ComparisonTree(comparison.tree).to_json()["summary"]["accuracy"]["infinite"]
     assert again["ahead"] == comparison.ahead("accuracy", "infinite").value
 
 

@@ -25,8 +25,8 @@ from sampler.analysis.sweep_dataset import swept_points
 from sampler.data.markov_chain import MarkovChainSection
 from sampler.errors import ExitCode
 from sampler.settings.recipe import load_recipe
-from sampler.settings.task import AttentionSection
-from sampler.storage.results import write_result
+from sampler.settings.task_sections import AttentionSection
+from sampler.storage.result_files import write_result
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import made_once, without_drawing

@@ -7,7 +7,7 @@ import numpy as np
 from sampler.analysis.task_tables import MOST_HEADS, MOST_LAYERS, MOST_TOKENS, task_table
 from sampler.data.split import AttendedSplit, Split, StreamedSplit
 from sampler.data.task import Task
-from sampler.storage.results import read_table, write_result
+from sampler.storage.result_files import read_table, write_result
 
 
 def split_of(rng, heads=(2, 1), tokens=5, lengths=None, labels=(1.0, 1.0, -1.0)) -> Split:

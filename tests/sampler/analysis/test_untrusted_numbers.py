@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.comparison import Comparison
+from sampler.analysis.comparison import ComparisonTree
+from sampler.analysis.cross_validation import count_unreliable, limit_of_k, pointwise_elpd
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.leave_one_out import count_unreliable, limit_of_k, pointwise_elpd
 from sampler.analysis.results import RunResults
 from sampler.jobs.stages import compare_tables, diagnose_stage
 from sampler.storage.files import to_json
@@ -37,7 +37,7 @@ def test_a_warning_of_the_algorithm_comes_before_every_other_reason(spoil):
     warned = run.comparison.tree.copy()
     diagnostics = replace(run.comparison.diagnostics, warning="Two starts.")
     warned.attrs = warned.attrs | {"diagnostics": json.dumps(to_json(diagnostics))}
-    plain, found = run.comparison.verdict, Comparison(warned).verdict
+    plain, found = run.comparison.verdict, ComparisonTree(warned).verdict
     assert found.reasons == ("Two starts.", *plain.reasons)
     assert "Two starts." not in plain.reasons
     assert replace(found, reasons=()) == replace(plain, reasons=())

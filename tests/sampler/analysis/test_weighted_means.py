@@ -13,9 +13,9 @@ from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.figures.attention import nearest_known
-from sampler.presentation.figures.calibration import predicted_probabilities
+from sampler.presentation.figures.calibration_curve import predicted_probabilities
 from sampler.presentation.report import OPENING_REPETITIONS
-from sampler.storage.results import write_result
+from sampler.storage.result_files import write_result
 from tests.small import TEST, collect, healthy_statistics, small_problem
 
 REPETITIONS, PARTICLES = 5, 48

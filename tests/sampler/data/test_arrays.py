@@ -11,7 +11,7 @@ from sampler.data.make import build_task
 from sampler.data.split import attended_by_numpy
 from sampler.errors import InputError
 from sampler.settings.recipe import load_recipe
-from sampler.settings.task import UNIFORM, AttentionSection
+from sampler.settings.task_sections import UNIFORM, AttentionSection
 from tests.tasks import KEPT_HEADS, remove, replace, spoil, write_arrays
 
 SIZES = {"train": 5, "test": 4}

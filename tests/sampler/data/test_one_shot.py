@@ -16,7 +16,7 @@ from sampler.errors import ExitCode, InputError
 from sampler.network import network_outputs
 from sampler.problem import build_problem
 from sampler.settings.recipe import TrainingRecipe, load_recipe, make_recipe
-from sampler.transformer.model import read_model, theory_weights
+from sampler.transformer.trained_transformer import read_model, theory_weights
 from tests.pictures import write_all_runs, write_labelled, write_omniglot
 from tests.training_recipes import ANALYSIS, TINY, train_in, write_training, write_untrained
 

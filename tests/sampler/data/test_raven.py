@@ -20,8 +20,8 @@ from sampler.settings.recipe import make_recipe
 from sampler.streams import Stream, stream
 from sampler.token_network import TokenNetwork, predict_split, token_arrays
 from sampler.training.training_data import learning_data
-from sampler.transformer.model import theory_weights
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import theory_weights
 from tests.assertions import assert_equal_to_rounding
 from tests.training_recipes import write_untrained
 

@@ -5,7 +5,7 @@ import pytest
 
 from sampler.data.time_series import SeriesArchiveSection, averaged, read_ts
 from sampler.errors import InputError
-from sampler.settings.task import AttentionSection
+from sampler.settings.task_sections import AttentionSection
 
 CLASSES = ("walk", "run")
 STEPS, CHANNELS = 6, 3

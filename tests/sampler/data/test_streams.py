@@ -12,7 +12,7 @@ from sampler.data.make import build_task
 from sampler.data.time_series import read_series_splits
 from sampler.errors import InputError
 from sampler.settings.recipe import make_recipe
-from sampler.transformer.model import read_model
+from sampler.transformer.trained_transformer import read_model
 from tests.pictures import write_all_runs, write_labelled
 from tests.sampler.data.test_arrays import arrays
 from tests.sampler.data.test_series_files import make_series, ts_text

@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from sampler.data.time_series import TimeSeriesSection, lag_weights
-from sampler.settings.task import AttentionSection
+from sampler.settings.task_sections import AttentionSection
 from tests.tasks import time_series as make
 
 # A statistic over many independent draws is normal: beyond this many standard errors once in

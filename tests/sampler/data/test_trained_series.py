@@ -13,8 +13,8 @@ from sampler.errors import ExitCode, InputError
 from sampler.jobs.train import read_splits
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.training_data import ClassifiedData, learning_data
-from sampler.transformer.model import read_model
-from sampler.transformer.network import transformer_outputs
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import read_model
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import made_once

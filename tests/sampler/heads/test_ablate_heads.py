@@ -6,7 +6,7 @@ import pytest
 import sampler
 from sampler.api.trained_model import TEMPERATURES
 from sampler.errors import InputError
-from sampler.heads.importance import PREDICTIONS
+from sampler.heads.head_importance import PREDICTIONS
 from tests.sampler.torch_models.families import torch
 
 COUNT, TOKENS, CHANNELS = 24, 3, 4

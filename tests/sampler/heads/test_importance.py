@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from sampler.heads.importance import (
+from sampler.heads.head_importance import (
     judged_numbers,
     loss_slopes,
     losses,

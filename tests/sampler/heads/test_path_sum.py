@@ -8,7 +8,7 @@ import pytest
 
 from sampler.heads import path_sum
 from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
-from sampler.transformer.model import TrainedValues
+from sampler.transformer.trained_transformer import TrainedValues
 from tests.assertions import assert_equal_to_rounding
 from tests.small import small_problem
 from theory import Architecture, attended_inputs

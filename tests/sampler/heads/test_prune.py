@@ -17,8 +17,8 @@ from sampler.heads.removal import in_order
 from sampler.jobs.prune import pruned_heads, refuse_unprunable
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
-from sampler.storage.results import read_table
-from sampler.transformer.model import read_model
+from sampler.storage.result_files import read_table
+from sampler.transformer.trained_transformer import read_model
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import made_once, without_drawing
 from tests.training_recipes import TINY, train_in

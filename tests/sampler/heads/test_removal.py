@@ -9,7 +9,7 @@ from sampler.heads.path_sum import all_heads
 from sampler.heads.removal import (
     ENDED,
     HeadsToRemove,
-    Steps,
+    LongWork,
     costs_of,
     counts_drawn_anew,
     in_order,
@@ -74,7 +74,7 @@ def test_every_head_alone_by_zero_and_by_mean():
 
 def test_errors_are_paired():
     """Of what is lost example by example, not of two means."""
-    costs = costs_of(Answers().without, one_by_one(EVERY), LABELS, "squared", Steps())
+    costs = costs_of(Answers().without, one_by_one(EVERY), LABELS, "squared", LongWork())
     for place, worth in enumerate(WORTH.values()):
         each = np.zeros(EXAMPLES)
         each[60 - worth : 60] = 4.0
@@ -112,7 +112,7 @@ def test_ctrl_c_keeps_what_is_done_and_correlations_say_of_how_many_heads():
 
 
 def test_an_interruption_before_any_head_leaves_later_phases_out():
-    steps = Steps(ended=True)
+    steps = LongWork(ended=True)
     costs = costs_of(Answers().without, one_by_one(EVERY), LABELS, "squared", steps)
     assert np.isnan(costs["loss"]).all()
 

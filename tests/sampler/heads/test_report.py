@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from sampler.heads import figures, report
-from sampler.heads.importance import PREDICTIONS, JudgedNumbers, Numbers, RankCorrelation
+from sampler.heads import figures, removal_tables
+from sampler.heads.head_importance import PREDICTIONS, JudgedNumbers, Numbers, RankCorrelation
 from sampler.heads.removal import Curve, RemovedHeads
 from sampler.presentation.style import figure_style
 
@@ -38,7 +38,7 @@ def removed() -> RemovedHeads:
 
 
 def test_at_eighty_columns_the_table_keeps_taylor_importance_and_accuracy(removed):
-    lines = report.removal_table(removed).text(width=80)
+    lines = removal_tables.removal_table(removed).text(width=80)
     header = " ".join(lines.splitlines()[:5])
     for name in ("loss, mean", "acc., mean", "Taylor"):
         assert name in header
@@ -46,17 +46,17 @@ def test_at_eighty_columns_the_table_keeps_taylor_importance_and_accuracy(remove
 
 
 def test_heads_are_called_by_their_numbers_in_the_model(removed):
-    text = report.removal_table(removed).text(width=200)
+    text = removal_tables.removal_table(removed).text(width=200)
     for layer, head in HEADS:
         assert f"layer {layer}, head {head}" in text
 
 
 def test_a_correlation_of_some_heads_says_of_how_many(removed):
-    assert report.correlation(RHO, len(HEADS)).startswith("0.83 [")
+    assert removal_tables.correlation(RHO, len(HEADS)).startswith("0.83 [")
     part = replace(RHO, heads=6)
-    assert "6 of 8 heads" in report.correlation(part, len(HEADS))
+    assert "6 of 8 heads" in removal_tables.correlation(part, len(HEADS))
     few = replace(RHO, value=-0.5, interval_over_heads=(np.nan, np.nan), heads=6)
-    assert report.correlation(few, len(HEADS)) == "−0.50, 6 of 8 heads"
+    assert removal_tables.correlation(few, len(HEADS)) == "−0.50, 6 of 8 heads"
 
 
 def texts_of(figure):

@@ -20,10 +20,10 @@ from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.kept import POINTWISE
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import load_recipe
-from sampler.storage import results
+from sampler.storage import result_files
 from sampler.storage.directory import is_held, locked
 from sampler.storage.manifest import determining, differences
-from sampler.storage.results import read_draws, read_table
+from sampler.storage.result_files import read_draws, read_table
 from tests import ROOT
 from tests.commands import (
     FEW_DRAWS,
@@ -157,7 +157,7 @@ def longer(recipe_file, tmp_path_factory) -> Path:
 def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     moment, copy, longer, tmp_path, monkeypatch
 ):
-    save, write = ChainKeeper.save, results.write_result
+    save, write = ChainKeeper.save, result_files.write_result
 
     def save_once(keeper):
         save(keeper)
@@ -170,7 +170,7 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     with monkeypatch.context() as patch:
         patch.setattr(*{
             "second chunk": (ChainKeeper, "save", save_once),
-            "with the draws": (results, "write_result", write_first),
+            "with the draws": (result_files, "write_result", write_first),
         }[moment])  # fmt: skip
         with pytest.raises(Killed):
             command("resume", copy, "--more", 5)
@@ -270,7 +270,7 @@ def test_a_reproduction_has_the_same_bits_and_results_that_differ_are_named(copy
     assert_same_bits(copy / "reproduction", copy)
     table = read_table(copy, "theory.nc")
     table["predictor_mean"] = table["predictor_mean"] * (1 + 1e-4)
-    results.write_result(copy, "theory.nc", table)
+    result_files.write_result(copy, "theory.nc", table)
     capsys.readouterr()
     assert command("reproduce", copy) == ExitCode.NOT_REPRODUCED
     lines = capsys.readouterr().out.splitlines()

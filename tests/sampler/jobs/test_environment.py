@@ -15,7 +15,7 @@ import pytest
 
 from sampler.analysis.results import open_run
 from sampler.errors import ExitCode
-from sampler.presentation.figures.draw import FIGURES, draw_figure
+from sampler.presentation.figures.catalogue import FIGURES, draw_figure
 from sampler.presentation.style import FigureEntry, figure_style, save_figure
 from sampler.presentation.terminal import log_errors
 from sampler.storage.manifest import read_manifest

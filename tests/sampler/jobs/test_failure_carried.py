@@ -26,11 +26,11 @@ from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trus
 from sampler.analysis.text import MISSING
 from sampler.errors import ExitCode
 from sampler.presentation import style
-from sampler.presentation.figures.finite_size import draw_finite_size
+from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.temperatures import draw_against_temperature
 from sampler.presentation.several_runs import draw_models, models_table, points_table
 from sampler.settings.recipe import load_recipe
-from sampler.storage.results import read_draws
+from sampler.storage.result_files import read_draws
 from sampler.storage.status import state_of
 from tests.commands import FEW_DRAWS, TINY, in_process, made_once, settings, without_drawing
 from tests.failures import FAILURES, UNTRUSTED, repetitions_agree, repetitions_few, stored

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sampler.errors import ExitCode
-from sampler.storage.results import read_draws
+from sampler.storage.result_files import read_draws
 from tests.commands import TINY, settings
 from tests.commands import in_process as command
 

@@ -9,7 +9,7 @@ import pytest
 from sampler.cli import main
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.plan import make_plan
-from sampler.settings.labels import setting_text
+from sampler.settings.point_labels import setting_text
 from sampler.settings.recipe import load_recipe
 from sampler.settings.toml import toml_value
 from tests.commands import SMALLEST, settings, stored_arrays

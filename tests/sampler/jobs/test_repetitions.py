@@ -19,7 +19,7 @@ from sampler.mcmc.repetitions import reason_to_end
 from sampler.settings.recipe import load_recipe
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import CHECKPOINT_FOLDER
-from sampler.storage.results import read_draws
+from sampler.storage.result_files import read_draws
 from sampler.storage.status import state_of
 from tests.commands import assert_same_bits, in_process, made_once, settings
 

@@ -19,7 +19,7 @@ from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
 from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import point_directory
-from sampler.storage.results import write_result
+from sampler.storage.result_files import write_result
 from tests import FIXTURES
 from tests.commands import TINY, in_process
 from tests.held import comparison_of

@@ -10,7 +10,7 @@ from sampler.errors import ExitCode
 from sampler.settings.recipe import load_recipe
 from sampler.storage.files import read_json
 from sampler.storage.manifest import read_manifest
-from sampler.storage.results import read_draws
+from sampler.storage.result_files import read_draws
 from tests.commands import TINY, made_once, settings, without_drawing
 from tests.commands import in_process as command
 

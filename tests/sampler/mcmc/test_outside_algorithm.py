@@ -16,7 +16,7 @@ from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings
 from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.storage.results import read_draws
+from sampler.storage.result_files import read_draws
 from tests.assertions import assert_within_mcse
 from tests.commands import in_process as command
 from tests.commands import made_once, settings

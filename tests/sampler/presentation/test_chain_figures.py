@@ -8,8 +8,8 @@ from arviz_stats.base import array_stats
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_element, slowest_series
 from sampler.errors import InputError
-from sampler.presentation.figures.chains import draw_chains, rank_histogram
-from sampler.storage.results import write_result
+from sampler.presentation.figures.traces import draw_chains, rank_histogram
+from sampler.storage.result_files import write_result
 from tests.held import held
 
 CHAINS, DRAWS = 3, 200

@@ -11,12 +11,12 @@ from sampler.analysis.estimates import Estimate
 from sampler.analysis.kernels import relative_to_size
 from sampler.analysis.results import open_run
 from sampler.errors import InputError
-from sampler.presentation.figures.calibration import draw_reliability
-from sampler.presentation.figures.draw import draw_figures
-from sampler.presentation.figures.kernels import class_ends, draw_alignment, draw_kernels
-from sampler.presentation.figures.network import COLOURS, DrawnLayers, draw_network
+from sampler.presentation.figures.calibration_curve import draw_reliability
+from sampler.presentation.figures.catalogue import draw_figures
+from sampler.presentation.figures.heads_and_paths import COLOURS, DrawnLayers, draw_network
+from sampler.presentation.figures.kernel_matrices import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.order_parameter import draw_order_parameter
-from sampler.presentation.figures.predictor import MOMENTS, draw_predictor, residuals
+from sampler.presentation.figures.predictor_errors import MOMENTS, draw_predictor, residuals
 from tests.held import comparison_of, held, theory_of
 from tests.pages import STORED, stored_run
 from theory import AttentionPaths

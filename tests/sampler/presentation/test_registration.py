@@ -3,7 +3,7 @@
 import pytest
 
 from sampler.analysis.results import open_run
-from sampler.presentation.figures.draw import FIGURES, draw_figures
+from sampler.presentation.figures.catalogue import FIGURES, draw_figures
 from sampler.presentation.style import FigureEntry, new_figure
 from tests.pages import page_of, stored_run
 

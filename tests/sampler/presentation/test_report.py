@@ -14,7 +14,7 @@ from scipy.stats import norm, t
 
 from sampler.errors import InputError
 from sampler.presentation.report import write_report
-from sampler.storage.results import read_comparison, write_result
+from sampler.storage.result_files import read_comparison, write_result
 from tests.commands import in_process as command
 from tests.pages import STORED, Page, page_of, stored_run
 

@@ -17,8 +17,8 @@ from sampler.analysis.sweep_results import PointSummary, SweepResults
 from sampler.errors import InputError
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import draw_accuracy_against_width
-from sampler.presentation.figures.draw import draw_figures
-from sampler.presentation.figures.finite_size import draw_finite_size
+from sampler.presentation.figures.against_width import draw_finite_size
+from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter_against_width
 from sampler.presentation.figures.temperatures import TEMPERATURE, draw_against_temperature
 from tests.commands import write_sweep

@@ -11,7 +11,7 @@ import xarray as xr
 from sampler.presentation.summary import slowest_text
 from sampler.presentation.tables import MOST_ROWS
 from sampler.storage.directory import DRAWS_FILE
-from sampler.storage.results import read_draws, write_result
+from sampler.storage.result_files import read_draws, write_result
 from tests import FIXTURES
 from tests.commands import in_process
 

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from sampler.presentation.status import status_text
+from sampler.presentation.status_text import status_text
 from tests.commands import in_process
 from tests.pages import STORED
 from tests.shown import numbers_in, rows_of

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sampler.errors import InputError
 from sampler.settings.recipe import AnyRecipe, every_key, load_recipe, sections_of
-from sampler.settings.task import TASKS
+from sampler.settings.task_sections import TASKS
 from sampler.settings.toml import toml_text
 from sampler.settings.training import TRAINED
 from sampler.settings.types import meaning

@@ -22,7 +22,7 @@ from sampler.storage.files import (
     write_json,
     write_whole,
 )
-from sampler.storage.results import read_draws, read_table, write_result
+from sampler.storage.result_files import read_draws, read_table, write_result
 from tests import FIXTURES
 
 
@@ -175,7 +175,7 @@ FULL_AGAIN_AND_AGAIN = """
 import resource, sys
 from pathlib import Path
 from sampler.errors import DiskError
-from sampler.storage.results import read_draws, write_result
+from sampler.storage.result_files import read_draws, write_result
 for room in range(0, 50_000, 7_919):
     draws = read_draws(Path(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))

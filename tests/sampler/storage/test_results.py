@@ -13,7 +13,7 @@ import xarray as xr
 import sampler
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
-from sampler.storage.results import (
+from sampler.storage.result_files import (
     COMPRESSED_BYTES,
     read_attribute,
     read_comparison,

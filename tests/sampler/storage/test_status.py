@@ -9,7 +9,7 @@ import pytest
 
 from sampler.data.make import build_task
 from sampler.errors import ExitCode
-from sampler.presentation.status import status_text
+from sampler.presentation.status_text import status_text
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import load_recipe
 from sampler.storage.checkpoints import Checkpoints

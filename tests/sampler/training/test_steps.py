@@ -13,7 +13,7 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.train import start_training
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.storage.checkpoints import read_sealed
-from sampler.transformer.model import MODEL_FILE, read_model
+from sampler.transformer.trained_transformer import MODEL_FILE, read_model
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
 from tests.training_recipes import write_training

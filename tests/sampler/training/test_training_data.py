@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.data.labels import LabelledInputs, LabelledSplits, targets_of
+from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of
 from sampler.settings.recipe import TrainingRecipe
 from sampler.training import steps, training_data
 from sampler.training.steps import TrainingState, with_validation
 from sampler.training.training_data import ClassifiedData, tabled
-from sampler.transformer.model import TrainedModel, Transformer
+from sampler.transformer.trained_transformer import TrainedTransformer, Transformer
 from theory.observables import binomial_error
 
 NAMES = ("a", "b", "c")
@@ -36,7 +36,7 @@ def test_neighbours_are_training_examples_and_none_is_its_own(splits, monkeypatc
 
     monkeypatch.setattr(training_data, "predict_examples", always_class_0)
     recipe = Mock(spec=TrainingRecipe)
-    model = Mock(spec=TrainedModel, recipe=recipe, parameters={})
+    model = Mock(spec=TrainedTransformer, recipe=recipe, parameters={})
     found = ClassifiedData(recipe, splits).judged(model)
     known = splits.train
     for name in ("train", "validation", "test"):

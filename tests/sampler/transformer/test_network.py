@@ -18,14 +18,14 @@ from sampler.attention.variants import (
 )
 from sampler.network import network_outputs
 from sampler.streams import Stream
-from sampler.transformer import network as module
-from sampler.transformer.model import (
+from sampler.transformer import forward_pass as module
+from sampler.transformer.forward_pass import transformer_outputs
+from sampler.transformer.trained_transformer import (
     Transformer,
     draw_parameters,
     frozen_attention,
     theory_weights,
 )
-from sampler.transformer.network import transformer_outputs
 from theory import attended_inputs
 
 TOKENS = 8

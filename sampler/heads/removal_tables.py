@@ -6,7 +6,7 @@ import numpy as np
 
 from sampler.analysis.names import head_label
 from sampler.analysis.text import MISSING, Number, wrapped
-from sampler.heads.importance import (
+from sampler.heads.head_importance import (
     FEWEST_HEADS,
     PREDICTIONS,
     REMOVED,

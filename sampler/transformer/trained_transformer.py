@@ -113,7 +113,7 @@ EMBEDDING_KEY = "label_embedding"
 
 
 @dataclass(frozen=True)
-class TrainedModel:
+class TrainedTransformer:
     """A trained network and where it comes from.
 
     parameters  arrays of `Transformer.parameter_shapes`, float32
@@ -139,7 +139,7 @@ class TrainedModel:
         return Transformer.of(self.recipe, channels, outputs)
 
 
-def write_model(directory: Path, model: TrainedModel) -> str:
+def write_model(directory: Path, model: TrainedTransformer) -> str:
     """Write `model.bin` completely or not at all, and return its checksum."""
     header = {
         "schema_version": MODEL_VERSION,
@@ -152,7 +152,7 @@ def write_model(directory: Path, model: TrainedModel) -> str:
     return write_sealed(directory / MODEL_FILE, header, arrays)
 
 
-def read_model(directory: Path) -> TrainedModel:
+def read_model(directory: Path) -> TrainedTransformer:
     """Read the model of a training. Raises InputError where there is none, or a damaged one."""
     path = directory / MODEL_FILE
     if not path.is_file():
@@ -165,7 +165,7 @@ def read_model(directory: Path) -> TrainedModel:
     header, arrays = sealed.header, dict(sealed.arrays)
     check_schema(header["schema_version"], str(path), MODEL_VERSION)
     embedding = arrays.pop(EMBEDDING_KEY, None)
-    return TrainedModel(
+    return TrainedTransformer(
         recipe_where_it_lies(make_recipe(header["recipe"]), directory),
         arrays,
         embedding,
@@ -293,7 +293,7 @@ def theory_weights(
     return weights | {"a": widths[-1] ** 0.5 * readout}
 
 
-def trained_network(model: TrainedModel) -> TrainedValues | None:
+def trained_network(model: TrainedTransformer) -> TrainedValues | None:
     """The trained network in the theory's terms; None where the theory does not hold."""
     network = model.network
     if not network.in_theory:

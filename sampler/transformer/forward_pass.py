@@ -10,7 +10,7 @@ from sampler.attention.layers import factored_attention
 from sampler.attention.variants import AttentionVariant, Softmax
 from sampler.network import network_outputs
 from sampler.token_network import TokenNetwork, predict_tokens
-from sampler.transformer.model import Transformer, theory_weights
+from sampler.transformer.trained_transformer import Transformer, theory_weights
 from theory.attended import attended_inputs
 
 # Networks with more paths are followed token by token, which then costs less.
