@@ -121,8 +121,7 @@ def solve(task: ChosenTask, network: ChosenNetwork, *, tolerance: float | None =
     subnetworks: Sequence[Sequence[Sequence[int]]] = ()) -> 'Dataset':
     """Solve the theory: order parameters, predictors, accuracies, each with its axes."""
 
-def sample(task: ChosenTask, network: ChosenNetwork, *, space: Literal['auto',
-    'order_parameters', 'hidden_weights', 'weights', 'attention'] = 'auto',
+def sample(task: ChosenTask, network: ChosenNetwork, *, space: str = 'auto',
     algorithm: str = 'auto', chains: int = 4, warmup: int | None = None,
     until: Optional[Literal['trusted', 'draws']] = None,
     draws: int | Mapping[Literal['order_parameters', 'hidden_weights', 'weights', 'attention'],
@@ -138,8 +137,7 @@ class AttentionClassifier(_AttentionClassifier):
 
     def __init__(self, *, widths: Union[int, Sequence[int], Literal['infinite']] = 100,
         variances: float | Sequence[float] = 1.0, readout: Optional[Literal['last', 'first',
-        'mean']] = 'last', temperature: float = 0.01, space: Literal['auto', 'order_parameters',
-        'hidden_weights', 'weights', 'attention'] = 'auto', algorithm: str = 'auto',
+        'mean']] = 'last', temperature: float = 0.01, space: str = 'auto', algorithm: str = 'auto',
         chains: int = 4, warmup: int | None = None, draws: int | Mapping[Literal['order_parameters',
         'hidden_weights', 'weights', 'attention'], int] | None = None, max_minutes: float = 60.0,
         heads: Sequence[int] | None = None, method: Literal['posterior', 'theory'] = 'posterior',
@@ -150,8 +148,7 @@ class AttentionRegressor(_AttentionRegressor):
 
     def __init__(self, *, widths: Union[int, Sequence[int], Literal['infinite']] = 100,
         variances: float | Sequence[float] = 1.0, readout: Optional[Literal['last', 'first',
-        'mean']] = 'last', temperature: float = 0.01, space: Literal['auto', 'order_parameters',
-        'hidden_weights', 'weights', 'attention'] = 'auto', algorithm: str = 'auto',
+        'mean']] = 'last', temperature: float = 0.01, space: str = 'auto', algorithm: str = 'auto',
         chains: int = 4, warmup: int | None = None, draws: int | Mapping[Literal['order_parameters',
         'hidden_weights', 'weights', 'attention'], int] | None = None, max_minutes: float = 60.0,
         heads: Sequence[int] | None = None, method: Literal['posterior', 'theory'] = 'posterior',
@@ -162,8 +159,7 @@ class AttentionEstimator(_AttentionEstimator):
 
     def __init__(self, *, widths: Union[int, Sequence[int], Literal['infinite']] = 100,
         variances: float | Sequence[float] = 1.0, readout: Optional[Literal['last', 'first',
-        'mean']] = 'last', temperature: float = 0.01, space: Literal['auto', 'order_parameters',
-        'hidden_weights', 'weights', 'attention'] = 'auto', algorithm: str = 'auto',
+        'mean']] = 'last', temperature: float = 0.01, space: str = 'auto', algorithm: str = 'auto',
         chains: int = 4, warmup: int | None = None, draws: int | Mapping[Literal['order_parameters',
         'hidden_weights', 'weights', 'attention'], int] | None = None, max_minutes: float = 60.0,
         heads: Sequence[int] | None = None, method: Literal['posterior', 'theory'] = 'posterior',

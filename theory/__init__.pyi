@@ -20,12 +20,13 @@ from theory.learning_problem import (LearningProblem as LearningProblem,
     LabelEnergy as LabelEnergy, Triangle as Triangle, compress as compress,
     sub_network as sub_network)
 from theory.order_parameters import (OrderParameters as OrderParameters)
-from theory.action_functional import (action as action, entropy_terms as entropy_terms)
-from theory.saddle_point import (solve_saddle_point as solve_saddle_point,
-    SaddlePoint as SaddlePoint, SaddlePointStatus as SaddlePointStatus)
 from theory.wishart_chain import (WishartChain as WishartChain,
     BartlettCoordinates as BartlettCoordinates)
 from theory.energy_derivatives import (DenseEnergy as DenseEnergy)
+from theory.action_functional import (DenseAction as DenseAction,
+    ActionByProducts as ActionByProducts)
+from theory.saddle_point import (solve_saddle_point as solve_saddle_point,
+    SaddlePoint as SaddlePoint, SaddlePointStatus as SaddlePointStatus)
 from theory.laplace import (LogPosterior as LogPosterior, Fluctuations as Fluctuations)
 from theory.next_order import (solve_next_order as solve_next_order, NextOrder as NextOrder,
     NextOrderStatus as NextOrderStatus)
