@@ -43,7 +43,7 @@ CONTENTS = {
     "teacher_of",
     "api.posterior": "numpyro_model log_density weighted_draws attention_found",
     "analysis.sampled_heads": "SampledHeads",
-    "posterior.flat_density": "FlatDensity",
+    "posterior.exported": "FlatDensity",
     "api.heads": "ablate_heads removable",
     "api.runs": "run sweep check open_results compare_models Run Sweep",
     "api.estimators": "AttentionClassifier AttentionRegressor AttentionEstimator",

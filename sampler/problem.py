@@ -16,8 +16,7 @@ from sampler.data.task import Task
 from sampler.errors import InputError
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
-from sampler.posterior.exported import Model, basis_of_examples, export_model
-from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.exported import FlatDensity, Model, basis_of_examples, export_model
 from sampler.posterior.mode import find_mode
 from sampler.posterior.space import Space, draw_prior
 from sampler.posterior.spaces import (

@@ -15,8 +15,7 @@ from sampler.data.task import Task
 from sampler.errors import InputError, Setting
 from sampler.mcmc.kept import MOST_POINTWISE
 from sampler.posterior.data import SampledPaths, TokenData
-from sampler.posterior.exported import Model, export_model
-from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.exported import FlatDensity, Model, export_model
 from sampler.posterior.space import Space, draw_prior
 from sampler.posterior.spaces import (
     OF_SAMPLED_PATHS,

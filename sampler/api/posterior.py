@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
     from sampler.analysis.sampled_heads import SampledHeads
-    from sampler.posterior.flat_density import FlatDensity
+    from sampler.posterior.exported import FlatDensity
     from sampler.posterior.importance import ImportanceDraws
     from sampler.problem import Problem
 
@@ -60,7 +60,7 @@ def numpyro_model(
     (`numpyro.enable_x64()` comes first), for a network outside the theory in another space than
     "hidden_weights" and "weights", and for what does not fit the memory.
     """
-    from sampler.posterior.flat_density import require_settings
+    from sampler.posterior.exported import require_settings
 
     require_settings()
     chosen, recipe, data = task_recipe_data(task, network, space, settings)
@@ -91,7 +91,7 @@ def log_density(
 
     Raises InputError as `numpyro_model` does.
     """
-    from sampler.posterior.flat_density import require_settings
+    from sampler.posterior.exported import require_settings
 
     require_settings()
     chosen, recipe, data = task_recipe_data(task, network, space, settings)

@@ -13,6 +13,5 @@ spaces                 the table of spaces, and the space of a network with its 
 initial_distribution   every mode that descents reach, and a law to begin in at all of them
 importance             independent weighted draws of order parameters, and the log evidence
 weights_from_order_parameters  exact draws of all weights from draws of order parameters
-exported               the posterior as a NumPyro model, for whatever NumPyro does with a model
-flat_density           the posterior as one function of a vector, for samplers of other libraries
+exported               the posterior for other programs: a NumPyro model, a function of a vector
 """

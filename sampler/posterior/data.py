@@ -142,41 +142,50 @@ class FixedPaths(Data):
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SampledPaths(Data):
-    """Attended inputs that follow from the logit weights of a position; every row is an example."""
+class WithTokens(Data):
+    """What data of tokens share: the tokens of each split, of which every row is an example."""
+
+    tokens: Any
+    tokens_test: Any
+    tokens_validation: Any = None
+
+    def train(self, position: Position) -> Any:
+        """Inputs of the training examples."""
+        return self.attend(position, self.tokens)
+
+    def test(self, position: Position) -> Any:
+        """Inputs of the test examples."""
+        return self.attend(position, self.tokens_test)
+
+    def validation(self, position: Position) -> Any:
+        """Inputs of the validation examples, where there are some."""
+        tokens = self.tokens_validation
+        return None if tokens is None else self.attend(position, tokens)
+
+    def examples(self, position: Position) -> tuple[Any, Array] | None:
+        """Inputs and labels of the training examples."""
+        return (self.train(position), self.labels) if self.pointwise else None
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampledPaths(WithTokens):
+    """Attended inputs that follow from the logit weights of a position; tokens are to be attended.
+
+    attention  of all heads, as a function of the logit weights
+    """
 
     combinations: ClassVar[None] = None
 
     attention: SampledAttention
-    tokens: AttendingTokens
-    tokens_test: AttendingTokens
-    tokens_validation: AttendingTokens | None = None
 
     def sample_sites(self) -> dict[str, Array]:
         """Sample the logit weights, standard normal a priori."""
         return self.attention.sample_sites()
 
-    def train(self, position: Position) -> Float[Array, "example path channel"]:
-        """Attended inputs of the training examples at the attention of a position."""
-        return self.attention.attended(position, self.tokens)
-
-    def test(self, position: Position) -> Float[Array, "test path channel"]:
-        """Attended inputs of the test examples at the attention of a position."""
-        return self.attention.attended(position, self.tokens_test)
-
-    def validation(self, position: Position) -> Float[Array, "validation path channel"] | None:
-        """Attended inputs of the validation examples, where there are some."""
-        if self.tokens_validation is None:
-            return None
-        return self.attention.attended(position, self.tokens_validation)
-
     def attend(self, position: Position, inputs: AttendingTokens) -> Array:
-        """Attended inputs of further tokens at the attention of a position."""
+        """Attended inputs of tokens at the attention of a position."""
         return self.attention.attended(position, inputs)
-
-    def examples(self, position: Position) -> tuple[Array, Array] | None:
-        """Attended inputs and labels of the training examples."""
-        return (self.train(position), self.labels) if self.pointwise else None
 
     def kernels(self, position: Position, features_of: FeaturesOf) -> PathKernels:
         """Path kernels of the training examples."""
@@ -197,28 +206,8 @@ class SampledPaths(Data):
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TokenData(Data):
+class TokenData(WithTokens):
     """Inputs of a network that follows its tokens: what its forward pass takes beside weights."""
-
-    tokens: Any
-    tokens_test: Any
-    tokens_validation: Any = None
-
-    def train(self, position: Position) -> Any:
-        """Tokens of the training examples."""
-        return self.tokens
-
-    def test(self, position: Position) -> Any:
-        """Tokens of the test examples."""
-        return self.tokens_test
-
-    def validation(self, position: Position) -> Any:
-        """Tokens of the validation examples, where there are some."""
-        return self.tokens_validation
-
-    def examples(self, position: Position) -> tuple[Any, Array] | None:
-        """Tokens and labels of single training examples."""
-        return (self.tokens, self.labels) if self.pointwise else None
 
     def join(self, left: Any, right: Any) -> Any:
         """Tokens of two sets of examples as those of one set; learned heads are the same."""

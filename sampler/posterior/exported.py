@@ -1,27 +1,50 @@
-"""The posterior as a plain NumPyro model, for everything that NumPyro does with a model.
+"""The posterior for other programs: a NumPyro model, and a JAX function of one flat vector.
 
-Priors and laws are those that our own chains sample; here labels are an argument, and what a reader
-wants to see of a draw is a site.
+Both are the model that our own chains sample. In the NumPyro model labels are an argument, and what
+a reader wants to see of a draw is a site.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
-from jaxtyping import Array, Float
+from jax.tree_util import register_dataclass
+from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import handlers
 
 from sampler.errors import InputError
-from sampler.posterior.flat_density import require_settings
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.space import Space
 from sampler.posterior.weights import Weights
+from sampler.runtime import side_by_side
 
 # A model of NumPyro, and the keyword arguments to call it with.
 Model = tuple[Callable[..., None], dict[str, Any]]
+TOGETHER = 16
+# Settings of JAX's transfer guard with which no constant may be written in a function.
+GUARDED = ("disallow", "disallow_explicit")
+
+
+def require_settings() -> None:
+    """Raise InputError unless JAX computes in float64 and takes numbers from the host.
+
+    Nothing is set here: what is handed out is called outside `jax_settings`.
+    """
+    precision = jnp.result_type(float)
+    if precision != jnp.float64:
+        remedy = "factorising K + 𝒯 1 needs 64 bits; call numpyro.enable_x64() before anything else"
+        raise InputError("precision", str(precision), remedy)
+    guard = jax.config.jax_transfer_guard_host_to_device
+    if guard in GUARDED:
+        remedy = 'constants of the posterior come from the host: set it to "allow" or "log"'
+        raise InputError("jax_transfer_guard", guard, remedy)
 
 
 def export_model(space: Space, sites: Sequence[str], labels: Array | None = None) -> Model:
@@ -77,3 +100,98 @@ def basis_of_examples(
     """Q of X = Q R, X = [example, path · channel], with the signs of the triangle R of rows."""
     basis, triangle = np.linalg.qr(np.reshape(inputs, (len(inputs), -1)))
     return basis * np.where(np.diagonal(triangle) < 0, -1.0, 1.0)
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False)
+class FlatDensity:
+    """The posterior p(x | y) ∝ p(x, y) as a function of one vector x without constraints.
+
+    Called with x [coordinate] it is ln p(x, y), normalised over x and y: a pure function of JAX, to
+    be differentiated, compiled, or batched. The value is one of JAX's trees, too, so that compiled
+    functions may take it as an argument.
+    """
+
+    posterior: Space
+
+    @property
+    def space(self) -> str:
+        """The name of the space whose coordinates these are."""
+        return self.posterior.name
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return self.posterior.size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of every coordinate: a site, and its place there, as in `V_1[0, 2, 3]`."""
+        return tuple(
+            f"{name}{list(place)}"
+            for name, shape in self.posterior.shapes.items()
+            for place in product(*map(range, shape))
+        )
+
+    def __call__(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
+        """Log joint density, ln p(x, y), normalised over x and y."""
+        return self.posterior.log_density(self.sites(point))
+
+    def log_prior(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
+        """Log prior density, ln p(x)."""
+        return self.posterior.log_prior(self.sites(point))
+
+    def log_likelihood(self, point: Float[Array | np.ndarray, " coordinate"]) -> Float[Array, ""]:
+        """Log likelihood, ln p(y | x)."""
+        return self.posterior.log_likelihood(self.sites(point))
+
+    def start(self, key: PRNGKeyArray) -> Float[Array, " coordinate"]:
+        """Draw a start from the prior."""
+        require_settings()
+        return self.posterior.flatten(self.posterior.draw_prior(key))
+
+    def sites(
+        self, point: Float[Array | np.ndarray, " coordinate"]
+    ) -> dict[str, Float[Array, "..."]]:
+        """The sites of a NumPyro model at x, by name."""
+        require_settings()
+        return self.posterior.unflatten(jnp.asarray(point))
+
+    def point(
+        self, sites: Mapping[str, Float[Array | np.ndarray, "..."]]
+    ) -> Float[Array, " coordinate"]:
+        """Return x at these sites."""
+        return self.posterior.flatten({k: jnp.asarray(v) for k, v in sites.items()})
+
+    def observables(
+        self, points: Float[Array | np.ndarray, "*draws coordinate"], key: PRNGKeyArray
+    ) -> dict[str, Float[np.ndarray, "..."]]:
+        """Everything that `draws.nc` has of draws, by name → [*draws, …].
+
+        Order parameters, predictors of the test set, and of every training example its log
+        likelihood and a label drawn anew. `key` is for what is drawn given x, such as f in the
+        collapsed spaces. Draws are taken a few at a time, so that memory stays bounded.
+        """
+        require_settings()
+        points = jnp.asarray(points)
+        leading, flat = points.shape[:-1], points.reshape(-1, points.shape[-1])
+        observables = observe_points(jax.random.split(key, len(flat)), flat, self.posterior)
+        # One output has no axis of its own, as everywhere outside.
+        squeeze = observables["predictor"].shape[-1] == 1
+        return {
+            name: np.asarray(values).reshape(
+                leading + values.shape[1 : -1 if squeeze and "predict" in name else None]
+            )
+            for name, values in observables.items()
+        }
+
+
+@jax.jit
+def observe_points(keys, points: Float[Array, "draw coordinate"], space: Space):
+    """All that is stored of draws at these points, by name → [draw, …]."""
+
+    def observe(draw):
+        key, point = draw
+        return space.observe(key, space.unflatten(point))
+
+    return jax.lax.map(observe, (keys, points), batch_size=side_by_side(TOGETHER))

@@ -15,7 +15,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 import sampler
-from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.exported import FlatDensity
 from tests.reference_data import PUBLISHED_DATA
 
 CHAINS = 4

@@ -10,7 +10,7 @@ import pytest
 import sampler
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chains import sample
-from sampler.posterior.flat_density import observe_points
+from sampler.posterior.exported import observe_points
 from sampler.posterior.importance import BatchedDensity
 from tests import ROOT
 from tests.problems import HMC, NUTS, SPLIT_HMC, all_but, chain_settings, random_problem, space_of

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.posterior.flat_density import FlatDensity
+from sampler.posterior.exported import FlatDensity
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from theory import Predictor
 
