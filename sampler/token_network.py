@@ -3,7 +3,6 @@
 There is no sum over attention paths, so its tokens are followed one by one.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,10 +15,10 @@ from sampler.attention.layers import Mlp, lowest_layers, mlp_shapes
 from sampler.attention.learned import attention_numbers
 from sampler.attention.padding import tokens_in_order
 from sampler.attention.sampled import READ, AttendingTokens, SampledAttention
+from sampler.network import Weights
 from theory.architecture import Architecture, Values
 from theory.nonlinear_kernels import activation
 
-Weights = Mapping[str, Array]
 Matrices = tuple[Float[Array, "_head key _query"], ...]
 # Inputs [example, token, channel], attention matrices [example, head, key, query] of each
 # attention, and learned heads where there are such.

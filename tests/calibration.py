@@ -20,7 +20,7 @@ from sampler.mcmc.algorithm import Chain
 from sampler.network import network_outputs, overlaps, path_weights
 from sampler.posterior.data import FixedPaths
 from sampler.posterior.labels import CollapsedLabels, flat_labels
-from sampler.posterior.order_parameters import OrderParameters
+from sampler.posterior.order_parameters import OrderParameterSpace
 from sampler.posterior.space import TEMPERATURE, Space
 from sampler.posterior.spaces import make_space
 from tests.problems import weight_variances
@@ -109,7 +109,7 @@ class SpaceCalibration:
         """Quantities of real weights, by the forward pass."""
         arch, space = self.problem.architecture, self.space(labels)
         outputs = network_outputs(position, jnp.asarray(self.problem.attended_test), arch)
-        if isinstance(space, OrderParameters):
+        if isinstance(space, OrderParameterSpace):
             factor = path_weights(position, arch)[0] / arch.widths[0] ** 0.5
             law = CollapsedLabels(space.energy(position), factor)
             likelihood = law.log_prob(flat_labels(labels))

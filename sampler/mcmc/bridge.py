@@ -20,7 +20,7 @@ from sampler.mcmc.algorithm import BRIDGED_DRAWS, lost_points_text
 from sampler.mcmc.convergence import mean_ess, mean_mcse
 from sampler.posterior.densities import count_lost
 from sampler.posterior.importance import BatchedDensity, Proposal, refit, require_hessian, single
-from sampler.posterior.order_parameters import OrderParameters
+from sampler.posterior.order_parameters import OrderParameterSpace
 from sampler.streams import Stream, stream
 
 # A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
@@ -66,7 +66,7 @@ class BridgeEvidence:
 
 
 def bridge_evidence(
-    space: OrderParameters, points: Float[np.ndarray, "chain draw coordinate"], seed: int
+    space: OrderParameterSpace, points: Float[np.ndarray, "chain draw coordinate"], seed: int
 ) -> BridgeEvidence:
     """Log evidence ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from sampler.mcmc.algorithm import lost_points_text
 from sampler.mcmc.bridge import LARGEST_ERROR, bridge_evidence
 from sampler.posterior.importance import importance_draws
-from sampler.posterior.order_parameters import OrderParameters
+from sampler.posterior.order_parameters import OrderParameterSpace
 
 EVALUATIONS = 20_000
 IMPORTANCE, BRIDGE = "importance", "bridge"
@@ -55,7 +55,7 @@ class EvidenceBeside:
 
 
 def evidence_beside(
-    space: OrderParameters, points: Float[np.ndarray, "chain draw coordinate"], seed: int
+    space: OrderParameterSpace, points: Float[np.ndarray, "chain draw coordinate"], seed: int
 ) -> EvidenceBeside:
     """Log evidence ln p(y) by importance where its weights can be trusted, else from draws.
 

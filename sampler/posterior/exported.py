@@ -22,7 +22,7 @@ from numpyro import handlers
 from sampler.errors import InputError
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.space import Space
-from sampler.posterior.weights import Weights
+from sampler.posterior.weights import WeightSpace
 from sampler.runtime import side_by_side
 
 # A model of NumPyro, and the keyword arguments to call it with.
@@ -56,9 +56,8 @@ def export_model(space: Space, sites: Sequence[str], labels: Array | None = None
     Raises InputError for a site that this space does not have.
     """
     require_settings()
-    allowed = (
-        ("predictor",) if isinstance(space, Weights) else ("predictor_mean", "predictor_variance")
-    )
+    known = isinstance(space, WeightSpace)
+    allowed = ("predictor",) if known else ("predictor_mean", "predictor_variance")
     for name in sites:
         if name not in allowed:
             raise InputError("sites", name, f"this space has {', '.join(allowed)}")

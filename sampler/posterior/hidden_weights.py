@@ -29,7 +29,7 @@ from theory.leave_one_out import LeftOut
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class HiddenWeights(NetworkSpace):
+class HiddenWeightSpace(NetworkSpace):
     """All weights but the readout."""
 
     name = "hidden_weights"

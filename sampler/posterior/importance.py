@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from scipy.special import gammaln, logsumexp
 
 from sampler.posterior.densities import count_lost, is_no_number
-from sampler.posterior.order_parameters import OrderParameters
+from sampler.posterior.order_parameters import OrderParameterSpace
 from sampler.posterior.space import Gaussian
 from sampler.runtime import batch_bytes
 from sampler.streams import Stream, stream
@@ -236,7 +236,7 @@ CountLost = Callable[[np.ndarray, np.ndarray, np.ndarray], int]
 
 
 def importance_draws(
-    space: OrderParameters, draws: int, seed: int, adapted: bool = True
+    space: OrderParameterSpace, draws: int, seed: int, adapted: bool = True
 ) -> ImportanceDraws:
     """Weighted draws of a posterior whose mode is known, from a proposal about that mode.
 
@@ -332,11 +332,11 @@ class BatchedDensity:
     A value that is not a number stays so.
     """
 
-    space: OrderParameters
+    space: OrderParameterSpace
     batch: int
 
     @classmethod
-    def of(cls, space: OrderParameters) -> "BatchedDensity":
+    def of(cls, space: OrderParameterSpace) -> "BatchedDensity":
         """The density of a space, with path kernels stored where that makes batches cheaper."""
         space = with_stored_kernels(space)
         size, stored = space.data.labels.size, space.data.stored
@@ -361,12 +361,12 @@ class BatchedDensity:
 
 
 @partial(jax.jit, static_argnames="batch")
-def log_densities(points, space: OrderParameters, *, batch: int) -> Float[jax.Array, " draw"]:
+def log_densities(points, space: OrderParameterSpace, *, batch: int) -> Float[jax.Array, " draw"]:
     """ln p(x, y) of all points, so many kernels at a time."""
     return jax.lax.map(lambda point: -space.potential(point), points, batch_size=batch)
 
 
-def with_stored_kernels(space: OrderParameters) -> OrderParameters:
+def with_stored_kernels(space: OrderParameterSpace) -> OrderParameterSpace:
     """The space with path kernels stored, where that makes batches of kernels cheaper.
 
     One kernel at a time reads all stored numbers for few products, a batch of them does not.

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from sampler.errors import InputError
 from sampler.posterior.densities import hessian_products, potential_and_slope
-from sampler.posterior.order_parameters import OrderParameters
+from sampler.posterior.order_parameters import OrderParameterSpace
 from sampler.posterior.space import Gaussian, Mode
 from theory.architecture import Architecture
 from theory.laplace import LogPosterior
@@ -34,7 +34,7 @@ STEPS = 200
 SMALLEST_CURVATURE = 1e-3
 
 
-def find_mode(space: OrderParameters) -> Mode | None:
+def find_mode(space: OrderParameterSpace) -> Mode | None:
     """Newton descent on −ln p(x, y) from x = 0, where Bartlett factors are diagonal.
 
     The scale is that of the Hessian at its end; directions along which that is not convex keep
@@ -82,7 +82,7 @@ class Derivatives:
     Its coordinates are the same numbers in another order; it knows the temperature as given.
     """
 
-    def __init__(self, space: OrderParameters) -> None:
+    def __init__(self, space: OrderParameterSpace) -> None:
         self.space, self.problem = space, problem_of(space)
         self.of_theory = next_order_fits(self.problem.architecture)
         # Of one temperature at a time: it holds all features.
@@ -136,7 +136,7 @@ class Derivatives:
         return coordinates
 
 
-def problem_of(space: OrderParameters, temperature: float | None = None) -> LearningProblem:
+def problem_of(space: OrderParameterSpace, temperature: float | None = None) -> LearningProblem:
     """The learning problem whose posterior a space is at a temperature, by default 𝒯_0."""
     chain, attended = space.chain, space.data.attended
     widths = tuple(int(np.asarray(degrees)[0]) for degrees in chain.degrees)

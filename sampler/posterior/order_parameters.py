@@ -41,7 +41,7 @@ BARTLETT_SITES = ("chi_", "lower_")
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class KernelRegression(Space):
+class KernelSpace(Space):
     """What spaces without weights share: given U_1, regression with the kernel K(U_1).
 
     chain  the law of U_1 … U_a
@@ -94,7 +94,7 @@ class KernelRegression(Space):
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OrderParameters(KernelRegression):
+class OrderParameterSpace(KernelSpace):
     """The Wishart chain of U_1 … U_a, and y ~ N(0, K(U_1) + 𝒯 1).
 
     Sites are `chi_l` [rank] and `lower_l` [entry] of each Bartlett factor B_l, l = 1 … L + 1.
@@ -157,7 +157,7 @@ class OrderParameters(KernelRegression):
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InfiniteWidth(KernelRegression):
+class AttentionSpace(KernelSpace):
     """Sampled attention at infinite width; no weight and no order parameter is a site.
 
     U_1 = g 1 is fixed, g = σ_1² … σ_a², and y_c ~ N(0, g Σ_π C_ππ + 𝒯 1), each output c by itself.

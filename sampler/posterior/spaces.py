@@ -21,10 +21,10 @@ ROOM = "sampler.posterior"
 SPACES: Registry[type["Space"]] = Registry(
     "space",
     {
-        ORDER_PARAMETERS: f"{ROOM}.order_parameters:OrderParameters",
-        HIDDEN_WEIGHTS: f"{ROOM}.hidden_weights:HiddenWeights",
-        WEIGHTS: f"{ROOM}.weights:Weights",
-        ATTENTION: f"{ROOM}.order_parameters:InfiniteWidth",
+        ORDER_PARAMETERS: f"{ROOM}.order_parameters:OrderParameterSpace",
+        HIDDEN_WEIGHTS: f"{ROOM}.hidden_weights:HiddenWeightSpace",
+        WEIGHTS: f"{ROOM}.weights:WeightSpace",
+        ATTENTION: f"{ROOM}.order_parameters:AttentionSpace",
     },
 )
 # A space that is registered from outside is one of all weights, with priors of its own.

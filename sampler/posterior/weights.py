@@ -2,8 +2,8 @@
 
     V_0 ~ N(0, σ_0²),   V_l^h ~ N(0, σ_l²),   a ~ N(0, σ_a²),   y ~ N(f(x), 𝒯)
 
-so that p(weights | y) ∝ exp(−Σ_μ |f(x_μ) − y_μ|²/2𝒯) Π N(weight; 0, σ²). `Weights` is that text as
-a NumPyro model. Networks outside the theory have further arrays: those of MLPs, and the logit
+so that p(weights | y) ∝ exp(−Σ_μ |f(x_μ) − y_μ|²/2𝒯) Π N(weight; 0, σ²). `WeightSpace` is that text
+as a NumPyro model. Networks outside the theory have further arrays: those of MLPs, and the logit
 weights of learned heads. Source: arXiv 2405.15926, posterior.
 """
 
@@ -75,7 +75,7 @@ class NetworkSpace(Space):
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Weights(NetworkSpace):
+class WeightSpace(NetworkSpace):
     """All weights, Gaussian a priori, and the labels of every example given these."""
 
     name = "weights"

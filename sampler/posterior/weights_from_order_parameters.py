@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from sampler.errors import InputError
-from sampler.posterior.order_parameters import OrderParameters, bartlett_matrices
+from sampler.posterior.order_parameters import OrderParameterSpace, bartlett_matrices
 from sampler.posterior.space import Space
 from sampler.posterior.spaces import refuse_weight_draws
 from sampler.runtime import side_by_side
@@ -57,7 +57,7 @@ def draw_weights_back(
     Raises InputError for another space, when there are fewer draws than asked for, or the arrays
     would be too large.
     """
-    if not isinstance(space, OrderParameters):
+    if not isinstance(space, OrderParameterSpace):
         remedy = "weights are drawn back from order parameters alone, whose weights are Gaussian"
         raise InputError("space", space.name, remedy)
     dtype = space.dtype
@@ -82,7 +82,7 @@ def draw_weights_back(
 
 
 @partial(jax.jit, static_argnames="architecture")
-def _draw_all(key, numbers, positions, space: OrderParameters, architecture: Architecture):
+def _draw_all(key, numbers, positions, space: OrderParameterSpace, architecture: Architecture):
     """`draw_weights` of every row of `positions`: the one place where draws are batched."""
     keys = jax.vmap(partial(jax.random.fold_in, key))(numbers)
 

@@ -19,7 +19,7 @@ from sampler.mcmc import chains
 from sampler.mcmc.chains import sample
 from sampler.mcmc.hamiltonian import StaticHmc
 from sampler.posterior.labels import flat_labels
-from sampler.posterior.weights import Weights
+from sampler.posterior.weights import WeightSpace
 from sampler.runtime import devices_for
 from sampler.storage.manifest import read_manifest
 from sampler.streams import Stream, jax_key
@@ -36,7 +36,7 @@ SETTINGS = chain_settings(chains=2, warmup=21, draws=14, seed=7)
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WithNoise(Weights):
+class WithNoise(WeightSpace):
     """All weights, of which something is observed that depends on the random key."""
 
     def observe(self, key, position):

@@ -11,7 +11,7 @@ from jax.tree_util import register_dataclass
 
 from sampler.network import network_outputs, overlaps
 from sampler.posterior.data import FixedPaths
-from sampler.posterior.hidden_weights import HiddenWeights, ReadoutPosterior
+from sampler.posterior.hidden_weights import HiddenWeightSpace, ReadoutPosterior
 from sampler.posterior.space import TEMPERATURE
 from sampler.problem import Problem
 from sampler.token_network import predict_split
@@ -148,7 +148,7 @@ def test_the_readout_is_drawn_from_its_conditional(examples, units, rng):
 
 @register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Columns(HiddenWeights):
+class Columns(HiddenWeightSpace):
     """Hidden weights of which the inputs themselves are what the readout is multiplied by."""
 
     def columns(self, position, inputs):
