@@ -19,7 +19,7 @@ from theory.path_kernels import (Features as Features, StoredKernels as StoredKe
 from theory.learning_problem import (LearningProblem as LearningProblem,
     LabelEnergy as LabelEnergy, Triangle as Triangle, compress as compress,
     sub_network as sub_network)
-from theory.order_parameters import (OrderParameters as OrderParameters)
+from theory.overlaps import (OrderParameters as OrderParameters)
 from theory.wishart_chain import (WishartChain as WishartChain,
     BartlettCoordinates as BartlettCoordinates)
 from theory.energy_derivatives import (DenseEnergy as DenseEnergy)
@@ -30,7 +30,7 @@ from theory.saddle_point import (solve_saddle_point as solve_saddle_point,
 from theory.laplace import (LogPosterior as LogPosterior, Fluctuations as Fluctuations)
 from theory.next_order import (solve_next_order as solve_next_order, NextOrder as NextOrder,
     NextOrderStatus as NextOrderStatus)
-from theory.evidence import (log_evidence_at_leading_order as log_evidence_at_leading_order,
+from theory.log_evidence import (log_evidence_at_leading_order as log_evidence_at_leading_order,
     log_evidence_at_saddle as log_evidence_at_saddle,
     log_evidence_at_next_order as log_evidence_at_next_order)
 from theory.predictor import (Predictor as Predictor, path_contributions as path_contributions,

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 
 from theory.architecture import Architecture, BartlettShape
 from theory.energy_derivatives import LabelsAndPrior
-from theory.order_parameters import ChainCoordinates, ChainLink, log_determinant, places
+from theory.overlaps import ChainCoordinates, ChainLink, log_determinant, places
 from theory.wishart_chain import chain_factors
 
 

@@ -17,7 +17,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Shaped
 
-from theory.order_parameters import log_determinant
+from theory.overlaps import log_determinant
 
 # A triangular solve for an inverse and a full product for Lᵀ L ignore the zeros: they cost three
 # times what they must. Halving the matrix leaves n³/3 products, down to blocks of this size.

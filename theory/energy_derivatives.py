@@ -22,7 +22,7 @@ from scipy.linalg import solve_triangular
 
 from theory.energy import with_noise
 from theory.learning_problem import LearningProblem
-from theory.order_parameters import ChainCoordinates, log_determinant
+from theory.overlaps import ChainCoordinates, log_determinant
 from theory.size_limits import examples_at_a_time
 
 Blocks = Float[np.ndarray, "row row channel channel"]

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 from theory.energy_derivatives import EnergyAt, EnergyAverages, LabelsAndPrior
-from theory.order_parameters import FactorSeries
+from theory.overlaps import FactorSeries
 from theory.saddle_point import Descent, SaddlePoint, dense_direction, descend
 from theory.wishart_chain import BartlettCoordinates
 

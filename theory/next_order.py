@@ -18,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from theory.energy_derivatives import as_matrix, feature_columns
-from theory.evidence import log_evidence_at_next_order
 from theory.laplace import Fluctuations, LogPosterior
 from theory.learning_problem import LearningProblem
+from theory.log_evidence import log_evidence_at_next_order
 from theory.path_kernels import path_features
 from theory.saddle_point import SaddlePoint, SaddlePointStatus
 from theory.size_limits import examples_at_a_time, next_order_fits

@@ -13,7 +13,7 @@ import scipy.sparse.linalg
 from theory.action_functional import ActionByProducts, DenseAction
 from theory.architecture import Architecture
 from theory.learning_problem import LearningProblem
-from theory.order_parameters import OrderParameters
+from theory.overlaps import OrderParameters
 from theory.size_limits import DENSE_ACTION_COORDINATES, hessian_fits
 
 # A trial step is shortened until no coordinate moves further than this times its scale.

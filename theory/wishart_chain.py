@@ -27,7 +27,7 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int, Num
 
 from theory.architecture import Architecture, BartlettShape
-from theory.order_parameters import ChainCoordinates, ChainLink, places, split_heads
+from theory.overlaps import ChainCoordinates, ChainLink, places, split_heads
 
 
 def degrees_of_freedom(architecture: Architecture) -> tuple[Int[np.ndarray, " _rank"], ...]:

@@ -50,7 +50,7 @@ from theory import (
     participation_ratio,
     sub_network,
 )
-from theory.evidence import log_evidence_at_saddle
+from theory.log_evidence import log_evidence_at_saddle
 from theory.observables import accuracy
 from theory.path_kernels import assemble_kernel
 from theory.size_limits import hessian_fits

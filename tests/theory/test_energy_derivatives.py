@@ -9,7 +9,7 @@ from tests.plain_posterior import plain_energy
 from tests.problems import ARCHITECTURES, all_but, random_order_parameters, random_problem
 from theory import DenseEnergy
 from theory.energy_derivatives import EnergyAverages
-from theory.evidence import third_of_energy
+from theory.log_evidence import third_of_energy
 
 NAMES = ("one layer, two outputs", "two layers")
 CASES = pytest.mark.parametrize("name", all_but(NAMES, NAMES[:1]))

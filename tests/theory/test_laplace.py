@@ -10,7 +10,7 @@ import pytest
 from tests.plain_posterior import SMALL, chain, plain_log_posterior
 from tests.problems import all_but, exact_scalar_posterior, random_problem, scalar_problem
 from theory import Fluctuations, LogPosterior, solve_saddle_point
-from theory.evidence import third_and_fourth
+from theory.log_evidence import third_and_fourth
 
 CASES = pytest.mark.parametrize(
     "name", all_but(SMALL, ("one layer, two outputs", "narrow, two outputs"))

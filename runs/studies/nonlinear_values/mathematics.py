@@ -40,7 +40,7 @@ from theory.nonlinear_kernels import (
     of_pairs,
     unit_variances,
 )
-from theory.order_parameters import OrderParameters
+from theory.overlaps import OrderParameters
 from theory.path_kernels import Features, PathKernels, StoredKernels, path_pairs
 from theory.saddle_point import SaddlePoint, minimise_action
 

@@ -17,7 +17,7 @@ from tests.problems import (
 )
 from theory import solve_saddle_point
 from theory.action_functional import RelativeCoordinates
-from theory.evidence import action_without_data, log_evidence_at_saddle
+from theory.log_evidence import action_without_data, log_evidence_at_saddle
 
 REGULAR = ("one layer, two outputs", "three layers, two outputs")
 REGULAR_CASES = pytest.mark.parametrize("architecture", [ARCHITECTURES[n] for n in REGULAR])

@@ -10,7 +10,7 @@ from theory.architecture import Architecture
 from theory.energy_derivatives import EnergyAt
 from theory.laplace import Fluctuations
 from theory.learning_problem import LearningProblem
-from theory.order_parameters import log_determinant
+from theory.overlaps import log_determinant
 from theory.saddle_point import SaddlePoint, hessian_of_action
 from theory.size_limits import examples_at_a_time
 
