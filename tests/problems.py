@@ -12,7 +12,7 @@ import scipy.special
 from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
 from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.posterior.importance import ImportanceDraws
+from sampler.posterior.importance_sampling import ImportanceDraws
 from sampler.posterior.space import Space
 from sampler.problem import Problem
 from sampler.settings.sampler import SamplerSection

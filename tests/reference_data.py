@@ -6,7 +6,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.posterior.importance import ImportanceDraws, importance_draws
+from sampler.posterior.importance_sampling import ImportanceDraws, importance_draws
 from tests import ROOT
 from tests.problems import drawn_factors, space_of
 from theory import Architecture, LearningProblem

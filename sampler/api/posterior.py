@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from sampler.analysis.sampled_heads import SampledHeads
     from sampler.posterior.exported import FlatDensity
-    from sampler.posterior.importance import ImportanceDraws
+    from sampler.posterior.importance_sampling import ImportanceDraws
     from sampler.problem import Problem
 
 AnySource = ChosenTask | Run | AnyRecipe
@@ -115,7 +115,7 @@ def weighted_draws(
     the evidence: `log_evidence`, with `log_evidence_error`. Nothing of this means anything unless
     it is `trusted`; where it is not there may be fewer draws.
     """
-    from sampler.posterior.importance import importance_draws
+    from sampler.posterior.importance_sampling import importance_draws
 
     with jax_settings():
         return importance_draws(problem.space(ORDER_PARAMETERS), draws, seed, adapted)

@@ -26,9 +26,9 @@ from sampler.mcmc.algorithm import (
 )
 from sampler.mcmc.chains import Chunk, SnapshotMismatch, sample
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.evidence import evidence_beside
 from sampler.mcmc.fixed_elements import fixed_by
 from sampler.mcmc.hamiltonian import SMALLEST_STEP
+from sampler.mcmc.marginal_likelihood import evidence_beside
 from sampler.mcmc.rounding import roughness_attributes, shift_in_single_precision
 from sampler.mcmc.stopping import StoppingRule
 from sampler.posterior.order_parameters import stored_sites

@@ -104,7 +104,7 @@ class Repetitions:
         self.save()
 
     def restore(self, stored: Sealed) -> None:
-        law = InitialDistribution(self.space, **stored.part(START))
+        law = InitialDistribution.of(self.space, stored.part(START))
         self.laws, self.cost_of_modes = {MODES: law, PRIOR: law.prior_alone}, stored.header[START]
         self.made = {name: Repetition.of(stored.part(name)) for name in stored.header["made"]}
         self.keeper.seconds_before = self.seconds

@@ -28,7 +28,11 @@ from scipy.special import logsumexp
 
 from sampler.mcmc.split_hmc import ANGLES, moved, state_at
 from sampler.posterior.densities import count_lost, is_no_number
-from sampler.posterior.importance import effective_draws, normalised_weights, systematic_resampling
+from sampler.posterior.importance_weights import (
+    effective_draws,
+    normalised_weights,
+    systematic_resampling,
+)
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Gaussian, Space
 from sampler.runtime import side_by_side

@@ -88,10 +88,8 @@ class Derivatives:
         # Of one temperature at a time: it holds all features.
         self.posterior = lru_cache(1)(lambda given: LogPosterior(problem_of(space, given)))
         coordinates = self.posterior(self.problem.temperature).coordinates
-        places, layers = (
-            {},
-            zip(coordinates.architecture.bartlett_shapes, coordinates.layers, strict=True),
-        )
+        shapes, places = self.problem.architecture.bartlett_shapes, {}
+        layers = zip(shapes, coordinates.layers, strict=True)
         for layer, (shape, part) in enumerate(layers, start=1):
             numbers = np.arange(part.start, part.stop)
             places[f"chi_{layer}"], places[f"lower_{layer}"] = np.split(numbers, [shape.rank])

@@ -25,7 +25,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from sampler.mcmc.chains import Chunk, sample
-from sampler.posterior.importance import single
+from sampler.posterior.importance_sampling import proposal_about
 from sampler.storage.result_files import read_draws
 from tests import ROOT
 from tests.problems import NUTS, chain_settings, problem_of_many_paths, space_of
@@ -119,7 +119,7 @@ def compared(function, points, *trees) -> str:
 def energy_row(case: Case, width: int) -> str:
     """−ln p(y | U_1) around the mode."""
     space = space_of(problem(case, width))
-    points = single(space.mode.gaussian).draw(8, np.random.default_rng(2))
+    points = proposal_about(space.mode.gaussian).draw(8, np.random.default_rng(2))
 
     def energy_at(point, space):
         position = space.unflatten(point)

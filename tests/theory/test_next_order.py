@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from sampler.posterior.importance import importance_draws
+from sampler.posterior.importance_sampling import importance_draws
 from tests.plain_posterior import SMALL, chain, plain_predictor
 from tests.problems import (
     ARCHITECTURES,

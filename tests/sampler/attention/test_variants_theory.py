@@ -11,7 +11,7 @@ import pytest
 from sampler.data.make import build_task
 from sampler.data.task import Task
 from sampler.network import network_outputs
-from sampler.posterior.importance import importance_draws
+from sampler.posterior.importance_sampling import importance_draws
 from sampler.problem import Problem, build_problem
 from sampler.settings.recipe import make_recipe
 from tests.problems import (

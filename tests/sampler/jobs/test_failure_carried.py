@@ -370,7 +370,9 @@ def finished(tmp_path_factory):
         few = [*FEW_DRAWS, "sampler.draws=12", "sampler.evidence=true", "sampler.weight_draws=0"]
         few += ["sampler.space=order_parameters"]
         with without_drawing(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sampler.mcmc.bridge.LARGEST_ERROR", 0.0)  # which no draws reach
+            patch.setattr(
+                "sampler.mcmc.marginal_likelihood.LARGEST_ERROR", 0.0
+            )  # which no draws reach
             out = "--out", folder / "sweep"
             over = "--over", "sampler.seed=0,1", "--no-figures"
             return in_process("sweep", recipe, *out, *over, *settings(*few))

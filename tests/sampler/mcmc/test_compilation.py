@@ -11,7 +11,7 @@ import sampler
 from sampler.mcmc.algorithm import Algorithm
 from sampler.mcmc.chains import sample
 from sampler.posterior.exported import observe_points
-from sampler.posterior.importance import BatchedDensity
+from sampler.posterior.importance_sampling import BatchedDensity
 from tests import ROOT
 from tests.problems import HMC, NUTS, SPLIT_HMC, all_but, chain_settings, random_problem, space_of
 from theory import Architecture

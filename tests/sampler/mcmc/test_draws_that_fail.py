@@ -6,15 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.mcmc import evidence
+from sampler.mcmc import marginal_likelihood
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.bridge import LARGEST_ERROR, MOST_APART, BridgeEvidence
 from sampler.mcmc.chains import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
+from sampler.mcmc.marginal_likelihood import LARGEST_ERROR, MOST_APART, BridgeEvidence
 from sampler.mcmc.stopping import FIRST_CHECK, StoppingRule
-from sampler.posterior import importance
-from sampler.posterior.importance import LARGEST_PARETO_K, ImportanceDraws, single
+from sampler.posterior import importance_sampling
+from sampler.posterior.importance_sampling import LARGEST_PARETO_K, ImportanceDraws, proposal_about
 from sampler.posterior.space import Gaussian
 from tests.problems import NUTS, scalar_problem, space_of
 from tests.small import LONG, healthy_statistics
@@ -87,7 +87,7 @@ def space():
 def narrowed(space, share: float):
     """A Gaussian (a t of very many degrees) of this share of the variance at the mode."""
     mode = space.mode.gaussian
-    return single(Gaussian(mode.centre, share * jnp.asarray(mode.covariance)), degrees=1e8)
+    return proposal_about(Gaussian(mode.centre, share * jnp.asarray(mode.covariance)), degrees=1e8)
 
 
 BRIDGED = BridgeEvidence(-3.0, 0.1, (-3.0, -3.0), 1.0)
@@ -96,12 +96,12 @@ BRIDGED = BridgeEvidence(-3.0, 0.1, (-3.0, -3.0), 1.0)
 @pytest.mark.parametrize(("share", "trusted"), [(1 / 8, False), (None, True)])
 def test_weights_with_a_heavy_tail_leave_the_evidence_to_chains(share, trusted, space, monkeypatch):
     """Of a Gaussian of s of the variance weights have the tail k = 1 − s, and all are finite."""
-    monkeypatch.setattr(evidence, "bridge_evidence", lambda *_: BRIDGED)
-    monkeypatch.setattr(evidence, "LARGEST_ERROR", np.inf)  # no reason here
+    monkeypatch.setattr(marginal_likelihood, "bridge_evidence", lambda *_: BRIDGED)
+    monkeypatch.setattr(marginal_likelihood, "LARGEST_ERROR", np.inf)  # no reason here
     if share is not None:
-        monkeypatch.setattr(importance, "single", lambda _: narrowed(space, share))
-        monkeypatch.setattr(importance, "ROUNDS", 0)
-    found = evidence.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+        monkeypatch.setattr(importance_sampling, "proposal_about", lambda _: narrowed(space, share))
+        monkeypatch.setattr(importance_sampling, "ROUNDS", 0)
+    found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
     assert (found.pareto_k <= LARGEST_PARETO_K) is trusted
     assert found.method == ("importance" if trusted else "bridge")
     assert (found.attributes["log_evidence"] == BRIDGED.log_evidence) is not trusted
@@ -162,9 +162,9 @@ def test_by_importance_an_evidence_needs_light_tails_all_densities_and_a_small_e
     """What weights lose counts where bridge sampling takes their place, which lost nothing."""
     given = weighted(spread * rng.standard_normal(400), shape, lost)
     assert (given.log_evidence_error <= LARGEST_ERROR) is (spread < 1.0)
-    monkeypatch.setattr(evidence, "importance_draws", lambda *_: given)
-    monkeypatch.setattr(evidence, "bridge_evidence", lambda *_: BRIDGED)
-    found = evidence.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+    monkeypatch.setattr(marginal_likelihood, "importance_draws", lambda *_: given)
+    monkeypatch.setattr(marginal_likelihood, "bridge_evidence", lambda *_: BRIDGED)
+    found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
     chosen = given if method == "importance" else BRIDGED
     error = given.log_evidence_error if method == "importance" else BRIDGED.error
     assert found.attributes == {
@@ -178,8 +178,10 @@ def test_where_no_weight_is_finite_the_evidence_is_left_to_chains(space, monkeyp
     def fail(*_):
         raise FloatingPointError("none has a finite density")
 
-    monkeypatch.setattr(evidence, "importance_draws", fail)
-    monkeypatch.setattr(evidence, "bridge_evidence", lambda *_: replace(BRIDGED, error=1.0))
-    found = evidence.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
+    monkeypatch.setattr(marginal_likelihood, "importance_draws", fail)
+    monkeypatch.setattr(
+        marginal_likelihood, "bridge_evidence", lambda *_: replace(BRIDGED, error=1.0)
+    )
+    found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
     assert (found.method, found.log_evidence) == ("bridge", BRIDGED.log_evidence)
     assert found.attributes["log_evidence_trusted"] == 0

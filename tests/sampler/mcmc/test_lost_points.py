@@ -15,14 +15,13 @@ import scipy.stats
 from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 
-from sampler.mcmc.bridge import bridge_evidence
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.evidence import evidence_beside
+from sampler.mcmc.marginal_likelihood import bridge_evidence, evidence_beside
 from sampler.mcmc.repetitions import Repetition, statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
-from sampler.posterior import importance
+from sampler.posterior import importance_sampling
 from sampler.posterior.densities import count_lost
 from sampler.posterior.initial_distribution import InitialDistribution
 from tests.assertions import assert_within_mcse
@@ -128,7 +127,7 @@ def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monk
     """Of importance and of bridge sampling; density zero is an answer."""
     problem, _ = scalar_problem(rng)
     space = space_of(problem)
-    density = importance.BatchedDensity.__call__
+    density = importance_sampling.BatchedDensity.__call__
     drawn = sampled(space, SPLIT_HMC, chains=2, warmup=60, draws=100).draws
     points = np.concatenate([drawn[f"bartlett_{name}"] for name in space.shapes], axis=-1)
     edge = points[..., 0].max()
@@ -137,11 +136,11 @@ def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monk
         def spoiled(self, points, beyond=beyond):
             return np.where(points[:, 0] > edge, beyond, density(self, points))
 
-        monkeypatch.setattr(importance.BatchedDensity, "__call__", spoiled)
+        monkeypatch.setattr(importance_sampling.BatchedDensity, "__call__", spoiled)
         bridged = bridge_evidence(space, points, seed=1)
         assert (bridged.lost > 0) is counted
         assert bridged.trusted is not counted
-        weighted = importance.importance_draws(space, 1000, seed=3)
+        weighted = importance_sampling.importance_draws(space, 1000, seed=3)
         assert (weighted.lost > 0) is counted
         assert weighted.trusted is not counted
         # What importance lost counts where bridge sampling takes its place.

@@ -145,14 +145,14 @@ def test_the_start_law_is_normalised_and_drawn_from(linear):
     ratio = np.exp(np.asarray(jax.jit(jax.vmap(law.log_density))(jnp.asarray(points))) - wide)
     assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
     drawn = np.stack([law.draw(64, (1, 0, n)) for n in range(40)])
-    expected = 0.5 * PRIOR_MEAN + 0.5 * np.asarray(law.centres[0])
+    expected = 0.5 * PRIOR_MEAN + 0.5 * np.asarray(law.at_modes.centres[0])
     means = drawn.mean(axis=1)
     assert_within_mcse(means.mean(axis=0), expected, means.std(axis=0, ddof=1) / np.sqrt(40))
 
 
 def test_the_gaussian_at_a_mode_is_the_posterior_of_a_linear_model(linear):
     space, _, mean, covariance = linear
-    law = law_at_modes(space)
+    law = law_at_modes(space).at_modes
     np.testing.assert_allclose(law.centres[0], mean, atol=1e-5)
     whitening = np.asarray(law.whitenings[0])
     np.testing.assert_allclose(np.linalg.inv(whitening.T @ whitening), covariance, rtol=1e-6)
@@ -206,7 +206,10 @@ def phases():
 def test_descents_find_a_phase_that_no_prior_draw_is_in(phases):
     space, law, _ = phases
     assert law.modes == 2
-    assert sorted(np.round(np.asarray(law.centres)[:, 0], 1)) == [0.0, pytest.approx(7.3, abs=0.1)]
+    assert sorted(np.round(np.asarray(law.at_modes.centres)[:, 0], 1)) == [
+        0.0,
+        pytest.approx(7.3, abs=0.1),
+    ]
     found = descend_from_far(space, SEED)
     assert len(found.ends) == len(found.values) > 8
     assert found.gradients > len(found.ends)

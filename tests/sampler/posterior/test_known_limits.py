@@ -10,11 +10,11 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
-from sampler.mcmc.bridge import bridge_evidence
+from sampler.mcmc.marginal_likelihood import bridge_evidence
 from sampler.mcmc.tempered import Evidences, log_mean
 from sampler.mcmc.tempered_smc import begin, next_temperature
 from sampler.posterior.data import Data
-from sampler.posterior.importance import importance_draws
+from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.initial_distribution import (
     InitialDistribution,
     descend_from_far,

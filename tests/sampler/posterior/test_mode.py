@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.posterior.importance import importance_draws
+from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.mode import TOLERANCE, Derivatives, find_mode
 from sampler.posterior.space import TEMPERATURE
 from tests.assertions import assert_equal_to_rounding
@@ -92,7 +92,7 @@ def test_many_coordinates_do_without_a_hessian(rng, monkeypatch):
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     exact = space_of(problem).mode.gaussian
     monkeypatch.setattr("sampler.posterior.mode.HESSIAN_COORDINATES", 10)
-    monkeypatch.setattr("sampler.posterior.importance.HESSIAN_COORDINATES", 10)
+    monkeypatch.setattr("sampler.posterior.importance_sampling.HESSIAN_COORDINATES", 10)
     space = space_of(problem)
     rough = space.mode.gaussian
     assert space.mode.converged

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from sampler.analysis.validation import example_scores, sampled_by_example, validation_draws
 from sampler.network import network_outputs
-from sampler.posterior.importance import importance_draws
+from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import TEMPERATURE
 from sampler.posterior.weights_from_order_parameters import draw_weights_back

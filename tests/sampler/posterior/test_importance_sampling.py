@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.posterior.importance import (
+from sampler.posterior.importance_sampling import (
     BatchedDensity,
-    Proposal,
     draw_weighted,
     importance_draws,
-    pareto_k,
-    refit,
-    single,
-    systematic_resampling,
+    proposal_about,
 )
+from sampler.posterior.importance_weights import pareto_k, systematic_resampling
 from sampler.posterior.space import Gaussian
+from sampler.posterior.t_mixture import TMixture, refit
 from tests.assertions import assert_within_mcse
 from tests.problems import (
     ARCHITECTURES,
@@ -72,35 +70,69 @@ def test_evidence_without_data(name, rng):
     )
 
 
-def two_component_proposal(rng, size=3) -> Proposal:
+SHARES = np.array([0.3, 0.7])
+
+
+def two_components(rng, size=3) -> tuple[TMixture, np.ndarray]:
+    """A mixture, and the scale matrices of its components."""
     centres = rng.standard_normal((2, size))
     roots = rng.standard_normal((2, size, 2 * size))
-    scales = np.linalg.cholesky(roots @ roots.swapaxes(1, 2))
-    return Proposal(np.array([0.3, 0.7]), centres, scales, 9.0)
+    covariances = roots @ roots.swapaxes(1, 2)
+    return TMixture.of(SHARES, centres, covariances, 9.0), covariances
 
 
-def test_proposal_density(rng):
-    """Its logarithm is that of SciPy's multivariate t, and its draws have it."""
-    proposal = two_component_proposal(rng)
-    points = proposal.draw(40_000, rng)
+def expected_density(mixture, covariances, points):
+    """Log density by SciPy's multivariate t."""
     parts = [
-        scipy.stats.multivariate_t(centre, scale @ scale.T, df=proposal.degrees)
-        for centre, scale in zip(proposal.centres, proposal.scales, strict=True)
+        share * scipy.stats.multivariate_t(centre, covariance, df=mixture.degrees).pdf(points)
+        for share, centre, covariance in zip(SHARES, mixture.centres, covariances, strict=True)
     ]
-    expected = np.log(sum(s * p.pdf(points) for s, p in zip(proposal.shares, parts, strict=True)))
-    received = proposal.log_density(points)
+    return np.log(sum(parts))
+
+
+def test_density_of_a_mixture(rng):
+    """Its logarithm is that of SciPy's multivariate t, and its draws have it."""
+    mixture, covariances = two_components(rng)
+    points = mixture.draw(40_000, rng)
+    expected = expected_density(mixture, covariances, points)
+    received = mixture.log_density(points)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
     # E_q[g/q] = 1 for a normalised density g with lighter tails, of another centre and shape.
-    other = scipy.stats.multivariate_normal(proposal.centres[0], proposal.spread)
+    other = scipy.stats.multivariate_normal(mixture.centres[0], mixture.moments[1])
     ratio = np.exp(other.logpdf(points) - received)
     assert_within_mcse(ratio.mean(), 1.0, ratio.std() / np.sqrt(len(ratio)))
 
 
+def test_a_mixture_of_diagonals_in_jax_and_numpy(rng):
+    """One component after the other or of one point, the same as that of the dense matrices."""
+    mixture, _ = two_components(rng)
+    stretches = rng.uniform(0.5, 2.0, mixture.centres.shape)
+    covariances = np.stack([np.diag(stretch**-2.0) for stretch in stretches])
+    volumes = np.log(stretches).sum(axis=1)
+    diagonal = replace(mixture, whitenings=stretches, log_volumes=volumes)
+    points = rng.standard_normal((5, 3))
+    expected = expected_density(diagonal, covariances, points)
+    np.testing.assert_allclose(diagonal.log_density(points), expected, rtol=1e-12)
+
+    def of_point(point, mixture):
+        return jax.nn.logsumexp(mixture.log_terms(mixture.squares(point)))
+
+    by_jax = jax.jit(jax.vmap(of_point, in_axes=(0, None)))(jnp.asarray(points), diagonal)
+    np.testing.assert_allclose(by_jax, expected, rtol=1e-12)
+    component = np.repeat([0, 1], 20_000)
+    drawn = diagonal.draw_each(component, rng)
+    for k, (centre, stretch) in enumerate(zip(diagonal.centres, stretches, strict=True)):
+        away = (drawn[component == k] - centre) * stretch
+        law = scipy.stats.t(diagonal.degrees)
+        assert min(scipy.stats.kstest(away, law.cdf, axis=0).pvalue) > 1e-4
+
+
 def test_refitting_finds_the_shape(rng):
     """Weighted draws from one proposal refit to the mixture they are weighted by."""
-    target = two_component_proposal(rng)
-    scale = np.linalg.cholesky(4.0 * target.spread)
-    broad = single(Gaussian(jnp.asarray(target.centre), jnp.asarray(scale)))
+    target, _ = two_components(rng)
+    centre, spread = target.moments
+    scale = np.linalg.cholesky(4.0 * spread)
+    broad = proposal_about(Gaussian(jnp.asarray(centre), jnp.asarray(scale)))
     points = broad.draw(20_000, rng)
     log_weights = target.log_density(points) - broad.log_density(points)
     weights = np.exp(log_weights) / np.exp(log_weights).sum()
@@ -129,14 +161,16 @@ def test_pareto_shape_of_known_tails(shape, rng):
 def test_densities_that_are_no_numbers_are_counted_and_not_trusted(value, counted, rng):
     """A few draws only, so that the weights alone would be good; no density is a number, too."""
     problem, _ = scalar_problem(rng)
-    log_density = BatchedDensity.of(space_of(problem))
-    proposal = single(log_density.space.mode.gaussian)
-    good = draw_weighted(proposal, log_density, 2000, np.random.default_rng(3))
+    density = BatchedDensity.of(space_of(problem))
+    proposal = proposal_about(density.space.mode.gaussian)
+    good = draw_weighted(proposal, density, 2000, np.random.default_rng(3))
     limit = np.sort(good.points[:, 0])[-4]
 
-    def spoiled(points):
-        return np.where(points[:, 0] >= limit, value, log_density(points))
+    class Spoiled(BatchedDensity):
+        def __call__(self, points):
+            return np.where(points[:, 0] >= limit, value, super().__call__(points))
 
+    spoiled = Spoiled(density.space, density.batch)
     bad = draw_weighted(proposal, spoiled, 2000, np.random.default_rng(3))
     np.testing.assert_array_equal(bad.points, good.points)
     outside = bad.points[:, 0] >= limit
@@ -209,7 +243,7 @@ def sixteen_path_problem(rng, width: int) -> LearningProblem:
 def test_failure_at_sixteen_paths_is_caught(rng):
     """In 147 dimensions one t distribution at the mode fails; the weights' tail must say so."""
     space = space_of(sixteen_path_problem(rng, 20))
-    proposal = single(space.mode.gaussian)
+    proposal = proposal_about(space.mode.gaussian)
     draws = draw_weighted(proposal, BatchedDensity.of(space), 2000, rng)
     assert draws.efficiency < 0.05, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()

@@ -1,16 +1,18 @@
-"""The log evidence from the draws of Markov chains, by bridge sampling.
+"""The log evidence beside chains over order parameters: by importance, else by bridge sampling.
 
-With l(x) = ln p(x, y) − ln q(x) for a normalised q fitted to the posterior, r = ln p(y) solves
+Importance weights need no chains, and are the more accurate where their tail is light. Where it is
+heavy, bridge sampling of the chains' draws stands, as all its terms are bounded. With
+l(x) = ln p(x, y) − ln q(x) for a normalised q fitted to the posterior, r = ln p(y) solves
 
     Σ_{x ~ q} s(l(x) − r + m) = Σ_{x ~ posterior} s(r − l(x) − m),   s(t) = 1/(1 + e^{−t}),
 
 m the logarithm of effective posterior draws per draw from q: the optimal bridge of Meng and Wong
-(1996), first found by Bennett (1976). All terms are bounded, so it stands where the tails of
-importance weights are too heavy to be averaged.
+(1996), first found by Bennett (1976).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -18,16 +20,89 @@ from scipy.special import expit, log_expit, logsumexp
 
 from sampler.mcmc.algorithm import BRIDGED_DRAWS, lost_points_text
 from sampler.mcmc.convergence import mean_ess, mean_mcse
-from sampler.posterior.densities import count_lost
-from sampler.posterior.importance import BatchedDensity, Proposal, refit, require_hessian, single
+from sampler.mcmc.tempered import LARGEST_ERROR
+from sampler.posterior.importance_sampling import (
+    BatchedDensity,
+    importance_draws,
+    proposal_about,
+    require_hessian,
+    weighed,
+)
 from sampler.posterior.order_parameters import OrderParameterSpace
+from sampler.posterior.t_mixture import TMixture, refit
 from sampler.streams import Stream, stream
 
-# A half of the draws is fitted, the other half bridged: fewer leave nothing to estimate errors by.
-# The error of a logarithm is the relative error of its argument only where that is small.
-LARGEST_ERROR = 0.3
+EVALUATIONS = 20_000
+IMPORTANCE, BRIDGE = "importance", "bridge"
 # Two halves further apart than this many errors say that the error is wrong.
 MOST_APART = 4.0
+
+
+@dataclass(frozen=True)
+class EvidenceBeside:
+    """Log evidence ln p(y) with its error, and by which method it was found.
+
+    log_evidence  its value
+    error         Monte Carlo standard error
+    method        "importance" or "bridge"
+    trusted       whether value and error can be trusted
+    lost          draws of proposals, of either method, at which the density is not a number
+    pareto_k      shape of the tail of the importance weights, which chooses the method
+    text          one line about it
+    """
+
+    log_evidence: float
+    error: float
+    method: str
+    trusted: bool
+    lost: int
+    pareto_k: float
+    text: str
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What `draws.nc` says of it."""
+        return {
+            "log_evidence": self.log_evidence,
+            "log_evidence_error": self.error,
+            "log_evidence_method": self.method,
+            "log_evidence_trusted": int(self.trusted),
+            "log_evidence_lost": self.lost,
+            "log_evidence_pareto_k": self.pareto_k,
+        }
+
+
+def evidence_beside(
+    space: OrderParameterSpace, points: Float[np.ndarray, "chain draw coordinate"], seed: int
+) -> EvidenceBeside:
+    """Log evidence ln p(y) by importance where its weights can be trusted, else from draws.
+
+    space   of the order parameters, with its mode, in float64
+    points  flat coordinates of every draw of chains, for bridge sampling
+    """
+    lost, shape = 0, float("inf")
+    try:
+        weighted = importance_draws(space, EVALUATIONS, seed)
+    except FloatingPointError as problem:
+        reason = f"importance: {problem}"
+    else:
+        value, error = weighted.log_evidence, weighted.log_evidence_error
+        lost, shape, reason = weighted.lost, weighted.pareto_k, weighted.explain()
+        if weighted.trusted and error <= LARGEST_ERROR:
+            return EvidenceBeside(value, error, IMPORTANCE, True, lost, shape, reason)
+    bridged = bridge_evidence(space, points, seed)
+    text = f"{reason}: not trusted; {bridged.explain()}"
+    if lost and not bridged.lost:
+        text += f"; {lost_points_text(lost, 'draws of q')}"
+    return EvidenceBeside(
+        log_evidence=bridged.log_evidence,
+        error=bridged.error,
+        method=BRIDGE,
+        trusted=bridged.trusted and not lost,
+        lost=lost + bridged.lost,
+        pareto_k=shape,
+        text=text,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,15 +158,13 @@ def bridge_evidence(
     if draws < BRIDGED_DRAWS:
         raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {BRIDGED_DRAWS}")
     rng = stream(seed, Stream.BRIDGE)
-    log_density, first = BatchedDensity.of(space), single(space.reference)
+    density, first = BatchedDensity.of(space), proposal_about(space.reference)
     halves = points[:, : draws // 2], points[:, draws // 2 :]
     estimates, lost = [], 0
     for bridged, fitted in (halves, halves[::-1]):
         flat = fitted.reshape(-1, points.shape[2])
         proposal = refit(first, flat, np.full(len(flat), 1.0 / len(flat)), rng)
-        *estimate, lost_here = _bridge(
-            proposal, log_density, bridged, rng, partial(count_lost, space)
-        )
+        *estimate, lost_here = bridge(proposal, density, bridged, rng)
         estimates.append(estimate)
         lost += lost_here
     (early, early_error), (late, late_error) = estimates
@@ -105,20 +178,19 @@ def bridge_evidence(
     )
 
 
-def _bridge(proposal: Proposal, log_density, bridged, rng, count_lost) -> tuple[float, float, int]:
-    """ln p(y) and its error from posterior draws [chain, draw, coordinate] and as many of q.
-
-    And at how many of these the density is not a number.
-    """
+def bridge(
+    proposal: TMixture,
+    density: BatchedDensity,
+    bridged: Float[np.ndarray, "chain draw coordinate"],
+    rng: np.random.Generator,
+) -> tuple[float, float, int]:
+    """ln p(y) and its error from posterior draws and as many of q, of which so many are lost."""
     from scipy.optimize import brentq
 
     chains, draws, coordinates = bridged.shape
     flat = bridged.reshape(-1, coordinates)
-    proposed = proposal.draw(len(flat), rng)
-    of_posterior = (log_density(flat) - proposal.log_density(flat)).reshape(chains, draws)
-    log_p, log_q = log_density(proposed), proposal.log_density(proposed)
-    lost = count_lost(proposed, log_p, log_q)
-    of_proposal = np.where(np.isfinite(log_p), log_p - log_q, -np.inf)
+    of_posterior = weighed(flat, proposal, density)[0].reshape(chains, draws)
+    of_proposal, lost = weighed(proposal.draw(len(flat), rng), proposal, density)
     effective = float(mean_ess(np.tanh(centred(of_posterior))))
     # A chain that never moves has no effective sample size.
     ratio = np.log(np.clip(np.nan_to_num(effective, nan=1.0), 1.0, len(flat)) / len(flat))

@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 
 from sampler.errors import ExitCode
-from sampler.mcmc.bridge import _bridge, bridge_evidence
-from sampler.posterior.importance import single
+from sampler.mcmc.marginal_likelihood import bridge, bridge_evidence
+from sampler.posterior.importance_sampling import BatchedDensity, proposal_about
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Gaussian
 from tests.assertions import assert_within_mcse
@@ -82,15 +82,17 @@ def test_errors_are_those_of_repetitions(rng):
 @pytest.mark.heavy
 def test_the_error_has_a_part_of_each_of_both_samples(rng):
     """Independent draws of N(0, 1), and a t beside it: estimates spread as their errors say."""
-    proposal = single(Gaussian(jnp.array([1.0]), jnp.array([[0.7**0.5]])))
+    any_space = space_of(scalar_problem(rng)[0], whitened=False)
+    proposal = proposal_about(Gaussian(jnp.array([1.0]), jnp.array([[0.7**0.5]])))
 
-    def log_density(points):
-        return -0.5 * points[:, 0] ** 2
+    class Normal(BatchedDensity):
+        def __call__(self, points):
+            return -0.5 * points[:, 0] ** 2
 
     scores = []
     for _ in range(300):
         draws = rng.standard_normal((4, 100, 1))
-        found, error, _ = _bridge(proposal, log_density, draws, rng, lambda *_: 0)
+        found, error, _ = bridge(proposal, Normal(any_space, 1), draws, rng)
         scores.append(((found - 0.5 * np.log(2.0 * np.pi)) / error) ** 2)
     low, high = scipy.stats.chi2.ppf([1e-4, 1 - 1e-4], len(scores))
     assert low < np.sum(scores) < high
