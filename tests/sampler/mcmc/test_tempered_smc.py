@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 import scipy.stats
 from jax.tree_util import register_dataclass
@@ -186,9 +187,9 @@ HEIGHT = (
 class TwoPhases(Known):
     """N(x; 0, 1) times 1 + e^HEIGHT exp(−(x_0 − FAR)²/(2 WIDTH²)): evidence 1/(1 − WEIGHT)."""
 
-    def law(self, position, inputs=None):
-        peak = HEIGHT - (position["x"][0] - FAR) ** 2 / (2.0 * WIDTH**2)
-        return dist.Unit(jnp.logaddexp(0.0, peak))
+    def model(self, labels, inputs=None):
+        peak = HEIGHT - (self.sample_prior()[0] - FAR) ** 2 / (2.0 * WIDTH**2)
+        numpyro.sample("y", dist.Unit(jnp.logaddexp(0.0, peak)), obs=labels)
 
 
 @pytest.fixture(scope="module")
