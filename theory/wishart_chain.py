@@ -19,12 +19,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
 from jax.scipy.special import gammaln
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float, Int, Num
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from theory.architecture import Architecture, BartlettShape
 from theory.overlaps import ChainCoordinates, ChainLink, places, split_heads
@@ -52,12 +53,20 @@ def log_chi_density(
     return constant - half * (numbers.expm1(u) - u)
 
 
-def standardised_log(
-    squares: Float[Array | np.ndarray, "..."],
-    degrees: Num[Array | np.ndarray, "..."],
+def draw_log_chi(
+    degrees: Float[Array | np.ndarray, "..."],
+    shape: tuple[int, ...],
+    random: PRNGKeyArray | np.random.Generator,
 ) -> Float[Array | np.ndarray, "..."]:
-    """Coordinate t = √(ν/2) ln(c²/ν) of c² ~ χ²_ν, JAX or NumPy."""
-    numbers = squares.__array_namespace__()
+    """Draws t = √(ν/2) ln(c²/ν) of that law: of JAX by a key, of NumPy by a generator.
+
+    The generator of JAX takes seconds to be compiled.
+    """
+    numbers = degrees.__array_namespace__()
+    if numbers is jnp:
+        squares = 2.0 * jax.random.gamma(random, degrees / 2.0, shape, degrees.dtype)
+    else:
+        squares = random.chisquare(degrees, shape).astype(degrees.dtype)
     return numbers.sqrt(degrees / 2.0) * numbers.log(squares / degrees)
 
 

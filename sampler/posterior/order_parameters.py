@@ -30,8 +30,8 @@ from theory.wishart_chain import (
     WishartChain,
     bartlett_matrix,
     chain_factors,
+    draw_log_chi,
     log_chi_density,
-    standardised_log,
 )
 
 # Stored coordinates are named by their site after this.
@@ -128,7 +128,7 @@ class OrderParameterSpace(KernelSpace):
     def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Draws of the diagonals: compiling a generator of χ² takes JAX half a minute."""
         return {
-            f"chi_{layer}": standardised_log_chi(np.asarray(degrees), count, generator)
+            f"chi_{layer}": draw_log_chi(np.asarray(degrees), (count, len(degrees)), generator)
             for layer, degrees in enumerate(self.chain.degrees, start=1)
         }
 
@@ -209,14 +209,6 @@ def stored_sites(draws: Mapping[str, np.ndarray], temperature: float) -> dict[st
     return sites
 
 
-def standardised_log_chi(
-    degrees: Float[np.ndarray, " rank"], count: int, generator: np.random.Generator
-) -> Float[np.ndarray, "{count} rank"]:
-    """Draws of `StandardisedLogChi` by NumPy."""
-    squares = generator.chisquare(degrees, (count, len(degrees)))
-    return standardised_log(squares, degrees).astype(degrees.dtype)
-
-
 class StandardisedLogChi(dist.Distribution):
     """Law of t with ln c = ½ ln ν + t/√(2ν) and c ~ χ_ν: of order one at every ν."""
 
@@ -229,9 +221,7 @@ class StandardisedLogChi(dist.Distribution):
         super().__init__(jnp.shape(self.degrees), validate_args=validate_args)
 
     def sample(self, key, sample_shape=()):
-        shape = sample_shape + self.batch_shape
-        gamma = dist.Gamma(self.degrees / 2.0, 0.5).expand(shape).sample(key)
-        return standardised_log(gamma, self.degrees)
+        return draw_log_chi(self.degrees, sample_shape + self.batch_shape, key)
 
     @property
     def mean(self):

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.posterior.order_parameters import StandardisedLogChi, standardised_log_chi
+from sampler.posterior.order_parameters import StandardisedLogChi
 from sampler.posterior.space import TEMPERATURE, Gaussian
 from tests.problems import ARCHITECTURES, random_problem, space_of
+from theory.wishart_chain import draw_log_chi
 
 SPACES = ("order_parameters", "hidden_weights", "weights")
 SPREAD = 0.5
@@ -122,7 +123,7 @@ def test_a_standardised_log_chi_has_the_draws_and_moments_of_chi(degrees):
     """Moments by the trapezoidal rule, which converges faster than any power of the spacing."""
     site = StandardisedLogChi(degrees)
     by_jax = np.asarray(site.sample(jax.random.key(5), (4000,)))
-    by_numpy = standardised_log_chi(np.array([degrees]), 4000, np.random.default_rng(5))[:, 0]
+    by_numpy = draw_log_chi(np.array([degrees]), (4000, 1), np.random.default_rng(5))[:, 0]
     for t in (by_jax, by_numpy):
         squares = degrees * np.exp(np.sqrt(2.0 / degrees) * t)
         assert scipy.stats.kstest(squares, scipy.stats.chi2(degrees).cdf).pvalue > 1e-4
