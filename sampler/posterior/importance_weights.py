@@ -2,15 +2,15 @@
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import logsumexp
 
 # The tail is fitted to the √n largest weights; fewer draws leave too few of them to fit.
 FEWEST_DRAWS = 400
 
 
 def normalised_weights(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndarray, " draw"]:
-    """Weights that sum to one."""
-    return np.exp(log_weights - logsumexp(log_weights))
+    """Weights that sum to one, however large their logarithms are."""
+    weights = np.exp(log_weights - np.max(log_weights))
+    return weights / weights.sum()
 
 
 def effective_draws(log_weights: Float[np.ndarray, " draw"]) -> float:

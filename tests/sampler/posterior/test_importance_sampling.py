@@ -14,7 +14,11 @@ from sampler.posterior.importance_sampling import (
     importance_draws,
     proposal_about,
 )
-from sampler.posterior.importance_weights import pareto_k, systematic_resampling
+from sampler.posterior.importance_weights import (
+    normalised_weights,
+    pareto_k,
+    systematic_resampling,
+)
 from sampler.posterior.space import Gaussian
 from sampler.posterior.t_mixture import TMixture, refit
 from tests.assertions import assert_within_mcse
@@ -202,6 +206,15 @@ def test_systematic_resampling_is_unbiased(rng):
     excess = count * weights % 1.0
     error = np.sqrt(excess * (1 - excess) / seeds)
     assert_within_mcse(taken.mean(axis=0), count * weights, error)
+
+
+def test_weights_of_large_logarithms_sum_to_one_and_are_resampled(rng):
+    """To rounding of a sum of so many, not to that of their logarithms."""
+    for _ in range(100):
+        log_weights = rng.standard_normal(8) - 1e4
+        weights = normalised_weights(log_weights)
+        assert abs(weights.sum() - 1.0) <= len(weights) * np.finfo(float).eps
+        assert len(systematic_resampling(weights, 5, rng)) == 5
 
 
 def error_of_resampled(rng, effective_per_kept: float) -> float:
