@@ -319,7 +319,7 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
     exact = exact_scalar_posterior(problem, test).log_evidence
     for name in ("order_parameters", "hidden_weights", "weights"):
         space = space_of(problem, name, test)
-        made = repetitions(space, InitialDistribution.prior(space), count=192, times=6)
+        made = repetitions(space, InitialDistribution.prior(space), count=192, times=16)
         value, error = evidence_of(made)
         assert error < 0.3, name
         assert_within_mcse(value, exact, error, what=name)
