@@ -1,7 +1,9 @@
 """What a new space touches: one class, and one for its data."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -64,3 +66,37 @@ def test_a_new_space_is_sampled(rng):
     error = np.sqrt(variance / 500)  # of a quarter of the draws, whatever their correlation
     assert abs(draws.mean() - mean) < 6 * error
     assert abs(draws.var() / variance - 1.0) < 6 * np.sqrt(2 / 500)
+
+
+@register_dataclass
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scale(Intercept):
+    """The same of one number that is not negative."""
+
+    def model(self, labels, inputs=None):
+        x = numpyro.sample("x", dist.HalfNormal(1.0))
+        with numpyro.plate("example", len(self.data.labels)):
+            numpyro.sample("y", dist.Normal(0.0, x), obs=labels)
+
+
+def space_of(kind, examples: int):
+    return kind(data=Nothing(labels=jnp.ones((examples, 1))), temperature=jnp.asarray(0.5))
+
+
+def test_a_prior_that_is_bounded_is_refused():
+    """Coordinates of trajectories are all real numbers."""
+    with pytest.raises(TypeError, match=r"\bx\b"):
+        _ = space_of(Scale, 3).shapes
+
+
+def test_threads_run_models_one_after_the_other():
+    """NumPyro has one list of handlers for all of them; every space is of other shapes."""
+
+    def density_and_size(examples: int) -> tuple[float, int]:
+        space = space_of(Intercept, examples)
+        value = jax.eval_shape(space.log_density, {"x": jnp.zeros(1)})
+        return value.shape, space.size
+
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(density_and_size, range(100, 160)))
+    assert found == [((), 1)] * 60
