@@ -276,16 +276,16 @@ def build_problem(
     if task.learned is not None:
         return make_learned_problem(recipe, task, architecture)
     readout = recipe.network.readout
-    law = recipe.posterior.temperature, recipe.posterior.temperature_spread
+    temperatures = recipe.posterior.temperature, recipe.posterior.temperature_spread
     try:
         if is_folded(recipe, task):
             if triangle is None:
                 *_, triangle = fold_training(recipe, task)
-            learning = triangle.learning_problem(architecture, *law)
+            learning = triangle.learning_problem(architecture, *temperatures)
         else:
             attended = attend_split(task.train, readout, task.pairs)
             labels = jnp.asarray(task.train.labels)
-            learning = LearningProblem(architecture, attended, labels, *law)
+            learning = LearningProblem(architecture, attended, labels, *temperatures)
     except TemperatureTooSmall as error:
         raise InputError("temperature", error.temperature, error.remedy) from None
     attended = {
