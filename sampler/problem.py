@@ -14,7 +14,7 @@ from sampler.attention.similarity import HeadDistances
 from sampler.data.split import AnySplit, AttendedSplit, Split, spread_over_labels
 from sampler.data.task import Task
 from sampler.errors import InputError
-from sampler.mcmc.kept import MOST_POINTWISE
+from sampler.mcmc.collected_draws import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
 from sampler.posterior.exported import FlatDensity, Model, basis_of_examples, export_model
 from sampler.posterior.mode import find_mode

@@ -13,7 +13,7 @@ from sampler.data.known_heads import KnownHeads, known_heads
 from sampler.data.split import StreamedSplit, measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
-from sampler.mcmc.kept import MOST_POINTWISE
+from sampler.mcmc.collected_draws import MOST_POINTWISE
 from sampler.posterior.data import SampledPaths, TokenData
 from sampler.posterior.exported import FlatDensity, Model, export_model
 from sampler.posterior.space import Space, draw_prior

@@ -10,7 +10,6 @@ import pytest
 import scipy.special
 
 from sampler.mcmc.algorithm import Algorithm, ChainSettings, algorithm_named
-from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.importance_sampling import ImportanceDraws
 from sampler.posterior.space import Space
@@ -87,7 +86,7 @@ def chain_settings(*, chains=4, warmup=500, draws=1000, thinning=1, seed=0) -> C
 def sampled(space: Space, algorithm: Algorithm, **settings) -> DrawCollector:
     """What chains of an algorithm collect; settings of `chain_settings`."""
     collected = DrawCollector()
-    sample(space, algorithm, chain_settings(**settings), collected)
+    algorithm.draw(space, chain_settings(**settings), collected)
     return collected
 
 

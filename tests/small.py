@@ -1,12 +1,13 @@
 """A small named problem and the collected draws of a pretended sampler, for tests of tables."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
 
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.algorithm import Chunk
+from sampler.mcmc.collected_draws import LIMITS, PREDICTORS, DrawCollector, Limit
 from sampler.problem import Problem
 from tests.problems import random_network_data
 from theory import Architecture, LearningProblem
@@ -77,6 +78,11 @@ def healthy_statistics(rng, shape: tuple[int, int] = (CHAINS, DRAWS)) -> dict[st
         "step_size": np.full(shape, 0.3),
         "lost": np.zeros(shape, bool),
     }
+
+
+def within(size: int, fewest: int = 0, names: Sequence[str] = PREDICTORS) -> dict[str, Limit]:
+    """Limits of what is kept, with so many bytes for each of these, by default of predictors."""
+    return {**LIMITS, **dict.fromkeys(names, Limit(size, fewest))}
 
 
 def collect(observables: dict, statistics: dict, *, pieces: int = 4, **settings) -> DrawCollector:

@@ -18,6 +18,8 @@ from sampler.attention.variants import VARIANTS
 from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
 from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.stopping import rule_for
 from sampler.posterior.spaces import SPACES
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
 from sampler.presentation.figures.catalogue import FIGURES
@@ -26,7 +28,8 @@ from sampler.settings.task_sections import TASKS
 from tests import ROOT
 from tests.assertions import assert_within_mcse
 from tests.commands import SMALLEST, in_process, made_once, without_drawing
-from tests.problems import NUTS, SPLIT_HMC, sampled, space_of
+from tests.problems import NUTS, SPLIT_HMC, chain_settings, sampled, space_of
+from tests.sampler.mcmc.laws import Linear
 from theory import Architecture, LearningProblem
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -36,6 +39,7 @@ TABLES = {
     "A task": (TASKS, "coin"),
     "A sampling algorithm": (ALGORITHMS, "metropolis"),
     "A prior": (SPACES, "laplace_weights"),
+    "An algorithm without chains": (ALGORITHMS, "rejection"),
     "A figure": (FIGURES, "predictor_histogram"),
     "A compared quantity": (QUANTITIES, "trace"),
 }
@@ -106,10 +110,38 @@ def test_task_algorithm_figure_and_quantity_meet_in_one_run(finished):
     assert (finished / "figures" / "predictor_histogram.png").is_file()
 
 
+@pytest.mark.parametrize("until_trusted", [False, True])
+def test_draws_without_chains_have_the_law_in_closed_form(until_trusted, rng):
+    """y_i ~ N(a_i x, s²) of one coordinate x ~ N(m, σ²): precisions and their means add up."""
+    slopes, noise, mean, deviation = np.array([[0.8], [-0.5]]), 0.7, 0.3, 1.2
+    labels = np.array([1.1, 0.2])
+    space = Linear.of(slopes, labels, noise, np.array([mean]), np.array([deviation]))
+    precision = deviation**-2 + np.sum(slopes**2) / noise**2
+    expected = (mean / deviation**2 + labels @ slopes[:, 0] / noise**2) / precision
+    algorithm, collected = ALGORITHMS["rejection"](), DrawCollector()
+    asked, listeners = chain_settings(warmup=0, draws=2000, seed=3), [collected]
+    if until_trusted:
+        rule = rule_for(algorithm, collected, asked, np.inf, lambda name: True, 1)
+        asked, listeners = replace(asked, next_end=rule.next_end), [collected, rule]
+    algorithm.draw(space, asked, lambda chunk: [listen(chunk) for listen in listeners])
+    x = collected.draws["x"][..., 0]
+    assert x.shape == (4, 520 if until_trusted else 2000)
+    if until_trusted:
+        assert rule.ended == "trusted"
+    assert_within_mcse(x.mean(), expected, precision**-0.5 / np.sqrt(x.size))
+    normal = scipy.stats.norm(expected, precision**-0.5)
+    assert scipy.stats.kstest(x.reshape(-1), normal.cdf).pvalue > 1e-4
+    lp = normal.logpdf(x) - collected.statistics["lp"]
+    assert np.ptp(lp) < 1e-9  # ln p(y), whatever x
+
+
 @pytest.mark.heavy
-def test_the_algorithm_goes_on_bit_for_bit(finished, tmp_path):
+@pytest.mark.parametrize("name", ["metropolis", "rejection"])
+def test_the_algorithm_goes_on_bit_for_bit(name, finished, tmp_path):
     longer, extended = tmp_path / "longer", tmp_path / "extended"
-    recipe = finished.parent / "coin.toml"
+    text = (finished.parent / "coin.toml").read_text().replace("metropolis", name)
+    recipe = tmp_path / "coin.toml"
+    recipe.write_text(text)
     assert in_process("sample", recipe, "--out", longer, "--set", "sampler.draws=30") in (0, 3)
     assert in_process("sample", recipe, "--out", extended) in (0, 3)
     assert in_process("resume", extended, "--more", "10") in (0, 3)

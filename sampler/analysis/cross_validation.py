@@ -22,9 +22,14 @@ from scipy.special import logsumexp
 from sampler.analysis.estimates import Estimate, RepetitionWeights, over_repetitions
 from sampler.analysis.predictors import INFINITE, LEADING, TUNED
 from sampler.analysis.validation import kept_draws
-from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.collected_draws import (
+    EFFECTIVE,
+    LOG_LIKELIHOOD,
+    MOST_POINTWISE,
+    DrawCollector,
+    evenly_spaced,
+)
 from sampler.mcmc.convergence import bulk_ess, mean_mcse
-from sampler.mcmc.kept import EFFECTIVE, LOG_LIKELIHOOD, MOST_POINTWISE, evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
 from sampler.posterior.given import log_likelihood_of_examples

@@ -22,8 +22,7 @@ from sampler.analysis.names import (
 from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.attention.learned import LOGITS
 from sampler.mcmc.algorithm import ALGORITHMS
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.kept import (
+from sampler.mcmc.collected_draws import (
     LEFT_OUT,
     LOG_LIKELIHOOD,
     LOG_PRIOR,
@@ -31,6 +30,7 @@ from sampler.mcmc.kept import (
     PREDICTOR_VALIDATION,
     PREDICTORS,
     REPLICATED,
+    DrawCollector,
     SelectedDraws,
     ThinnedDraws,
 )

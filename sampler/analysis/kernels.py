@@ -17,8 +17,7 @@ from scipy.linalg import eigh
 from sampler.analysis.estimates import RepetitionWeights, batch_means, bootstrap, mean_over_batches
 from sampler.analysis.matched_heads import MOST_DRAWS, kept_logits
 from sampler.analysis.validation import kept_draws
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.kept import evenly_spaced
+from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
 from sampler.problem import Problem, square_roots
 from sampler.runtime import jax_settings
 from sampler.token_problem import LearnedProblem

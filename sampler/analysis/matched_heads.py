@@ -29,8 +29,7 @@ from sampler.attention.similarity import (
     medoid,
 )
 from sampler.data.known_heads import KnownHeads
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.kept import evenly_spaced
+from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.runtime import jax_settings
 from sampler.settings.task_sections import UNIFORM

@@ -13,7 +13,7 @@ from sampler.analysis.estimates import Estimate, RepetitionWeights
 from sampler.analysis.names import label
 from sampler.analysis.predictors import predicted
 from sampler.analysis.scores import SCORES, LabelMoments, error_of_mean, example_scores
-from sampler.mcmc.kept import ThinnedDraws
+from sampler.mcmc.collected_draws import ThinnedDraws
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from sampler.attention.padding import read_weights, within
-from sampler.mcmc.kept import evenly_spaced
+from sampler.mcmc.collected_draws import evenly_spaced
 from sampler.streams import Stream
 
 # Splits of up to so many bytes are held. A block has at most so many, and that many examples.

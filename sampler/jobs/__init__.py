@@ -9,8 +9,7 @@ run           runs begun, resumed and extended
 stages        the stages of a run: theory, draws, comparison, page
 draw          draws from the posterior
 folding       rows that stand for training examples too many to be held
-keeper        running chains in their checkpoints
-repetitions   repetitions of particles made, kept in checkpoints and judged
+keeper        draws in their checkpoints
 stored        comparison and diagnostics of stored results
 pages         figures and the page of stored results
 reproduce     a run done again, compared number by number

@@ -1,9 +1,9 @@
-"""Draws from the posterior: by chains, or repetitions of particles."""
+"""Draws from the posterior, by whatever algorithm, and what is stored beside them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -15,22 +15,21 @@ from sampler.analysis.draws_table import EXCHANGEABLE, draws_tree, is_judged
 from sampler.analysis.matched_heads import kept_logits
 from sampler.attention.learned import LOGITS
 from sampler.errors import InputError, OutOfTimeError, Setting
-from sampler.jobs.keeper import ChainKeeper
+from sampler.jobs.keeper import DrawKeeper
 from sampler.jobs.progress import Progress, SamplingProgress
-from sampler.jobs.repetitions import run_repetitions
 from sampler.mcmc.algorithm import (
     BRIDGED_DRAWS,
     Algorithm,
     ChainSettings,
+    Chunk,
+    SnapshotMismatch,
     algorithm_named,
 )
-from sampler.mcmc.chains import Chunk, SnapshotMismatch, sample
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.fixed_elements import fixed_by
 from sampler.mcmc.hamiltonian import SMALLEST_STEP
 from sampler.mcmc.marginal_likelihood import evidence_beside
-from sampler.mcmc.rounding import roughness_attributes, shift_in_single_precision
-from sampler.mcmc.stopping import StoppingRule
+from sampler.mcmc.space_checks import fixed_by, roughness_attributes, shift_in_single_precision
+from sampler.mcmc.stopping import rule_for
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Space
 from sampler.posterior.spaces import ORDER_PARAMETERS
@@ -46,7 +45,7 @@ from sampler.token_problem import LearnedProblem, TokenProblem
 def draw_posterior(
     problem: AnyProblem,
     settings: SamplerSection,
-    keeper: ChainKeeper | None = None,
+    keeper: DrawKeeper | None = None,
     show: bool = True,
 ) -> xr.DataTree:
     """Draw from the posterior in the space, by the algorithm and in the precision that are named.
@@ -54,27 +53,34 @@ def draw_posterior(
     Draws go on from the checkpoint that the keeper finds, if there is one; `show` says whether
     progress is shown.
     """
-    keeper = ChainKeeper() if keeper is None else keeper
-    started = time.perf_counter()
+    keeper = DrawKeeper() if keeper is None else keeper
+    started, name = time.perf_counter(), settings.algorithm
+    algorithm = algorithm_named(name, settings.values_for(name))
     observed = weights_observed(problem, settings.space, settings.weight_draws)
     collected = DrawCollector(weights=observed, weight_draws=settings.weight_draws)
     with jax_settings(settings.precision):
-        origin = collect_draws(problem, settings, collected, keeper, show)
+        space = problem.space(settings.space, settings.precision, collected.weights)
+        collected.fixed = cache(partial(fixed_by, space, settings.seed))
+        if space.mode is not None and not space.mode.converged:
+            print_and_log(space.mode.explain(), show)
+        space = algorithm.suited(space)
+        ended = collect_draws(problem, algorithm, space, settings, collected, keeper, show)
+        found = found_beside(problem, algorithm, space, settings, collected, show)
         weights = weights_of_draws(problem, settings, collected)
         fixed = collected.fixed() if collected.stands_still else {}
     attributes = {
-        **origin.algorithm.settings,
+        **algorithm.settings,
         "space": settings.space,
-        "algorithm": origin.name,
-        "gradient_dtype": origin.space.gradient_dtype,
-        **mode_attributes(origin.space),
+        "algorithm": name,
+        "gradient_dtype": space.gradient_dtype,
+        **mode_attributes(space),
         "draws_per_chain": collected.draws_made,
-        "ended_by": origin.ended,
+        "ended_by": ended,
         "seconds": time.perf_counter() - started + keeper.seconds_before,
         "seconds_warmup": collected.seconds["warmup"],
         "seconds_draws": collected.seconds["draws"],
-        "gradients": collected.total(origin.algorithm.gradients),
-        **origin.attributes,
+        "gradients": collected.total(algorithm.gradients),
+        **found,
         **({EXCHANGEABLE: 1} if has_exchangeable_heads(problem) else {}),
     }
     left_out = leave_one_out_table(problem, collected, settings.space)
@@ -87,97 +93,87 @@ def has_exchangeable_heads(problem: AnyProblem) -> bool:
     return isinstance(problem, LearnedProblem) and problem.exchangeable
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Origin of draws that were collected.
-
-    name        of the algorithm in force, as in the table of algorithms
-    space       that was sampled
-    ended       why no more draws were made
-    attributes  that an algorithm adds, the evidence where it knows it
-    """
-
-    name: str
-    algorithm: Algorithm
-    space: Space
-    ended: str = "draws"
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-
 def collect_draws(
     problem: AnyProblem,
-    settings: SamplerSection,
-    collected: DrawCollector,
-    keeper: ChainKeeper,
-    show: bool,
-) -> Origin:
-    """Collect draws of repetitions or of chains, as the algorithm has it."""
-    name = settings.algorithm
-    algorithm = algorithm_named(name, settings.values_for(name))
-    space = problem.space(settings.space, settings.precision, collected.weights)
-    judged = partial(is_judged, exchangeable=has_exchangeable_heads(problem))
-    collected.fixed = cache(partial(fixed_by, space, settings.seed))
-    if algorithm.repeated:
-        space = algorithm.suited(space)
-        with Progress() if show else nullcontext() as progress:
-            arguments = space, algorithm, settings, collected, keeper, progress, judged
-            ended, attributes, text = run_repetitions(*arguments)
-        print_and_log(text, show)
-        return Origin(name, algorithm, space, ended, attributes)
-    if space.mode is not None and not space.mode.converged:
-        print_and_log(space.mode.explain(), show)
-    space = algorithm.suited(space)
-    ended = run_chains(problem, space, algorithm, settings, collected, keeper, show, judged)
-    attributes = {}
-    if np.min(collected.statistics.get("step_size", np.inf)) < SMALLEST_STEP:
-        attributes |= roughness_attributes(space, settings.seed)
-    if settings.evidence:
-        attributes |= evidence_attributes(problem, space, settings, collected, show)
-    return Origin(name, algorithm, space, ended, attributes)
-
-
-def run_chains(
-    problem: AnyProblem,
-    space: Space,
     algorithm: Algorithm,
+    space: Space,
     settings: SamplerSection,
     collected: DrawCollector,
-    keeper: ChainKeeper,
+    keeper: DrawKeeper,
     show: bool,
-    judged: Callable[[str], bool] = is_judged,
 ) -> str:
-    """Collect all chunks of chains, from where the keeper says → why no more draws were made."""
-    rule = None
+    """Collect all draws, from where the keeper says → why no more were made."""
+    rule, chains = None, chain_settings(settings)
     if settings.until == "trusted":
-        most = settings.max_draws, settings.max_minutes
-        fewest = settings.weight_draws, settings.warmup_steps
-        rule = StoppingRule(algorithm, collected, *most, judged, *fewest)
+        judged = partial(is_judged, exchangeable=has_exchangeable_heads(problem))
+        arguments = settings.max_minutes, judged, settings.weight_draws
+        rule = rule_for(algorithm, collected, chains, *arguments)
+        chains = replace(chains, next_end=rule.next_end)
+    listeners = [] if rule is None else [rule]
+    if settings.precision == SINGLE:
+        listeners.append(PrecisionCheck(space, partial(problem.space, settings.space)))
     with Progress() if show else nullcontext() as progress:
-        listeners = [collected, keeper] if rule is None else [collected, rule, keeper]
-        if settings.precision == SINGLE:
-            listeners.insert(0, PrecisionCheck(problem, space))
         if progress is not None:
             progress.wait("compiling")
-            draws = settings.draws_per_chain if rule is None else rule.next_end("draws", 0)
-            steps = draws * settings.thinning
-            listeners.insert(-1, SamplingProgress(progress, algorithm, steps, rule))
-        earlier = keeper.go_on(collected, rule)
+            steps = chains.end("draws", 0, chains.draws) * settings.thinning
+            listeners.append(SamplingProgress(progress, algorithm, steps, rule))
+        earlier, last = keeper.go_on(collected, rule), None
 
         def on_chunk(chunk: Chunk) -> None:
-            for listen in listeners:
+            nonlocal last
+            last = chunk
+            for listen in (collected, *listeners, keeper):
                 listen(chunk)
 
-        chains, ends = chain_settings(settings, settings.most_draws), rule and rule.next_end
         try:
-            sample(space, algorithm, chains, on_chunk, earlier, ends)
+            algorithm.draw(space, chains, on_chunk, earlier)
         except SnapshotMismatch as misfit:
             raise keeper.checkpoints.unfit(misfit) from None
     if rule is None:
         return "draws"
-    if not collected.draws_made:
-        raise out_of_time(settings, "warm-up, before any draw")
+    if not rule.has_enough:
+        raise OutOfTimeError(
+            f"sampler.max_minutes = {settings.max_minutes:g}: over at {last.place}, with too few "
+            "draws; everything is saved: resume it for as many minutes again, or raise them"
+        )
     print_and_log(rule.explain(), show)
     return rule.ended or "draws"
+
+
+def chain_settings(settings: SamplerSection) -> ChainSettings:
+    """The draws that the recipe asks for, as an algorithm takes it."""
+    return ChainSettings(
+        chains=settings.chain_count,
+        warmup=settings.warmup_steps,
+        draws=settings.most_draws,
+        thinning=settings.thinning,
+        seed=settings.seed,
+    )
+
+
+def print_and_log(text: str, show: bool) -> None:
+    LOG.info(text)
+    if show:
+        print_line(text)
+
+
+def found_beside(
+    problem: AnyProblem,
+    algorithm: Algorithm,
+    space: Space,
+    settings: SamplerSection,
+    collected: DrawCollector,
+    show: bool,
+) -> dict[str, Any]:
+    """What is known beside the draws: of the density, and the evidence."""
+    found, text = algorithm.found(collected.statistics)
+    if text:
+        print_and_log(text, show)
+    if np.min(collected.statistics.get("step_size", np.inf)) < SMALLEST_STEP:
+        found |= roughness_attributes(space, settings.seed)
+    if settings.evidence and not algorithm.gives_evidence:
+        found |= evidence_attributes(problem, space, settings, collected, show)
+    return found
 
 
 # Draws at which ln p is computed in both precisions, and by how much it may differ.
@@ -189,10 +185,12 @@ class PrecisionCheck:
     """Refuses chains in single precision whose ln p rounding moves; call it with every chunk.
 
     The first draws are looked at, before the others are made.
+
+    double  makes the space in double precision
     """
 
-    problem: AnyProblem
     space: Space
+    double: Callable[[], Space]
     checked: int = 0
 
     def __call__(self, chunk: Chunk) -> None:
@@ -201,36 +199,10 @@ class PrecisionCheck:
             return
         points = np.swapaxes(chunk.points, 0, 1).reshape(-1, self.space.size)[:left]
         self.checked += len(points)
-        double = partial(self.problem.space, self.space.name)
-        shift = shift_in_single_precision(self.space, double, points)
+        shift = shift_in_single_precision(self.space, self.double, points)
         if not shift <= LARGEST_SHIFT:
             remedy = f'rounding moves ln p by {shift:.2g} at draws (limit {LARGEST_SHIFT:g}); use "'
             raise InputError(Setting("sampler", "precision"), SINGLE, f'{remedy}float64"')
-
-
-def out_of_time(settings: SamplerSection, where: str) -> OutOfTimeError:
-    """The error of a run that has no draws when its minutes are over."""
-    return OutOfTimeError(
-        f"sampler.max_minutes = {settings.max_minutes:g}: over in {where}; everything is saved: "
-        "resume it for as many minutes again, or raise them"
-    )
-
-
-def chain_settings(settings: SamplerSection, draws: int | None = None) -> ChainSettings:
-    """The chains that the recipe asks for, with this number of draws or that of the recipe."""
-    return ChainSettings(
-        chains=settings.chain_count,
-        warmup=settings.warmup_steps,
-        draws=settings.draws_per_chain if draws is None else draws,
-        thinning=settings.thinning,
-        seed=settings.seed,
-    )
-
-
-def print_and_log(text: str, show: bool) -> None:
-    LOG.info(text)
-    if show:
-        print_line(text)
 
 
 # --- what is stored beside the draws

@@ -1,20 +1,20 @@
-"""Running chains kept in checkpoints: where they stand, and all draws so far."""
+"""Draws kept in checkpoints while they are made: what goes on, and all draws so far."""
 
 from dataclasses import dataclass, field
 
 from sampler.jobs.interruption import Interruption
-from sampler.mcmc.chains import Chunk, Snapshot
+from sampler.mcmc.algorithm import Chunk, Snapshot
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.stopping import StoppingRule
+from sampler.mcmc.stopping import Rule
 from sampler.storage.checkpoints import Checkpoints, joined
 
-# Arrays of a checkpoint of chains: their state, and what a collector has gathered of them.
+# Arrays of a checkpoint: what an algorithm goes on from, and what a collector has gathered.
 STATE, GATHERED = "state", "gathered"
 
 
 @dataclass
-class ChainKeeper:
-    """A callback for chunks: saves chains from time to time, and leaves when asked to.
+class DrawKeeper:
+    """A callback for chunks: saves draws from time to time, and leaves when asked to.
 
     seconds_before  computing time of the draws that were in a checkpoint
     """
@@ -23,11 +23,11 @@ class ChainKeeper:
     interruption: Interruption = field(default_factory=Interruption)
     seconds_before: float = 0.0
     _collected: DrawCollector = field(init=False)
-    _rule: StoppingRule | None = None
+    _rule: Rule | None = None
     _unsaved: Chunk | None = None
 
-    def go_on(self, collected: DrawCollector, rule: StoppingRule | None = None) -> Snapshot | None:
-        """Fill the collector from the newest checkpoint → where chains go on; None: they begin.
+    def go_on(self, collected: DrawCollector, rule: Rule | None = None) -> Snapshot | None:
+        """Fill the collector from the newest checkpoint → what goes on; None: draws begin.
 
         `rule` gets back its checks. Raises InputError, naming what differs, for another run.
         """
@@ -40,7 +40,8 @@ class ChainKeeper:
             if rule is not None:
                 rule.restore(stored.header.get("checks", ()))
             self.seconds_before = sum(collected.seconds.values())
-            return Snapshot(stored.header["phase"], stored.header["done"], stored.part(STATE))
+            header = stored.header
+            return Snapshot(header["phase"], header["done"], stored.part(STATE))
         except (KeyError, TypeError, ValueError) as problem:
             raise self.checkpoints.unfit(problem) from None
 
@@ -49,15 +50,15 @@ class ChainKeeper:
         ended = self._rule is not None and self._rule.ended
         if ended or chunk.done == chunk.total or self.checkpoints.due:
             self.save()
-        where = f"{chunk.phase} {chunk.done} of {chunk.total}"
-        self.interruption.leave_if_asked(where, self.save)
+        self.interruption.leave_if_asked(chunk.place, self.save)
 
     def save(self) -> None:
         """Write a checkpoint after the last chunk, unless there is one."""
         if self._unsaved is None or self.checkpoints.folder is None:
             return
         snapshot = self._unsaved.snapshot
-        header = {"phase": snapshot.phase, "done": snapshot.done, "total": self._unsaved.total}
+        total, about = self._unsaved.total, snapshot.about
+        header = {**about, "phase": snapshot.phase, "done": snapshot.done, "total": total}
         if self._rule is not None:
             header |= {"checks": self._rule.stored, "seen": self._rule.text}
         arrays = {STATE: snapshot.arrays, GATHERED: self._collected.arrays}

@@ -16,7 +16,7 @@ from sampler.data.split import BLOCK_BYTES, StreamedSplit
 from sampler.data.task import Task
 from sampler.errors import InputError, Verbatim, Words
 from sampler.jobs.sizes import Sizes
-from sampler.mcmc.kept import (
+from sampler.mcmc.collected_draws import (
     KEPT_BYTES,
     LOGIT_BYTES,
     MOST_POINTWISE,

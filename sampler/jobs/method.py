@@ -137,7 +137,7 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
         spaces = tuple(space for space in spaces if space != HIDDEN_WEIGHTS) or spaces
     if recipe.learns_attention:
         space = PREFERRED if PREFERRED in spaces else spaces[0]
-        if named or settings.of_chains:
+        if named or settings.lacking(TEMPERED):
             return SamplingMethod(space, named or LIKE_OTHERS, "attention is sampled, too")
         reason = "attention is sampled, too, and chains from the prior stay where they fall"
         return SamplingMethod(space, TEMPERED, reason)

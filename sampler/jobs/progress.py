@@ -18,8 +18,7 @@ from sampler.presentation.terminal import in_terminal, print_stderr
 from sampler.storage.directory import LOG
 
 if TYPE_CHECKING:
-    from sampler.mcmc.algorithm import Algorithm
-    from sampler.mcmc.chains import Chunk
+    from sampler.mcmc.algorithm import Algorithm, Chunk
     from sampler.mcmc.stopping import StoppingRule
 
 SECONDS_BETWEEN_LINES = 10.0
@@ -93,7 +92,8 @@ class Progress:
             count, ended = f"{done}/{total}", ended or done >= total
             left = self.seconds_left(stage, done, total - done if ahead is None else ahead)
         text = ", ".join(filter(None, [f"{left:.0f} s left" if left else "", details]))
-        self._bars.update(self._stages[stage], completed=done, count=count, text=text)
+        shown = {"completed": done, "count": count, "text": text}
+        self._bars.update(self._stages[stage], total=total, **shown)
         line = ", ".join(filter(None, [f"{stage} {count}", text]))
         now = time.monotonic()
         if begins or ended or now - self._last_line > SECONDS_BETWEEN_LINES:
@@ -149,7 +149,7 @@ def busy(text: str) -> Iterator[None]:
 
 
 class SamplingProgress:
-    """Shows every chunk of chains: the time left until the last draw, and what is said of them.
+    """Shows every chunk of draws: the time left until the last, and what is said of them.
 
     steps  of the draws that follow warm-up, those that thinning leaves out included
     """
@@ -169,21 +169,19 @@ class SamplingProgress:
         totals = self._totals[chunk.phase]
         for name in self._algorithm.summed:
             totals[name] = totals.get(name, 0.0) + float(chunk.statistics[name].sum())
-        details, ahead, ended = [], chunk.total - chunk.done, False
-        if chunk.phase == "warmup":
+        if not chunk.statistics:
+            return
+        stage, done, total = chunk.shown or (chunk.phase, chunk.done, chunk.total)
+        details, ahead, ended = [], None if total is None else total - done, False
+        if stage == "warmup":
             # A step of warm-up is taken to last as long as one of the draws.
             ahead += self._steps
-        elif self._rule is not None:
+        elif stage == "draws" and self._rule is not None:
             ended = bool(self._rule.ended)
-            last = self._rule.checks[-1] if self._rule.checks else None
-            expected = self._rule.next_end("draws", chunk.done)
-            if last is not None and not ended:
-                expected = last.draws_needed(chunk.total)
-            details = [last.text if last else "until the first check"]
-            ahead = max(0, expected - chunk.done)
+            details = [self._rule.text or "until the first check"]
+            ahead = max(0, self._rule.draws_expected(chunk) - done)
         if chunk.compiled:
             details = [f"compiled in {chunk.seconds:.0f} s"]
         else:
             details.append(self._algorithm.describe(chunk.statistics, totals))
-        text = ", ".join(filter(None, details))
-        self._progress.show(chunk.phase, chunk.done, chunk.total, text, ahead, ended)
+        self._progress.show(stage, done, total, ", ".join(filter(None, details)), ahead, ended)

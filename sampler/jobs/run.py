@@ -170,6 +170,6 @@ def with_more_draws(directory: Path, recipe: Recipe, more: int) -> Recipe:
     chosen = recipe  # an algorithm that the recipe leaves open is the one that was chosen
     if manifest.choice is not None:
         chosen = SamplingMethod(**manifest.choice).applied_to(recipe)
-    key = "repetitions" if chosen.sampler.repeated else "draws"
+    key = chosen.sampler.algorithm_class.counts.more
     further = recipe.sampler.model_copy(update={"until": "draws", key: made + more})
     return recipe.model_copy(update={"sampler": further})

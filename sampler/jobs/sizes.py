@@ -10,7 +10,7 @@ from sampler.attention.layers import lowest_layers, mlp_shapes
 from sampler.data.split import StreamedSplit, attended_by_numpy
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
-from sampler.mcmc.kept import evenly_spaced
+from sampler.mcmc.collected_draws import evenly_spaced
 from sampler.posterior.spaces import WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
 from theory.architecture import Architecture

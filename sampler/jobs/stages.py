@@ -27,7 +27,7 @@ from sampler.errors import ExitCode
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.folding import folded_training_set
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.keeper import ChainKeeper
+from sampler.jobs.keeper import DrawKeeper
 from sampler.jobs.plan import Plan
 from sampler.jobs.progress import Progress, busy
 from sampler.mcmc.algorithm import algorithm_named, lost_points_text
@@ -136,10 +136,10 @@ def draws_of(
     def draw() -> xr.DataTree:
         print_line(f"space {plan.method.space}, algorithm {plan.method.algorithm}")
         record_devices(plan.directory)
-        return draw_posterior(problem(), settings, ChainKeeper(checkpoints, interruption))
+        return draw_posterior(problem(), settings, DrawKeeper(checkpoints, interruption))
 
     draws = stage(plan.directory, "sample", DRAWS_FILE, draw)
-    made = draws["posterior"].sizes["chain" if settings.repeated else "draw"]
+    made = draws["posterior"].sizes[settings.algorithm_class.counts.axis]
     record(plan.directory, draws_per_chain=made)
     checkpoints.settle()
     return draws
@@ -256,7 +256,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     """Judge stored draws. Raises InputError for draws of an algorithm that is not registered."""
     attributes = tree["sample_stats"].attrs
     algorithm = algorithm_named(attributes["algorithm"], attributes)
-    more = "repetitions" if algorithm.repeated else "draws"
+    more = algorithm.counts.more
     if attributes.get("ended_by") in ("max_draws", "max_minutes"):
         more = attributes["ended_by"]
     arguments = stored_statistics(tree), algorithm, stored_selected(tree)

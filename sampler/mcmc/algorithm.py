@@ -1,14 +1,17 @@
-"""The interface of a sampling algorithm, and the table of those that there are.
+"""What a sampling algorithm is, and the table of those that there are.
 
-Free of JAX, so that settings can be checked before anything heavy is imported: an algorithm
-imports what it computes with where it computes.
+`draw` is the one way in which draws are made: chunk by chunk, from a snapshot where there is one.
+Markov chains are one kind of it, tempered repetitions another. Free of JAX, so that settings can be
+checked before anything heavy is imported: an algorithm imports what it computes with where it
+computes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 
 from sampler.errors import InputError
 from sampler.registry import Registry
@@ -21,11 +24,14 @@ BRIDGED_DRAWS = 8
 class ChainSettings:
     """Numbers of chains and draws, and the seed, of whatever algorithm.
 
-    chains    independent chains, advanced side by side
+    chains    independent chains, advanced side by side; or repetitions
     warmup    steps in which an algorithm may adapt; not kept
-    draws     kept draws of each chain
+    draws     kept draws of each chain, at most
     thinning  transitions per kept draw
     seed      one seed fixes every chain
+    next_end  from a phase and what is done of it to where a chunk must end next, or to what is done
+              where no more is to be made: in warm-up there are then no draws. None: the end of the
+              phase
     """
 
     chains: int
@@ -33,6 +39,101 @@ class ChainSettings:
     draws: int
     thinning: int
     seed: int
+    next_end: Callable[[str, int], int] | None = None
+
+    def end(self, phase: str, done: int, total: int) -> int:
+        """Where a chunk must end next that begins after `done` of `total`."""
+        return total if self.next_end is None else self.next_end(phase, done)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All that an algorithm goes on from, bit for bit.
+
+    phase   "warmup" or "draws", or a word of the algorithm's own
+    done    of this phase
+    arrays  by name
+    about   what else a checkpoint says of it, as JSON has it
+    """
+
+    phase: str
+    done: int
+    arrays: Mapping[str, np.ndarray]
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SnapshotMismatch(Exception):
+    """A snapshot is of something else; the text names what differs."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive steps of chains.
+
+    phase          "warmup" or "draws"
+    done, total    finished so far in this phase, and in all
+    statistics     ArviZ name → [chain, step] of every step
+    observables    name → [chain, draw, …] of every draw; empty in warm-up
+    seconds        wall time of this chunk
+    compiled       whether the chunk's time includes compilation
+    points         the draws; None in warm-up
+    make_snapshot  gives what goes on after this chunk
+    first          number of the first of its chains; None: of none that is kept, whose seconds and
+                   gradients count alone
+    shown          name, steps done and steps in all (None: nobody knows) of the stage that is shown
+                   of it; None: the phase
+    at             where it ends, in words; by default by phase and numbers
+    """
+
+    phase: str
+    done: int
+    total: int
+    statistics: Mapping[str, np.ndarray]
+    observables: Mapping[str, np.ndarray] = field(default_factory=dict)
+    seconds: float = 0.0
+    compiled: bool = False
+    points: Float[np.ndarray, "chain draw coordinate"] | None = None
+    make_snapshot: Callable[[], Snapshot] | None = None
+    first: int | None = 0
+    shown: tuple[str, int, int | None] | None = None
+    at: str = ""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What goes on after this chunk."""
+        return self.make_snapshot()
+
+    @property
+    def draws(self) -> int:
+        """Steps of this chunk, of each of its chains."""
+        return self.statistics["lp"].shape[1]
+
+    @property
+    def place(self) -> str:
+        """Where it ends, in words."""
+        return self.at or f"{self.phase} {self.done} of {self.total}"
+
+
+OnChunk = Callable[[Chunk], None]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Names of the settings that say how many draws an algorithm makes.
+
+    chains  chains, or what stands for them
+    draws   draws of each
+    more    the one of both that is raised where draws cannot be trusted yet
+    """
+
+    chains: str = "chains"
+    draws: str = "draws"
+    more: str = "draws"
+
+    @property
+    def axis(self) -> str:
+        """The axis of stored draws that grows with it."""
+        return "chain" if self.more == self.chains else "draw"
 
 
 @dataclass(frozen=True)
@@ -110,12 +211,12 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Algorithm(Chain):
+class Algorithm:
     """A sampling algorithm. To add one, derive from this class and put that into `ALGORITHMS`.
 
     Its fields are its settings: one that has the name of a setting of the sampler takes the value
-    given for it, any other its default. A Markov chain has to define `step`, or return from
-    `prepared` what does; everything else has a default.
+    given for it, any other its default. It has to define `draw`; everything else has a default. One
+    that moves Markov chains derives from a class of `sampler.mcmc.markov_chain` instead.
     """
 
     # ArviZ name → long name of every statistic of a step; "lp", the log density, must be there.
@@ -124,10 +225,25 @@ class Algorithm(Chain):
     summed: ClassVar[tuple[str, ...]] = ()
     # The statistic that counts gradients of the density, if there is one.
     gradients: ClassVar[str | None] = None
-    # Whether its chains are repetitions, made one after the other and worth one number each.
-    repeated: ClassVar[bool] = False
+    # The settings that say how many draws there are, and those of the sampler that it lacks.
+    counts: ClassVar[Counts] = Counts()
+    lacks: ClassVar[tuple[str, ...]] = ()
+    # Whether it finds the evidence itself.
+    gives_evidence: ClassVar[bool] = False
     # What to do about a chain that does not move.
     remedy_if_frozen: ClassVar[str] = "raise `warmup`"
+
+    def draw(
+        self, space, settings: ChainSettings, on_chunk: OnChunk, resume: Snapshot | None = None
+    ) -> None:
+        """Make draws from the posterior; every finished chunk goes to `on_chunk`.
+
+        space   `sampler.posterior.space.Space` that is sampled
+        resume  of the same draws: they go on as if they had never stopped, bit for bit
+
+        Raises SnapshotMismatch for a snapshot of something else.
+        """
+        raise NotImplementedError
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -139,10 +255,6 @@ class Algorithm(Chain):
         """The space as this algorithm samples it, such as with gradients in single precision."""
         return space
 
-    def prepared(self, space, settings: ChainSettings) -> Chain:
-        """Return the chain that is advanced in one run; the algorithm itself by default."""
-        return self
-
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge statistics [chain, draw] beyond R-hat and effective draws."""
         return Judgement()
@@ -152,6 +264,17 @@ class Algorithm(Chain):
         left_out = ("lp", *self.summed)
         shown = [name for name in statistics if name not in left_out]
         return ", ".join(f"{self.statistics[n]} {np.mean(statistics[n]):.3g}" for n in shown)
+
+    def repetitions(self, statistics: Mapping[str, np.ndarray]) -> float | None:
+        """Repetitions of equal weight that chains are worth; None where they are Markov chains.
+
+        Of repetitions each counts as one number: their draws share ancestors.
+        """
+        return None
+
+    def found(self, statistics: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], str]:
+        """What was found beside draws, as attributes of `draws.nc` and in a line of text."""
+        return {}, ""
 
     @classmethod
     def stored(cls, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

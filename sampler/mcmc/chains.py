@@ -8,9 +8,9 @@ visible, and stopping between chunks loses nothing.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,9 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as Axes
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from sampler.mcmc.algorithm import Algorithm, Chain, ChainSettings
+from sampler.mcmc.algorithm import (
+    Chain,
+    ChainSettings,
+    Chunk,
+    OnChunk,
+    Snapshot,
+    SnapshotMismatch,
+)
 from sampler.posterior.space import Space
 from sampler.runtime import devices_for, for_every_chain, side_by_side
 from sampler.streams import Stream, jax_key
@@ -39,90 +46,36 @@ STATE = (EVERYWHERE, BY_CHAIN)
 STREAMS = Stream.TRANSITIONS, Stream.STARTS, Stream.SHARED
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """State of the chains after `done` steps of a phase.
-
-    phase   "warmup" or "draws"
-    arrays  every leaf of the sampler's state by its path, random keys as their data
-    """
-
-    phase: str
-    done: int
-    arrays: Mapping[str, np.ndarray]
-
-
-class SnapshotMismatch(Exception):
-    """A snapshot does not belong to these chains; the text names what differs."""
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive steps of all chains.
-
-    phase         "warmup" or "draws"
-    done, total   steps finished so far in this phase, and the phase's length
-    statistics    ArviZ name → [chain, step] of every step
-    points        the draws; None in warm-up
-    observables   name → [chain, draw, …] of every draw; empty in warm-up
-    seconds       wall time of this chunk
-    compiled      whether the chunk's time includes compilation
-    state         state of all chains after this chunk; None where no chains ran
-    """
-
-    phase: str
-    done: int
-    total: int
-    statistics: Mapping[str, np.ndarray]
-    observables: Mapping[str, np.ndarray] = field(default_factory=dict)
-    seconds: float = 0.0
-    compiled: bool = False
-    state: Any = None
-    points: Float[np.ndarray, "chain draw coordinate"] | None = None
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The state from which chains go on after this chunk."""
-        return Snapshot(self.phase, self.done, state_arrays(self.state))
-
-    @property
-    def draws(self) -> int:
-        """Steps of this chunk, per chain."""
-        return self.statistics["lp"].shape[1]
-
-
-def sample(
+def advance_chains(
     space: Space,
-    algorithm: Algorithm,
+    chain: Chain,
+    summed: tuple[str, ...],
     settings: ChainSettings,
-    on_chunk: Callable[[Chunk], None],
+    on_chunk: OnChunk,
     resume: Snapshot | None = None,
-    next_end: Callable[[str, int], int] | None = None,
 ) -> None:
     """Run warm-up, then draws, of all chains; every finished chunk goes to `on_chunk`.
 
-    `next_end` maps a phase and its steps done to those at which a chunk must end next, or to the
-    steps done where no more are to be made: in warm-up there are then no draws. By default it is
-    the end of the phase.
+    summed  statistics that are added up between kept steps
 
     From a snapshot of the same chains they go on as if they had never stopped, bit for bit. Raises
     SnapshotMismatch where it does not fit these chains.
     """
-    chain, mesh = algorithm.prepared(space, settings), chain_mesh(settings.chains)
+    mesh = chain_mesh(settings.chains)
     keys = tuple(jax_key(settings.seed, of) for of in STREAMS)
     # Also of chains that go on: the state of the snapshot must be one like it.
     state = start_chains(chain, settings.chains, keys, space)
     if resume is not None:
         state = restored_state(resume.arrays, state)
     space = placed(space, EVERYWHERE, mesh)
-    observer = Observer.of(space, settings, mesh)
+    observer = Observer.of(space, settings)
     capacity = observer.capacity
     begun: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = steps_before(resume, phase, total), 1
         thinning = settings.thinning if phase == "draws" else 1
-        steps = Steps(chain, algorithm.summed, thinning)
-        while done < (end := next_end(phase, done) if next_end else total):
+        steps = Steps(chain, summed, thinning)
+        while done < (end := settings.end(phase, done, total)):
             started = time.perf_counter()
             length = min(length, end - done)
             state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
@@ -133,15 +86,14 @@ def sample(
             done += length
             observables, points = {}, by_chain(points, length) if phase == "draws" else None
             if phase == "draws":
-                numbers = np.arange(done - length, done, dtype=np.int32)
-                observables = observer(points, numbers)
+                observables = observer(points, done - length)
             statistics = {name: by_chain(values, length) for name, values in statistics.items()}
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
             compiled = thinning not in begun and advance._cache_size() > programs
             begun.add(thinning)
             seconds = time.perf_counter() - started
-            made = statistics, observables, seconds, compiled, state, points
-            on_chunk(Chunk(phase, done, total, *made))
+            made = statistics, observables, seconds, compiled, points
+            on_chunk(Chunk(phase, done, total, *made, partial(snapshot_of, phase, done, state)))
             length = next_length(length, seconds, capacity)
         if phase == "warmup" and done < total:
             return
@@ -282,8 +234,10 @@ class Observer:
     rows: int = OBSERVED_ROWS
 
     @classmethod
-    def of(cls, space: Space, settings: ChainSettings, mesh: Mesh) -> "Observer":
-        """The observer of these chains."""
+    def of(cls, space: Space, settings: ChainSettings) -> "Observer":
+        """The observer of these chains, on the devices that share them."""
+        mesh = chain_mesh(settings.chains)
+        space = placed(space, EVERYWHERE, mesh)
         key = jax_key(settings.seed, Stream.OBSERVATIONS)
         keys = placed(jax.random.split(key, settings.chains), BY_CHAIN, mesh)
         observer = cls(space, keys, mesh)
@@ -302,10 +256,10 @@ class Observer:
     def __call__(
         self,
         points: Float[np.ndarray, "chain draw coordinate"],
-        numbers: Int[np.ndarray, " draw"],
+        first: int,
     ) -> dict[str, np.ndarray]:
-        """All observables [chain, draw, …] of draws with these numbers."""
-        blocks = []
+        """All observables [chain, draw, …] of draws of which the first has this number."""
+        blocks, numbers = [], first + np.arange(points.shape[1], dtype=np.int32)
         for start in range(0, len(numbers), self.rows):
             # The last block is filled up with the last draw: one program for all of them.
             rows = np.minimum(np.arange(start, start + self.rows), len(numbers) - 1)
@@ -400,6 +354,11 @@ def strongly_typed(leaf):
 
 
 # --- snapshots
+
+
+def snapshot_of(phase: str, done: int, state) -> Snapshot:
+    """The state of the chains after so many steps of a phase."""
+    return Snapshot(phase, done, state_arrays(state))
 
 
 def state_arrays(state) -> dict[str, np.ndarray]:

@@ -1,145 +1,254 @@
-"""Draws gathered chunk by chunk: kept whole, or every k-th where they would not fit."""
+"""Draws gathered chunk by chunk: all of what is small, every k-th of what is large.
+
+Free of JAX: `check` states from the limits how much memory a run takes.
+"""
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sampler.attention.learned import LOGITS
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.kept import (
-    EFFECTIVE,
-    KEPT_BYTES,
-    LOGIT_BYTES,
-    POINTWISE,
-    PREDICTOR_BYTES,
-    PREDICTOR_DRAWS,
-    PREDICTOR_VALIDATION,
-    PREDICTORS,
-    SELECTED,
-    Fixed,
-    SelectedDraws,
-    ThinnedDraws,
-    evenly_spaced,
-    most_thinned,
-    stands_still,
-)
+from sampler.mcmc.algorithm import Chunk
 
-# Kinds of what is gathered, and the parts of what is thinned that grow with the draws.
-DRAWS, STATISTICS, WARMUP = "draws", "statistics", "warmup"
-THINNED, SECONDS = "thinned", "seconds"
-VALUES_PART, SELECTED_PART = "values", "selected"
+# Draws of these are kept in single precision: their Monte Carlo error is never near its rounding.
+PREDICTORS = ("predictor", "predictor_mean", "predictor_variance")
+PREDICTOR_VALIDATION = "predictor_validation"
+# Of every training example: its log likelihood, and a label drawn anew, given all labels or those
+# of the others; and, where examples are too many for that, the weights of attended inputs from
+# which all of it follows.
+LOG_LIKELIHOOD, REPLICATED = "log_likelihood", "posterior_predictive"
+LEFT_OUT = "leave_one_out_predictive"
+POINTWISE = (LOG_LIKELIHOOD, REPLICATED, LEFT_OUT)
+LOG_PRIOR = "log_prior"
+EFFECTIVE = "effective_weights"
+# From so many training examples on draws say nothing of single ones.
+MOST_POINTWISE = 20_000
+# Bytes of the draws of one predictor, of all chains together, and of what draws say of training
+# examples and the logit weights of a layer.
+PREDICTOR_BYTES, KEPT_BYTES, LOGIT_BYTES = 2**20, 32 * 2**20, 128 * 2**20
+# Draws of each chain of a predictor that are kept however many the test examples are.
+PREDICTOR_DRAWS = 64
+# Draws of each chain, and of all chains, of what only some draws are wanted.
+MOST_THINNED, THINNED_IN_ALL = 400, 6400
+# Elements of predictors of which all draws are kept for the diagnostics.
+SELECTED = 10
+# Kinds of what is gathered, by which its arrays are named.
+DRAWS, CHOSEN, STATISTICS, WARMUP = "draws", "selected", "statistics", "warmup"
+COUNTS, SECONDS, ELSEWHERE = "counts", "seconds", "elsewhere"
+
+# Gives which elements of a draw the problem fixes, by the name of the draws.
+Fixed = Callable[[], Mapping[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much of a quantity is kept: every k-th draw, k = 1, 2, 4, … the smallest that fits.
+
+    bytes   of the kept draws of all chains
+    fewest  draws of each chain that may take more than these, up to `KEPT_BYTES`
+    most    draws of each chain, of what only some draws are wanted
+    in_all  the same of all chains together
+    """
+
+    bytes: int = sys.maxsize
+    fewest: int = 0
+    most: int = sys.maxsize
+    in_all: int = sys.maxsize
+
+    def draws(self, chains: int, bytes_of_draw: int) -> int:
+        """Draws of each chain that are kept at most, two at least."""
+        size = max(1, bytes_of_draw)
+        within = max(self.bytes // size, min(self.fewest, KEPT_BYTES // size))
+        return max(2, min(within, self.most, self.in_all // chains))
+
+
+WHOLE = Limit()
+LIMITS = {
+    **dict.fromkeys(PREDICTORS, Limit(PREDICTOR_BYTES, fewest=PREDICTOR_DRAWS)),
+    **dict.fromkeys(POINTWISE, Limit(KEPT_BYTES)),
+    **dict.fromkeys(
+        (PREDICTOR_VALIDATION, EFFECTIVE), Limit(most=MOST_THINNED, in_all=THINNED_IN_ALL)
+    ),
+    LOGITS: Limit(LOGIT_BYTES),  # of each layer
+}
+
+
+@dataclass(frozen=True)
+class ThinnedDraws:
+    """Every so many draws: values [chain, kept, …] and the numbers of these draws."""
+
+    values: np.ndarray
+    draws: np.ndarray
+
+
+@dataclass(frozen=True)
+class SelectedDraws:
+    """Draws of some elements of a quantity that is too large to keep.
+
+    values  [chain, draw, element]
+    places  of these elements in one draw, counted along its last axis first
+    shape   of one draw
+    """
+
+    values: np.ndarray
+    places: np.ndarray
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Kept:
+    """Draws of one quantity: those whose number is a multiple of a stride.
+
+    The stride doubles when there are too many, so what is kept depends on the draws alone, not on
+    the chunks that they come in nor on how many are still to come.
+
+    rows  number of a first chain → pieces [chain, draw, …], of chains that were handed on together
+    seen  number of a first chain → its draws so far
+    """
+
+    limit: Limit = WHOLE
+    stride: int = 1
+    rows: dict[int, list[np.ndarray]] = field(default_factory=dict)
+    seen: dict[int, int] = field(default_factory=dict)
+
+    def add(self, values: np.ndarray, first: int = 0) -> None:
+        """Add further draws of the chains from this one on."""
+        seen = self.seen.get(first, 0)
+        due = (seen + np.arange(values.shape[1])) % self.stride == 0
+        self.rows.setdefault(first, []).append(values if due.all() else values[:, due])
+        self.seen[first] = seen + values.shape[1]
+        chains = sum(len(pieces[0]) for pieces in self.rows.values())
+        most = self.limit.draws(chains, values[:1, :1].nbytes * chains)
+        while -(-max(self.seen.values()) // self.stride) > most:
+            self.stride *= 2
+            for pieces in self.rows.values():
+                pieces[:] = [np.ascontiguousarray(_joined(pieces)[:, ::2])]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all draws are kept, and wanted."""
+        return self.stride == 1 and self.limit.most == sys.maxsize
+
+    @property
+    def values(self) -> np.ndarray:
+        """The kept draws [chain, draw, …] of all chains; of those that have fewer, no numbers."""
+        rows = [_joined(pieces) for _, pieces in sorted(self.rows.items())]
+        if len(rows) == 1:
+            return rows[0]
+        longest = max(row.shape[1] for row in rows)
+        return np.concatenate([_lengthened(row, longest) for row in rows])
+
+    @property
+    def thinned(self) -> ThinnedDraws:
+        values = self.values
+        return ThinnedDraws(values, self.stride * np.arange(values.shape[1]))
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that it is, for `restored`."""
+        counts = np.array([(self.stride, 0), *self.seen.items()])
+        return {COUNTS: counts} | {f"{first}": _joined(row) for first, row in self.rows.items()}
+
+    @classmethod
+    def restored(cls, limit: Limit, arrays: Mapping[str, np.ndarray]) -> "Kept":
+        (stride, _), *seen = arrays[COUNTS].tolist()
+        rows = {first: [arrays[f"{first}"]] for first, _ in seen}
+        return cls(limit, stride, rows, dict(seen))
 
 
 @dataclass
 class DrawCollector:
     """Collects chunks; call it with each one, then read what it has.
 
-    Predictors are rounded to single precision as they come, and kept whole until their draws exceed
-    `predictor_bytes`; then every 2^k-th draw is kept, at least half of `predictor_draws` of each
-    chain, and all draws of some elements for the diagnostics. Of predictors of a validation split
-    every 2^k-th draw is kept, and so it is of what draws say of training examples where that
-    exceeds `kept_bytes`, and of logit weights above a limit of their own. What is kept depends on
-    the draws alone, not on the chunks they come in nor on how many are still to come.
+    Predictors are rounded to single precision as they come. Of predictors of which not every draw
+    is kept all draws of some elements are, for the diagnostics.
 
+    limits        of what is large, by name, or by the beginning of the name of logit weights
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
     fixed         gives the elements that the problem fixes, by the name of the draws
     """
 
-    predictor_bytes: int = PREDICTOR_BYTES
-    predictor_draws: int = PREDICTOR_DRAWS
-    kept_bytes: int = KEPT_BYTES
+    limits: Mapping[str, Limit] = field(default_factory=lambda: LIMITS)
     weights: Collection[str] = ()
     weight_draws: int = 0
     fixed: Fixed = dict
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})
-    _pieces: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    _statistics: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    _warmup: dict[str, list[np.ndarray]] = field(default_factory=dict)
-    _running: dict[str, "_Thinned"] = field(default_factory=dict)
+    _kept: dict[str, dict[str, Kept]] = field(
+        default_factory=lambda: {DRAWS: {}, CHOSEN: {}, STATISTICS: {}, WARMUP: {}}
+    )
+    _elsewhere: dict[str, float] = field(default_factory=dict)
 
     def __call__(self, chunk: Chunk) -> None:
-        self._gather_statistics(chunk)
+        self.seconds[chunk.phase] += chunk.seconds
+        if chunk.first is None:
+            for name, values in chunk.statistics.items():
+                self._elsewhere[name] = self._elsewhere.get(name, 0.0) + float(values.sum())
+            return
+        of_phase = STATISTICS if chunk.phase == "draws" else WARMUP
+        for name, values in chunk.statistics.items():
+            self._add(of_phase, name, np.array(values, order="C"), chunk.first)
         for name, values in chunk.observables.items():
             values = rounded(name, values)
-            if name in (PREDICTOR_VALIDATION, EFFECTIVE) and name not in self._running:
-                self._running[name] = _Thinned(most_thinned(len(values)))
-            if name in self.weights and name not in self._running:
-                # At least half of them are kept, however many draws come.
-                self._running[name] = _Thinned(2 * self.weight_draws)
-            if name in self._running:
-                self._running[name].add(values)
-                continue
-            pieces = self._pieces.setdefault(name, [])
-            pieces.append(values)
-            if sum(piece.nbytes for piece in pieces) > self._most_bytes(name):
-                most = self._most_draws(name, pieces[0][:, :1].nbytes)
-                self._running[name] = _thinned_kind(name)(max(2, most))
-                for piece in self._pieces.pop(name):
-                    self._running[name].add(piece)
+            self._add(DRAWS, name, values, chunk.first)
+            if name in PREDICTORS:
+                flat = values.reshape(*values.shape[:2], -1)
+                places = evenly_spaced(flat.shape[2], SELECTED)
+                self._add(CHOSEN, name, flat[:, :, places], chunk.first)
 
-    def _most_bytes(self, name: str) -> int:
-        """Size up to which draws of this name are kept whole."""
-        if name in PREDICTORS:
-            return self.predictor_bytes
-        if name in POINTWISE:
-            return self.kept_bytes
-        return LOGIT_BYTES if name.startswith(LOGITS) else sys.maxsize
+    def _add(self, kind: str, name: str, values: np.ndarray, first: int) -> None:
+        of_kind = self._kept[kind]
+        if name not in of_kind:
+            of_kind[name] = Kept(self._limit(kind, name))
+        of_kind[name].add(values, first)
 
-    def _most_draws(self, name: str, bytes_of_draw: int) -> int:
-        """Draws of a chain that are kept at most of what is too large."""
-        most = self._most_bytes(name) // bytes_of_draw
-        if name in PREDICTORS:
-            most = max(most, min(self.predictor_draws, self.kept_bytes // bytes_of_draw))
-        return most
-
-    def _gather_statistics(self, chunk: Chunk) -> None:
-        self.seconds[chunk.phase] += chunk.seconds
-        where = self._statistics if chunk.phase == "draws" else self._warmup
-        for name, values in chunk.statistics.items():
-            where.setdefault(name, []).append(np.array(values, order="C"))
+    def _limit(self, kind: str, name: str) -> Limit:
+        if kind != DRAWS:
+            return WHOLE
+        if name in self.weights:  # at least half of them are kept, however many draws come
+            return Limit(most=2 * self.weight_draws)
+        return self.limits.get(LOGITS if name.startswith(LOGITS) else name, WHOLE)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All that was gathered, by keys `kind/name`, for `restore`."""
         arrays = {f"{SECONDS}/{phase}": np.asarray(v) for phase, v in self.seconds.items()}
-        for kind, gathered in self._kinds.items():
-            arrays |= {f"{kind}/{name}": _joined(pieces) for name, pieces in gathered.items()}
-        for name, thinned in self._running.items():
-            arrays |= {f"{THINNED}/{name}/{part}": v for part, v in thinned.arrays.items()}
+        arrays |= {f"{ELSEWHERE}/{name}": np.asarray(v) for name, v in self._elsewhere.items()}
+        for kind, of_kind in self._kept.items():
+            for name, kept in of_kind.items():
+                arrays |= {f"{kind}/{name}/{part}": v for part, v in kept.arrays.items()}
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Go on from where the collector stood whose `arrays` these are."""
-        thinned: dict[str, dict[str, np.ndarray]] = {}
+        parts: dict[tuple[str, str], dict[str, np.ndarray]] = {}
         for key, values in arrays.items():
             kind, name, *part = key.split("/")
-            if kind == SECONDS:
-                self.seconds[name] = float(values)
-            elif kind == THINNED:
-                thinned.setdefault(name, {})[part[0]] = values
+            if part:
+                parts.setdefault((kind, name), {})[part[0]] = values
             else:
-                self._kinds[kind][name] = [values]
-        for name, parts in thinned.items():
-            self._running[name] = _thinned_kind(name).of(parts)
-
-    @property
-    def _kinds(self) -> dict[str, dict[str, list[np.ndarray]]]:
-        return {DRAWS: self._pieces, STATISTICS: self._statistics, WARMUP: self._warmup}
+                where = self.seconds if kind == SECONDS else self._elsewhere
+                where[name] = float(values)
+        for (kind, name), of_name in parts.items():
+            self._kept[kind][name] = Kept.restored(self._limit(kind, name), of_name)
 
     @property
     def draws(self) -> dict[str, np.ndarray]:
         """Name → [chain, draw, …] of everything that is kept whole."""
-        return {name: _joined(pieces) for name, pieces in self._pieces.items()}
+        return {name: kept.values for name, kept in self._kept[DRAWS].items() if kept.is_whole}
 
     @property
     def selected(self) -> dict[str, SelectedDraws]:
         """Name → draws of some elements of predictors whose draws were not all kept."""
-        running = self._running.items()
-        return {
-            n: thinned.selected for n, thinned in running if isinstance(thinned, _ThinnedPredictor)
-        }
+        selected = {}
+        for name, kept in self._kept[DRAWS].items():
+            if name in PREDICTORS and not kept.is_whole:
+                shape = kept.values.shape[2:]
+                places = evenly_spaced(int(np.prod(shape)), SELECTED)
+                values = self._kept[CHOSEN][name].values
+                selected[name] = SelectedDraws(values, places, shape)
+        return selected
 
     @property
     def stands_still(self) -> bool:
@@ -150,27 +259,29 @@ class DrawCollector:
     @property
     def thinned(self) -> dict[str, ThinnedDraws]:
         """Name → some draws of quantities of which not all are kept."""
-        return {n: thinned.draws for n, thinned in self._running.items()}
+        return {n: kept.thinned for n, kept in self._kept[DRAWS].items() if not kept.is_whole}
 
     @property
     def statistics(self) -> dict[str, np.ndarray]:
         """Sampler statistics of the draws, name → [chain, draw]."""
-        return {name: _joined(pieces) for name, pieces in self._statistics.items()}
+        return {name: kept.values for name, kept in self._kept[STATISTICS].items()}
 
     @property
     def warmup_statistics(self) -> dict[str, np.ndarray]:
         """Sampler statistics of warm-up, name → [chain, draw]."""
-        return {name: _joined(pieces) for name, pieces in self._warmup.items()}
+        return {name: kept.values for name, kept in self._kept[WARMUP].items()}
 
     @property
     def draws_made(self) -> int:
         """Draws of each chain so far."""
-        return sum(piece.shape[1] for piece in self._statistics.get("lp", []))
+        made = self._kept[STATISTICS].get("lp")
+        return 0 if made is None else max(made.seen.values())
 
     def total(self, name: str | None) -> int:
-        """Sum of a statistic over all chains, warm-up included; 0 where there is no such."""
-        pieces = [*self._warmup.get(name, []), *self._statistics.get(name, [])]
-        return int(sum(piece.sum() for piece in pieces))
+        """Sum of a statistic over everything, warm-up included; 0 where there is no such."""
+        kept = [self._kept[kind][name] for kind in (WARMUP, STATISTICS) if name in self._kept[kind]]
+        pieces = [piece for one in kept for row in one.rows.values() for piece in row]
+        return int(sum(piece.sum() for piece in pieces) + self._elsewhere.get(name, 0.0))
 
 
 def rounded(name: str, values: np.ndarray) -> np.ndarray:
@@ -182,6 +293,17 @@ def rounded(name: str, values: np.ndarray) -> np.ndarray:
     return np.array(values, dtype=np.float32 if single else None, order="C")
 
 
+def stands_still(values: np.ndarray) -> np.ndarray:
+    """Which elements of draws [chain, draw, …] no draw of a chain changes [chain, element]."""
+    flat = values.reshape(*values.shape[:2], -1)
+    return (flat == flat[:, :1]).all(axis=1)
+
+
+def evenly_spaced(size: int, most: int) -> np.ndarray:
+    """Return the places of all of `size` elements, or of `most` of them with both ends."""
+    return np.arange(size) if size <= most else np.linspace(0, size - 1, most).astype(int)
+
+
 def _joined(pieces: list[np.ndarray]) -> np.ndarray:
     """All pieces [chain, draw, …] as one array, which takes their place: no second copy is kept."""
     if len(pieces) > 1:
@@ -189,76 +311,8 @@ def _joined(pieces: list[np.ndarray]) -> np.ndarray:
     return pieces[0]
 
 
-class _Thinned:
-    """Every draw whose number is a multiple of a stride, which doubles when they are too many."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._stride = 1
-        self._seen = 0
-        self._kept: list[np.ndarray] = []
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_Thinned":
-        made = cls(int(arrays["most"]))
-        made._stride, made._seen = int(arrays["stride"]), int(arrays["seen"])
-        made._kept = list(np.swapaxes(arrays[VALUES_PART], 0, 1))
-        return made
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {
-            "most": np.asarray(self._most),
-            "stride": np.asarray(self._stride),
-            "seen": np.asarray(self._seen),
-            VALUES_PART: np.stack(self._kept, axis=1),
-        }
-
-    def add(self, values: np.ndarray) -> None:
-        for draw in np.swapaxes(values, 0, 1):
-            due = self._seen % self._stride == 0
-            if due and len(self._kept) == self._most:
-                self._kept = self._kept[::2]
-                self._stride *= 2
-                due = self._seen % self._stride == 0
-            if due:
-                self._kept.append(draw.copy())
-            self._seen += 1
-
-    @property
-    def draws(self) -> ThinnedDraws:
-        numbers = self._stride * np.arange(len(self._kept))
-        return ThinnedDraws(np.stack(self._kept, axis=1), numbers)
-
-
-class _ThinnedPredictor(_Thinned):
-    """As `_Thinned`, and every draw of some elements."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self._selected: list[np.ndarray] = []
-
-    @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> "_ThinnedPredictor":
-        made = super().of(arrays)
-        made._selected = [arrays[SELECTED_PART]]
-        return made
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        return super().arrays | {SELECTED_PART: _joined(self._selected)}
-
-    def add(self, values: np.ndarray) -> None:
-        flat = values.reshape(*values.shape[:2], -1)
-        self._selected.append(flat[:, :, evenly_spaced(flat.shape[2], SELECTED)])
-        super().add(values)
-
-    @property
-    def selected(self) -> SelectedDraws:
-        shape = self._kept[0].shape[1:]
-        places = evenly_spaced(int(np.prod(shape)), SELECTED)
-        return SelectedDraws(_joined(self._selected), places, shape)
-
-
-def _thinned_kind(name: str) -> type[_Thinned]:
-    return _ThinnedPredictor if name in PREDICTORS else _Thinned
+def _lengthened(row: np.ndarray, length: int) -> np.ndarray:
+    """A row with so many draws, of which those that it does not have are NaN, or counts of 0."""
+    missing = [(0, 0), (0, length - row.shape[1])]
+    empty = 0 if np.issubdtype(row.dtype, np.integer) else np.nan
+    return np.pad(row, missing, constant_values=empty) if row.shape[1] < length else row

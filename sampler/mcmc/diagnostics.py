@@ -9,9 +9,8 @@ from jaxtyping import Float
 from scipy.special import chdtri
 
 from sampler.mcmc.algorithm import Algorithm
+from sampler.mcmc.collected_draws import Fixed, SelectedDraws, evenly_spaced, stands_still
 from sampler.mcmc.convergence import FEWEST_DRAWS, rank_diagnostics, repetition_diagnostics
-from sampler.mcmc.kept import Fixed, SelectedDraws, evenly_spaced, stands_still
-from sampler.mcmc.tempered import effective_repetitions, repetition_weights
 
 R_HAT_LIMIT = 1.01
 # Of repetitions R-hat² is 1 + 1/n where one of them is worth n independent draws: more repetitions
@@ -90,11 +89,9 @@ def diagnose(
     chains, count = statistics["lp"].shape
     reasons, judged, judgement = [], {}, algorithm.judge(statistics)
     if_frozen = judgement.remedy or algorithm.remedy_if_frozen
-    limits, worth = Limits(ess_limit), None
-    if algorithm.repeated:
-        limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, "`particles`")
-        weights = repetition_weights(statistics)
-        worth = float(chains) if weights is None else effective_repetitions(weights)
+    limits, worth = Limits(ess_limit), algorithm.repetitions(statistics)
+    if worth is not None:
+        limits = Limits(ess_limit, R_HAT_OF_REPETITIONS, f"`{algorithm.counts.draws}`")
     if chains == 1:
         reasons.append("1 chain: R-hat needs at least 2 chains; raise `chains`")
     if count < FEWEST_DRAWS:

@@ -17,6 +17,7 @@ from sampler.mcmc.algorithm import (
     Judgement,
     lost_points_text,
 )
+from sampler.mcmc.markov_chain import ChainAlgorithm
 
 BFMI_LIMIT = 0.3
 DIVERGENCE_LIMIT = 0.001
@@ -32,7 +33,7 @@ WHITENED_WARMUP_DEPTH = 5
 
 
 @dataclass(frozen=True)
-class Hamiltonian(Algorithm):
+class Hamiltonian(ChainAlgorithm):
     """Base of all Hamiltonian algorithms: statistics, masses, and their verdict.
 
     target_acceptance  acceptance probability the step size adapts to
@@ -57,7 +58,7 @@ class Hamiltonian(Algorithm):
         """A kernel of NumPyro; one object per compiled function, since it keeps traced state."""
         raise NotImplementedError
 
-    def prepared(self, space, settings: ChainSettings) -> "NumPyroChain":
+    def chain(self, space, settings: ChainSettings) -> Chain:
         return NumPyroChain(self, settings.warmup)
 
     def kernel_for(self, space):
@@ -209,7 +210,7 @@ class SplitHmc(Hamiltonian):
 
         return suited(space)
 
-    def prepared(self, space, settings: ChainSettings) -> Chain:
+    def chain(self, space, settings: ChainSettings) -> Chain:
         from sampler.mcmc.split_hmc import SplitChain
 
         return SplitChain(settings.chains, settings.warmup, self.target_acceptance, self.max_steps)

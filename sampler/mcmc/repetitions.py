@@ -1,158 +1,296 @@
-"""Repetitions of tempered particles: how they are stored, what draws they are, and when to end.
+"""Repetitions of tempered particles, made one after the other in chunks that can go on.
 
-A repetition is a chain of `draws.nc` and a particle one of its draws; its course through the
-temperatures is its warm-up.
+A repetition is a chain and a particle one of its draws; its course through the temperatures, each
+of which is a chunk, is its warm-up. Beside the first of those that begin at the modes there is one
+that begins from the prior alone, whose evidence is held against theirs. A snapshot holds of the
+repetition in work all that its next temperature follows from.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.diagnostics import Diagnostics
-from sampler.mcmc.stopping import CHECKED_ESS
-from sampler.mcmc.tempered import LARGEST_ERROR, Evidences
-from sampler.mcmc.tempered_smc import Particles, Stage
-from sampler.posterior.initial_distribution import InitialDistribution
+from sampler.mcmc.algorithm import ChainSettings, Chunk, OnChunk, Snapshot, SnapshotMismatch
+from sampler.mcmc.chains import Observer
+from sampler.mcmc.tempered_smc import Course, Particles, Stage, begin, next_temperature
+from sampler.posterior.initial_distribution import (
+    InitialDistribution,
+    descend_from_far,
+    mixture_at_modes,
+)
+from sampler.posterior.space import Space
 
-# Repetitions up to which more are made until they can be trusted.
-MOST_REPETITIONS = 32
-REASONS_TO_END = {
-    "draws": "as many as were asked for",
-    "trusted": "their draws can be trusted",
-    "failed": "more of them would not change what fails",
-    "repetitions": f"no more than {MOST_REPETITIONS} are added until they can be trusted",
-    "max_minutes": "`max_minutes` are over",
-}
+# The laws in which particles begin: the mixture at all modes, and the prior alone.
+MODES, PRIOR = "modes", "prior"
+NUMBER_OF = {MODES: 0, PRIOR: 1}
+# Repetitions from the prior alone that those from all modes are held against.
+FROM_PRIOR = 4
+PILOT = 2**20  # no repetition has this number
+# What a snapshot is of, and its parts: the law at all modes, pilots, the repetition in work, and
+# the evidence and lost points of those from the prior.
+PARTICLES = "particles"
+START, WORK, OF_PRIOR, LOGS_AND_LOST = "start", "work", "of_prior", "logs_and_lost"
+# Of what happens at a temperature.
+COUNTED = ("n_steps", "moves")
 OF_STAGE = tuple(field.name for field in fields(Stage))
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """A repetition or a pilot, finished or on its way, and the seconds that it took so far."""
+@dataclass
+class Repetitions:
+    """Makes the repetitions of one posterior.
 
-    particles: Particles
-    seconds: float
+    target_acceptance
+              that the steps of pilots adapt to
+    law       the mixture at all modes, in which particles begin
+    done      repetitions from it that are finished
+    courses   of the pilots that are finished, by the name of their law
+    of_prior  log evidence and lost points of finished repetitions from the prior
+    work      the particles in work
+    """
 
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All that it is, name → array."""
-        values = vars(self.particles) | {"seconds": self.seconds}
-        path, course = values.pop("path"), values.pop("course")
-        arrays = {name: np.asarray(value) for name, value in values.items()}
-        arrays |= {f"path/{name}": np.array(numbers) for name, numbers in path.items()}
-        if course:
-            stages = {n: np.stack([getattr(stage, n) for stage in course]) for n in OF_STAGE}
-            arrays |= {f"course/{name}": values for name, values in stages.items()}
-        return arrays
+    space: Space
+    target_acceptance: float
+    settings: ChainSettings
+    on_chunk: OnChunk
+    law: InitialDistribution
+    done: int = 0
+    courses: dict[str, Course] = field(default_factory=dict)
+    of_prior: list[tuple[float, int]] = field(default_factory=list)
+    work: Particles | None = None
+
+    # --- from the beginning, or from a snapshot
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray]) -> "Repetition":
-        """The repetition whose `arrays` these are."""
-        parts: dict[str, dict[str, Any]] = {"": {}, "path": {}, "course": {}}
-        for key, values in arrays.items():
-            part, _, name = key.rpartition("/")
-            parts[part][name] = values if values.ndim else values.item()
-        path = {name: tuple(numbers.tolist()) for name, numbers in parts["path"].items()}
-        stages = zip(*(parts["course"].get(name, ()) for name in OF_STAGE), strict=True)
-        course = tuple(
-            Stage(float(power), float(step_size), int(moves), centre, scale)
-            for power, step_size, moves, centre, scale in stages
+    def begun(cls, *arguments, resume: Snapshot | None) -> "Repetitions":
+        """Those of a snapshot; else the modes are looked for first."""
+        if resume is not None:
+            return cls.restored(*arguments, resume=resume)
+        started, (space, _, settings, _) = time.perf_counter(), arguments
+        descended = descend_from_far(space, settings.seed)
+        made = cls(*arguments, mixture_at_modes(space, descended, settings.seed))
+        gradients = {"n_steps": np.array([[descended.gradients]])}
+        made.hand_on(gradients, time.perf_counter() - started, "modes", 1, 1)
+        return made
+
+    @classmethod
+    def restored(cls, *arguments, resume: Snapshot) -> "Repetitions":
+        if resume.phase != PARTICLES:
+            raise SnapshotMismatch(f"{resume.phase} of chains, where these are particles")
+        parts: dict[str, dict[str, np.ndarray]] = {MODES: {}, PRIOR: {}, WORK: {}}
+        for key, values in resume.arrays.items():
+            part, _, name = key.partition("/")
+            parts.setdefault(part, {})[name] = values
+        try:
+            law = InitialDistribution.of(arguments[0], parts[START])
+            courses = {name: course_of(parts[name]) for name in NUMBER_OF if parts[name]}
+            of_prior = [(float(log), int(lost)) for log, lost in parts[OF_PRIOR][LOGS_AND_LOST]]
+            work = particles_of(parts[WORK]) if parts[WORK] else None
+        except (KeyError, TypeError, ValueError) as problem:
+            raise SnapshotMismatch(str(problem)) from None
+        return cls(*arguments, law, resume.done, courses, of_prior, work)
+
+    def snapshot(self) -> Snapshot:
+        """All that the next temperature follows from."""
+        parts = {law: arrays_of_course(course) for law, course in self.courses.items()}
+        of_prior = np.array(self.of_prior, float).reshape(-1, 2)
+        parts |= {START: self.law.arrays, OF_PRIOR: {LOGS_AND_LOST: of_prior}}
+        if self.work is not None:
+            parts[WORK] = arrays_of(self.work)
+        arrays = {f"{part}/{name}": v for part, of in parts.items() for name, v in of.items()}
+        counts = {MODES: self.done, PRIOR: len(self.of_prior)}
+        about = {"repetitions": {law: count for law, count in counts.items() if count}}
+        return Snapshot(PARTICLES, self.done, arrays, about)
+
+    # --- made
+
+    def make(self) -> None:
+        """Make repetitions until there are enough; what is in work goes on first."""
+        observe = Observer.of(self.space, replace(self.settings, chains=1))
+        while self.wanted:
+            law, number = self.next
+            particles = self.led(law, number)
+            if particles is None:
+                return
+            self.work = None
+            if number == PILOT:
+                self.courses[law] = particles.course
+            elif law == PRIOR:
+                self.of_prior.append((particles.log_evidence, particles.lost))
+            else:
+                self.finish(particles, observe)
+
+    @property
+    def end(self) -> int:
+        """Repetitions at which it is next asked whether there are enough."""
+        return self.settings.end("draws", self.done, self.settings.chains)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether more are made."""
+        return self.done < self.end
+
+    @property
+    def next(self) -> tuple[str, int]:
+        """Law and number of the repetition in work: pilots first."""
+        laws = (MODES, PRIOR) if self.law.modes else (MODES,)
+        for law in laws:
+            if law not in self.courses:
+                return law, PILOT
+        if PRIOR in laws and len(self.of_prior) < min(FROM_PRIOR, self.done + 1):
+            return PRIOR, len(self.of_prior)
+        return MODES, self.done
+
+    def led(self, law: str, number: int) -> Particles | None:
+        """Particles led to the posterior; None where no more are wanted before that."""
+        start, seed = self.law, (self.settings.seed, NUMBER_OF[law], number)
+        start = start.prior_alone if law == PRIOR else start
+        course = self.courses.get(law)
+        while self.work is None or not self.work.finished:
+            if not self.wanted:
+                return None
+            started, before = time.perf_counter(), self.work
+            if before is None:
+                self.work, happened = begin(self.space, start, self.settings.draws, seed), {}
+            else:
+                arguments = self.space, start, self.target_acceptance, seed, course
+                self.work = next_temperature(before, *arguments)
+                happened = {n: latest(n, values) for n, values in self.work.path.items()}
+            stage = f"{'pilot' if course is None else 'particles'} from the {law}"
+            self.show_temperature(happened, time.perf_counter() - started, stage, number, course)
+        return self.work
+
+    def finish(self, particles: Particles, observe: Observer) -> None:
+        """Hand on the draws of a repetition that begins at the modes."""
+        started, number, points = time.perf_counter(), self.done, particles.points[None]
+        observables = observe(points, number * points.shape[1])
+        of_prior = self.of_prior[number] if number < len(self.of_prior) else None
+        statistics = statistics_of(particles, of_prior, self.law)
+        self.done += 1
+        temperatures, count = len(self.courses[MODES]), max(self.end, self.done)
+        shown = f"particles from the {MODES}", self.done * temperatures, count * temperatures
+        made = {"observables": observables, "points": points, "first": number, "shown": shown}
+        seconds = time.perf_counter() - started
+        chunk = Chunk("draws", self.done, count, statistics, seconds=seconds, **made)
+        self.on_chunk(replace(chunk, make_snapshot=self.snapshot))
+
+    # --- handed on
+
+    def show_temperature(
+        self,
+        happened: Mapping[str, np.ndarray],
+        seconds: float,
+        stage: str,
+        number: int,
+        course: Course | None,
+    ) -> None:
+        """Hand on what happened at one temperature; how many a pilot has nobody knows."""
+        at, power = len(self.work.path.get("power", ())), self.work.power
+        if course is None:
+            return self.hand_on(happened, seconds, stage, at, None, f"{stage}, at λ = {power:.3g}")
+        count = max(self.end, number + 1)
+        count = min(count, FROM_PRIOR) if stage.endswith(PRIOR) else count
+        place = f"{stage}, {number + 1} of {count}, at λ = {power:.3g}"
+        first = number if stage.endswith(MODES) and happened else None
+        at, count = at + number * len(course), count * len(course)
+        return self.hand_on(happened, seconds, stage, at, count, place, first)
+
+    def hand_on(
+        self,
+        statistics: Mapping[str, np.ndarray],
+        seconds: float,
+        stage: str,
+        at: int,
+        count: int | None,
+        place: str = "",
+        first: int | None = None,
+    ) -> None:
+        shown = {"shown": (stage, at, count), "at": place or stage, "first": first}
+        chunk = Chunk(
+            "warmup", self.done, max(self.end, self.done + 1), statistics, seconds=seconds
         )
-        seconds = parts[""].pop("seconds")
-        return cls(Particles(**parts[""], path=path, course=course), seconds)
+        self.on_chunk(replace(chunk, **shown, make_snapshot=self.snapshot))
 
 
-def path_of(repetitions: Sequence[Repetition]) -> dict[str, np.ndarray]:
-    """Course of every repetition, name → [repetition, temperature]; NaN after λ = 1."""
-    paths = [repetition.particles.path for repetition in repetitions]
-    longest = max(len(path["power"]) for path in paths)
-    table = {}
-    for name in paths[0]:
-        empty = 0.0 if name in ("n_steps", "moves") else np.nan
-        table[name] = np.full((len(paths), longest), empty)
-        for row, path in zip(table[name], paths, strict=True):
-            row[: len(path[name])] = path[name]
-    return table
+def draw_repetitions(
+    space: Space,
+    target_acceptance: float,
+    settings: ChainSettings,
+    on_chunk: OnChunk,
+    resume: Snapshot | None = None,
+) -> None:
+    """Make repetitions; every temperature, and the draws of every repetition, go to `on_chunk`."""
+    Repetitions.begun(space, target_acceptance, settings, on_chunk, resume=resume).make()
+
+
+def latest(name: str, values: tuple[float, ...]) -> np.ndarray:
+    """What happened at the latest temperature [1, 1], counts as whole numbers."""
+    return np.array([[values[-1]]], int if name in COUNTED else float)
+
+
+# --- as arrays
+
+
+def arrays_of(particles: Particles) -> dict[str, np.ndarray]:
+    """All that particles are, name → array."""
+    values = dict(vars(particles))
+    path, course = values.pop("path"), values.pop("course")
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    arrays |= {f"path/{name}": np.array(numbers) for name, numbers in path.items()}
+    return arrays | {f"course/{name}": v for name, v in arrays_of_course(course).items()}
+
+
+def particles_of(arrays: Mapping[str, np.ndarray]) -> Particles:
+    """The particles whose `arrays_of` these are."""
+    parts: dict[str, dict[str, Any]] = {"": {}, "path": {}, "course": {}}
+    for key, values in arrays.items():
+        part, _, name = key.rpartition("/")
+        parts[part][name] = values if values.ndim else values.item()
+    path = {name: tuple(numbers.tolist()) for name, numbers in parts["path"].items()}
+    return Particles(**parts[""], path=path, course=course_of(parts["course"]))
+
+
+def arrays_of_course(course: Course) -> dict[str, np.ndarray]:
+    """Every stage of a course, name → array."""
+    if not course:
+        return {}
+    return {name: np.stack([getattr(stage, name) for stage in course]) for name in OF_STAGE}
+
+
+def course_of(arrays: Mapping[str, np.ndarray]) -> Course:
+    """The course whose `arrays_of_course` these are."""
+    stages = zip(*(arrays.get(name, ()) for name in OF_STAGE), strict=True)
+    return tuple(
+        Stage(float(power), float(step_size), int(moves), centre, scale)
+        for power, step_size, moves, centre, scale in stages
+    )
 
 
 def statistics_of(
-    repetitions: Sequence[Repetition],
-    from_prior: Sequence[Repetition],
-    law: InitialDistribution,
+    particles: Particles, of_prior: tuple[float, int] | None, law: InitialDistribution
 ) -> dict[str, np.ndarray]:
-    """Statistics of the draws, name → [repetition, particle].
+    """Statistics of the draws of one repetition, name → [1, particle].
 
-    from_prior  repetitions that begin from the prior alone
-    law         in which the others begin
+    of_prior  log evidence and lost points of that from the prior alone; None where there is none
+    law       in which this one begins
     """
-    particles = [repetition.particles for repetition in repetitions]
-    acceptances = [each.path["acceptance_rate"] for each in particles]
-    prior = np.full(len(particles), np.nan)
-    logs = [repetition.particles.log_evidence for repetition in from_prior[: len(prior)]]
-    prior[: len(logs)] = logs
-    lost = np.array([each.lost for each in particles])
-    others = [repetition.particles.lost for repetition in from_prior[: len(lost)]]
-    lost[: len(others)] += np.array(others, int)
-    of_repetitions = {
-        "temperatures": [len(rates) for rates in acceptances],
-        "lowest_acceptance": [min(rates) for rates in acceptances],
-        "log_evidence": [each.log_evidence for each in particles],
-        "log_evidence_prior": prior,
-        "lost": lost,
+    rates = particles.path["acceptance_rate"]
+    log_of_prior, lost_of_prior = (np.nan, 0) if of_prior is None else of_prior
+    of_all = {
+        "temperatures": len(rates),
+        "lowest_acceptance": min(rates),
+        "log_evidence": particles.log_evidence,
+        "log_evidence_prior": log_of_prior,
+        "lost": particles.lost + lost_of_prior,
     }
     statistics = {
-        "lp": np.stack([each.log_p for each in particles]),
-        "acceptance_rate": np.stack([each.acceptance for each in particles]),
-        "ancestor": np.stack([each.ancestor for each in particles]),
-        "mode": np.stack([law.nearest_mode(each.points) for each in particles]),
+        "lp": particles.log_p,
+        "acceptance_rate": particles.acceptance,
+        "ancestor": particles.ancestor,
+        "mode": law.nearest_mode(particles.points),
     }
-    ones = np.ones(statistics["lp"].shape)
-    columns = {name: np.array(values)[:, None] * ones for name, values in of_repetitions.items()}
-    return statistics | columns
-
-
-def collect_repetitions(
-    collected: DrawCollector,
-    repetitions: Sequence[Repetition],
-    statistics: Mapping[str, np.ndarray],
-    observed: Sequence[Mapping[str, np.ndarray]],
-    seconds: tuple[float, float],
-) -> None:
-    """Hand the path through the temperatures on as warm-up, and particles as draws.
-
-    observed  what was read off the particles of each repetition
-    seconds   that both took
-    """
-    path, count = path_of(repetitions), statistics["lp"].shape[1]
-    steps = path["power"].shape[1]
-    collected(Chunk("warmup", steps, steps, path, seconds=seconds[0]))
-    drawn = {name: np.stack([each[name] for each in observed]) for name in observed[0]}
-    collected(Chunk("draws", count, count, statistics, drawn, seconds[1]))
-
-
-def reason_to_end(verdict: Diagnostics, error: float, count: int) -> str | None:
-    """Reason why no more repetitions are made; None: they are.
-
-    verdict  the diagnostics of all draws so far
-    error    of the log evidence
-    count    repetitions so far
-    """
-    if verdict.passed:
-        return "trusted"
-    smallest = min((min(q.ess_bulk, q.ess_tail) for q in verdict.quantities.values()), default=0.0)
-    if smallest >= CHECKED_ESS and error <= LARGEST_ERROR:
-        return "failed"
-    return "repetitions" if count >= MOST_REPETITIONS else None
-
-
-def explain_repetitions(count: int, ended: str, logs: Evidences) -> str:
-    """One line: the evidence, of how many repetitions, and why no more were made."""
-    evidence = f"ln p(y) = {logs.value:.3f} ± {logs.error:.3f}"
-    text = f"{count} repetitions, {REASONS_TO_END[ended]}: {evidence}"
-    if logs.prior is None:
-        return text
-    return f"{text}; from the prior alone {logs.prior:.3f} ± {logs.prior_error:.3f}"
+    ones = np.ones(len(particles.points))
+    statistics |= {name: np.array(value) * ones for name, value in of_all.items()}
+    return {name: np.asarray(values)[None] for name, values in statistics.items()}

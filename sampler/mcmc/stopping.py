@@ -1,7 +1,8 @@
-"""The rule that ends chains: checks at fixed numbers of draws, two in a row of which must pass.
+"""The rules that end draws: checks at fixed numbers of them, two in a row of which must pass.
 
 A check applies the diagnostics to the draws so far, with a margin. Checks are at 400 draws a chain
-and whenever that number has grown by 1.3: where chains end depends on their draws alone.
+and whenever that number has grown by 1.3: where chains end depends on their draws alone. Of
+repetitions one check must pass, as they are asked for, and whenever they have grown by 1.3.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chains import Chunk
+from sampler.mcmc.algorithm import Algorithm, ChainSettings, Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics, diagnose
+from sampler.mcmc.tempered import LARGEST_ERROR
 
 FIRST_CHECK = 400
 CHECKED_ESS = 500.0
@@ -21,6 +22,17 @@ CHECKED_ESS = 500.0
 PLENTY = 4.0
 # Elements of each quantity that are judged first; all others only where these pass.
 JUDGED_FIRST = 50
+# Repetitions up to which more are made until they can be trusted, further ones before they are
+# judged again, as a share of all, and those of which fewer have no error.
+MOST_REPETITIONS, GROWTH, FEWEST_REPETITIONS = 32, 0.3, 2
+REASONS = {
+    "trusted": "their diagnostics pass",
+    "not_finite": "more would not make them finite",
+    "failed": "more of them would not change what fails",
+    "max_draws": "`max_draws` is reached",
+    "max_minutes": "`max_minutes` = {max_minutes:g} are over",
+    "repetitions": f"no more than {MOST_REPETITIONS} are added until they can be trusted",
+}
 
 
 def next_check(done: int, most: int) -> int:
@@ -78,13 +90,13 @@ class InterimVerdict:
 
 
 @dataclass
-class StoppingRule:
-    """Ends chains whose draws can be trusted, or that may take no longer; call it with every chunk.
+class Rule:
+    """Ends draws that can be trusted, or that may take no longer; call it with every chunk.
 
     max_draws     draws of each chain at most
     max_minutes   computing time since the run was started or resumed, looked at after every chunk
     judged        whether draws of this name are judged
-    fewest_draws  draws of each chain that are wanted whatever the checks say
+    fewest        of what is counted that are wanted whatever the checks say
     warmup        steps of warm-up
     """
 
@@ -93,10 +105,37 @@ class StoppingRule:
     max_draws: int
     max_minutes: float
     judged: Callable[[str], bool] = lambda name: True
-    fewest_draws: int = 1
+    fewest: int = 1
     warmup: int = 0
-    checks: list[InterimVerdict] = field(default_factory=list)
     seconds: float = 0.0
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the minutes are over."""
+        return self.seconds >= 60.0 * self.max_minutes
+
+    def judge(self, most: int | None) -> Diagnostics:
+        """The diagnostics of at most so many elements of each quantity; None: all that count."""
+        draws = {n: v for n, v in self.collected.draws.items() if self.judged(n)}
+        statistics = self.algorithm.stored(self.collected.statistics)
+        limits = {"ess_limit": CHECKED_ESS} | ({} if most is None else {"most": most})
+        limits["fixed"] = self.collected.fixed
+        return diagnose(draws, statistics, self.algorithm, self.collected.selected, **limits)
+
+    @property
+    def ended(self) -> str | None:
+        """Reason why no more draws are made, as in `REASONS`; None: they are."""
+        return self.verdict_of_checks or ("max_minutes" if self.out_of_time else None)
+
+
+@dataclass
+class StoppingRule(Rule):
+    """Ends Markov chains, after two checks in a row that pass.
+
+    checks  verdicts so far
+    """
+
+    checks: list[InterimVerdict] = field(default_factory=list)
 
     def __call__(self, chunk: Chunk) -> None:
         self.seconds += chunk.seconds
@@ -106,11 +145,6 @@ class StoppingRule:
     def is_check(self, draws: int) -> bool:
         """Whether draws are judged when there are so many of each chain."""
         return draws == next_check(draws - 1, self.max_draws)
-
-    @property
-    def out_of_time(self) -> bool:
-        """Whether the minutes are over."""
-        return self.seconds >= 60.0 * self.max_minutes
 
     def checked(self, draws: int) -> InterimVerdict:
         """Judge the draws so far."""
@@ -135,22 +169,6 @@ class StoppingRule:
             finite,
         )
 
-    def judge(self, most: int | None) -> Diagnostics:
-        """The diagnostics of at most so many elements of each quantity; None: all that count."""
-        draws = {n: v for n, v in self.collected.draws.items() if self.judged(n)}
-        statistics = self.algorithm.stored(self.collected.statistics)
-        limits = {"ess_limit": CHECKED_ESS} | ({} if most is None else {"most": most})
-        limits["fixed"] = self.collected.fixed
-        return diagnose(draws, statistics, self.algorithm, self.collected.selected, **limits)
-
-    @property
-    def ended(self) -> str | None:
-        """Reason why no more draws are made; None: they are.
-
-        "trusted", "not_finite", "failed", "max_draws" or "max_minutes".
-        """
-        return self.verdict_of_checks or ("max_minutes" if self.out_of_time else None)
-
     @property
     def verdict_of_checks(self) -> str | None:
         """Reason in the checks why no more draws are made."""
@@ -159,7 +177,7 @@ class StoppingRule:
         last = self.checks[-1]
         if not last.finite:
             return "not_finite"
-        if last.draws < self.fewest_draws:
+        if last.draws < self.fewest:
             return None
         two = self.checks[-2:]
         if len(two) > 1 and all(verdict.passed for verdict in two):
@@ -175,6 +193,17 @@ class StoppingRule:
         return self.warmup if phase == "warmup" else next_check(done, self.max_draws)
 
     @property
+    def has_enough(self) -> bool:
+        """Whether there are draws to be judged."""
+        return self.collected.draws_made > 0
+
+    def draws_expected(self, chunk: Chunk) -> int:
+        """Draws by which it will end, as far as the last check can tell."""
+        if self.checks and not self.ended:
+            return self.checks[-1].draws_needed(chunk.total)
+        return self.next_end("draws", chunk.done)
+
+    @property
     def text(self) -> str:
         """One line about the last check; empty before the first."""
         return self.checks[-1].text if self.checks else ""
@@ -183,14 +212,7 @@ class StoppingRule:
         """One line: after how many draws and why the chains ended."""
         if not self.checks:
             return ""
-        reasons = {
-            "trusted": "two checks in a row passed",
-            "not_finite": "more would not make them finite",
-            "failed": "more of them would not change what fails",
-            "max_draws": "`max_draws` is reached",
-            "max_minutes": f"`max_minutes` = {self.max_minutes:g} are over",
-        }
-        reason = reasons.get(self.ended or "", "going on")
+        reason = REASONS.get(self.ended or "", "going on").format(**vars(self))
         return f"{self.checks[-1].draws} draws a chain, {reason}: {self.text}"
 
     @property
@@ -200,3 +222,96 @@ class StoppingRule:
 
     def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
         self.checks = [InterimVerdict(**check) for check in stored]
+
+
+@dataclass
+class RepetitionRule(Rule):
+    """Ends repetitions, after a check that passes: there is none before `fewest` of them.
+
+    reasons  by the number of repetitions at each check, why no more were made then
+    """
+
+    reasons: dict[int, str | None] = field(default_factory=dict)
+    made: int = 0
+
+    def __call__(self, chunk: Chunk) -> None:
+        self.seconds += chunk.seconds
+        if chunk.phase == "draws":
+            self.made = chunk.done
+            if chunk.done == self.next_check(chunk.done - 1):
+                statistics = self.collected.statistics
+                error = self.algorithm.found(statistics)[0].get("log_evidence_error", 0.0)
+                self.reasons[chunk.done] = reason_to_end(self.judge(None), error, chunk.done)
+
+    def next_check(self, made: int) -> int:
+        """Repetitions at the next check: `fewest`, and each time by `GROWTH` more."""
+        count = self.fewest
+        while count <= made and count < MOST_REPETITIONS:
+            count = min(MOST_REPETITIONS, count + max(1, round(GROWTH * count)))
+        return count
+
+    @property
+    def verdict_of_checks(self) -> str | None:
+        """Reason in the last check why no more repetitions are made."""
+        return self.reasons.get(self.made)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether there are repetitions whose spread has an error."""
+        return self.made >= FEWEST_REPETITIONS
+
+    def next_end(self, phase: str, done: int) -> int:
+        """Repetitions at which is checked next; those done where no more are made."""
+        self.made = done
+        return done if self.ended else self.next_check(done)
+
+    @property
+    def text(self) -> str:
+        """Nothing: how many there are says enough."""
+        return ""
+
+    def explain(self) -> str:
+        """One line: how many repetitions there are, and why no more were made."""
+        reason = REASONS.get(self.ended or "", "going on").format(**vars(self))
+        return f"{self.made} repetitions, {reason}"
+
+    @property
+    def stored(self) -> list[dict[str, Any]]:
+        """The checks as JSON has them, for `restore`."""
+        return [{"repetitions": made, "reason": reason} for made, reason in self.reasons.items()]
+
+    def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
+        self.reasons = {check["repetitions"]: check["reason"] for check in stored}
+
+
+def reason_to_end(verdict: Diagnostics, error: float, count: int) -> str | None:
+    """Reason why no more repetitions are made; None: they are.
+
+    verdict  the diagnostics of all draws so far
+    error    of the log evidence
+    count    repetitions so far
+    """
+    if verdict.passed:
+        return "trusted"
+    smallest = min((min(q.ess_bulk, q.ess_tail) for q in verdict.quantities.values()), default=0.0)
+    if smallest >= CHECKED_ESS and error <= LARGEST_ERROR:
+        return "failed"
+    return "repetitions" if count >= MOST_REPETITIONS else None
+
+
+def rule_for(
+    algorithm: Algorithm,
+    collected: DrawCollector,
+    settings: ChainSettings,
+    max_minutes: float,
+    judged: Callable[[str], bool],
+    fewest_draws: int,
+) -> StoppingRule | RepetitionRule:
+    """The rule by which draws are made until they can be trusted.
+
+    It adds what the algorithm counts them by: draws of each chain, or chains.
+    """
+    arguments = algorithm, collected, settings.draws, max_minutes, judged
+    if algorithm.counts.axis == "chain":
+        return RepetitionRule(*arguments, settings.chains)
+    return StoppingRule(*arguments, fewest_draws, settings.warmup)

@@ -1,7 +1,7 @@
 """Tempered sequential Monte Carlo as an algorithm: its settings, statistics and verdict.
 
 A chain is a repetition and a draw one of its particles, all of equal weight. Free of JAX: what is
-computed is in `sampler.mcmc.tempered_smc`.
+computed is in `sampler.mcmc.repetitions`, and of one repetition in `sampler.mcmc.tempered_smc`.
 """
 
 import math
@@ -13,7 +13,15 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from sampler.mcmc.algorithm import Algorithm, Judgement, lost_points_text
+from sampler.mcmc.algorithm import (
+    Algorithm,
+    ChainSettings,
+    Counts,
+    Judgement,
+    OnChunk,
+    Snapshot,
+    lost_points_text,
+)
 
 # The error of a logarithm is the relative error of its argument only where that is small.
 LARGEST_ERROR = 0.3
@@ -34,7 +42,9 @@ class Tempered(Algorithm):
     particles: int
     target_acceptance: float
 
-    repeated: ClassVar[bool] = True
+    counts: ClassVar[Counts] = Counts("repetitions", "particles", "repetitions")
+    lacks: ClassVar[tuple[str, ...]] = ("precision", "chains", "warmup", "draws", "thinning")
+    gives_evidence: ClassVar[bool] = True
     statistics: ClassVar[Mapping[str, str]] = {
         **Algorithm.statistics,
         "acceptance_rate": "acceptance probability of the last trajectory",
@@ -60,6 +70,43 @@ class Tempered(Algorithm):
         from sampler.mcmc.split_hmc import suited
 
         return suited(space)
+
+    def draw(
+        self, space, settings: ChainSettings, on_chunk: OnChunk, resume: Snapshot | None = None
+    ) -> None:
+        from sampler.mcmc.repetitions import draw_repetitions
+
+        draw_repetitions(space, self.target_acceptance, settings, on_chunk, resume)
+
+    def describe(self, statistics: Mapping[str, np.ndarray], totals: Mapping[str, float]) -> str:
+        """The latest temperature of a repetition."""
+        if "power" not in statistics:
+            return ""
+        last = {name: float(values[0, -1]) for name, values in statistics.items()}
+        return (
+            f"λ = {last['power']:.3g}, acceptance {last['acceptance_rate']:.2f}, step size "
+            f"{last['step_size']:.3g}, {last['moves']:.0f} moves, {last['ancestors']:.0f} ancestors"
+        )
+
+    def repetitions(self, statistics: Mapping[str, np.ndarray]) -> float:
+        """Repetitions of equal weight that these are worth."""
+        weights = repetition_weights(statistics)
+        return float(len(statistics["lp"])) if weights is None else effective_repetitions(weights)
+
+    def found(self, statistics: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], str]:
+        """The log evidence of both starts."""
+        logs = evidences(statistics)
+        attributes = {
+            "log_evidence": logs.value,
+            "log_evidence_error": logs.error,
+            "log_evidence_method": "tempered",
+            "log_evidence_trusted": int(self.judge(statistics).reasons == ()),
+            "repetitions": logs.count,
+        }
+        text = f"{logs.count} repetitions: ln p(y) = {logs.value:.3f} ± {logs.error:.3f}"
+        if logs.prior is not None:
+            text += f"; from the prior alone {logs.prior:.3f} ± {logs.prior_error:.3f}"
+        return attributes, text
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge the evidences of repetitions and of both starts; report ancestors and modes."""

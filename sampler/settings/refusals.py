@@ -44,10 +44,11 @@ def refuse_chains(sampler: SamplerSection) -> None:
     if sampler.until == "trusted" and sampler.chains == 1:
         remedy = 'until = "trusted" needs at least 2 chains; or set draws instead'
         raise of_sampler(sampler, "chains", remedy)
-    if sampler.repeated and sampler.of_chains:
-        remedy = f'algorithm = "{sampler.algorithm}" has no Markov chains; remove this setting: '
-        remedy += "particles and repetitions say how many draws it makes"
-        raise of_sampler(sampler, sampler.of_chains[0], remedy)
+    if lacking := sampler.lacking(sampler.algorithm):
+        counts = sampler.algorithm_class.counts
+        remedy = f'algorithm = "{sampler.algorithm}" does not have it; remove this setting: '
+        remedy += f"{counts.draws} and {counts.chains} say how many draws it makes"
+        raise of_sampler(sampler, lacking[0], remedy)
 
 
 def refuse_attention(attention: AttentionSection, task: TaskSection, learns: bool) -> None:
@@ -92,7 +93,7 @@ def refuse_learned(network: NetworkSection, sampler: SamplerSection) -> None:
     """Raise InputError for settings that heads whose attention is sampled do not go with."""
     if network.is_infinite and sampler.weight_draws:
         raise of_sampler(sampler, "weight_draws", "there are no weights at infinite width; use 0")
-    if sampler.evidence and not sampler.repeated:
+    if sampler.evidence and not sampler.algorithm_class.gives_evidence:
         remedy = "needs a single mode, which attention that is sampled does not have; "
         remedy += 'algorithm = "tempered" computes it in any case'
         raise of_sampler(sampler, "evidence", remedy)
@@ -107,7 +108,7 @@ def refuse_sampler(
     """Raise InputError where no space is left, and for a theory that the network does not have."""
     asked = ORDER_PARAMETERS if sampler.evidence else sampler.space
     asked = ATTENTION if network.is_infinite else asked
-    if sampler.precision == SINGLE and asked not in (AUTO, *OF_TOKENS):
+    if sampler.precision == SINGLE and asked != AUTO and kind_of(asked) not in OF_TOKENS:
         remedy = f'is for the spaces of weights: rounding moves ln p in "{asked}"; use "float64"'
         raise of_sampler(sampler, "precision", remedy)
     if not sampler.spaces:
@@ -142,7 +143,7 @@ def refuse_missing_draws(sampler: SamplerSection, weights: int) -> None:
     weights  number of weights of the network
     """
     most = sampler.most_draws
-    if sampler.evidence and not sampler.repeated and most < BRIDGED_DRAWS:
+    if sampler.evidence and not sampler.algorithm_class.gives_evidence and most < BRIDGED_DRAWS:
         remedy = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
         raise InputError(Setting("sampler", "draws"), most, remedy)
     if sampler.weight_draws:

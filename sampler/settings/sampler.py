@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from sampler.mcmc.algorithm import ALGORITHMS
+from sampler.mcmc.algorithm import ALGORITHMS, Algorithm
 from sampler.posterior.spaces import (
     ATTENTION,
     HIDDEN_WEIGHTS,
@@ -59,6 +59,12 @@ def registered(table: Registry) -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def lacked_by(algorithm: object) -> tuple[str, ...]:
+    """The settings of the sampler that an algorithm does not have."""
+    known = isinstance(algorithm, str) and algorithm in ALGORITHMS
+    return ALGORITHMS[algorithm].lacks if known else ()
 
 
 def draws_or_table(value: object) -> object:
@@ -160,12 +166,11 @@ class SamplerSection(Section):
         named, until = settings.get("draws") is not None, settings.get("until")
         if until is None:
             until = "draws" if named or settings.get("chains") == 1 else "trusted"
-        fewest = cls.model_fields["repetitions"].default
-        repeated = settings.get("algorithm") == "tempered" or (
-            settings.get("algorithm", AUTO) == AUTO
-            and settings.get("repetitions", fewest) != fewest
+        fewest, algorithm = cls.model_fields["repetitions"].default, settings.get("algorithm", AUTO)
+        counted_otherwise = "draws" in lacked_by(algorithm) or (
+            algorithm == AUTO and settings.get("repetitions", fewest) != fewest
         )
-        unnamed = until == "draws" and not named and not repeated
+        unnamed = until == "draws" and not named and not counted_otherwise
         draws = {"draws": DEFAULT_DRAWS} if unnamed else {}
         return {**settings, "until": until, **draws}
 
@@ -175,42 +180,37 @@ class SamplerSection(Section):
         return DEFAULT_WARMUP[kind_of(self.space)] if self.warmup is None else self.warmup
 
     @property
-    def repeated(self) -> bool:
-        """Whether chains are repetitions of particles."""
-        return self.algorithm != AUTO and ALGORITHMS[self.algorithm].repeated
+    def algorithm_class(self) -> type[Algorithm]:
+        """The class of the algorithm in force."""
+        return Algorithm if self.algorithm == AUTO else ALGORITHMS[self.algorithm]
 
     @property
     def chain_count(self) -> int:
-        """Chains, or the repetitions that are asked for."""
-        return self.repetitions if self.repeated else self.chains
+        """Chains, or what stands for them."""
+        return getattr(self, self.algorithm_class.counts.chains)
 
     @property
     def draws_per_chain(self) -> int:
         """Draws of each chain that are asked for, in the space in force; else the default."""
-        if self.repeated:
-            return self.particles
-        if isinstance(self.draws, dict):
-            return self.draws.get(self.space, DEFAULT_DRAWS)
-        return DEFAULT_DRAWS if self.draws is None else self.draws
+        asked = getattr(self, self.algorithm_class.counts.draws)
+        if isinstance(asked, dict):
+            return asked.get(self.space, DEFAULT_DRAWS)
+        return DEFAULT_DRAWS if asked is None else asked
 
     @property
     def most_draws(self) -> int:
         """Draws of each chain at most."""
-        if self.repeated:
-            return self.particles
-        return self.max_draws if self.until == "trusted" else self.draws_per_chain
+        grows = self.until == "trusted" and self.algorithm_class.counts.axis == "draw"
+        return self.max_draws if grows else self.draws_per_chain
 
     def with_draws(self, draws: int) -> "SamplerSection":
-        """Return the section with a number of draws of each chain, or of repetitions."""
-        key = "repetitions" if self.repeated else "draws"
-        return self.model_copy(update={"until": "draws", key: draws})
+        """Return the section with so many of what its algorithm counts draws by."""
+        return self.model_copy(update={"until": "draws", self.algorithm_class.counts.more: draws})
 
-    @property
-    def of_chains(self) -> tuple[str, ...]:
-        """The settings that only Markov chains have and that are not as they are by default."""
-        names = ("precision", "chains", "warmup", "draws", "thinning")
+    def lacking(self, algorithm: str) -> tuple[str, ...]:
+        """The settings that are not as they are by default and that an algorithm does not have."""
         fields = type(self).model_fields
-        return tuple(name for name in names if getattr(self, name) != fields[name].default)
+        return tuple(n for n in lacked_by(algorithm) if getattr(self, n) != fields[n].default)
 
     def values_for(self, algorithm: str) -> dict[str, Any]:
         """All settings by key, as an algorithm takes them: with the acceptance of its own."""
@@ -223,7 +223,7 @@ class SamplerSection(Section):
         """The space that is named, or those that the other settings allow."""
         asked = get_args(SpaceName) if self.space == AUTO else (self.space,)
         if self.precision == SINGLE:
-            asked = tuple(s for s in asked if s in OF_TOKENS)
+            asked = tuple(s for s in asked if kind_of(s) in OF_TOKENS)
         return tuple(s for s in asked if s == ORDER_PARAMETERS or not self.evidence)
 
     def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:

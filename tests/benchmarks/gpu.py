@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from arviz_stats.base import array_stats
 
-from sampler.mcmc.chains import Chunk, sample
+from sampler.mcmc.algorithm import Chunk
 from sampler.posterior.importance_sampling import proposal_about
 from sampler.storage.result_files import read_draws
 from tests import ROOT
@@ -239,7 +239,7 @@ def chain_row(name: str, case: Case, chains: int, width: int, seconds: float) ->
         learning = problem(case, width).astype(PRECISION[name])
         space = space_of(learning, name, precision=PRECISION[name])
         with suppress(Enough):
-            sample(space, NUTS, settings, clock)
+            NUTS.draw(space, settings, clock)
     taken = time.perf_counter() - clock.drawing_since
     draws = elements(np.concatenate(clock.overlaps, axis=1))
     steps = np.concatenate(clock.steps, axis=1)

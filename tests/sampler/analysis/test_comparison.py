@@ -26,6 +26,7 @@ from tests.small import (
     random_observables,
     signs,
     small_problem,
+    within,
 )
 
 PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})
@@ -150,7 +151,7 @@ def test_every_kth_draw_of_a_predictor_gives_its_own_mean_with_its_error(rng):
     draws, expected = given.draws, compared(given)
     rng.bit_generator.state = state
     limit = draws["predictor"].nbytes // 2 // 3
-    reduced = draws_of(rng, predictor_bytes=limit, predictor_draws=0)
+    reduced = draws_of(rng, limits=within(limit))
     assert "predictor" not in reduced.draws
     theory = theory_beside(given)
     received = compare(TheoryAndDraws(theory, reduced.tree), PASSED, COST)

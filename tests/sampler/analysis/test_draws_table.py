@@ -18,7 +18,7 @@ from sampler.analysis.draws_table import (
 )
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
-from sampler.mcmc.kept import POINTWISE, PREDICTORS
+from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS
 from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.result_files import read_draws, write_result
 from tests.small import (
@@ -33,9 +33,11 @@ from tests.small import (
     random_pointwise,
     signs,
     small_problem,
+    within,
 )
 
 SAMPLED = ("chain", "draw")
+NOTHING_WHOLE = within(0, names=(*PREDICTORS, *POINTWISE))
 
 
 def written(rng, directory, *, outputs=1, weights=False, **settings):
@@ -155,9 +157,7 @@ def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
 @pytest.mark.heavy
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, rng, tmp_path):
-    _, collected = written(
-        rng, tmp_path, outputs=outputs, predictor_bytes=0, predictor_draws=0, kept_bytes=0
-    )
+    _, collected = written(rng, tmp_path, outputs=outputs, limits=NOTHING_WHOLE)
     tree = read_draws(tmp_path)
     table = tree["predictions"].to_dataset()
     axes = ("test_example",) if outputs == 1 else ("test_example", "output")
@@ -185,7 +185,7 @@ def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, 
 @pytest.mark.heavy
 def test_the_slowest_of_the_elements_that_were_kept_is_shown_by_its_place(rng, tmp_path):
     """Where not all draws of a predictor are stored, figures of chains have those in `selected`."""
-    _, collected = written(rng, tmp_path, predictor_bytes=0, predictor_draws=0, kept_bytes=0)
+    _, collected = written(rng, tmp_path, limits=NOTHING_WHOLE)
     found = slowest_series(RunResults(tmp_path))
     (label,) = (name for name in found if name.startswith("predictor"))
     place = int(label.removeprefix("predictor [").removesuffix("]"))

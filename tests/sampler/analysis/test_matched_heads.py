@@ -22,7 +22,7 @@ from sampler.attention.similarity import (
     medoid,
 )
 from sampler.data.copying import COPIED
-from sampler.mcmc.chains import Chunk
+from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.problem import build_problem
 from sampler.settings.recipe import recipe_of

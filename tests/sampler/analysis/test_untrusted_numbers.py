@@ -14,7 +14,7 @@ from sampler.analysis.results import RunResults
 from sampler.jobs.stages import compare_tables, diagnose_stage
 from sampler.storage.files import to_json
 from tests.failures import FAILURES, UNTRUSTED, stored
-from tests.small import collect, healthy_statistics, random_observables, small_problem
+from tests.small import collect, healthy_statistics, random_observables, small_problem, within
 
 
 def test_a_doubt_about_the_next_order_is_a_reason_of_the_verdict():
@@ -53,7 +53,7 @@ def test_elements_that_alone_were_kept_are_judged_when_they_are_read_back(rng):
         drawn["predictor"][1] += apart
         statistics = healthy_statistics(rng, (2, 1500))
         limit = drawn["predictor"].nbytes // 2 // 8
-        collected = collect(drawn, statistics, predictor_bytes=limit, predictor_draws=0)
+        collected = collect(drawn, statistics, limits=within(limit))
         attributes = {"algorithm": "nuts", "target_acceptance": 0.8, "max_tree_depth": 10}
         tree = draws_tree(problem, collected, attributes)
         assert "predictor" in tree["selected"]

@@ -16,13 +16,13 @@ from sampler.presentation.figures.attention import nearest_known
 from sampler.presentation.figures.calibration_curve import predicted_probabilities
 from sampler.presentation.report import OPENING_REPETITIONS
 from sampler.storage.result_files import write_result
-from tests.small import TEST, collect, healthy_statistics, small_problem
+from tests.small import TEST, collect, healthy_statistics, small_problem, within
 
 REPETITIONS, PARTICLES = 5, 48
 PASSED = Diagnostics("pass", (), (), {}, REPETITIONS, PARTICLES, {})
 
 
-@pytest.fixture(params=[{}, {"predictor_bytes": 8 * TEST, "predictor_draws": 8}])
+@pytest.fixture(params=[{}, {"limits": within(8 * TEST, fewest=8)}])
 def run(rng, request) -> RunResults:
     """Repetitions whose evidence goes with their predictors and temperatures; predictors thinned.
 

@@ -14,10 +14,9 @@ from sampler.analysis.draws_table import stored_thinned
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import draw
 from sampler.jobs import run as jobs
-from sampler.jobs.keeper import ChainKeeper
+from sampler.jobs.keeper import DrawKeeper
 from sampler.jobs.plan import make_plan
-from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.kept import POINTWISE
+from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS, DrawCollector
 from sampler.settings.identity import settings_that_fix_draws
 from sampler.settings.recipe import load_recipe
 from sampler.storage import result_files
@@ -34,6 +33,7 @@ from tests.commands import (
     without_drawing,
 )
 from tests.commands import in_process as command
+from tests.small import within
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -48,7 +48,7 @@ def copy(run_of_six_draws, tmp_path) -> Path:
 @pytest.mark.heavy
 def test_interrupted_chains_go_on_bit_for_bit(recipe_file, run_of_six_draws, tmp_path, monkeypatch):
     """And count the seconds before, here some more than there were."""
-    go_on = ChainKeeper.go_on
+    go_on = DrawKeeper.go_on
 
     def later(keeper, *arguments, **named):
         found = go_on(keeper, *arguments, **named)
@@ -60,7 +60,7 @@ def test_interrupted_chains_go_on_bit_for_bit(recipe_file, run_of_six_draws, tmp
     with pytest.raises(RequeueError):
         jobs.start_run(make_plan("run", recipe, directory), AfterChunks(2))
     assert not (directory / "draws.nc").exists()
-    monkeypatch.setattr(ChainKeeper, "go_on", later)
+    monkeypatch.setattr(DrawKeeper, "go_on", later)
     code = command("resume", directory)
     assert code == command("resume", run_of_six_draws)
     assert read_draws(directory)["sample_stats"].attrs["seconds"] > 1e6
@@ -122,8 +122,8 @@ def files_of_checkpoint(directory) -> set[str]:
 @pytest.mark.heavy
 def test_more_draws_are_those_of_a_longer_run(recipe_file, tmp_path, monkeypatch):
     """Of predictors that are thinned."""
-    limits = {"kept_bytes": 0, "predictor_bytes": 0, "predictor_draws": 0}
-    monkeypatch.setattr(draw, "DrawCollector", partial(DrawCollector, **limits))
+    limits = within(0, names=(*PREDICTORS, *POINTWISE))
+    monkeypatch.setattr(draw, "DrawCollector", partial(DrawCollector, limits))
     extended, longer = tmp_path / "extended", tmp_path / "longer"
     command("sample", recipe_file, "--out", extended, *settings(*FEW_DRAWS))
     assert stored_thinned(read_draws(extended)) == set(POINTWISE)
@@ -157,7 +157,7 @@ def longer(recipe_file, tmp_path_factory) -> Path:
 def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
     moment, copy, longer, tmp_path, monkeypatch
 ):
-    save, write = ChainKeeper.save, result_files.write_result
+    save, write = DrawKeeper.save, result_files.write_result
 
     def save_once(keeper):
         save(keeper)
@@ -169,7 +169,7 @@ def test_an_extension_killed_at_any_moment_goes_on_bit_for_bit(
 
     with monkeypatch.context() as patch:
         patch.setattr(*{
-            "second chunk": (ChainKeeper, "save", save_once),
+            "second chunk": (DrawKeeper, "save", save_once),
             "with the draws": (result_files, "write_result", write_first),
         }[moment])  # fmt: skip
         with pytest.raises(Killed):

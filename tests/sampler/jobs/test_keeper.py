@@ -1,22 +1,22 @@
 """Chains in checkpoints: what was gathered comes back from them."""
 
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
 
 from sampler.errors import RequeueError
 from sampler.jobs.interruption import Interruption
-from sampler.jobs.keeper import ChainKeeper
-from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
+from sampler.jobs.keeper import DrawKeeper
+from sampler.mcmc.algorithm import Algorithm, Chunk, Snapshot
+from sampler.mcmc.collected_draws import LIMITS, DrawCollector, Limit
 from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoints import Checkpoints
 
 CHAINS, WARMUP, DRAWS, STEPS, EXAMPLES = 2, 4, 24, 4, 12
 # Limits with which predictors are kept whole, and with which they are thinned.
-WHOLE, THINNED = {}, {"predictor_bytes": 0, "predictor_draws": 6, "kept_bytes": 2**20}
+WHOLE, THINNED = LIMITS, {**LIMITS, "predictor": Limit(0, fewest=6)}
 
 
 def chunks(rng, draws: int = DRAWS):
@@ -30,15 +30,15 @@ def chunks(rng, draws: int = DRAWS):
                 "predictor": rng.standard_normal((*shape, EXAMPLES, 1)),
                 "predictor_validation": rng.standard_normal((*shape, 3, 1)),
             }
-            state = {}, {"point": np.array([done])}
             drawn = drawn if phase == "draws" else {}
-            yield Chunk(phase, done, total, statistics, drawn, 1.0, state=state)
+            state = partial(Snapshot, phase, done, {"point": np.array([done])})
+            yield Chunk(phase, done, total, statistics, drawn, 1.0, make_snapshot=state)
 
 
-def draw(folder, some, limits=WHOLE, every: float = 0.0) -> tuple[ChainKeeper, DrawCollector]:
+def draw(folder, some, limits=WHOLE, every: float = 0.0) -> tuple[DrawKeeper, DrawCollector]:
     """Collect and keep the chunks that a checkpoint does not hold yet."""
-    collected = DrawCollector(**limits)
-    keeper = ChainKeeper(Checkpoints(folder, {"settings": {}}, every))
+    collected = DrawCollector(limits)
+    keeper = DrawKeeper(Checkpoints(folder, {"settings": {}}, every))
     earlier = keeper.go_on(collected)
     for chunk in some:
         before = earlier is not None and chunk.phase != "draws" and earlier.phase == "draws"
@@ -77,13 +77,13 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
     collected = DrawCollector()
     rule = StoppingRule(Algorithm(), collected, values.shape[1], np.inf)
     checkpoints = Checkpoints(folder, {"settings": {}}, every=1e9)
-    keeper = ChainKeeper(checkpoints, Interruption())
+    keeper = DrawKeeper(checkpoints, Interruption())
     earlier = keeper.go_on(collected, rule)
     done = 0 if earlier is None else earlier.done
     while (end := min(done + 40, rule.next_end("draws", done))) > done:
         part = {"lp": -(values[:, done:end] ** 2)}, {"x": values[:, done:end]}
-        state = {}, {"point": np.array([end])}
-        chunk = Chunk("draws", end, values.shape[1], *part, 1.0, state=state)
+        state = partial(Snapshot, "draws", end, {"point": np.array([end])})
+        chunk = Chunk("draws", end, values.shape[1], *part, 1.0, make_snapshot=state)
         if end >= stop:
             keeper.interruption.ask(signal.SIGTERM)
         collected(chunk)
@@ -99,7 +99,7 @@ def drawn_until(folder, values, stop: int) -> StoppingRule:
 def stored_draws(folder) -> np.ndarray:
     """Draws of `x` in the newest checkpoint."""
     collected = DrawCollector()
-    ChainKeeper(Checkpoints(folder, {"settings": {}})).go_on(collected)
+    DrawKeeper(Checkpoints(folder, {"settings": {}})).go_on(collected)
     return collected.draws["x"]
 
 

@@ -9,9 +9,11 @@ import pytest
 import xarray as xr
 
 import sampler
+from sampler.attention.learned import LOGITS
 from sampler.data.make import build_task
 from sampler.data.split import attended_by_numpy
 from sampler.errors import ExitCode, InputError
+from sampler.mcmc.collected_draws import LIMITS, Limit
 from sampler.streams import Stream, stream
 from sampler.teacher import with_teacher
 from tests.assertions import assert_within_mcse
@@ -50,7 +52,7 @@ def finished(recipe, tmp_path_factory):
         validated = settings("task.examples_validation=4")
         with without_drawing(), pytest.MonkeyPatch.context() as patch:
             limit = 2 * 4 * 2 * 11 * 11 * 8  # bytes of chains, draws, heads, channels
-            patch.setattr("sampler.mcmc.collected_draws.LOGIT_BYTES", limit)
+            patch.setitem(LIMITS, LOGITS, Limit(limit))
             return command("run", recipe, "--out", folder / "run", *validated)
 
     folder, code = made_once(tmp_path_factory, "run_with_learned_heads", make)

@@ -15,8 +15,8 @@ import pytest
 import sampler.jobs.keeper
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.interruption import MOMENT, Interruption
-from sampler.jobs.keeper import ChainKeeper
-from sampler.mcmc.chains import Chunk
+from sampler.jobs.keeper import DrawKeeper
+from sampler.mcmc.algorithm import Chunk, Snapshot
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.storage.checkpoints import Checkpoints
 from tests import ROOT
@@ -63,12 +63,13 @@ def at_every_line(
 
 def chunk(done: int, total: int = CHUNKS * STEPS) -> Chunk:
     values = np.arange(done - STEPS, done) * np.ones((CHAINS, 1))
-    state = {}, {"point": np.array([done])}
-    return Chunk("draws", done, total, {"lp": -values}, {"predictor": values}, 1.0, state=state)
+    state = partial(Snapshot, "draws", done, {"point": np.array([done])})
+    made = {"lp": -values}, {"predictor": values}, 1.0
+    return Chunk("draws", done, total, *made, make_snapshot=state)
 
 
-def keeper_of(folder: Path, interruption: Interruption, every: float) -> ChainKeeper:
-    return ChainKeeper(Checkpoints(folder, {"settings": {}}, every), interruption)
+def keeper_of(folder: Path, interruption: Interruption, every: float) -> DrawKeeper:
+    return DrawKeeper(Checkpoints(folder, {"settings": {}}, every), interruption)
 
 
 def stored(folder: Path) -> np.ndarray:

@@ -10,7 +10,7 @@ from sampler.jobs import memory, plan
 from sampler.jobs.memory import Part, draw_bytes, memory_parts
 from sampler.jobs.plan import Plan, make_plan
 from sampler.jobs.sizes import Sizes
-from sampler.mcmc.kept import PREDICTOR_BYTES, SELECTED
+from sampler.mcmc.collected_draws import PREDICTOR_BYTES, SELECTED
 from tests import ROOT
 from tests.commands import TINY, environment, in_process, loader
 

@@ -26,7 +26,7 @@ def test_in_warm_up_nothing_is_lost_and_there_are_no_draws(recipe, tmp_path, cap
     run = tmp_path / "run"
     code = command("sample", recipe, "--out", run, *settings("sampler.warmup=2"), *NO_TIME)
     assert code == ExitCode.DIAGNOSTICS_FAILED
-    assert "sampler.max_minutes = 1e-09: over in warm-up" in capsys.readouterr().err
+    assert "sampler.max_minutes = 1e-09: over at warmup 1 of 2" in capsys.readouterr().err
     assert not (run / "draws.nc").exists()
     codes = []
     while not (run / "draws.nc").exists() and len(codes) < 8:

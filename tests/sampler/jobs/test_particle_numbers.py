@@ -1,14 +1,15 @@
 """What is drawn of particles is drawn anew in every repetition."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from sampler.jobs.keeper import ChainKeeper
-from sampler.jobs.repetitions import Repetitions
-from sampler.mcmc.repetitions import Repetition
+from sampler.mcmc.chains import Observer
+from sampler.mcmc.repetitions import MODES, Repetitions
 from sampler.mcmc.tempered_smc import Particles
-from sampler.settings.sampler import SamplerSection
-from tests.problems import TEMPERED, scalar_problem, space_of
+from sampler.posterior.initial_distribution import InitialDistribution
+from tests.problems import chain_settings, scalar_problem, space_of
 
 
 @pytest.mark.heavy
@@ -17,11 +18,15 @@ def test_repetitions_draw_their_labels_with_numbers_of_their_own(rng):
     space, count = space_of(scalar_problem(rng)[0]), 400
     points = np.tile(0.1 * rng.standard_normal(space.size), (count, 1))
     same = np.zeros(count)
-    particles = Particles(points, same, same, np.arange(count), same, power=1.0)
-    made = Repetitions(space, TEMPERED, SamplerSection(), ChainKeeper(), None)
-    made.made = {f"modes-{number:03d}": Repetition(particles, 1.0) for number in range(3)}
-    made.observe()
-    found = made.observed
+    path = {"acceptance_rate": (0.8,)}
+    particles = Particles(points, same, same, np.arange(count), same, power=1.0, path=path)
+    law, settings = InitialDistribution.prior(space), chain_settings(chains=3, draws=count)
+    collected = []
+    made = Repetitions(space, 0.8, settings, collected.append, law, courses={MODES: ()})
+    observe = Observer.of(space, replace(settings, chains=1))
+    for _ in range(3):
+        made.finish(particles, observe)
+    found = [{name: values[0] for name, values in one.observables.items()} for one in collected]
     for name in ("order_parameter", "predictor_mean"):
         assert np.ptp([of[name] for of in found], axis=0).max() == 0.0
     labels = np.stack([of["posterior_predictive"].reshape(count, -1) for of in found])

@@ -12,7 +12,7 @@ import pytest
 
 from sampler.jobs import progress as module
 from sampler.jobs.progress import Progress, SamplingProgress
-from sampler.mcmc.chains import Chunk
+from sampler.mcmc.algorithm import Chunk
 from tests import ROOT
 from tests.problems import HMC
 

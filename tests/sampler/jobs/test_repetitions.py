@@ -8,14 +8,14 @@ import pytest
 import xarray as xr
 
 from sampler.errors import ExitCode, RequeueError
-from sampler.jobs import method, repetitions
+from sampler.jobs import method
 from sampler.jobs import run as jobs
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import make_plan
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
-from sampler.mcmc.repetitions import reason_to_end
+from sampler.mcmc.stopping import RepetitionRule, reason_to_end
 from sampler.settings.recipe import load_recipe
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import CHECKPOINT_FOLDER
@@ -131,11 +131,11 @@ def test_appended_repetitions_are_those_of_a_longer_run_and_none_is_lost(
 def test_repetitions_are_made_until_their_draws_are_trusted(recipe_file, tmp_path, monkeypatch):
     asked = []
 
-    def judged(made, collected):
-        asked.append(len(made.observed))
+    def judged(rule, most):
+        asked.append(len(rule.collected.statistics["lp"]))
         return verdict(passed=len(asked) == 3)
 
-    monkeypatch.setattr(repetitions.Repetitions, "judged", judged)
+    monkeypatch.setattr(RepetitionRule, "judge", judged)
     in_process("sample", recipe_file, "--out", tmp_path / "run", *settings(*FEW))
     assert asked == [4, 5, 7]  # 30 % more after each check, to the nearest number
     tree = read_draws(tmp_path / "run")

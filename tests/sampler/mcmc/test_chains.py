@@ -16,7 +16,7 @@ from numpyro.infer import HMC, MCMC, init_to_sample
 from sampler import runtime
 from sampler.errors import ExitCode
 from sampler.mcmc import chains
-from sampler.mcmc.chains import sample
+from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.hamiltonian import StaticHmc
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.weights import WeightSpace
@@ -55,7 +55,7 @@ def small_space(rng, precision="float64") -> WithNoise:
 class Run:
     """All chunks of a run, and the draws and statistics of both phases joined."""
 
-    chunks: list[chains.Chunk]
+    chunks: list[Chunk]
     draws: dict[str, np.ndarray]
     statistics: dict[str, np.ndarray]
     warmup: dict[str, np.ndarray]
@@ -63,7 +63,7 @@ class Run:
 
 def sampled(space, settings, algorithm=STATIC) -> Run:
     received = []
-    sample(space, algorithm, settings, received.append)
+    algorithm.draw(space, settings, received.append)
 
     def joined(phase, part):
         of_phase = [getattr(chunk, part) for chunk in received if chunk.phase == phase]
@@ -198,11 +198,11 @@ def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
     monkeypatch.setattr(chains, "CHUNK_DRAWS", 5)
     monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
     received = []
-    sample(space, STATIC, SETTINGS, received.append)
+    STATIC.draw(space, SETTINGS, received.append)
     place = max(i for i, one in enumerate(received) if one.phase == phase and one.done <= done)
     snapshot, rest = received[place].snapshot, []
     assert 0 < snapshot.done < SETTINGS.warmup
-    sample(space, STATIC, SETTINGS, rest.append, snapshot)
+    STATIC.draw(space, SETTINGS, rest.append, snapshot)
     for name in ("warmup", "draws"):
         steps = sum(chunk.draws for chunk in rest if chunk.phase == name)
         expected = sum(chunk.draws for chunk in received[place + 1 :] if chunk.phase == name)

@@ -9,7 +9,6 @@ import pytest
 
 import sampler
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chains import sample
 from sampler.posterior.exported import observe_points
 from sampler.posterior.importance_sampling import BatchedDensity
 from tests import ROOT
@@ -59,7 +58,7 @@ def work(name: str, algorithm: Algorithm, widths, variances, temperature: float,
     def keep(chunk):
         draws.append(chunk.statistics["lp"])
 
-    sample(algorithm.suited(space), algorithm, SETTINGS, keep)
+    algorithm.draw(algorithm.suited(space), SETTINGS, keep)
     points = np.zeros((3, space.size))
     observe_points(jax.random.split(jax.random.key(0), 3), points, space)
     if name == "order_parameters":

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from sampler.mcmc import marginal_likelihood
-from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.algorithm import Algorithm, Chunk
+from sampler.mcmc.collected_draws import DrawCollector, Limit
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.marginal_likelihood import LARGEST_ERROR, MOST_APART, BridgeEvidence
 from sampler.mcmc.stopping import FIRST_CHECK, StoppingRule
@@ -64,7 +63,7 @@ def test_elements_that_alone_were_kept_are_judged(rng):
     values = rng.standard_normal((4, draws, 40))
     values[1, :, ::5] += 3.0
     statistics = {"lp": rng.standard_normal((4, draws))}
-    collected = DrawCollector(predictor_bytes=values.nbytes // 8)
+    collected = DrawCollector({"predictor": Limit(values.nbytes // 8)})
     rule = StoppingRule(Algorithm(), collected, 5000, np.inf)
     chunk = Chunk("draws", draws, 5000, statistics, {"predictor": values}, 1.0)
     collected(chunk)

@@ -9,7 +9,7 @@ import pytest
 from sampler.analysis.draws_table import stored_fixed
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.stages import diagnose_stage
-from sampler.mcmc.fixed_elements import fixed_by
+from sampler.mcmc.space_checks import fixed_by
 from sampler.settings.sampler import SamplerSection
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from tests.small import small_problem

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.marginal_likelihood import bridge_evidence, evidence_beside
-from sampler.mcmc.repetitions import Repetition, statistics_of
+from sampler.mcmc.repetitions import arrays_of, particles_of, statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
 from sampler.posterior import importance_sampling
@@ -57,11 +57,19 @@ def log_evidence(edge: float) -> float:
     return float(np.log(scipy.integrate.quad(density, -10.0, edge, epsabs=1e-13)[0]))
 
 
+def statistics_of_all(made, from_prior, law) -> dict[str, np.ndarray]:
+    """Statistics of several repetitions, of which the first have one each from the prior."""
+    of_prior = [(one.log_evidence, one.lost) for one in from_prior]
+    of_prior += [None] * (len(made) - len(of_prior))
+    each = [statistics_of(one, other, law) for one, other in zip(made, of_prior, strict=True)]
+    return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+
+
 def judged(space) -> tuple[float, float, dict, object]:
     """Evidence with its error from particles that begin at the prior, statistics and verdict."""
     law = InitialDistribution.prior(space)
     made = repetitions(space, law, count=256, times=8)
-    stored = statistics_of([Repetition(one, 0.0) for one in made], [], law)
+    stored = statistics_of_all(made, [], law)
     verdict = diagnose({"x": np.stack([one.points for one in made])}, stored, TEMPERED)
     return *log_mean(np.array([one.log_evidence for one in made])), stored, verdict
 
@@ -89,10 +97,10 @@ def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():
 def test_repetitions_from_the_prior_count_beside_those_from_the_modes():
     space = edged(np.nan)
     law = InitialDistribution.prior(space)
-    made = [Repetition(one, 0.0) for one in repetitions(space, law, count=64, times=2)]
-    alone = statistics_of(made, [], law)["lost"][:, 0]
-    both = statistics_of(made, made[:1], law)["lost"][:, 0]
-    np.testing.assert_array_equal(both - alone, [made[0].particles.lost, 0])
+    made = repetitions(space, law, count=64, times=2)
+    alone = statistics_of_all(made, [], law)["lost"][:, 0]
+    both = statistics_of_all(made, made[:1], law)["lost"][:, 0]
+    np.testing.assert_array_equal(both - alone, [made[0].lost, 0])
 
 
 @pytest.mark.parametrize("algorithm", [SPLIT_HMC, NUTS], ids=["split_hmc", "nuts"])
@@ -154,8 +162,7 @@ def test_checkpoints_hold_the_count():
     space = edged(np.nan)
     particles = begin(space, InitialDistribution.prior(space), 64, (1, 0, 2))
     assert particles.lost > 0
-    restored = Repetition.of(Repetition(particles, 1.0).arrays)
-    assert restored.particles.lost == particles.lost
+    assert particles_of(arrays_of(particles)).lost == particles.lost
 
 
 def test_the_collector_keeps_the_count_of_every_draw():

@@ -13,9 +13,9 @@ import pytest
 from arviz_stats.base import array_stats
 
 from sampler.errors import ExitCode
-from sampler.mcmc.algorithm import ALGORITHMS, Algorithm, ChainSettings
-from sampler.mcmc.chains import sample
+from sampler.mcmc.algorithm import ALGORITHMS, ChainSettings
 from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.markov_chain import MarkovChain
 from sampler.storage.result_files import read_draws
 from tests.assertions import assert_within_mcse
 from tests.commands import in_process as command
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.heavy
 
 
 @dataclass(frozen=True)
-class Metropolis(Algorithm):
+class Metropolis(MarkovChain):
     """Random-walk Metropolis."""
 
     scale: float = 0.3
     statistics: ClassVar[Mapping[str, str]] = {
-        **Algorithm.statistics,
+        **MarkovChain.statistics,
         "acceptance_rate": "accepted",
     }
 
@@ -112,7 +112,7 @@ def test_it_finds_the_posterior_of_one_head(rng):
     exact = exact_scalar_posterior(problem, test)
     collected = DrawCollector()
     settings = ChainSettings(chains=4, warmup=200, draws=4000, thinning=5, seed=1)
-    sample(space_of(problem), Metropolis(scale=0.5), settings, collected)
+    Metropolis(scale=0.5).draw(space_of(problem), settings, collected)
     draws = collected.draws["order_parameter"][..., 0, 0]
     axes = {"chain_axis": 0, "draw_axis": 1}
     ess, error = array_stats.ess(draws, **axes), array_stats.mcse(draws, method="mean", **axes)

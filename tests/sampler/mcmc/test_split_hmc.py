@@ -10,7 +10,6 @@ from arviz_stats.base import array_stats
 from jax.tree_util import register_dataclass
 
 from sampler.mcmc import chains, split_hmc
-from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.split_hmc import (
     LARGEST_ROUNDING,
@@ -58,7 +57,7 @@ def space() -> Space:
 
 def collected(space: Space, settings, algorithm=ALGORITHM) -> DrawCollector:
     found = DrawCollector()
-    sample(algorithm.suited(space), algorithm, settings, found)
+    algorithm.draw(algorithm.suited(space), settings, found)
     return found
 
 
@@ -158,7 +157,7 @@ def test_warmup_ends_with_what_it_has_found():
     received = []
     # A label x_i + noise of variance 1 about each coordinate, whose prior has variance 1.
     space = Linear.of(np.eye(3), 2.0 * CENTRE, 1.0, np.zeros(3), np.ones(3))
-    sample(space, ALGORITHM, settings, received.append)
+    ALGORITHM.draw(space, settings, received.append)
     by_phase = {one.phase: one for one in received}
     warm, last = by_phase["warmup"].snapshot.arrays, by_phase["draws"].snapshot.arrays
     for name in ("['gaussian'].centre", "['gaussian'].scale", "['step_size']"):
@@ -233,7 +232,7 @@ def test_a_stiff_posterior_is_walked_by_the_adapted_step(rng):
     (*_, triangle) = Triangle.empty(4, 3, 1).fold_all([(attended, labels)])
     problem = triangle.learning_problem(Architecture.uniform((2, 2), 5, 3), 1e-10)
     received, settings = [], chain_settings(chains=2, warmup=100, draws=30, seed=1)
-    sample(space_of(problem), replace(ALGORITHM, max_steps=7), settings, received.append)
+    replace(ALGORITHM, max_steps=7).draw(space_of(problem), settings, received.append)
     last = received[-1].snapshot.arrays["shared['step_size']"]
     steps, diverging = (
         np.concatenate([one.statistics[name] for one in received if one.phase == "draws"], axis=1)
@@ -293,9 +292,9 @@ def test_chains_go_on_bit_for_bit(rng, monkeypatch):
     settings = chain_settings(chains=2, warmup=20, draws=12, seed=7)
     received, rest = [], []
     space = ALGORITHM.suited(space)
-    sample(space, ALGORITHM, settings, received.append)
+    ALGORITHM.draw(space, settings, received.append)
     place = max(i for i, one in enumerate(received) if one.phase == "warmup" and one.done <= 12)
-    sample(space, ALGORITHM, settings, rest.append, received[place].snapshot)
+    ALGORITHM.draw(space, settings, rest.append, received[place].snapshot)
     for part, expected in joined(received[place + 1 :]).items():
         np.testing.assert_array_equal(joined(rest)[part], expected, err_msg=part)
 

@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 
 from sampler.analysis.estimates import mean_of
-from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.chains import Chunk
-from sampler.mcmc.collected_draws import DrawCollector
+from sampler.mcmc.algorithm import Algorithm, Chunk
+from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.kept import evenly_spaced
 from sampler.mcmc.stopping import (
     CHECKED_ESS,
     FIRST_CHECK,
@@ -105,9 +103,9 @@ def test_one_check_that_passes_is_not_enough():
     ):
         rule.checks = found
         assert rule.ended == ended
-    rule.fewest_draws = 677
+    rule.fewest = 677
     assert rule.ended is None
-    rule.fewest_draws = 1
+    rule.fewest = 1
     rule.checks = [replace(fine, draws=5000, passed=False)]
     assert rule.ended == "max_draws"
 

@@ -11,7 +11,6 @@ import pytest
 from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
 
-from sampler.mcmc.chains import sample
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
@@ -59,7 +58,7 @@ def test_a_new_space_is_sampled(rng):
         data=Nothing(labels=jnp.asarray(labels)), temperature=jnp.asarray(temperature)
     )
     chosen, collected = SPLIT_HMC, DrawCollector()
-    sample(space, chosen, chain_settings(chains=2, warmup=200), collected)
+    chosen.draw(space, chain_settings(chains=2, warmup=200), collected)
     draws = collected.draws["predictor"][..., 0, 0]
     variance = 1.0 / (1.0 + len(labels) / temperature)
     mean = variance * labels.sum() / temperature

@@ -9,7 +9,7 @@ import pytest
 from sampler.errors import InputError
 from sampler.jobs.draw import LARGEST_SHIFT, draw_posterior
 from sampler.jobs.stages import diagnose_stage, reasons_of_density
-from sampler.mcmc.rounding import roughness_attributes
+from sampler.mcmc.space_checks import roughness_attributes
 from sampler.settings.sampler import SamplerSection
 from tests.problems import ARCHITECTURES, random_problem, space_of
 from tests.small import small_problem
