@@ -73,7 +73,8 @@ class InitialDistribution:
     @classmethod
     def of(cls, space: Space, arrays: Mapping[str, np.ndarray]) -> "InitialDistribution":
         """The law whose `arrays` these are."""
-        return cls(space, arrays["log_share"], TMixture(**_without(arrays), degrees=TAIL))
+        of_modes = {name: values for name, values in arrays.items() if name != "log_share"}
+        return cls(space, arrays["log_share"], TMixture(**of_modes, degrees=TAIL))
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -123,11 +124,6 @@ class InitialDistribution:
         points[of_prior] = draw_prior_points(self.space, int(of_prior.sum()), key)
         points[~of_prior] = self.at_modes.draw_each(component[~of_prior] - 1, rng)
         return points
-
-
-def _without(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of the mixture alone."""
-    return {name: values for name, values in arrays.items() if name != "log_share"}
 
 
 def draw_prior_points(space: Space, count: int, key: Array) -> Float[np.ndarray, "_draw coord"]:
