@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions, requires
@@ -39,6 +40,21 @@ def imported(path: Path) -> Iterator[str]:
             assert node.level == 0, "import by the full name, so that this test sees it"
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
             yield from (name if name in MODULES else node.module for name in inner)
+
+
+def test_names_of_files_and_classes_are_one_thing_each():
+    """Studies, which `sampler/gallery` leads to, are read one at a time."""
+    files, classes = defaultdict(set), defaultdict(set)
+    for path in PATHS:
+        if path.resolve().is_relative_to(ROOT / "runs"):
+            continue
+        files[path.stem].add(path)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].add(path)
+    del files["__init__"]
+    for places in (files, classes):
+        assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
 def test_theory_imports_nothing_of_the_sampler():

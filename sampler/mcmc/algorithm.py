@@ -216,7 +216,7 @@ class Algorithm:
 
     Its fields are its settings: one that has the name of a setting of the sampler takes the value
     given for it, any other its default. It has to define `draw`; everything else has a default. One
-    that moves Markov chains derives from a class of `sampler.mcmc.markov_chain` instead.
+    that moves Markov chains derives from a class of `sampler.mcmc.chain_algorithm` instead.
     """
 
     # ArviZ name → long name of every statistic of a step; "lp", the log density, must be there.

@@ -17,7 +17,7 @@ from sampler.mcmc.algorithm import (
     Judgement,
     lost_points_text,
 )
-from sampler.mcmc.markov_chain import ChainAlgorithm
+from sampler.mcmc.chain_algorithm import ChainAlgorithm
 
 BFMI_LIMIT = 0.3
 DIVERGENCE_LIMIT = 0.001

@@ -14,8 +14,8 @@ from arviz_stats.base import array_stats
 
 from sampler.errors import ExitCode
 from sampler.mcmc.algorithm import ALGORITHMS, ChainSettings
+from sampler.mcmc.chain_algorithm import MarkovChain
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.markov_chain import MarkovChain
 from sampler.storage.result_files import read_draws
 from tests.assertions import assert_within_mcse
 from tests.commands import in_process as command
