@@ -61,11 +61,12 @@ format: $(VENV)/installed-with-tests  ## put format, style and the stubs for typ
 docs: $(VENV)/installed-with-docs  ## build the site, docs/_build/html; its tutorials are executed
 	$(UNOPTIMISED) $(BIN)/python -m sphinx --builder html --jobs 2 --fail-on-warning --keep-going docs docs/_build/html
 
-benchmark: $(VENV)/installed-with-tests  ## time samplers of other libraries, and commands
-	$(BIN)/python -m tests.benchmarks
+benchmark: $(VENV)/installed-with-tests  ## time the default sampler beside other libraries, and commands
+	$(BIN)/python -m runs.benchmarks.race
+	$(BIN)/python -m runs.benchmarks.latency
 
-gpu: $(VENV)/installed-with-tests  ## check and time an accelerator, where there is one
-	$(BIN)/python -m tests.benchmarks.gpu
+gpu: $(VENV)/installed-with-tests  ## time NUTS in all weights and the collapsed sampler, on an accelerator
+	$(BIN)/python -m runs.benchmarks.gpu
 
 clean:  ## remove .venv and caches; results stay
 	rm -rf $(VENV) docs/_build .pytest_cache .ruff_cache .hypothesis build *.egg-info

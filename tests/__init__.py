@@ -3,7 +3,7 @@
 `theory/` and `sampler/` mirror the packages: a test file lies in the folder of what it tests.
 `test_*.py` here are about the whole: order of imports, README, the files in `runs/`.
 Other files here are what several tests share: assertions, problems, tasks, recipes, commands.
-`conftest.py` has the fixtures; `reference/`, `fixtures/` hold stored arrays; `benchmarks/` times.
+`conftest.py` has the fixtures; `reference/`, `fixtures/` hold stored arrays.
 Marks: `heavy` compiles for seconds (`make test-heavy`), `slow` computes for more than a few seconds
 (`make test-slow`), `long` for many minutes (`make test-all`).
 """

@@ -42,7 +42,7 @@ DEFAULT_ACCEPTANCE = {"nuts": 0.8, "hmc": 0.8, "split_hmc": 0.95, "tempered": 0.
 # Steps of warm-up in each space.
 DEFAULT_WARMUP = {ORDER_PARAMETERS: 150, HIDDEN_WEIGHTS: 400, WEIGHTS: 500, ATTENTION: 500}
 # Steps that are enough about a known mode, where only a step size is to be adapted, and from the
-# prior, where a short descent leads to it (tests/benchmarks/RESULTS.md).
+# prior, where a short descent leads to it (runs/benchmarks/RESULTS.md).
 SHORT_WARMUP = {(ORDER_PARAMETERS, "split_hmc"): 50, (WEIGHTS, "split_hmc"): 200}
 # Acceptance of trajectories about a Gaussian, outside the theory: half the steps of the default of
 # the algorithm, which is for posteriors that nearly are this Gaussian.

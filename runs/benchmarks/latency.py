@@ -1,5 +1,7 @@
 """Seconds from a command to its last line, with and without kept programs.
 
+    python -m runs.benchmarks.latency
+
 Each command runs in a process of its own, first with an empty cache of compiled programs, then with
 what the first one left there. JAX says what it takes to trace, lower and compile; the rest is
 imports, drawing, writing and computing.
@@ -7,6 +9,7 @@ imports, drawing, writing and computing.
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -14,8 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests import ROOT
-
+ROOT = Path(__file__).parents[2]
 FIVE_WIDTHS = "network.widths=10,20,30,50,100"
 CASES = {
     "quickstart": ["run", "runs/quickstart.toml"],
@@ -35,37 +37,44 @@ LIBRARIES = "import jax, numpyro, xarray, matplotlib.pyplot"
 def measure_latency() -> Iterator[str]:
     """A row for each command and state of the cache; ratios are to the import of the libraries."""
     parts = OF_JAX.values()
-    yield f"| command | programs kept | seconds | ratio | programs | {' | '.join(parts)} | rest |"
-    yield "|---" * (6 + len(parts)) + "|"
+    yield (
+        f"| command | programs kept | seconds | ratio | processor seconds | programs "
+        f"| {' | '.join(parts)} | rest |"
+    )
+    yield "|---" * (7 + len(parts)) + "|"
     for name, words in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             for kept in ("none", "all"):
-                imports, _ = timed([sys.executable, "-c", LIBRARIES], check=True)
+                imports, _, _ = timed([sys.executable, "-c", LIBRARIES], check=True)
                 found = measured(words, Path(folder), kept)
                 if found is None:
                     yield f"| {name} | {kept} | the command was refused |"
                     break
-                whole, programs, of_parts = found
-                numbers = " | ".join(f"{one:.1f}" for one in (*of_parts, whole - sum(of_parts)))
-                row = f"{whole:.1f} | {whole / imports:.1f} | {programs} | {numbers}"
-                yield f"| {name} | {kept} | {row} |"
+                whole, processor, programs, of_parts = found
+                numbers = " | ".join(f"{part:.1f}" for part in (*of_parts, whole - sum(of_parts)))
+                row = f"{whole:.1f} | {whole / imports:.1f} | {processor:.1f} | {programs}"
+                yield f"| {name} | {kept} | {row} | {numbers} |"
 
 
-def timed(command: list[str], **options) -> tuple[float, int]:
-    """Seconds that a process takes, and its exit code."""
-    started = time.perf_counter()
+def timed(command: list[str], **options) -> tuple[float, float, int]:
+    """Seconds that a process takes, of a clock and of the processor, and its exit code."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, capture_output=True, cwd=ROOT, **options)
-    return time.perf_counter() - started, done.returncode
+    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, processor, done.returncode
 
 
-def measured(words: list[str], folder: Path, kept: str) -> tuple[float, int, list[float]] | None:
+def measured(
+    words: list[str], folder: Path, kept: str
+) -> tuple[float, float, int, list[float]] | None:
     """Seconds of a command, programs compiled, and seconds of JAX; None where it is refused."""
     report = folder / f"{kept}.json"
     environment = os.environ | {"ATTENTION_POSTERIOR_CACHE": str(folder / "programs")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-    command = [sys.executable, "-m", "tests.benchmarks.latency", str(report), *words]
-    whole, code = timed([*command, "--out", str(folder / kept)], env=environment)
-    return (whole, *json.loads(report.read_text())) if code in (0, 3) else None
+    command = [sys.executable, "-m", "runs.benchmarks.latency", str(report), *words]
+    *seconds, code = timed([*command, "--out", str(folder / kept)], env=environment)
+    return (*seconds, *json.loads(report.read_text())) if code in (0, 3) else None
 
 
 def watch_jax(words: list[str], report: Path) -> int:
@@ -94,8 +103,17 @@ def watch_jax(words: list[str], report: Path) -> int:
     return code
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Print the table; with words, run the command that they are and report on JAX."""
+    if len(sys.argv) == 1:
+        for line in measure_latency():
+            print(line, flush=True)
+        return 0
     from sampler.runtime import use_one_blas_thread
 
     use_one_blas_thread()  # as the command does, before it imports JAX
-    sys.exit(watch_jax(sys.argv[2:], Path(sys.argv[1])))
+    return watch_jax(sys.argv[2:], Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
