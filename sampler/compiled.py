@@ -13,6 +13,9 @@ from pathlib import Path
 from sampler.environment import home_folder
 
 SETTING, OF_JAX = "ATTENTION_POSTERIOR_CACHE", "JAX_COMPILATION_CACHE_DIR"
+# Where programs are stored that are traced and lowered (`sampler.stored_programs`), here and in the
+# processes that are started.
+PROGRAMS = "ATTENTION_POSTERIOR_PROGRAMS"
 ENTRY, USED = "-cache", "-atime"
 SECONDS_FOR_LOCK = 5.0
 CONFIGURATION = {
@@ -35,7 +38,7 @@ def cache_programs() -> Path | None:
     except (OSError, TimeoutError, NotImplementedError, RuntimeError):
         return None
     # JAX reads this when it is imported, here and in the processes that are started.
-    os.environ |= {OF_JAX: str(folder), **CONFIGURATION}
+    os.environ |= {OF_JAX: str(folder), PROGRAMS: str(folder / "exported"), **CONFIGURATION}
     # An entry that cannot be read or written costs a compilation, nothing else.
     warnings.filterwarnings("ignore", message=".*persistent compilation cache")
     return folder

@@ -1,0 +1,119 @@
+"""Programs that are stored traced: read again without a call of Python, with the same bits."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import register_dataclass
+
+from sampler import stored_programs
+from sampler.compiled import PROGRAMS
+from sampler.posterior.space import Gaussian
+from sampler.stored_programs import SUFFIX, stored_program
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setenv(PROGRAMS, str(tmp_path))
+    return tmp_path
+
+
+class Walk:
+    """A walk as chains take it, and how often Python was called to trace it."""
+
+    def __init__(self) -> None:
+        self.traced = 0
+
+    def program(self):
+        """The walk as another process has it: with nothing made yet."""
+
+        def walk(steps, state, gaussian):
+            self.traced += 1
+
+            def step(_, state):
+                key, own = jax.random.split(state["key"])
+                return {"key": key, "x": state["x"] + gaussian.draw(own)}
+
+            state = jax.lax.fori_loop(0, steps, step, state)
+            return state, {"norm": jnp.linalg.norm(state["x"])}
+
+        return stored_program("steps", like={0: "state"})(walk)
+
+
+def arguments(steps=5):
+    state = {"key": jax.random.key(3), "x": jnp.zeros(4)}
+    return steps, state, Gaussian(jnp.ones(4), jnp.arange(16.0).reshape(4, 4))
+
+
+def bits(results):
+    state, numbers = results
+    return [np.asarray(v) for v in (jax.random.key_data(state["key"]), state["x"], numbers["norm"])]
+
+
+def assert_same(received, expected):
+    for one, other in zip(bits(received), bits(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_stored_program_is_not_traced_again_and_has_the_bits_of_jit(folder, monkeypatch):
+    walk = Walk()
+    first = walk.program()(*arguments())
+    traced = walk.traced
+    assert_same(walk.program()(*arguments()), first)
+    assert walk.traced == traced
+    monkeypatch.delenv(PROGRAMS)
+    assert_same(walk.program()(*arguments()), first)  # by jax.jit itself
+    assert walk.traced > traced
+
+
+def test_another_static_argument_shape_or_source_is_another_program(folder, monkeypatch):
+    walk = Walk()
+    walk.program()(*arguments())
+    assert len(list(folder.glob(f"*{SUFFIX}"))) == 1
+    walk.program()(*arguments(steps=6))
+    steps, state, gaussian = arguments()
+    walk.program()(steps, state, replace(gaussian, scale=jnp.ones(4)))
+    monkeypatch.setattr(stored_programs, "sources", lambda: "changed")
+    walk.program()(*arguments())
+    assert len(list(folder.glob(f"*{SUFFIX}"))) == 4
+
+
+def test_a_damaged_program_is_made_anew(folder):
+    walk = Walk()
+    first = walk.program()(*arguments())
+    (file,) = folder.glob(f"*{SUFFIX}")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    traced = walk.traced
+    assert_same(walk.program()(*arguments()), first)
+    assert walk.traced > traced
+    assert file.read_bytes() != content
+
+
+def test_what_holds_a_class_of_others_is_not_stored(folder):
+    @register_dataclass
+    @dataclass(frozen=True)
+    class Foreign(Gaussian):
+        """Its source may change, unseen."""
+
+    walk = Walk()
+    steps, state, gaussian = arguments()
+    foreign = Foreign(gaussian.centre, gaussian.scale)
+    assert_same(walk.program()(steps, state, foreign), walk.program()(*arguments()))
+    assert len(list(folder.glob(f"*{SUFFIX}"))) == 1
+
+
+def test_the_oldest_programs_go_where_all_are_too_large(folder, monkeypatch):
+    walk = Walk()
+    walk.program()(*arguments())
+    (oldest,) = folder.glob(f"*{SUFFIX}")
+    size = oldest.stat().st_size
+    monkeypatch.setattr(stored_programs, "MOST_BYTES", int(2.5 * size))
+    for steps in (6, 7, 8):
+        walk.program()(*arguments(steps))
+    left = list(folder.glob(f"*{SUFFIX}"))
+    assert len(left) == 2
+    assert oldest not in left
