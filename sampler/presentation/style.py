@@ -92,8 +92,8 @@ SPACES = {
 
 # Inches. On a phone a figure is as wide as the screen: text of one this wide is still legible.
 WIDTH = 5.8
-# Of a picture: without empty margins round matrices of fixed shape.
-SAVED = {"dpi": 150.0, "bbox_inches": "tight", "pad_inches": 0.08}
+# Of a picture. The layout leaves margins itself: to cut them off means to draw everything twice.
+SAVED = {"dpi": 150.0}
 COLOURS = 256
 # Percentage points that an axis of accuracies spans at least, or a few tenths look like all.
 LEAST_POINTS = 20.0
@@ -114,6 +114,7 @@ _SETTINGS = {
     "lines.linewidth": 1.5,
     "errorbar.capsize": 3.0,
     "figure.constrained_layout.h_pad": 0.07,
+    "figure.constrained_layout.w_pad": 0.07,
     "svg.fonttype": "none",  # text stays text: searchable, editable
     "svg.hashsalt": "attention-posterior",  # element names do not change from run to run
 }

@@ -1,10 +1,11 @@
 """The figure of chains: the slowest numbers, draw by draw, and their ranks."""
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy.stats import binom, rankdata
+from scipy.special import bdtr
 
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
@@ -27,7 +28,7 @@ def rank_histogram(draws: np.ndarray, bins: int) -> np.ndarray:
 
     draws: [chain, draw]; returns [chain, bin]. Chains with one law give about equal counts.
     """
-    ranks = rankdata(draws).reshape(draws.shape)
+    ranks = pd.Series(draws.reshape(-1)).rank().to_numpy().reshape(draws.shape)
     edges = np.linspace(0.5, draws.size + 0.5, bins + 1)
     return np.stack([np.histogram(chain, edges)[0] for chain in ranks])
 
@@ -63,7 +64,9 @@ def _draw_ranks(ax: Axes, draws: np.ndarray) -> None:
     bins = int(np.clip(length // 10, 1, RANK_BINS))
     expected = length / bins
     edges = np.linspace(0.0, 1.0, bins + 1)
-    low, high = binom.ppf([0.025, 0.975], length, 1.0 / bins) / expected
+    # Quantiles of the binomial law of a count.
+    up_to = bdtr(np.arange(length + 1), length, 1.0 / bins)
+    low, high = np.searchsorted(up_to, (0.025, 0.975)) / expected
     ax.axhspan(low, high, color=style.EXPECTED, zorder=0, label=INDEPENDENT)
     for chain, counts in enumerate(rank_histogram(draws, bins)[:MOST_LINES]):
         ax.stairs(counts / expected, edges, baseline=None, linewidth=1.0, **chain_marks(chain))
