@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -31,6 +32,7 @@ from sampler.mcmc.algorithm import (
 )
 from sampler.posterior.space import Space
 from sampler.runtime import devices_for, for_every_chain, side_by_side
+from sampler.stored_programs import stored_program
 from sampler.streams import Stream, jax_key
 
 # A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
@@ -43,6 +45,7 @@ OBSERVED_ROWS, OBSERVED_TOGETHER = 16, 16
 CHAIN, DEVICE = "chain", "device"
 BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes(DEVICE), Axes(None, DEVICE), Axes()
 STATE = (EVERYWHERE, BY_CHAIN)
+SHARDY_WORKS = version("jaxlib").startswith("0.9.")
 STREAMS = Stream.TRANSITIONS, Stream.STARTS, Stream.SHARED
 
 
@@ -79,7 +82,7 @@ def advance_chains(
             started = time.perf_counter()
             length = min(length, end - done)
             state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
-            programs = advance._cache_size()
+            programs = advance.programs()
             with partitioned(mesh):
                 state, points, statistics = advance(steps, capacity, mesh, state, length, space)
             points, statistics = jax.device_get((points, statistics))
@@ -89,7 +92,7 @@ def advance_chains(
                 observables = observer(points, done - length)
             statistics = {name: by_chain(values, length) for name, values in statistics.items()}
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
-            compiled = thinning not in begun and advance._cache_size() > programs
+            compiled = thinning not in begun and advance.programs() > programs
             begun.add(thinning)
             seconds = time.perf_counter() - started
             made = statistics, observables, seconds, compiled, points
@@ -146,7 +149,7 @@ class Steps:
     axes: tuple[str, ...] = (CHAIN,)
 
 
-@partial(jax.jit, static_argnames=("steps", "capacity", "mesh"))
+@stored_program("steps", "capacity", "mesh", like={0: "state"})
 def advance(steps: Steps, capacity: int, mesh: Mesh, state, length, space: Space):
     """`length` kept steps of all chains → state, points and statistics [row, chain, …].
 
@@ -280,7 +283,7 @@ def _observe(key, point, space: Space):
     return space.observe(key, space.unflatten(point))
 
 
-@partial(jax.jit, static_argnames="mesh")
+@stored_program("mesh")
 def observe_rows(points, numbers, length, chain_keys, space: Space, mesh: Mesh):
     """Observables [row, chain, …] of points [row, chain, coordinate] with these numbers.
 
@@ -334,9 +337,13 @@ def placed(tree, axes: Axes, mesh: Mesh):
 
 @contextmanager
 def partitioned(mesh: Mesh) -> Iterator[None]:
-    """Compile for several devices with the older partitioner: Shardy crashes in jaxlib 0.11.2."""
+    """Compile for several devices with the older partitioner where Shardy crashes: jaxlib 0.11.2.
+
+    What is compiled with that one is not stored, which needs Shardy.
+    """
     before = jax.config.jax_use_shardy_partitioner
-    jax.config.update("jax_use_shardy_partitioner", before and mesh.size == 1)
+    works = mesh.size == 1 or SHARDY_WORKS
+    jax.config.update("jax_use_shardy_partitioner", before and works)
     try:
         yield
     finally:
