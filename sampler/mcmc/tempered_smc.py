@@ -16,8 +16,9 @@ Particles of one repetition share ancestors: their number is no sample size. Err
 repetitions, independent of each other.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -90,45 +91,25 @@ class TemperedLaw:
         return self.power * self.space.slope(point) - (1.0 - self.power) * of_start
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One λ of a pilot, as the repetitions follow it.
-
-    power          λ
-    step_size      of the trajectories
-    moves          trajectories of every particle
-    centre, scale  of the Gaussian that they are about, in units of the prior
-    """
-
-    power: float
-    step_size: float
-    moves: int
-    centre: np.ndarray
-    scale: np.ndarray
-
-    @property
-    def gaussian(self) -> Gaussian:
-        return Gaussian(jnp.asarray(self.centre), jnp.asarray(self.scale))
-
-
-Course = tuple[Stage, ...]
+# Of a pilot: what happened at each λ, name → [λ, …], as repetitions follow it.
+Course = Mapping[str, Sequence | np.ndarray]
+# The seed, the number of the law in which particles begin, and that of the repetition.
+RepetitionSeed = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Particles:
     """Particles of one repetition at one λ, all of equal weight.
 
-    points     flattened positions [particle, coordinate]
-    log_ratio  ln p(x, y) − ln q_0(x) [particle]
-    log_p      ln p(x, y) [particle]
-    ancestor   number of the particle at λ = 0 that each descends from
-    power      λ
-    log_evidence
-               sum of the logarithms of mean weights so far
-    step_size  of trajectories, adapted so far
-    path       name → one number for each λ so far: what happened there
-    course     stages so far, of a pilot
-    lost       points so far, drawn or proposed, at which the density was not a number
+    points        flattened positions [particle, coordinate]
+    log_ratio     ln p(x, y) − ln q_0(x) [particle]
+    log_p         ln p(x, y) [particle]
+    ancestor      number of the particle at λ = 0 that each descends from
+    acceptance    probability with which the last trajectory of each was accepted
+    log_evidence  sum of the logarithms of mean weights so far
+    lost          points so far, drawn or proposed, at which the density was not a number
+    path          name → [λ so far, …]: what happened there; of a pilot with centre and scale of the
+                  Gaussian that trajectories were about, in units of the prior
     """
 
     points: Float[np.ndarray, "particle coordinate"]
@@ -136,43 +117,49 @@ class Particles:
     log_p: Float[np.ndarray, " particle"]
     ancestor: Int[np.ndarray, " particle"]
     acceptance: Float[np.ndarray, " particle"]
-    power: float = 0.0
     log_evidence: float = 0.0
-    step_size: float = FIRST_STEP
-    path: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    course: Course = ()
     lost: int = 0
+    path: Course = field(default_factory=dict)
+
+    @property
+    def temperatures(self) -> int:
+        """Number of values of λ so far."""
+        return len(self.path.get("power", ()))
+
+    @property
+    def power(self) -> float:
+        """λ."""
+        return float(self.path["power"][-1]) if self.path else 0.0
 
     @property
     def finished(self) -> bool:
         """Whether these are draws from the posterior."""
         return self.power == 1.0
 
+    @property
+    def latest(self) -> dict[str, np.ndarray]:
+        """Numbers of what happened at this λ, name → [1, 1]."""
+        last = {name: np.asarray(values[-1]) for name, values in self.path.items()}
+        return {name: value.reshape(1, 1) for name, value in last.items() if not value.ndim}
 
-def begin(
-    space: Space, start: InitialDistribution, count: int, seed: tuple[int, int, int]
-) -> Particles:
-    """Particles at λ = 0, drawn from the law in which they begin.
 
-    seed  the seed, the number of that law, and that of the repetition
-    """
+def begin(start: InitialDistribution, count: int, seed: RepetitionSeed) -> Particles:
+    """Particles at λ = 0, drawn from the law in which they begin."""
     points = start.draw(count, seed)
-    log_p, log_ratio, lost = weighed(points, space, start)
+    log_p, log_ratio, lost = weighed(points, start)
     if not np.isfinite(log_ratio).any():
         raise FloatingPointError(
             f"none of {count} particles has a finite density: rescale inputs and labels, or raise "
             "the temperature"
         )
-    unmoved = np.arange(count), np.full(count, np.nan)
-    return Particles(points, log_ratio, log_p, *unmoved, lost=lost)
+    return Particles(points, log_ratio, log_p, np.arange(count), np.full(count, np.nan), lost=lost)
 
 
 def next_temperature(
     particles: Particles,
-    space: Space,
     start: InitialDistribution,
     target_acceptance: float,
-    seed: tuple[int, int, int],
+    seed: RepetitionSeed,
     course: Course | None = None,
 ) -> Particles:
     """Particles at the next λ: weighed, resampled and moved there.
@@ -180,48 +167,43 @@ def next_temperature(
     As the course of a pilot says; without one, this is a pilot. The same seed and particles give
     the same result, bit for bit.
     """
-    number = len(particles.path.get("power", ())) + 1
+    number = particles.temperatures + 1
     if number > MOST_TEMPERATURES:
         raise FloatingPointError(
             f"{MOST_TEMPERATURES} temperatures do not lead to the posterior (λ = "
             f"{particles.power:.3g}): raise `particles`, or the temperature"
         )
-    count, of_stage = len(particles.points), (*seed, number)
-    stage = None if course is None else course[number - 1]
-    power = next_power(particles.log_ratio, particles.power) if stage is None else stage.power
-    increase = power - particles.power
-    log_weights = increase * particles.log_ratio
-    first, *rest = of_stage
-    rng = stream(first, Stream.RESAMPLING, *rest)
+    of_stage = first, *rest = (*seed, number)
+    stage = None if course is None else {n: values[number - 1] for n, values in course.items()}
+    before = particles.power
+    power = next_power(particles.log_ratio, before) if stage is None else float(stage["power"])
+    log_weights = (power - before) * particles.log_ratio
+    count, rng = len(particles.points), stream(first, Stream.RESAMPLING, *rest)
     chosen = systematic_resampling(normalised_weights(log_weights), count, rng)
-    points = particles.points[chosen]
-    tempered = TemperedLaw(space, start, jnp.asarray(power, points.dtype))
-    moved_on = move(points, tempered, stage, particles.step_size, target_acceptance, of_stage)
-    log_p, log_ratio, lost = weighed(moved_on.points, space, start)
-    ancestor = particles.ancestor[chosen]
+    points, ancestor = particles.points[chosen], particles.ancestor[chosen]
+    tempered = TemperedLaw(start.space, start, jnp.asarray(power, points.dtype))
+    step_size = float(particles.path["step_size"][-1]) if particles.path else FIRST_STEP
+    points, acceptance, of_moves, lost = move(
+        points, tempered, stage, step_size, target_acceptance, of_stage
+    )
+    log_p, log_ratio, lost_here = weighed(points, start)
     happened = {
         "power": power,
         "effective_share": effective_draws(log_weights) / count,
-        "acceptance_rate": float(np.mean(moved_on.acceptance)),
-        "step_size": moved_on.step_size,
-        "moves": moved_on.moves,
-        "n_steps": moved_on.gradients,
-        "ancestors": len(np.unique(ancestor)),
+        "acceptance_rate": float(np.mean(acceptance)),
+        **of_moves,
+        "ancestors": float(len(np.unique(ancestor))),
         "lp": float(np.mean(log_p)),
     }
-    path = {name: (*particles.path.get(name, ()), float(v)) for name, v in happened.items()}
     return Particles(
-        moved_on.points,
+        points,
         log_ratio,
         log_p,
         ancestor,
-        moved_on.acceptance,
-        power,
+        acceptance,
         particles.log_evidence + float(logsumexp(log_weights) - np.log(count)),
-        moved_on.step_size,
-        path,
-        particles.course if stage else (*particles.course, moved_on.stage(power)),
-        particles.lost + moved_on.lost + lost,
+        particles.lost + lost + lost_here,
+        {name: (*particles.path.get(name, ()), value) for name, value in happened.items()},
     )
 
 
@@ -244,49 +226,35 @@ def next_power(log_ratio: Float[np.ndarray, " particle"], power: float) -> float
     return power + float(brentq(excess, smallest, 1.0 - power, xtol=1e-18))
 
 
-@dataclass(frozen=True)
-class Moved:
-    """Particles after their trajectories at one λ, and what these cost."""
-
-    points: np.ndarray
-    acceptance: np.ndarray
-    step_size: float
-    moves: int
-    gradients: int
-    gaussian: Gaussian
-    lost: int
-
-    def stage(self, power: float) -> Stage:
-        """This λ as repetitions follow it."""
-        arrays = np.asarray(self.gaussian.centre), np.asarray(self.gaussian.scale)
-        return Stage(power, self.step_size, self.moves, *arrays)
-
-
 def move(
-    points: np.ndarray,
+    points: Float[np.ndarray, "particle coordinate"],
     tempered: TemperedLaw,
-    stage: Stage | None,
+    stage: Mapping[str, Any] | None,
     step_size: float,
     target_acceptance: float,
     of_stage: tuple[int, int, int, int],
-) -> Moved:
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any], int]:
     """Move all particles by trajectories as a stage says; those of a pilot find what it says.
 
     Trajectories of a pilot are those about the Gaussian with mean and covariance of its particles,
     and there are so many that little is left of where these were. The step of the next one
     follows from the acceptance of all particles in this one. Every particle makes as many steps.
+
+    Returns points, acceptance of the last trajectory of each, what happened, and points lost.
     """
     first, *rest = of_stage
     rng, key = stream(first, Stream.MOVES, *rest), jax_key(first, Stream.MOVES, *rest)
     unit = np.asarray(tempered.reference.scale)
-    fitted = fitted_gaussian(points / unit) if stage is None else stage.gaussian
-    step_size = step_size if stage is None else stage.step_size
+    if stage is None:
+        fitted, most = fitted_gaussian(points / unit), MOST_MOVES
+    else:
+        fitted = Gaussian(jnp.asarray(stage["centre"]), jnp.asarray(stage["scale"]))
+        step_size, most = float(stage["step_size"]), int(stage["moves"])
     before = whitened(points / unit, fitted)
-    keys = jax.random.split(key, len(points))
-    states = _states(keys, jnp.asarray(points / unit), tempered)
+    states = _states(jax.random.split(key, len(points)), jnp.asarray(points / unit), tempered)
     wanted = LEFT_AT_LAST if float(tempered.power) == 1.0 else LEFT
     gradients, moves, lost = len(points), 0, 0
-    while moves < (MOST_MOVES if stage is None else stage.moves):
+    while moves < most:
         angle = rng.uniform(*ANGLES)
         steps = int(np.clip(np.ceil(angle / step_size), 1, MOST_STEPS))
         step = min(angle / steps, step_size)
@@ -300,8 +268,10 @@ def move(
         after = whitened(np.asarray(states["z"]), fitted)
         if np.sum(after * before) <= wanted * np.sum(before**2):
             break
-    ended = np.asarray(states["z"]) * unit
-    return Moved(ended, acceptance, step_size, moves, gradients, fitted, lost)
+    happened = {"step_size": step_size, "moves": moves, "n_steps": gradients}
+    if stage is None:
+        happened |= {"centre": np.asarray(fitted.centre), "scale": np.asarray(fitted.scale)}
+    return np.asarray(states["z"]) * unit, acceptance, happened, lost
 
 
 def fitted_gaussian(z: Float[np.ndarray, "particle coordinate"]) -> Gaussian:
@@ -346,14 +316,15 @@ def _moved(states, gaussian: Gaussian, step, steps, tempered: TemperedLaw):
 
 
 def weighed(
-    points: np.ndarray, space: Space, start: InitialDistribution
+    points: np.ndarray, start: InitialDistribution
 ) -> tuple[Float[np.ndarray, " particle"], Float[np.ndarray, " particle"], int]:
     """ln p(x, y), ln p(x, y) − ln q_0(x), and how many of these are lost.
 
     The second is −∞ where it is not a number.
     """
-    log_p, of_start = (np.asarray(logs, float) for logs in _log_densities(points, space, start))
-    ratio, lost = log_p - of_start, count_lost(space, points, log_p, of_start)
+    logs = _log_densities(points, start.space, start)
+    log_p, of_start = (np.asarray(values, float) for values in logs)
+    ratio, lost = log_p - of_start, count_lost(start.space, points, log_p, of_start)
     return log_p, np.where(is_no_number(ratio), -np.inf, ratio), lost
 
 

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.mcmc.tempered_smc import begin, next_temperature
 from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.problem import build_problem
 from sampler.teacher import make_labelled_task
 from sampler.token_problem import LearnedProblem
 from tests.learned import learned_recipe
 from tests.nishimori import overlap_scores
+from tests.sampler.mcmc.laws import led
 
 pytestmark = [
     pytest.mark.slow,
@@ -67,21 +67,13 @@ def drawn(key, point, space):
 class TemperedDraws:
     """Draws of repetitions of tempered particles, one of each."""
 
-    def __init__(self, problem: LearnedProblem) -> None:
-        self.law = InitialDistribution.prior(problem.space("order_parameters"))
-
     def draw(self, problem: LearnedProblem, count: int, rng: np.random.Generator):
         """As `IndependentDraws.draw`, and of how many particles they are."""
         space = problem.space("order_parameters")
-        seed, course, found = int(rng.integers(2**31)), None, []
-        for number in (PILOT, *range(count)):
-            particles = begin(space, self.law, PARTICLES, (seed, 0, number))
-            while not particles.finished:
-                arguments = space, self.law, 0.8, (seed, 0, number), course
-                particles = next_temperature(particles, *arguments)
-            if number == PILOT:
-                course = particles.course
-                continue
+        law, seed, found = InitialDistribution.prior(space), int(rng.integers(2**31)), []
+        course = led(law, PARTICLES, (seed, 0, PILOT)).path
+        for number in range(count):
+            particles = led(law, PARTICLES, (seed, 0, number), course)
             key = jax.random.fold_in(jax.random.key(seed), number)
             one = drawn(key, jnp.asarray(particles.points[0]), space)
             found.append(tuple(map(np.asarray, one)))
@@ -103,7 +95,7 @@ def overlaps(one, other):
 @pytest.mark.parametrize("factor", [1.0, 0.1], ids=["the truth", "a tenth of the temperature"])
 def test_the_teacher_overlaps_with_a_particle_as_two_particles_do(factor):
     of = partial(taught, believed=factor * TEMPERATURE)
-    posterior = TemperedDraws(of(0)[1])
+    posterior = TemperedDraws()
     scores = overlap_scores(of, posterior, overlaps, DATA_SETS, np.random.default_rng(7))
     print(scores)
     assert np.max(scores) > 6.0 if factor != 1.0 else np.all(scores < 4.0), scores

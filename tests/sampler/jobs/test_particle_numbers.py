@@ -19,10 +19,10 @@ def test_repetitions_draw_their_labels_with_numbers_of_their_own(rng):
     points = np.tile(0.1 * rng.standard_normal(space.size), (count, 1))
     same = np.zeros(count)
     path = {"acceptance_rate": (0.8,)}
-    particles = Particles(points, same, same, np.arange(count), same, power=1.0, path=path)
+    particles = Particles(points, same, same, np.arange(count), same, path=path)
     law, settings = InitialDistribution.prior(space), chain_settings(chains=3, draws=count)
     collected = []
-    made = Repetitions(space, 0.8, settings, collected.append, law, courses={MODES: ()})
+    made = Repetitions(0.8, settings, collected.append, law, courses={MODES: {"power": ()}})
     observe = Observer.of(space, replace(settings, chains=1))
     for _ in range(3):
         made.finish(particles, observe)

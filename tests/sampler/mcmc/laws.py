@@ -9,8 +9,10 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float
 from numpyro import distributions as dist
 
+from sampler.mcmc.tempered_smc import Course, Particles, begin, next_temperature
 from sampler.posterior.data import Data
 from sampler.posterior.given import Given
+from sampler.posterior.initial_distribution import InitialDistribution
 from sampler.posterior.space import Gaussian, Mode, Space
 
 
@@ -90,3 +92,13 @@ def with_mode(space: Space, centre: np.ndarray, scale: np.ndarray) -> Space:
     """The space with a mode that is known, whitened by a scale."""
     gaussian = Gaussian(jnp.asarray(centre), jnp.asarray(scale))
     return replace(space, mode=Mode(gaussian, jnp.asarray(0.0), jnp.asarray(1.0)))
+
+
+def led(
+    start: InitialDistribution, count: int, seed: tuple[int, int, int], course: Course | None = None
+) -> Particles:
+    """Particles at the end of one repetition, or of a pilot."""
+    particles = begin(start, count, seed)
+    while not particles.finished:
+        particles = next_temperature(particles, start, 0.8, seed, course)
+    return particles

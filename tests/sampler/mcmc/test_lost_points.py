@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import diagnose
 from sampler.mcmc.marginal_likelihood import bridge_evidence, evidence_beside
-from sampler.mcmc.repetitions import arrays_of, particles_of, statistics_of
+from sampler.mcmc.repetitions import flat, nested, particles_of, statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
 from sampler.posterior import importance_sampling
@@ -68,7 +68,7 @@ def statistics_of_all(made, from_prior, law) -> dict[str, np.ndarray]:
 def judged(space) -> tuple[float, float, dict, object]:
     """Evidence with its error from particles that begin at the prior, statistics and verdict."""
     law = InitialDistribution.prior(space)
-    made = repetitions(space, law, count=256, times=8)
+    made = repetitions(law, count=256, times=8)
     stored = statistics_of_all(made, [], law)
     verdict = diagnose({"x": np.stack([one.points for one in made])}, stored, TEMPERED)
     return *log_mean(np.array([one.log_evidence for one in made])), stored, verdict
@@ -90,14 +90,14 @@ def test_particles_count_what_is_no_number_and_may_be_zero_anywhere():
     expected = 256 * 8 * scipy.stats.norm.sf(EDGE)
     space = edged(np.nan)
     law = InitialDistribution.prior(space)
-    begun = sum(begin(space, law, 256, (9, 0, n)).lost for n in range(8))
+    begun = sum(begin(law, 256, (9, 0, n)).lost for n in range(8))
     assert abs(begun - expected) < 4.0 * np.sqrt(expected)
 
 
 def test_repetitions_from_the_prior_count_beside_those_from_the_modes():
     space = edged(np.nan)
     law = InitialDistribution.prior(space)
-    made = repetitions(space, law, count=64, times=2)
+    made = repetitions(law, count=64, times=2)
     alone = statistics_of_all(made, [], law)["lost"][:, 0]
     both = statistics_of_all(made, made[:1], law)["lost"][:, 0]
     np.testing.assert_array_equal(both - alone, [made[0].lost, 0])
@@ -160,9 +160,9 @@ def test_draws_of_a_proposal_without_a_density_are_counted_for_the_evidence(monk
 
 def test_checkpoints_hold_the_count():
     space = edged(np.nan)
-    particles = begin(space, InitialDistribution.prior(space), 64, (1, 0, 2))
+    particles = begin(InitialDistribution.prior(space), 64, (1, 0, 2))
     assert particles.lost > 0
-    assert particles_of(arrays_of(particles)).lost == particles.lost
+    assert particles_of(nested(flat(vars(particles)))).lost == particles.lost
 
 
 def test_the_collector_keeps_the_count_of_every_draw():

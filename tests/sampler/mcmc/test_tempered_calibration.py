@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from sampler.mcmc.tempered_smc import Particles, begin, next_temperature
 from sampler.posterior.initial_distribution import InitialDistribution
-from sampler.posterior.space import Space
 from tests.calibration import CalibrationProblem, SpaceCalibration
 from tests.learned_calibration import LearnedCalibration
+from tests.sampler.mcmc.laws import led
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 # Ranks among so many draws have one more value.
@@ -44,16 +43,6 @@ def learned(wrong: bool) -> LearnedCalibration:
 SPACES = {"fixed": fixed, "learned": learned}
 
 
-def repetition(
-    space: Space, law: InitialDistribution, seed: tuple[int, int, int], course=None
-) -> Particles:
-    """Particles at the end of one repetition, or of a pilot."""
-    particles = begin(space, law, PARTICLES, seed)
-    while not particles.finished:
-        particles = next_temperature(particles, space, law, 0.8, seed, course)
-    return particles
-
-
 def ranks_of_truth(calibration, seed: int, data_sets: int = DATA_SETS) -> np.ndarray:
     """Rank of the truth among one particle of each repetition, [data set, quantity]."""
     keys = jax.random.split(jax.random.key(seed), data_sets)
@@ -66,10 +55,10 @@ def ranks_of_truth(calibration, seed: int, data_sets: int = DATA_SETS) -> np.nda
     for number, key in enumerate(keys):
         here = space.with_labels(labels[number])
         law = InitialDistribution.prior(here)
-        course = repetition(here, law, (seed, number, REPETITIONS)).course
+        course = led(law, PARTICLES, (seed, number, REPETITIONS)).path
         points = []
         for n in range(REPETITIONS):
-            made = repetition(here, law, (seed, number, n), course)
+            made = led(law, PARTICLES, (seed, number, n), course)
             # Of equal weight, in an order by chance: any one of them.
             points.append(made.points[0])
         at = space.unflatten(jnp.asarray(np.stack(points)))

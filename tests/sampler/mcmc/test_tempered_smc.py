@@ -12,13 +12,7 @@ from jax.tree_util import register_dataclass
 from numpyro import distributions as dist
 
 from sampler.mcmc.tempered import FALSE_ALARMS, evidences, log_mean, repetition_weights
-from sampler.mcmc.tempered_smc import (
-    Course,
-    Particles,
-    begin,
-    next_power,
-    next_temperature,
-)
+from sampler.mcmc.tempered_smc import Particles, next_power
 from sampler.posterior.data import Data
 from sampler.posterior.initial_distribution import (
     InitialDistribution,
@@ -28,7 +22,7 @@ from sampler.posterior.initial_distribution import (
 from sampler.posterior.space import Space
 from tests.assertions import assert_within_mcse
 from tests.problems import TEMPERED, exact_scalar_posterior, scalar_problem, space_of
-from tests.sampler.mcmc.laws import Known, Linear
+from tests.sampler.mcmc.laws import Known, Linear, led
 
 NOISE, SEED = 0.4, 0
 
@@ -38,6 +32,7 @@ def law_at_modes(space: Space) -> InitialDistribution:
     return mixture_at_modes(space, descend_from_far(space, SEED), SEED)
 
 
+START = {"prior": InitialDistribution.prior, "modes": law_at_modes}
 DEVIATIONS = np.array([0.5, 1.0, 2.0])
 PRIOR_MEAN = np.array([0.3, 0.0, -1.0])
 
@@ -60,26 +55,12 @@ def linear() -> tuple[Space, float, np.ndarray, np.ndarray]:
     )
 
 
-def repetition(
-    space,
-    start: InitialDistribution,
-    count: int,
-    seed: tuple[int, int, int],
-    course: Course | None = None,
-) -> Particles:
-    """Particles at the end of one repetition, or of a pilot."""
-    particles = begin(space, start, count, seed)
-    while not particles.finished:
-        particles = next_temperature(particles, space, start, 0.8, seed, course)
-    return particles
-
-
 def repetitions(
-    space, start: InitialDistribution, *, count: int = 128, times: int = 16, seed: int = 3
-):
+    start: InitialDistribution, *, count: int = 128, times: int = 16, seed: int = 3
+) -> list[Particles]:
     """Several repetitions, independent of each other, along the course of one pilot."""
-    course = repetition(space, start, count, (seed, 0, 1000)).course
-    return [repetition(space, start, count, (seed, 0, n), course) for n in range(times)]
+    course = led(start, count, (seed, 0, 1000)).path
+    return [led(start, count, (seed, 0, n), course) for n in range(times)]
 
 
 def evidence_of(made) -> tuple[float, float]:
@@ -107,15 +88,11 @@ def exact_moments(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return np.concatenate([mean, np.diagonal(second), second[0, 1:]])
 
 
-def starts(space: Space) -> dict[str, InitialDistribution]:
-    return {"prior": InitialDistribution.prior(space), "modes": law_at_modes(space)}
-
-
 @pytest.mark.heavy
-@pytest.mark.parametrize("start", ["prior", "modes"])
+@pytest.mark.parametrize("start", START)
 def test_gaussian_evidence_and_moments(start, linear):
     space, evidence, mean, covariance = linear
-    made = repetitions(space, starts(space)[start])
+    made = repetitions(START[start](space))
     value, error = evidence_of(made)
     assert error < 0.1
     assert_within_mcse(value, evidence, error)
@@ -128,7 +105,7 @@ def test_a_rough_gradient_leaves_the_law_exact(linear):
     space, evidence, mean, covariance = linear
     single = space.with_single_gradients()
     assert single.gradient_dtype == "float32"
-    made = repetitions(single, starts(space)["prior"])
+    made = repetitions(InitialDistribution.prior(single))
     value, error = evidence_of(made)
     assert_within_mcse(value, evidence, error)
     found, errors = weighted_means(made, moments)
@@ -200,7 +177,7 @@ def phases():
     space = TwoPhases(data=data, prior_deviations=jnp.ones(2), **numbers)
     law = law_at_modes(space)
     laws = {"modes": law, "prior": law.prior_alone}
-    made = {name: repetitions(space, one, times=8) for name, one in laws.items()}
+    made = {name: repetitions(one, times=8) for name, one in laws.items()}
     return space, law, made
 
 
@@ -319,7 +296,7 @@ def test_all_spaces_have_the_evidence_of_quadrature(rng):
     exact = exact_scalar_posterior(problem, test).log_evidence
     for name in ("order_parameters", "hidden_weights", "weights"):
         space = space_of(problem, name, test)
-        made = repetitions(space, InitialDistribution.prior(space), count=192, times=16)
+        made = repetitions(InitialDistribution.prior(space), count=192, times=16)
         value, error = evidence_of(made)
         assert error < 0.3, name
         assert_within_mcse(value, exact, error, what=name)

@@ -12,7 +12,6 @@ from numpyro import distributions as dist
 
 from sampler.mcmc.marginal_likelihood import bridge_evidence
 from sampler.mcmc.tempered import Evidences, log_mean
-from sampler.mcmc.tempered_smc import begin, next_temperature
 from sampler.posterior.data import Data
 from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.initial_distribution import (
@@ -29,30 +28,24 @@ from tests.problems import (
     scalar_problem,
     space_of,
 )
+from tests.sampler.mcmc.laws import led
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_annotation_checks")]
 PARTICLES, REPETITIONS = 256, 6
 CLOSE = 0.05
 
 
-def evidence_by_particles(space: Space, start: InitialDistribution) -> tuple[float, float]:
+def evidence_by_particles(start: InitialDistribution) -> tuple[float, float]:
     """Log evidence and its error over repetitions that follow the course of a pilot."""
-    course, logs = None, []
-    for number in range(REPETITIONS + 1):
-        particles = begin(space, start, PARTICLES, (7, 0, number))
-        while not particles.finished:
-            particles = next_temperature(particles, space, start, 0.8, (7, 0, number), course)
-        if course is None:
-            course = particles.course
-        else:
-            logs.append(particles.log_evidence)
-    return log_mean(np.array(logs))
+    course = led(start, PARTICLES, (7, 0, 0)).path
+    made = [led(start, PARTICLES, (7, 0, n), course) for n in range(1, REPETITIONS + 1)]
+    return log_mean(np.array([one.log_evidence for one in made]))
 
 
 def evidences_of(space: Space) -> Evidences:
     """Log evidence from the modes that descents reach, and from the prior alone."""
     start = mixture_at_modes(space, descend_from_far(space, 0), 0)
-    of_modes, of_prior = (evidence_by_particles(space, s) for s in (start, start.prior_alone))
+    of_modes, of_prior = (evidence_by_particles(s) for s in (start, start.prior_alone))
     return Evidences(*of_modes, REPETITIONS, *of_prior, REPETITIONS)
 
 
