@@ -18,7 +18,7 @@ from sampler.mcmc.collected_draws import MOST_POINTWISE
 from sampler.posterior.data import FixedPaths
 from sampler.posterior.exported import FlatDensity, Model, basis_of_examples, export_model
 from sampler.posterior.mode import find_mode
-from sampler.posterior.space import Space, draw_prior
+from sampler.posterior.space import Space
 from sampler.posterior.spaces import (
     OF_FIXED_PATHS,
     ORDER_PARAMETERS,
@@ -227,7 +227,7 @@ class Problem:
     def prior_draws(self, count: int, seed: int, space: str) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name, of one law in all spaces of Gaussian weights."""
         data, name = self.data(kernels=False), space if has_own_priors(space) else ORDER_PARAMETERS
-        return draw_prior(self.space_of(name, data), count, seed)
+        return self.space_of(name, data).draws_without_data(count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""

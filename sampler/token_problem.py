@@ -16,7 +16,7 @@ from sampler.errors import InputError, Setting
 from sampler.mcmc.collected_draws import MOST_POINTWISE
 from sampler.posterior.data import SampledPaths, TokenData
 from sampler.posterior.exported import FlatDensity, Model, export_model
-from sampler.posterior.space import Space, draw_prior
+from sampler.posterior.space import Space
 from sampler.posterior.spaces import (
     OF_SAMPLED_PATHS,
     OF_TOKENS,
@@ -84,7 +84,7 @@ class ProblemOfTokens:
     def prior_draws(self, count: int, seed: int, space: str) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data by name: order parameters, weights, labels."""
         name = space if has_own_priors(space) else self.prior_space
-        return draw_prior(self.space(name), count, seed)
+        return self.space(name).draws_without_data(count, seed)
 
     def flat_density(self, space: str) -> FlatDensity:
         """The posterior in a space as a function of one flat vector."""

@@ -44,20 +44,24 @@ class ResidualLabels:
     squares  y_⊥², their sum of squares
     """
 
-    count: Shaped[Array, ""] | float | int
-    squares: Float[Array, ""] | float
+    count: Shaped[Array | np.ndarray, ""] | float | int
+    squares: Float[Array | np.ndarray, ""] | float
 
-    def energy(self, temperature: Float[Array, ""] | float) -> Float[Array, ""] | float:
+    def energy(
+        self, temperature: Float[Array | np.ndarray, ""] | float
+    ) -> Float[Array | np.ndarray, ""] | float:
         """Energy n ln 𝒯 + y_⊥²/𝒯."""
         return self.count * _log(temperature) + self.squares / temperature
 
-    def log_likelihood(self, temperature: Float[Array, ""] | float) -> Float[Array, ""] | float:
+    def log_likelihood(
+        self, temperature: Float[Array | np.ndarray, ""] | float
+    ) -> Float[Array | np.ndarray, ""] | float:
         """Log likelihood ln N(y_⊥; 0, 𝒯)."""
         logs = self.count * _log(2.0 * math.pi * temperature)
         return -0.5 * (logs + self.squares / temperature)
 
 
-def _log(number: Float[Array, ""] | float) -> Float[Array, ""] | float:
+def _log(number: Float[Array | np.ndarray, ""] | float) -> Float[Array | np.ndarray, ""] | float:
     """Natural logarithm; of a float in double precision, whatever JAX is set to."""
     return jnp.log(number) if isinstance(number, jax.Array) else math.log(number)
 
@@ -73,23 +77,27 @@ class LabelEnergy:
     """
 
     kernels: PathKernels
-    labels: Float[Array, "example output"]
-    temperature: Float[Array, ""] | float
+    labels: Float[Array | np.ndarray, "example output"]
+    temperature: Float[Array | np.ndarray, ""] | float
 
     @property
-    def flat_labels(self) -> Float[Array, " example_output"]:
+    def flat_labels(self) -> Float[Array | np.ndarray, " example_output"]:
         """Labels y as a vector, output fastest."""
         return self.labels.reshape(-1)
 
-    def noisy_kernel(self, factor: Float[Array, "_row _rank"]) -> NoisyKernel:
+    def noisy_kernel(self, factor: Float[Array | np.ndarray, "_row _rank"]) -> NoisyKernel:
         """K(U_1) + 𝒯 1 for U_1 = F Fᵀ."""
         return NoisyKernel.factorise(self.kernels.kernel(factor), self.temperature)
 
-    def __call__(self, factor: Float[Array, "_row _rank"]) -> Float[Array, ""]:
+    def __call__(
+        self, factor: Float[Array | np.ndarray, "_row _rank"]
+    ) -> Float[Array | np.ndarray, ""]:
         """E(F Fᵀ), differentiable in F, kernels, labels and temperature."""
         return self.kernels.energy(factor, self.flat_labels[:, None], self.temperature)
 
-    def of_layers(self, factors: tuple[Float[Array, "_row _rank"], ...]) -> Float[Array, ""]:
+    def of_layers(
+        self, factors: tuple[Float[Array | np.ndarray, "_row _rank"], ...]
+    ) -> Float[Array | np.ndarray, ""]:
         """E at factors of all order parameters, of which it depends on that of U_1."""
         return self(factors[0])
 

@@ -20,7 +20,7 @@ from theory.size_limits import row_blocks, storing_pays
 
 def path_features(
     attended: Float[Array | np.ndarray, "example path channel"],
-    input_variance: float | Float[Array, ""],
+    input_variance: float | Float[Array | np.ndarray, ""],
 ) -> Float[Array | np.ndarray, "example path channel"]:
     """Features φ^π(x) = σ_0 ξ^π(x) / √(D Π), so that C_{ππ'}(x, x') = φ^π(x)·φ^π'(x')."""
     _, paths, channels = attended.shape
@@ -58,15 +58,17 @@ class Features:
     `right = None` stands for the left set itself, whose features are then renormalised once.
     """
 
-    left: Float[Array, "example path channel"]
-    right: Float[Array, "other path channel"] | None = None
+    left: Float[Array | np.ndarray, "example path channel"]
+    right: Float[Array | np.ndarray, "other path channel"] | None = None
 
     @property
     def examples(self) -> int:
         """Examples on the left."""
         return self.left.shape[0]
 
-    def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
+    def kernel(
+        self, factor: Float[Array | np.ndarray, "_row _rank"]
+    ) -> Float[Array | np.ndarray, "_left _right"]:
         """K_{(x,c),(x',c')} = Σ_{ππ'} U_1^{(π,c),(π',c')} C_{ππ'}(x, x') with U_1 = F Fᵀ.
 
         Rows and columns are (example, output), output fastest.
@@ -75,7 +77,9 @@ class Features:
         right = left if self.right is None else renormalise(self.right, factor)
         return left @ right.T
 
-    def energy(self, factor, labels: Float[Array, "row set"], temperature) -> Float[Array, ""]:
+    def energy(
+        self, factor, labels: Float[Array | np.ndarray, "row set"], temperature
+    ) -> Float[Array | np.ndarray, ""]:
         """E of K(F Fᵀ), through its columns: features may be far fewer than examples."""
         return energy_of_columns(renormalise(self.left, factor), labels, temperature)
 
@@ -92,7 +96,7 @@ class StoredKernels:
             one output, columns end at the last of these rows
     """
 
-    blocks: tuple[Float[Array, "pair _entry"], ...]
+    blocks: tuple[Float[Array | np.ndarray, "pair _entry"], ...]
     paths: int = field(metadata={"static": True})
     examples: int = field(metadata={"static": True})
     others: int | None = field(metadata={"static": True})
@@ -102,7 +106,9 @@ class StoredKernels:
         """Bytes of all blocks, for which shapes may stand."""
         return sum(block.size * block.dtype.itemsize for block in self.blocks)
 
-    def kernel(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "_left _right"]:
+    def kernel(
+        self, factor: Float[Array | np.ndarray, "_row _rank"]
+    ) -> Float[Array | np.ndarray, "_left _right"]:
         """K(F Fᵀ) as in `Features.kernel`."""
         outputs = factor.shape[0] // self.paths
         overlap = (factor @ factor.T).reshape(self.paths, outputs, self.paths, outputs)
@@ -122,7 +128,9 @@ class StoredKernels:
         stacked = jnp.concatenate(rows)
         return jnp.tril(stacked) + jnp.tril(stacked, -1).T
 
-    def energy(self, factor, labels: Float[Array, "row set"], temperature) -> Float[Array, ""]:
+    def energy(
+        self, factor, labels: Float[Array | np.ndarray, "row set"], temperature
+    ) -> Float[Array | np.ndarray, ""]:
         """E of K(F Fᵀ)."""
         return energy_of_kernel(self.kernel(factor), labels, temperature)
 

@@ -91,9 +91,9 @@ class WishartChain:
     shapes     of B_1 … B_{L+1}
     """
 
-    degrees: tuple[Float[Array, " _rank"], ...]
-    scales: tuple[Float[Array, ""], ...]
-    variances: Float[Array, " layer"]
+    degrees: tuple[Float[Array | np.ndarray, " _rank"], ...]
+    scales: tuple[Float[Array | np.ndarray, ""], ...]
+    variances: Float[Array | np.ndarray, " layer"]
     heads: tuple[int, ...] = field(metadata={"static": True})
     shapes: tuple[BartlettShape, ...] = field(metadata={"static": True})
 
@@ -115,26 +115,30 @@ class WishartChain:
 
 
 def bartlett_matrix(
-    standardised: Float[Array, " rank"],
-    lower: Float[Array, " entry"],
+    standardised: Float[Array | np.ndarray, "*draw rank"],
+    lower: Float[Array | np.ndarray, "*draw entry"],
     rows: int,
-    degrees: Float[Array, " rank"],
-) -> Float[Array, "row rank"]:
+    degrees: Float[Array | np.ndarray, " rank"],
+) -> Float[Array | np.ndarray, "*draw row rank"]:
     """The lower trapezoidal B_l from its standardised diagonal t and its entries below.
 
-    c_i = √ν exp(t_i/√(2ν)), ν = N_l − i (`degrees`)
+    JAX or NumPy; c_i = √ν exp(t_i/√(2ν)), ν = N_l − i (`degrees`)
     """
-    rank = len(standardised)
-    chi = jnp.sqrt(degrees) * jnp.exp(standardised / jnp.sqrt(2.0 * degrees))
-    values = jnp.concatenate([chi, lower])
-    empty = jnp.zeros((rows, rank), values.dtype)
-    return empty.at[places(rows, rank)].set(values, unique_indices=True)
+    *draws, rank = standardised.shape
+    numbers, where = standardised.__array_namespace__(), (..., *places(rows, rank))
+    chi = numbers.sqrt(degrees) * numbers.exp(standardised / numbers.sqrt(2.0 * degrees))
+    values = numbers.concatenate([chi, lower], axis=-1)
+    matrix = numbers.zeros((*draws, rows, rank), values.dtype)
+    if numbers is jnp:
+        return matrix.at[where].set(values, unique_indices=True)
+    matrix[where] = values
+    return matrix
 
 
 def chain_factors(
     matrices: Sequence[Float[Array | np.ndarray, "*draw _rows _rank"]],
     heads: Sequence[int],
-    scales: Sequence[float | Float[Array, ""]],
+    scales: Sequence[float | Float[Array | np.ndarray, ""]],
 ) -> tuple[Float[Array | np.ndarray, "*draw _size _rank"], ...]:
     """Factors F_1 … F_{L+1} [p_l, r_l] from the Bartlett matrices B_1 … B_{L+1}, JAX or NumPy.
 

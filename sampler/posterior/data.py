@@ -22,7 +22,7 @@ from theory.path_kernels import Features, PathKernels
 # Eigenvalues of U_1, U_2 … U_a, which an exchange of heads leaves as they are.
 SPECTRUM = "overlap_eigenvalues_"
 
-Position = Mapping[str, Array]
+Position = Mapping[str, Array | np.ndarray]
 FeaturesOf = Callable[[Array], Float[Array, "example path channel"]]
 
 
@@ -37,9 +37,9 @@ class Data:
     pointwise   whether every draw is asked about single training examples
     """
 
-    labels: Float[Array, "row output"]
+    labels: Float[Array | np.ndarray, "row output"]
     residual: ResidualLabels | None = None
-    basis: Float[Array, "example row"] | None = None
+    basis: Float[Array | np.ndarray, "example row"] | None = None
     pointwise: bool = field(default=True, metadata={"static": True})
 
     def sample_sites(self) -> dict[str, Array]:
@@ -62,7 +62,7 @@ class Data:
         """Further inputs, as a space takes them."""
         return inputs
 
-    def examples(self, position: Position) -> tuple[Any, Array] | None:
+    def examples(self, position: Position) -> tuple[Any, Array | np.ndarray] | None:
         """Inputs and labels of single training examples; None where draws are not asked."""
         raise NotImplementedError
 
@@ -107,23 +107,23 @@ class FixedPaths(Data):
     gram          φ^π(x)·φ^π'(x) of each test example with itself, beside `stored_cross`
     """
 
-    attended: Float[Array, "row path channel"]
-    attended_test: Float[Array, "test path channel"]
-    whole: tuple[Array, Array] | None = None
+    attended: Float[Array | np.ndarray, "row path channel"]
+    attended_test: Float[Array | np.ndarray, "test path channel"]
+    whole: tuple[Array | np.ndarray, Array | np.ndarray] | None = None
     combinations: Combinations | None = None
     stored: PathKernels | None = None
     stored_cross: PathKernels | None = None
-    gram: Float[Array, "test path path"] | None = None
+    gram: Float[Array | np.ndarray, "test path path"] | None = None
 
-    def train(self, position: Position) -> Float[Array, "row path channel"]:
+    def train(self, position: Position) -> Float[Array | np.ndarray, "row path channel"]:
         """Attended inputs of the training examples, or of the rows that stand for them."""
         return self.attended
 
-    def test(self, position: Position) -> Float[Array, "test path channel"]:
+    def test(self, position: Position) -> Float[Array | np.ndarray, "test path channel"]:
         """Attended inputs of the test examples."""
         return self.attended_test
 
-    def examples(self, position: Position) -> tuple[Array, Array] | None:
+    def examples(self, position: Position) -> tuple[Array | np.ndarray, Array | np.ndarray] | None:
         """Attended inputs and labels of single training examples."""
         if not self.pointwise:
             return None
@@ -162,7 +162,7 @@ class WithTokens(Data):
         tokens = self.tokens_validation
         return None if tokens is None else self.attend(position, tokens)
 
-    def examples(self, position: Position) -> tuple[Any, Array] | None:
+    def examples(self, position: Position) -> tuple[Any, Array | np.ndarray] | None:
         """Inputs and labels of the training examples."""
         return (self.train(position), self.labels) if self.pointwise else None
 

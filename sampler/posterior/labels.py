@@ -6,6 +6,7 @@ Cholesky factor that is differentiated, would cost several times more.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from numpyro import distributions as dist
 
 from theory.energy import energy_of_columns, with_noise
 from theory.learning_problem import LabelEnergy, ResidualLabels
+from theory.path_kernels import Features
 
 # Labels [example, output], or [example] where there is one output.
 Labels = Float[Array | np.ndarray, "example output"] | Float[Array | np.ndarray, " example"]
@@ -33,6 +35,27 @@ def split_labels(
     """Labels y_∥ = Qᵀ y of the rows that stand for examples, and what of y these leave."""
     rows = basis.T @ labels
     return rows, ResidualLabels(labels.size - rows.size, jnp.sum((labels - basis @ rows) ** 2))
+
+
+def labels_of_weights(
+    features: Float[Array | np.ndarray, "example path channel"],
+    factor: Float[Array | np.ndarray, "*draw row rank"],
+    temperature: Float[Array | np.ndarray, "*draw"],
+    standard_normal: Callable[[tuple[int, ...]], Array | np.ndarray],
+) -> Float[Array | np.ndarray, "*draw example output"]:
+    """Labels y = Σ_π φ^π(x)·w^π + √𝒯 ε with w = F z, of JAX or NumPy: draws of N(0, K + 𝒯 1).
+
+    K = K(F Fᵀ) is neither assembled nor factorised. z and ε are drawn in this order.
+    """
+    numbers, (_, paths, channels) = factor.__array_namespace__(), features.shape
+    *draws, rows, rank = factor.shape
+    weights = factor @ standard_normal((*draws, rank, channels))
+    weights = weights.reshape(*draws, paths, rows // paths, channels)
+    function = numbers.moveaxis(
+        numbers.tensordot(features, weights, axes=((1, 2), (len(draws), len(draws) + 2))), 0, -2
+    )
+    noise = standard_normal(function.shape)
+    return function + numbers.sqrt(temperature)[..., None, None] * noise
 
 
 class LabelLaw(dist.Distribution):
@@ -85,6 +108,16 @@ class CollapsedLabels(LabelLaw):
         return with_noise(self.energy.kernels.kernel(self.factor), self.energy.temperature)
 
     def draw(self, key):
+        kernels, temperature = self.energy.kernels, self.energy.temperature
+        if isinstance(kernels, Features):
+            keys, dtype = iter(jax.random.split(key)), kernels.left.dtype
+            labels = labels_of_weights(
+                kernels.left,
+                self.factor,
+                jnp.asarray(temperature, dtype),
+                lambda shape: jax.random.normal(next(keys), shape, dtype),
+            )
+            return labels.reshape(self.event_shape)
         cholesky = self.energy.noisy_kernel(self.factor).cholesky
         normal = jax.random.normal(key, (len(cholesky),), cholesky.dtype)
         return (cholesky @ normal).reshape(self.event_shape)

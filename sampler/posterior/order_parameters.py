@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -19,9 +20,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import distributions as dist
 
 from sampler.network import named_order_parameters
+from sampler.posterior.data import FixedPaths
 from sampler.posterior.given import Given
-from sampler.posterior.labels import CollapsedLabels, IndependentLabels, RowsOfExamples
+from sampler.posterior.labels import (
+    CollapsedLabels,
+    IndependentLabels,
+    RowsOfExamples,
+    labels_of_weights,
+)
 from sampler.posterior.space import TEMPERATURE, Position, Space
+from sampler.streams import Stream, stream
 from theory.learning_problem import LabelEnergy
 from theory.leave_one_out import left_out
 from theory.path_kernels import Features, path_features, sum_over_paths
@@ -37,6 +45,8 @@ from theory.wishart_chain import (
 # Stored coordinates are named by their site after this.
 BARTLETT = "bartlett_"
 BARTLETT_SITES = ("chi_", "lower_")
+# Weights that are drawn side by side, of draws without data.
+PRIOR_NUMBERS = 2**21
 
 
 @register_dataclass
@@ -59,11 +69,13 @@ class KernelSpace(Space):
         return self.chain.shapes[-1].rows
 
     @property
-    def input_variance(self) -> Float[Array, ""]:
+    def input_variance(self) -> Float[Array, ""] | np.floating:
         """Prior variance σ_0² of V_0."""
         return self.chain.variances[0]
 
-    def features(self, attended: Float[Array, "example path channel"]) -> Array:
+    def features(
+        self, attended: Float[Array | np.ndarray, "example path channel"]
+    ) -> Float[Array | np.ndarray, "example path channel"]:
         """Features φ^π of attended inputs."""
         return path_features(attended, self.input_variance)
 
@@ -126,13 +138,50 @@ class OrderParameterSpace(KernelSpace):
         numpyro.sample("y", law, obs=labels)
 
     def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draws of the diagonals: compiling a generator of χ² takes JAX half a minute."""
-        return {
+        """Draws of all sites: compiling a generator of χ² takes JAX half a minute."""
+        drawn = {
             f"chi_{layer}": draw_log_chi(np.asarray(degrees), (count, len(degrees)), generator)
             for layer, degrees in enumerate(self.chain.degrees, start=1)
         }
+        for name, shape in self.shapes.items():
+            if name not in drawn:
+                scale = np.asarray(self.spread) if name == TEMPERATURE else 1.0
+                normal = scale * generator.standard_normal((count, *shape))
+                drawn[name] = normal.astype(self.dtype)
+        return drawn
 
-    def factors(self, position: Position) -> tuple[Float[Array, "_size _rank"], ...]:
+    def draws_without_data(self, count: int, seed: int) -> dict[str, np.ndarray]:
+        """What is stored of draws [draw, …] without data; of fixed attention without JAX.
+
+        Labels are those of networks with weights drawn from the prior: no kernel is factorised.
+        """
+        if not isinstance(self.data, FixedPaths):
+            return super().draws_without_data(count, seed)
+        generator, here = stream(seed, Stream.PRIOR), jax.tree.map(np.asarray, self)
+        position = here.draw_by_numpy(count, generator)
+        factors = here.factors(position)
+        observed = dict(named_order_parameters(tuple(f @ f.mT for f in factors)))
+        temperatures = np.broadcast_to(here.temperature_at(position), count)
+        if here.spread is not None:
+            observed["temperature"] = temperatures
+        if (examples := here.data.examples(position)) is not None:
+            features = here.features(examples[0])
+            block = max(1, PRIOR_NUMBERS // math.prod(factors[0].shape[1:2] + features.shape[2:]))
+            labels = [
+                labels_of_weights(
+                    features,
+                    factors[0][start : start + block],
+                    temperatures[start : start + block],
+                    generator.standard_normal,
+                )
+                for start in range(0, count, block)
+            ]
+            observed["posterior_predictive"] = np.concatenate(labels, dtype=np.float32)
+        return observed
+
+    def factors(
+        self, position: Position
+    ) -> tuple[Float[Array | np.ndarray, "*draw _size _rank"], ...]:
         """Factors F_1 … F_{L+1} with U_l = F_l F_lᵀ."""
         matrices = bartlett_matrices(position, self.chain)
         return chain_factors(matrices, self.chain.heads, self.chain.scales)
@@ -186,13 +235,13 @@ class AttentionSpace(KernelSpace):
 
 def bartlett_matrices(
     position: Position, chain: WishartChain
-) -> tuple[Float[Array, "_rows _rank"], ...]:
-    """Bartlett matrices B_1 … B_{L+1} at a position."""
+) -> tuple[Float[Array | np.ndarray, "*draw _rows _rank"], ...]:
+    """Bartlett matrices B_1 … B_{L+1} at a position, or at many along leading axes of NumPy's."""
     matrices = []
     layers = zip(chain.shapes, chain.degrees, strict=True)
     for layer, (shape, degrees) in enumerate(layers, start=1):
         diagonal = position[f"chi_{layer}"]
-        below = position.get(f"lower_{layer}", diagonal[:0])
+        below = position.get(f"lower_{layer}", diagonal[..., :0])
         matrices.append(bartlett_matrix(diagonal, below, shape.rows, degrees))
     return tuple(matrices)
 

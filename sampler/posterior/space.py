@@ -29,7 +29,7 @@ from sampler.runtime import side_by_side
 from sampler.streams import Stream, jax_key, part_of_key, stream
 
 # Site name → value.
-Position = Mapping[str, Array]
+Position = Mapping[str, Array | np.ndarray]
 
 # The site of the labels, and the site ln(𝒯/𝒯_0), where the temperature has a prior.
 LABELS, TEMPERATURE = "y", "log_temperature_ratio"
@@ -120,8 +120,8 @@ class Space:
     """
 
     data: Data
-    temperature: Float[Array, ""]
-    spread: Float[Array, ""] | None = None
+    temperature: Float[Array | np.ndarray, ""]
+    spread: Float[Array | np.ndarray, ""] | None = None
     mode: Mode | None = None
     single: "Space | None" = None
     keep: tuple[str, ...] = field(default=(), metadata={"static": True})
@@ -157,11 +157,12 @@ class Space:
         prior = dist.Normal(0.0, self.spread).expand([1]).to_event()
         return {TEMPERATURE: numpyro.sample(TEMPERATURE, prior)}
 
-    def temperature_at(self, position: Position) -> Float[Array, ""]:
-        """Temperature 𝒯 of a position, 𝒯_0 where it is fixed."""
+    def temperature_at(self, position: Position) -> Float[Array | np.ndarray, "*draw"]:
+        """Temperature 𝒯 of a position, 𝒯_0 where it is fixed; or of many along leading axes."""
         if TEMPERATURE not in position:
             return self.temperature
-        return self.temperature * jnp.exp(position[TEMPERATURE][0])
+        log_ratio = position[TEMPERATURE][..., 0]
+        return self.temperature * log_ratio.__array_namespace__().exp(log_ratio)
 
     def observe_temperature(self, position: Position) -> dict[str, Array]:
         """The temperature under its name, where it differs from draw to draw."""
@@ -220,6 +221,12 @@ class Space:
     def draw_by_numpy(self, count: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Draws [draw, …] without data of the sites whose generator JAX compiles slowly."""
         return {}
+
+    def draws_without_data(self, count: int, seed: int) -> dict[str, np.ndarray]:
+        """What is stored of draws [draw, …] without data, by name."""
+        drawn = self.draw_by_numpy(count, stream(seed, Stream.PRIOR))
+        observed = _observe_prior(jax_key(seed, Stream.PRIOR), drawn, self, count)
+        return {name: np.asarray(values) for name, values in observed.items()}
 
     @property
     def prior_gaussian(self) -> Gaussian:
@@ -432,14 +439,6 @@ class NewLabels(LabelLaw):
 def chain_model(space: Space) -> None:
     """The posterior in a space as NumPyro's samplers take it."""
     space.model(flat_labels(space.data.labels))
-
-
-def draw_prior(space: Space, count: int, seed: int) -> dict[str, np.ndarray]:
-    """What is stored of draws [draw, …] without data, by name."""
-    key = jax_key(seed, Stream.PRIOR)
-    drawn = space.draw_by_numpy(count, stream(seed, Stream.PRIOR))
-    observables = _observe_prior(key, drawn, space, count)
-    return {name: np.asarray(values) for name, values in observables.items()}
 
 
 @partial(jax.jit, static_argnames="count")
