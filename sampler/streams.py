@@ -58,7 +58,7 @@ class Stream(Enum):
     NEW_LABELS = 18, 0
     LEFT_OUT_LABELS = 19, 0
     # Of weights drawn back from order parameters.
-    WEIGHTS = 20, 0
+    WEIGHTS = 20, 1  # draw
     # Of points at which densities and gradients are examined.
     ROUNDING = 21, 0
     ROUGHNESS = 22, 0

@@ -28,26 +28,31 @@ def path_features(
 
 
 def renormalise(
-    features: Float[Array, "example path channel"], factor: Float[Array, "_row _rank"]
-) -> Float[Array, "_example_output _feature"]:
+    features: Float[Array | np.ndarray, "example path channel"],
+    factor: Float[Array | np.ndarray, "_row _rank"],
+) -> Float[Array | np.ndarray, "_example_output _feature"]:
     """Columns G with K = G Gᵀ: G_{(x,c),(r,i)} = Σ_π F_{(π,c),r} φ^π_i(x)."""
     _, paths, channels = features.shape
     rank = factor.shape[1]
     by_output = factor.reshape(paths, factor.shape[0] // paths, rank)
-    columns = jnp.einsum("xpi,pcr->xcri", features, by_output)
+    if factor.__array_namespace__() is jnp:
+        columns = jnp.einsum("xpi,pcr->xcri", features, by_output)
+    else:  # one product of two matrices for each example, which its `einsum` would not make of it
+        turned = by_output.reshape(paths, -1).T
+        columns = np.matmul(turned, features).reshape(len(features), -1, rank, channels)
     return columns.reshape(-1, rank * channels)
 
 
 def sum_over_paths(
-    features: Float[Array, "example path channel"],
-    weights: Float[Array, "path output channel"],
-) -> Float[Array, "example output"]:
+    features: Float[Array | np.ndarray, "example path channel"],
+    weights: Float[Array | np.ndarray, "path output channel"],
+) -> Float[Array | np.ndarray, "example output"]:
     """Σ_{π,i} φ^π_i(x) w^{(π,c)}_i, the output of the network whose effective weights are w.
 
     One product of two matrices: written as a sum over two axes it takes five times as long.
     """
     flat = features.reshape(features.shape[0], -1)
-    return flat @ jnp.moveaxis(weights, 1, 2).reshape(flat.shape[1], -1)
+    return flat @ weights.swapaxes(1, 2).reshape(flat.shape[1], -1)
 
 
 @register_dataclass

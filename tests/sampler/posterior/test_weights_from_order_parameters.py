@@ -23,6 +23,8 @@ from tests.problems import (
     weight_variances,
 )
 from theory import Architecture
+from theory.learning_problem import LabelEnergy
+from theory.path_kernels import Features
 from theory.wishart_chain import WishartChain, chain_factors
 
 # Small enough for every pair of weights to be compared; p_l > N_l in the narrow ones.
@@ -60,10 +62,6 @@ def prior_positions(rng, architecture, *shape):
     return positions
 
 
-def as_arrays(position):
-    return {name: jnp.asarray(values) for name, values in position.items()}
-
-
 def most_standard_errors(comparisons: int) -> float:
     """How far the worst of that many normal deviates is, once in 10,000 tests."""
     return float(scipy.stats.norm.isf(0.5e-4 / comparisons))
@@ -75,7 +73,7 @@ def test_orthonormal_rows_span_the_rows_of_any_matrix(condition, rng):
     rows, width = 5, 8
     mix = np.linalg.qr(rng.standard_normal((rows, rows)))[0] * np.geomspace(1, 1 / condition, rows)
     matrix = mix @ rng.standard_normal((rows, width))
-    basis = np.asarray(orthonormal_rows(jnp.asarray(matrix)))
+    basis = orthonormal_rows(matrix)
     assert_equal_to_rounding(basis @ basis.T, np.eye(rows), operations=2 * width, scale=1.0)
     triangle = matrix @ basis.T
     size = np.linalg.norm(matrix)
@@ -97,20 +95,22 @@ def test_weights_and_labels_have_the_joint_law_of_the_generative_model(name, tem
     arch = SMALL[name]
     draws = 10_000
     problem = random_problem(arch, rng, examples=4, temperature=temperature)
-    energy, features, attended = problem.energy, problem.features, problem.attended
-
-    def draw(key, position, label_normal):
-        noisy = energy.noisy_kernel(factors_at(position, WishartChain.of(arch))[0])
-        labels = (noisy.cholesky @ label_normal).reshape(energy.labels.shape)
-        matrices = bartlett_matrices(position, WishartChain.of(arch))
-        weights = draw_weights(key, matrices, replace(energy, labels=labels), features, arch)
-        outputs = network_outputs(weights, attended, arch)
-        return weights, outputs, (labels - outputs) / temperature**0.5
-
-    keys = jax.random.split(jax.random.key(11), draws)
-    positions = as_arrays(prior_positions(rng, arch, draws))
-    label_normals = jnp.asarray(rng.standard_normal((draws, problem.labels.size)))
-    weights, outputs, noise = jax.jit(jax.vmap(draw))(keys, positions, label_normals)
+    features, attended = np.asarray(problem.features), problem.attended
+    shape, chain = problem.labels.shape, jax.tree.map(np.asarray, WishartChain.of(arch))
+    positions = prior_positions(rng, arch, draws)
+    every, labels = {name: [] for name in arch.weight_shapes}, []
+    for number in range(draws):
+        position = {name: values[number] for name, values in positions.items()}
+        energy = LabelEnergy(Features(features), np.zeros(shape), temperature)
+        noisy = energy.noisy_kernel(factors_at(position, chain)[0])
+        normal = rng.standard_normal(problem.labels.size)
+        labels.append((noisy.cholesky @ normal).reshape(shape))
+        matrices, posed = bartlett_matrices(position, chain), replace(energy, labels=labels[-1])
+        for key, values in draw_weights(rng, matrices, posed, features, arch).items():
+            every[key].append(values)
+    weights = {key: np.stack(values) for key, values in every.items()}
+    outputs = jax.jit(jax.vmap(lambda w: network_outputs(w, attended, arch)))(weights)
+    noise = (np.stack(labels) - outputs) / temperature**0.5
     standard = [
         np.asarray(values).reshape(draws, -1) / weight_variances(arch)[k] ** 0.5
         for k, values in weights.items()
