@@ -33,26 +33,30 @@ LONGEST = 1200
 
 @dataclass(frozen=True)
 class Case:
-    """A posterior: a recipe and what is changed in it."""
+    """A posterior: a recipe, what is changed in it, and the space whose coordinates are sampled."""
 
     recipe: str
     changes: dict[str, object] = field(default_factory=dict)
+    space: str = "order_parameters"
 
 
 PROBLEMS = {
     "quickstart": Case("quickstart.toml"),
     "four_paths": Case("markov_published.toml", {"network.widths": 10}),
     "sixteen_paths": Case("one_shot.toml", {"network.widths": 100, "posterior.temperature": 0.25}),
+    "weights": Case("weights.toml", {"sampler.space": "weights"}, "weights"),
 }
+# What samples thousands of weights: a dense metric, or calls from outside, would take too long.
+OF_WEIGHTS = ("default", "package_nuts", "numpyro_nuts")
 
 
 # --- samplers: a problem and numbers of draws → U_1 [chain, draw, path, path]
 
 
 def source(problem: str) -> dict[str, object]:
-    """The recipe and what is changed in it, as the package takes them."""
+    """The recipe, what is changed in it, and the space, as the package takes them."""
     case = PROBLEMS[problem]
-    return {"task": RUNS / case.recipe, "settings": case.changes}
+    return {"task": RUNS / case.recipe, "settings": case.changes, "space": case.space}
 
 
 def default(problem: str, draws: int, algorithm: str = "auto"):
@@ -60,10 +64,12 @@ def default(problem: str, draws: int, algorithm: str = "auto"):
     import sampler
     from sampler.api.posterior import recipe_of_source, task_and_network
 
-    task, network = task_and_network(recipe_of_source(*source(problem).values()))
-    tree = sampler.sample(
-        task, network, draws=draws, algorithm=algorithm, chains=CHAINS, progress=False
-    )
+    case = PROBLEMS[problem]
+    task, network = task_and_network(recipe_of_source(RUNS / case.recipe, case.changes))
+    settings = {"draws": draws, "algorithm": algorithm, "chains": CHAINS, "progress": False}
+    if case.space != "order_parameters":
+        settings["space"] = case.space
+    tree = sampler.sample(task, network, **settings)
     return tree["posterior"]["order_parameter"].values
 
 
@@ -81,7 +87,7 @@ def numpyro_nuts(problem: str, draws: int):
     import sampler
 
     enable_x64()
-    model, kwargs = sampler.numpyro_model(**source(problem), space="order_parameters")
+    model, kwargs = sampler.numpyro_model(**source(problem))
     chains = {"num_chains": CHAINS, "chain_method": "sequential", "progress_bar": False}
     mcmc = MCMC(NUTS(model), num_warmup=500, num_samples=draws, **chains)
     mcmc.run(jax.random.PRNGKey(0), **kwargs)
@@ -115,8 +121,7 @@ def overlaps(flat, points):
     space = flat.posterior
 
     def of_point(point):
-        factor = space.factors(space.unflatten(point))[0]
-        return factor @ factor.T
+        return space.given(space.unflatten(point), None).order_parameters["order_parameter"]
 
     return jax.jit(lambda points: jax.lax.map(jax.vmap(of_point), points))(points)
 
@@ -312,7 +317,8 @@ def main() -> None:
     )
     print("|" + "---|" * 10, flush=True)
     for problem in arguments.problems:
-        for name in arguments.samplers:
+        weights = PROBLEMS[problem].space == "weights"
+        for name in (n for n in arguments.samplers if not weights or n in OF_WEIGHTS):
             for line in race(problem, name, arguments.sizes):
                 print(line, flush=True)
 
