@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import scipy.stats
 import xarray as xr
 from arviz_stats.base import array_stats
 
+import sampler
 from sampler.analysis.comparison import QUANTITIES
 from sampler.attention.variants import VARIANTS
 from sampler.data.make import build_task
@@ -225,6 +227,16 @@ def test_a_space_with_other_priors_is_sampled_and_has_no_theory(tmp_path, capsys
     assert code in (ExitCode.OK, ExitCode.DIAGNOSTICS_FAILED)
     with xr.open_datatree(tmp_path / "sample" / "draws.nc", engine="h5netcdf") as draws:
         assert draws["posterior"].attrs["space"] == "laplace_weights"
+    gaussian = tmp_path / "gaussian.toml"
+    gaussian.write_text(COIN)
+    assert in_process("solve", gaussian, "--out", tmp_path / "gaussian") == ExitCode.OK
+    theory = sampler.open_results(tmp_path / "gaussian").theory
+    tree = sampler.open_results(tmp_path / "sample").draws
+    with pytest.raises(InputError, match="laplace_weights"):
+        sampler.compare(theory, tree)
+    for export in (sampler.numpyro_model, sampler.log_density):
+        with jax.enable_x64(True), pytest.raises(InputError, match="laplace_weights"):
+            export(recipe, space="weights")
     space, learning = laplace_space()
     with pytest.raises(InputError):
         draw_weights_back(space, learning.architecture, {}, 1, 0)

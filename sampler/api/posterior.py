@@ -17,7 +17,7 @@ from sampler.data.make import make_data
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError
 from sampler.jobs.memory import FLOAT, Part, refuse_too_large
-from sampler.posterior.spaces import ORDER_PARAMETERS, SpaceName
+from sampler.posterior.spaces import ORDER_PARAMETERS, SpaceName, has_own_priors
 from sampler.runtime import jax_settings
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import RECIPE_FILE, find_directory
@@ -149,12 +149,22 @@ def task_recipe_data(
         if network is not None:
             remedy = "the run or recipe has one; change it by `settings`"
             raise InputError("network", network, remedy)
-        source, network = task_and_network(recipe_of_source(source, settings))
+        recipe = recipe_of_source(source, settings)
+        refuse_other_priors(recipe, space)
+        source, network = task_and_network(recipe)
     elif settings is not None:
         raise InputError("settings", settings, "changes a recipe; give keywords of the task")
     elif network is None:
         raise InputError("network", ABSENT, "make it with make_network(widths=…)")
     return source, *recipe_and_data(source, network, sampler={"space": space})
+
+
+def refuse_other_priors(recipe: Recipe, space: str) -> None:
+    """Raise InputError where a recipe samples a space with priors of its own, and not this one."""
+    named = recipe.sampler.space
+    if has_own_priors(named) and space != named:
+        remedy = f'the recipe samples "{named}", which has priors of its own; ask for that space'
+        raise InputError("space", space, remedy)
 
 
 def recipe_of_source(source: Run | AnyRecipe, settings: Changes | None) -> Recipe:

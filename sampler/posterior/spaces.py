@@ -27,7 +27,6 @@ SPACES: Registry[type["Space"]] = Registry(
         ATTENTION: f"{ROOM}.order_parameters:AttentionSpace",
     },
 )
-# A space that is registered from outside is one of all weights, with priors of its own.
 # Spaces of networks outside the theory, and of networks whose attention is fixed or sampled.
 OF_TOKENS = (HIDDEN_WEIGHTS, WEIGHTS)
 OF_FIXED_PATHS = (ORDER_PARAMETERS, *OF_TOKENS)
@@ -35,7 +34,7 @@ OF_SAMPLED_PATHS = tuple(SPACES)
 
 
 def kind_of(name: str) -> str:
-    """The space that one is like; of those registered from outside, the space of all weights."""
+    """The built-in space that one is like: of those from outside, the space of all weights."""
     return name if name in get_args(SpaceName) else WEIGHTS
 
 

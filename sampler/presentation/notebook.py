@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import xarray as xr
 
@@ -14,6 +14,7 @@ from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.errors import InputError, Verbatim
+from sampler.posterior.spaces import SpaceName
 from sampler.presentation.summary import comparison_text, diagnostics_text, verdicts_text
 from sampler.presentation.tables import tables_of
 from sampler.storage.files import write_json
@@ -95,7 +96,7 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
 
 
 def refuse_unrelated(theory: xr.Dataset | None, draws: xr.DataTree) -> None:
-    """Raise InputError unless theory and draws belong to the same paths, test set, temperature."""
+    """Raise InputError unless theory and draws have one test set, paths, priors, temperature."""
     if not isinstance(draws, xr.DataTree) or "posterior" not in draws.children:
         raise InputError("draws", type(draws).__name__, "give what sample(task, network) returns")
     if theory is None:
@@ -110,6 +111,12 @@ def refuse_unrelated(theory: xr.Dataset | None, draws: xr.DataTree) -> None:
         )
         if received is not None and received != expected:
             raise InputError("draws", received, f"these are not the {axis}s of the theory")
+    space = draws["posterior"].attrs.get("space")
+    if space is not None and space not in get_args(SpaceName):
+        remedy = (
+            "it has priors of its own, and the theory Gaussian weights; give None as the theory"
+        )
+        raise InputError("draws.space", space, remedy)
     expected = theory.attrs["temperature"]
     received = float(draws["constant_data"]["temperature"])
     if received != expected:
