@@ -91,7 +91,7 @@ def whole_files(directory: Path) -> set[str]:
 
 
 # Sizes in KiB at which one file after the other is the first that does not fit, and enough.
-SIZES = (4, 8, 12, 28, 80, 132, 148, 168, 376, 20_000)
+SIZES = (4, 8, 12, 28, 80, 132, 168, 260, 376, 20_000)
 
 
 def test_on_a_disk_that_grows_little_by_little(disk, recipe_file, run_of_six_draws, capsys):
