@@ -22,6 +22,7 @@ from sampler.mcmc.algorithm import (
     Algorithm,
     ChainSettings,
     Chunk,
+    Evidence,
     SnapshotMismatch,
     algorithm_named,
 )
@@ -166,14 +167,15 @@ def found_beside(
     show: bool,
 ) -> dict[str, Any]:
     """What is known beside the draws: of the density, and the evidence."""
-    found, text = algorithm.found(collected.statistics)
-    if text:
-        print_and_log(text, show)
+    found, evidence = {}, algorithm.evidence(collected.statistics)
     if np.min(collected.statistics.get("step_size", np.inf)) < SMALLEST_STEP:
-        found |= roughness_attributes(space, settings.seed)
-    if settings.evidence and not algorithm.gives_evidence:
-        found |= evidence_attributes(problem, space, settings, collected, show)
-    return found
+        found = roughness_attributes(space, settings.seed)
+    if evidence is None and settings.evidence:
+        evidence = evidence_of_chains(problem, space, settings, collected, show)
+    if evidence is None:
+        return found
+    print_and_log(evidence.text, show)
+    return found | evidence.attributes
 
 
 # Draws at which ln p is computed in both precisions, and by how much it may differ.
@@ -269,20 +271,18 @@ def draws_without_data(problem: AnyProblem, settings: SamplerSection) -> dict[st
         return problem.prior_draws(count, settings.seed, settings.space)
 
 
-def evidence_attributes(
+def evidence_of_chains(
     problem: Problem,
     space: Space,
     settings: SamplerSection,
     collected: DrawCollector,
     show: bool,
-) -> dict[str, Any]:
+) -> Evidence | None:
     """ln p(y) beside chains; none of a few draws, where a limit of minutes ended them."""
     if collected.draws_made < BRIDGED_DRAWS:
         needed = f"the evidence needs at least {BRIDGED_DRAWS} draws of each chain"
         print_and_log(f"{needed}; there are {collected.draws_made}", show)
-        return {}
+        return None
     sites = stored_sites(collected.draws, problem.temperature)
     points = np.concatenate([sites[name] for name in space.shapes], axis=2)
-    evidence = evidence_beside(space, points, settings.seed)
-    print_and_log(evidence.text, show)
-    return evidence.attributes
+    return evidence_beside(space, points, settings.seed)

@@ -18,6 +18,8 @@ from sampler.registry import Registry
 
 # Draws of each chain that the evidence by bridge sampling needs at least.
 BRIDGED_DRAWS = 8
+# The error of a logarithm is the relative error of its argument only where that is small.
+LARGEST_ERROR = 0.3
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,38 @@ class Judgement:
     remedy: str = ""
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """Log evidence ln p(y) with its error, how it was found, and whether it can be trusted.
+
+    value, error  with its Monte Carlo standard error
+    method        "importance", "bridge" or "tempered"
+    trusted       whether value and error mean something
+    text          one line about it: limits, and why it is not trusted
+    lost          draws of proposals at which the density is not a number
+    beside        what `draws.nc` says beside it
+    """
+
+    value: float
+    error: float
+    method: str
+    trusted: bool
+    text: str
+    lost: int = 0
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What `draws.nc` says of it."""
+        return {
+            "log_evidence": self.value,
+            "log_evidence_error": self.error,
+            "log_evidence_method": self.method,
+            "log_evidence_trusted": int(self.trusted),
+            **self.beside,
+        }
+
+
 def lost_points_text(count: int, points: str) -> str:
     """A reason not to trust draws: points at which the density is not a number."""
     return (
@@ -272,9 +306,9 @@ class Algorithm:
         """
         return None
 
-    def found(self, statistics: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], str]:
-        """What was found beside draws, as attributes of `draws.nc` and in a line of text."""
-        return {}, ""
+    def evidence(self, statistics: Mapping[str, np.ndarray]) -> Evidence | None:
+        """The log evidence, of an algorithm that finds it itself; else None."""
+        return None
 
     @classmethod
     def stored(cls, statistics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

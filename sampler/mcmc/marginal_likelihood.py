@@ -10,17 +10,15 @@ m the logarithm of effective posterior draws per draw from q: the optimal bridge
 (1996), first found by Bennett (1976).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, log_expit, logsumexp
 
-from sampler.mcmc.algorithm import BRIDGED_DRAWS, lost_points_text
+from sampler.mcmc.algorithm import BRIDGED_DRAWS, LARGEST_ERROR, Evidence, lost_points_text
 from sampler.mcmc.convergence import mean_ess, mean_mcse
-from sampler.mcmc.tempered import LARGEST_ERROR
 from sampler.posterior.importance_sampling import (
     BatchedDensity,
     importance_draws,
@@ -38,43 +36,17 @@ IMPORTANCE, BRIDGE = "importance", "bridge"
 MOST_APART = 4.0
 
 
-@dataclass(frozen=True)
-class EvidenceBeside:
-    """Log evidence ln p(y) with its error, and by which method it was found.
+class Bridged(NamedTuple):
+    """ln p(y) and its error from posterior draws and as many of q, of which so many are lost."""
 
-    log_evidence  its value
-    error         Monte Carlo standard error
-    method        "importance" or "bridge"
-    trusted       whether value and error can be trusted
-    lost          draws of proposals, of either method, at which the density is not a number
-    pareto_k      shape of the tail of the importance weights, which chooses the method
-    text          one line about it
-    """
-
-    log_evidence: float
+    value: float
     error: float
-    method: str
-    trusted: bool
     lost: int
-    pareto_k: float
-    text: str
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """What `draws.nc` says of it."""
-        return {
-            "log_evidence": self.log_evidence,
-            "log_evidence_error": self.error,
-            "log_evidence_method": self.method,
-            "log_evidence_trusted": int(self.trusted),
-            "log_evidence_lost": self.lost,
-            "log_evidence_pareto_k": self.pareto_k,
-        }
 
 
 def evidence_beside(
     space: OrderParameterSpace, points: Float[np.ndarray, "chain draw coordinate"], seed: int
-) -> EvidenceBeside:
+) -> Evidence:
     """Log evidence ln p(y) by importance where its weights can be trusted, else from draws.
 
     space   of the order parameters, with its mode, in float64
@@ -89,68 +61,42 @@ def evidence_beside(
         value, error = weighted.log_evidence, weighted.log_evidence_error
         lost, shape, reason = weighted.lost, weighted.pareto_k, weighted.explain()
         if weighted.trusted and error <= LARGEST_ERROR:
-            return EvidenceBeside(value, error, IMPORTANCE, True, lost, shape, reason)
+            return Evidence(
+                value, error, IMPORTANCE, True, reason, lost, stored_beside(lost, shape)
+            )
     bridged = bridge_evidence(space, points, seed)
-    text = f"{reason}: not trusted; {bridged.explain()}"
+    text = f"{reason}: not trusted; {bridged.text}"
     if lost and not bridged.lost:
         text += f"; {lost_points_text(lost, 'draws of q')}"
-    return EvidenceBeside(
-        log_evidence=bridged.log_evidence,
-        error=bridged.error,
-        method=BRIDGE,
-        trusted=bridged.trusted and not lost,
-        lost=lost + bridged.lost,
-        pareto_k=shape,
-        text=text,
-    )
+    every, trusted = lost + bridged.lost, bridged.trusted and not lost
+    beside = stored_beside(every, shape)
+    return replace(bridged, trusted=trusted, text=text, lost=every, beside=beside)
 
 
-@dataclass(frozen=True)
-class BridgeEvidence:
-    """Log evidence ln p(y) by bridge sampling, with its error.
-
-    log_evidence  mean of the two halves
-    error         its Monte Carlo standard error
-    halves        the two estimates: draws of one half bridged to a q fitted to the other
-    apart         their distance in standard errors of the distance
-    lost          draws of q at which the density is not a number
-    """
-
-    log_evidence: float
-    error: float
-    halves: tuple[float, float]
-    apart: float
-    lost: int = 0
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the error means something, the halves agree, and every density is a number."""
-        return bool(self.error <= LARGEST_ERROR and self.apart <= MOST_APART) and not self.lost
-
-    def explain(self) -> str:
-        """One line: value, error, limits, and the remedy where it is not trusted."""
-        text = (
-            f"bridge sampling: ln p(y) = {self.log_evidence:.3f} ± {self.error:.3f} (limit of the "
-            f"error {LARGEST_ERROR}), halves {self.apart:.1f} errors apart (limit {MOST_APART:g})"
-        )
-        if not np.isfinite(self.error):
-            text = "bridge sampling: ln p(y) has no error, as chains did not move"
-        if self.lost:
-            return f"{text}; {lost_points_text(self.lost, 'draws of q')}"
-        return text if self.trusted else f"{text}; raise `draws`"
+def stored_beside(lost: int, pareto_k: float) -> dict[str, Any]:
+    """Attributes of `draws.nc`: points lost, and the shape of the tail that chooses the method."""
+    return {"log_evidence_lost": lost, "log_evidence_pareto_k": pareto_k}
 
 
 def bridge_evidence(
     space: OrderParameterSpace, points: Float[np.ndarray, "chain draw coordinate"], seed: int
-) -> BridgeEvidence:
+) -> Evidence:
     """Log evidence ln p(y) from draws of the posterior of U_1 … U_a in Bartlett coordinates.
 
     space   of the order parameters, with its mode
     points  flat coordinates of every draw
 
-    Each half of every chain is bridged to a proposal fitted to the other half, which keeps what is
-    fitted apart from what is averaged. Raises ValueError for fewer than 8 draws per
-    chain, or too many coordinates for a Hessian.
+    Raises ValueError for fewer than 8 draws per chain, or too many coordinates for a Hessian.
+    """
+    return evidence_of_halves(*bridge_halves(space, points, seed))
+
+
+def bridge_halves(
+    space: OrderParameterSpace, points: Float[np.ndarray, "chain draw coordinate"], seed: int
+) -> list[Bridged]:
+    """Both halves of every chain, each bridged to a proposal fitted to the other half.
+
+    This keeps what is fitted apart from what is averaged.
     """
     require_hessian(space.size)
     points = points.astype(np.float64)
@@ -159,23 +105,32 @@ def bridge_evidence(
         raise ValueError(f"{draws} draws per chain: bridge sampling needs at least {BRIDGED_DRAWS}")
     rng = stream(seed, Stream.BRIDGE)
     density, first = BatchedDensity.of(space), proposal_about(space.reference)
-    halves = points[:, : draws // 2], points[:, draws // 2 :]
-    estimates, lost = [], 0
+    halves, found = (points[:, : draws // 2], points[:, draws // 2 :]), []
     for bridged, fitted in (halves, halves[::-1]):
         flat = fitted.reshape(-1, points.shape[2])
         proposal = refit(first, flat, np.full(len(flat), 1.0 / len(flat)), rng)
-        *estimate, lost_here = bridge(proposal, density, bridged, rng)
-        estimates.append(estimate)
-        lost += lost_here
-    (early, early_error), (late, late_error) = estimates
-    spread = float(np.hypot(early_error, late_error))
-    return BridgeEvidence(
-        log_evidence=(early + late) / 2.0,
-        error=spread / 2.0,
-        halves=(early, late),
-        apart=abs(early - late) / spread if np.isfinite(spread) else float("nan"),
-        lost=lost,
+        found.append(bridge(proposal, density, bridged, rng))
+    return found
+
+
+def evidence_of_halves(first: Bridged, second: Bridged) -> Evidence:
+    """The mean of both; not trusted where it is uncertain, they disagree, or a density is lost."""
+    (early, early_error, _), (late, late_error, _) = first, second
+    spread, lost = float(np.hypot(early_error, late_error)), first.lost + second.lost
+    error = spread / 2.0
+    apart = abs(early - late) / spread if np.isfinite(spread) else float("nan")
+    value, known = (early + late) / 2.0, bool(error <= LARGEST_ERROR and apart <= MOST_APART)
+    text = (
+        f"bridge sampling: ln p(y) = {value:.3f} ± {error:.3f} (limit of the error "
+        f"{LARGEST_ERROR}), halves {apart:.1f} errors apart (limit {MOST_APART:g})"
     )
+    if not np.isfinite(error):
+        text = "bridge sampling: ln p(y) has no error, as chains did not move"
+    if lost:
+        text += f"; {lost_points_text(lost, 'draws of q')}"
+    elif not known:
+        text += "; raise `draws`"
+    return Evidence(value, error, BRIDGE, known and not lost, text, lost)
 
 
 def bridge(
@@ -183,8 +138,8 @@ def bridge(
     density: BatchedDensity,
     bridged: Float[np.ndarray, "chain draw coordinate"],
     rng: np.random.Generator,
-) -> tuple[float, float, int]:
-    """ln p(y) and its error from posterior draws and as many of q, of which so many are lost."""
+) -> Bridged:
+    """ln p(y) from posterior draws and as many of q."""
     from scipy.optimize import brentq
 
     chains, draws, coordinates = bridged.shape
@@ -208,9 +163,9 @@ def bridge(
     error_of_p = float(mean_mcse(of_p))
     # Of chains that never moved the terms may still differ by rounding.
     if not (error_of_p > 0.0 and np.ptp(bridged, axis=1).any()):
-        return float(evidence), float("inf"), lost
+        return Bridged(float(evidence), float("inf"), lost)
     error = np.hypot(error_of_q / of_q.mean(), error_of_p / of_p.mean())
-    return float(evidence), float(error), lost
+    return Bridged(float(evidence), float(error), lost)
 
 
 def log_mean_expit(values: np.ndarray) -> float:

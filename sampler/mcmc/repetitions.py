@@ -16,11 +16,7 @@ import numpy as np
 from sampler.mcmc.algorithm import ChainSettings, Chunk, OnChunk, Snapshot, SnapshotMismatch
 from sampler.mcmc.chains import Observer
 from sampler.mcmc.tempered_smc import Course, Particles, begin, next_temperature
-from sampler.posterior.initial_distribution import (
-    InitialDistribution,
-    descend_from_far,
-    mixture_at_modes,
-)
+from sampler.posterior.initial_distribution import InitialDistribution, law_at_modes
 from sampler.posterior.space import Space
 
 # The laws in which particles begin: the mixture at all modes, and the prior alone.
@@ -168,11 +164,10 @@ def draw_repetitions(
         state = restored(space, resume)
         Repetitions(target_acceptance, settings, on_chunk, **state, done=resume.done).make()
         return
-    started, descended = time.perf_counter(), descend_from_far(space, settings.seed)
-    law = mixture_at_modes(space, descended, settings.seed)
+    started, (law, gradients) = time.perf_counter(), law_at_modes(space, settings.seed)
     begun = Repetitions(target_acceptance, settings, on_chunk, law)
-    gradients = {"n_steps": np.array([[descended.gradients]])}
-    begun.hand_on_warmup(gradients, time.perf_counter() - started, (MODES, 1, 1), MODES)
+    happened = {"n_steps": np.array([[gradients]])}
+    begun.hand_on_warmup(happened, time.perf_counter() - started, (MODES, 1, 1), MODES)
     begun.make()
 
 

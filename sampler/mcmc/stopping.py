@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from sampler.mcmc.algorithm import Algorithm, ChainSettings, Chunk
+from sampler.mcmc.algorithm import LARGEST_ERROR, Algorithm, ChainSettings, Chunk
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import R_HAT_LIMIT, Diagnostics, diagnose
-from sampler.mcmc.tempered import LARGEST_ERROR
 
 FIRST_CHECK = 400
 CHECKED_ESS = 500.0
@@ -240,7 +239,8 @@ class RepetitionRule(Rule):
             self.made = chunk.done
             if chunk.done == self.next_check(chunk.done - 1):
                 statistics = self.collected.statistics
-                error = self.algorithm.found(statistics)[0].get("log_evidence_error", 0.0)
+                evidence = self.algorithm.evidence(statistics)
+                error = 0.0 if evidence is None else evidence.error
                 self.reasons[chunk.done] = reason_to_end(self.judge(None), error, chunk.done)
 
     def next_check(self, made: int) -> int:

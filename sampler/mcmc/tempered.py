@@ -7,24 +7,24 @@ computed is in `sampler.mcmc.repetitions`, and of one repetition in `sampler.mcm
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
 from sampler.mcmc.algorithm import (
+    LARGEST_ERROR,
     Algorithm,
     ChainSettings,
     Counts,
+    Evidence,
     Judgement,
     OnChunk,
     Snapshot,
     lost_points_text,
 )
 
-# The error of a logarithm is the relative error of its argument only where that is small.
-LARGEST_ERROR = 0.3
 # Two starts that have seen the same are said to disagree this often.
 FALSE_ALARMS = 0.005
 # Of every repetition: fewer particles at the start that all others descend from are remarked on.
@@ -93,35 +93,36 @@ class Tempered(Algorithm):
         weights = repetition_weights(statistics)
         return float(len(statistics["lp"])) if weights is None else effective_repetitions(weights)
 
-    def found(self, statistics: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], str]:
-        """The log evidence of both starts."""
-        logs = evidences(statistics)
-        attributes = {
-            "log_evidence": logs.value,
-            "log_evidence_error": logs.error,
-            "log_evidence_method": "tempered",
-            "log_evidence_trusted": int(self.judge(statistics).reasons == ()),
-            "repetitions": logs.count,
-        }
-        text = f"{logs.count} repetitions: ln p(y) = {logs.value:.3f} ± {logs.error:.3f}"
-        if logs.prior is not None:
-            text += f"; from the prior alone {logs.prior:.3f} ± {logs.prior_error:.3f}"
-        return attributes, text
+    def evidence(self, statistics: Mapping[str, np.ndarray]) -> Evidence:
+        """The log evidence of repetitions from the modes; that from the prior is said beside it."""
+        modes, prior = two_starts(statistics)
+        text = f"{modes.count} repetitions: ln p(y) = {modes.value:.3f} ± {modes.error:.3f}"
+        if prior is not None:
+            text += f"; from the prior alone {prior.value:.3f} ± {prior.error:.3f}"
+        trusted, beside = not self.judge(statistics).reasons, {"repetitions": modes.count}
+        return Evidence(modes.value, modes.error, "tempered", trusted, text, beside=beside)
 
     def judge(self, statistics: Mapping[str, np.ndarray]) -> Judgement:
         """Judge the evidences of repetitions and of both starts; report ancestors and modes."""
-        logs, reasons, remarks, warning = evidences(statistics), [], [], ""
-        if not logs.agree:
-            warning = logs.two_starts
-            if logs.prior > logs.value:
+        (modes, prior), reasons, remarks, warning = two_starts(statistics), [], [], ""
+        apart, most_apart = (None, None) if prior is None else starts_apart(modes, prior)
+        if prior is not None and not abs(apart) <= most_apart:
+            missing = "modes" if apart > 0.0 else "prior"
+            warning = (
+                f"Two starts disagree: log evidence {modes.value:.2f} ± {modes.error:.2f} from the "
+                f"modes, {prior.value:.2f} ± {prior.error:.2f} from the prior alone. Particles "
+                f"from the {missing} missed a part of the posterior; the draws are those from the "
+                "modes."
+            )
+            if missing == "modes":
                 reasons.append(
-                    f"the log evidence from the prior is {logs.apart:.1f} errors above that from "
-                    f"the modes (limit {logs.most_apart:.1f}), whose particles miss something; "
-                    "raise `particles`"
+                    f"the log evidence from the prior is {apart:.1f} errors above that from the "
+                    f"modes (limit {most_apart:.1f}), whose particles miss something; raise "
+                    "`particles`"
                 )
-        if not logs.error <= LARGEST_ERROR:
+        if not modes.error <= LARGEST_ERROR:
             reasons.append(
-                f"log evidence {logs.value:.2f} ± {logs.error:.2f} over repetitions: its error "
+                f"log evidence {modes.value:.2f} ± {modes.error:.2f} over repetitions: its error "
                 f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
             )
         lost = int(np.sum(statistics.get("lost", np.zeros((1, 1)))[:, 0]))
@@ -139,83 +140,49 @@ class Tempered(Algorithm):
             "temperatures": statistics["temperatures"][:, 0].astype(int).tolist(),
             "ancestors": ancestors,
             "log_evidence_of_repetitions": statistics["log_evidence"][:, 0].tolist(),
-            "log_evidence_prior": logs.prior,
-            "log_evidence_prior_error": logs.prior_error,
-            "starts_apart": logs.apart,
-            "starts_apart_limit": logs.most_apart,
+            "log_evidence_prior": None if prior is None else prior.value,
+            "log_evidence_prior_error": None if prior is None else prior.error,
+            "starts_apart": apart,
+            "starts_apart_limit": most_apart,
             "weights_of_modes": weights_of_modes(statistics),
             "lost_points": lost,
         }
         return Judgement(tuple(reasons), tuple(remarks), numbers, warning)
 
 
-@dataclass(frozen=True)
-class Evidences:
-    """Log evidence of repetitions from the modes, and of those from the prior alone.
-
-    prior, prior_error  None where there are none
-    count, prior_count  repetitions, by whose spread the errors are known
-    """
+class OfStart(NamedTuple):
+    """Log evidence of the repetitions that begin alike, its error by their spread, their number."""
 
     value: float
     error: float
     count: int
-    prior: float | None
-    prior_error: float | None
-    prior_count: int
-
-    @property
-    def apart(self) -> float | None:
-        """Prior minus modes, in standard errors of the difference."""
-        if self.prior is None:
-            return None
-        spread = float(np.hypot(self.error, self.prior_error))
-        difference = self.prior - self.value
-        return difference / spread if spread else 0.0
-
-    @property
-    def agree(self) -> bool:
-        """Whether both are within their errors of each other."""
-        return self.apart is None or abs(self.apart) <= self.most_apart
-
-    @property
-    def most_apart(self) -> float | None:
-        """Errors between both that chance exceeds with probability `FALSE_ALARMS`.
-
-        The quantile of Student's t law: errors are those of a few repetitions, and the degrees of
-        freedom of their difference are Welch's, (e₁² + e₂²)²/Σ eᵢ⁴/(nᵢ − 1). None without the
-        prior. Where ln Z scatters by more than 0.3 its mean is not normal either: evidences of
-        four to eight repetitions that scatter by 1 from the prior alone disagree in 3 %, nearly
-        always with that from the prior too low, which is a warning and no failure.
-        """
-        if self.prior is None:
-            return None
-        squares = np.square([self.error, self.prior_error])
-        if not np.isfinite(squares).all():  # of a single repetition
-            return math.inf
-        parts = squares**2 / (np.array([self.count, self.prior_count]) - 1)
-        degrees = squares.sum() ** 2 / parts.sum() if parts.any() else math.inf
-        return float(stdtrit(degrees, 1.0 - 0.5 * FALSE_ALARMS))
-
-    @property
-    def two_starts(self) -> str:
-        """Both evidences in words, and what their difference says."""
-        low = self.prior > self.value
-        return (
-            f"Two starts disagree: log evidence {self.value:.2f} ± {self.error:.2f} from the "
-            f"modes, {self.prior:.2f} ± {self.prior_error:.2f} from the prior alone. Particles "
-            f"from the {'modes' if low else 'prior'} missed a part of the posterior; the draws are "
-            "those from the modes."
-        )
 
 
-def evidences(statistics: Mapping[str, np.ndarray]) -> Evidences:
-    """Evidences of both starts from the statistics of draws [chain, draw]."""
-    value, error = log_mean(statistics["log_evidence"][:, 0])
-    prior = np.asarray(statistics["log_evidence_prior"][:, 0])
+def two_starts(statistics: Mapping[str, np.ndarray]) -> tuple[OfStart, OfStart | None]:
+    """Log evidence from the modes, and from the prior alone, where any begin there."""
+    modes, prior = (statistics[name][:, 0] for name in ("log_evidence", "log_evidence_prior"))
     made = prior[~np.isnan(prior)]
-    others = log_mean(made) if made.size else (None, None)
-    return Evidences(value, error, len(statistics["log_evidence"]), *others, made.size)
+    of_prior = OfStart(*log_mean(made), made.size) if made.size else None
+    return OfStart(*log_mean(modes), len(modes)), of_prior
+
+
+def starts_apart(modes: OfStart, prior: OfStart) -> tuple[float, float]:
+    """Prior minus modes in standard errors, and what chance exceeds as often as `FALSE_ALARMS`.
+
+    The quantile of Student's t law: errors are those of a few repetitions, and the degrees of
+    freedom of their difference are Welch's, (e₁² + e₂²)²/Σ eᵢ⁴/(nᵢ − 1). Where ln Z scatters by
+    more than 0.3 its mean is not normal either: evidences of four to eight repetitions that scatter
+    by 1 from the prior alone disagree in 3 %, nearly always with that from the prior too low, which
+    is a warning and no failure.
+    """
+    spread = float(np.hypot(modes.error, prior.error))
+    apart = (prior.value - modes.value) / spread if spread else 0.0
+    squares = np.square([modes.error, prior.error])
+    if not np.isfinite(squares).all():  # of a single repetition
+        return apart, math.inf
+    parts = squares**2 / (np.array([modes.count, prior.count]) - 1)
+    degrees = squares.sum() ** 2 / parts.sum() if parts.any() else math.inf
+    return apart, float(stdtrit(degrees, 1.0 - 0.5 * FALSE_ALARMS))
 
 
 def log_mean(logs: Float[np.ndarray, " repetition"]) -> tuple[float, float]:

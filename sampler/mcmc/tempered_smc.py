@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
 
 from sampler.mcmc.split_hmc import ANGLES, moved, state_at
-from sampler.posterior.densities import count_lost, is_no_number
+from sampler.posterior.densities import log_ratios
 from sampler.posterior.importance_weights import (
     effective_draws,
     normalised_weights,
@@ -324,8 +324,7 @@ def weighed(
     """
     logs = _log_densities(points, start.space, start)
     log_p, of_start = (np.asarray(values, float) for values in logs)
-    ratio, lost = log_p - of_start, count_lost(start.space, points, log_p, of_start)
-    return log_p, np.where(is_no_number(ratio), -np.inf, ratio), lost
+    return log_p, *log_ratios(start.space, points, log_p, of_start)
 
 
 @jax.jit

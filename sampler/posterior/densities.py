@@ -64,27 +64,25 @@ def hessian_products(
     return jax.lax.map(lambda direction: jax.jvp(slope, (point,), (direction,))[1], directions)
 
 
-def is_no_number(logs: Float[np.ndarray, " point"]) -> np.ndarray:
-    """Whether a log density is neither a number nor −∞, that of density zero."""
-    return np.isnan(logs) | np.isposinf(logs)
-
-
-def count_lost(
+def log_ratios(
     space: Space,
     points: Float[np.ndarray, "point coordinate"],
     log_p: Float[np.ndarray, " point"],
     log_q: Float[np.ndarray, " point"],
-) -> int:
-    """Points drawn from q at which p(x, y) is not a number, and may matter beside the others.
+) -> tuple[Float[np.ndarray, " point"], int]:
+    """ln p(x, y) − ln q(x) of points, −∞ where it is not a number, and how many of these are lost.
 
-    Where an upper bound of p/q is negligible beside the weights of the others, nothing is lost.
+    A density is no number where its logarithm is neither a number nor −∞. Such a point is lost,
+    unless an upper bound of p/q is negligible beside the weights of the others.
     """
-    bad = is_no_number(log_p)
+    bad = ~(log_p < np.inf)
+    with np.errstate(invalid="ignore"):  # of densities that are both zero
+        ratio = np.where(bad, -np.inf, log_p) - log_q
+    ratio = np.where(ratio < np.inf, ratio, -np.inf)
     if not bad.any():
-        return 0
-    ratio = np.where(bad, -np.inf, log_p) - log_q
+        return ratio, 0
     bounds = values_at(largest_log_density, space, jnp.asarray(points), side_by_side(TOGETHER))
     largest = np.asarray(bounds) - log_q
     known = ratio[np.isfinite(ratio)]
     total = logsumexp(known) if known.size else -np.inf
-    return int(np.sum(bad & ~(largest < total - NEGLIGIBLE)))
+    return ratio, int(np.sum(bad & ~(largest < total - NEGLIGIBLE)))

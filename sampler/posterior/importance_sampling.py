@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from sampler.posterior.densities import count_lost, is_no_number, log_density, values_at
+from sampler.posterior.densities import log_density, log_ratios, values_at
 from sampler.posterior.importance_weights import effective_draws, normalised_weights, pareto_k
 from sampler.posterior.order_parameters import OrderParameterSpace
 from sampler.posterior.space import Gaussian
@@ -60,11 +60,6 @@ class ImportanceDraws:
     def effective_sample_size(self) -> float:
         """Effective number of draws, (Σ w)²/Σ w²."""
         return effective_draws(self.log_weights)
-
-    @property
-    def efficiency(self) -> float:
-        """Effective draws per draw."""
-        return self.effective_sample_size / len(self.log_weights)
 
     @property
     def log_evidence(self) -> float:
@@ -179,8 +174,7 @@ def weighed(
 ) -> tuple[Float[np.ndarray, " draw"], int]:
     """ln p(x, y) − ln q(x), −∞ where it is not a number, and how many of these are lost."""
     log_p, log_q = density(points), proposal.log_density(points)
-    lost = count_lost(density.space, points, log_p, log_q)
-    return np.where(is_no_number(log_p), -np.inf, log_p) - log_q, lost
+    return log_ratios(density.space, points, log_p, log_q)
 
 
 def require_hessian(coordinates: int) -> None:

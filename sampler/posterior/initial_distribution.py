@@ -141,24 +141,40 @@ def _draw_prior_points(keys, space: Space):
     return jax.vmap(lambda key: space.flatten(space.draw_prior(key)))(keys)
 
 
-# --- descents
+# --- modes
 
 
-@dataclass(frozen=True)
-class Descents:
-    """Ends of descents on −ln p(x, y) by L-BFGS.
+def law_at_modes(space: Space, seed: int) -> tuple[InitialDistribution, int]:
+    """The prior mixed with Student's law at every mode found, of the scale H⁻¹, and its gradients.
 
-    values     ln p(x, y) there
-    gradients  of all of them
+    Half the prior, the other half the modes in equal parts: how much weight each has is what the
+    particles are to find out. Where descents end nowhere, the prior alone.
     """
+    ends, values, gradients = descend_from_far(space, seed)
+    heaviest, found = -np.inf, []
+    for place in np.argsort(-values, kind="stable"):
+        if len(found) == MOST_MODES or not np.isfinite(values[place]):
+            break
+        end = ends[place]
+        if any(np.sum(stretched(w, end - centre) ** 2) < SAME_MODE for centre, w, _ in found):
+            continue
+        whitening, log_volume = fit_at(end, space, stream(seed, Stream.CURVATURES, int(place)))
+        weight = float(values[place]) - log_volume
+        if np.isfinite(weight) and weight >= heaviest - LEAST_LOG_WEIGHT:
+            found.append((end, whitening, log_volume))
+            heaviest = max(heaviest, weight)
+    if not found:
+        return InitialDistribution.prior(space), gradients
+    shares = np.full(len(found), math.log((1.0 - PRIOR_SHARE) / len(found)))
+    mixture = TMixture(shares, *map(np.array, zip(*found, strict=True)), TAIL)
+    return InitialDistribution(space, np.array(math.log(PRIOR_SHARE)), mixture), gradients
 
-    ends: Float[np.ndarray, "start coordinate"]
-    values: Float[np.ndarray, " start"]
-    gradients: int
 
+def descend_from_far(space: Space, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Ends [start, coordinate] of descents on −ln p(x, y) from all starts, by L-BFGS.
 
-def descend_from_far(space: Space, seed: int) -> Descents:
-    """Descend from all starts, one after the other; an end that is no point has the value −∞."""
+    With ln p(x, y) there, −∞ where an end is no point, and the number of gradients.
+    """
     from scipy.optimize import minimize
 
     (centre, scale), count = prior_moments(space), 0
@@ -176,7 +192,7 @@ def descend_from_far(space: Space, seed: int) -> Descents:
             ended = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=options)
         ends.append(centre + scale * ended.x)
         values.append(-ended.fun if np.isfinite(ended.fun) else -np.inf)
-    return Descents(np.stack(ends), np.array(values), count)
+    return np.stack(ends), np.array(values), count
 
 
 def prior_moments(space: Space) -> tuple[np.ndarray, np.ndarray]:
@@ -205,36 +221,6 @@ def far_starts(space: Space, seed: int) -> Float[np.ndarray, "start coordinate"]
     if space.mode is not None:
         modes.append((np.asarray(space.mode.gaussian.centre) - centre)[None] / scale)
     return np.concatenate([np.zeros((1, size)), *modes, wide, *pushed])
-
-
-def mixture_at_modes(space: Space, descents: Descents, seed: int) -> InitialDistribution:
-    """The prior mixed with Student's law at every mode that descents reached, of the scale H⁻¹.
-
-    Half the prior, the other half the modes in equal parts: how much weight each has is what the
-    particles are to find out. Where descents end nowhere, the prior alone.
-    """
-    ends, values = descents.ends, descents.values
-    weights, centres, whitenings, log_volumes = [], [], [], []
-    for place in np.argsort(-values, kind="stable"):
-        if len(centres) == MOST_MODES or not np.isfinite(values[place]):
-            break
-        end, known = ends[place], zip(whitenings, centres, strict=True)
-        if any(np.sum(stretched(w, end - at) ** 2) < SAME_MODE for w, at in known):
-            continue
-        whitening, log_volume = fit_at(end, space, stream(seed, Stream.CURVATURES, int(place)))
-        weight = float(values[place]) - log_volume
-        if np.isfinite(weight) and weight >= max(weights, default=weight) - LEAST_LOG_WEIGHT:
-            weights.append(weight)
-            centres.append(end)
-            whitenings.append(whitening)
-            log_volumes.append(log_volume)
-    if not centres:
-        return InitialDistribution.prior(space)
-    shares = np.full(len(centres), math.log((1.0 - PRIOR_SHARE) / len(centres)))
-    arrays = map(np.array, (centres, whitenings, log_volumes))
-    return InitialDistribution(
-        space, np.array(math.log(PRIOR_SHARE)), TMixture(shares, *arrays, TAIL)
-    )
 
 
 def fit_at(

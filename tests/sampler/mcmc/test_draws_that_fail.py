@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from sampler.mcmc import marginal_likelihood
-from sampler.mcmc.algorithm import Algorithm, Chunk
+from sampler.mcmc.algorithm import LARGEST_ERROR, Algorithm, Chunk, Evidence
 from sampler.mcmc.collected_draws import DrawCollector, Limit
 from sampler.mcmc.diagnostics import diagnose
-from sampler.mcmc.marginal_likelihood import LARGEST_ERROR, MOST_APART, BridgeEvidence
+from sampler.mcmc.marginal_likelihood import MOST_APART, Bridged, evidence_of_halves
 from sampler.mcmc.stopping import FIRST_CHECK, StoppingRule
 from sampler.posterior import importance_sampling
 from sampler.posterior.importance_sampling import LARGEST_PARETO_K, ImportanceDraws, proposal_about
@@ -89,7 +89,7 @@ def narrowed(space, share: float):
     return proposal_about(Gaussian(mode.centre, share * jnp.asarray(mode.covariance)), degrees=1e8)
 
 
-BRIDGED = BridgeEvidence(-3.0, 0.1, (-3.0, -3.0), 1.0)
+BRIDGED = Evidence(-3.0, 0.1, "bridge", True, "")
 
 
 @pytest.mark.parametrize(("share", "trusted"), [(1 / 8, False), (None, True)])
@@ -101,9 +101,9 @@ def test_weights_with_a_heavy_tail_leave_the_evidence_to_chains(share, trusted, 
         monkeypatch.setattr(importance_sampling, "proposal_about", lambda _: narrowed(space, share))
         monkeypatch.setattr(importance_sampling, "ROUNDS", 0)
     found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
-    assert (found.pareto_k <= LARGEST_PARETO_K) is trusted
+    assert (found.attributes["log_evidence_pareto_k"] <= LARGEST_PARETO_K) is trusted
     assert found.method == ("importance" if trusted else "bridge")
-    assert (found.attributes["log_evidence"] == BRIDGED.log_evidence) is not trusted
+    assert (found.attributes["log_evidence"] == BRIDGED.value) is not trusted
     assert found.attributes["log_evidence_trusted"] == 1
 
 
@@ -143,7 +143,10 @@ def test_the_error_of_the_evidence_falls_more_slowly_where_weights_have_no_varia
     ],
 )
 def test_an_evidence_is_trusted_by_its_error_and_where_both_halves_agree(error, apart, trusted):
-    assert BridgeEvidence(-3.0, error, (-3.0, -3.0), apart).trusted is trusted
+    halves = Bridged(apart * 2.0 * error, 2.0 * error, 0), Bridged(0.0, 0.0, 0)
+    found = evidence_of_halves(*halves)
+    assert found.trusted is trusted
+    assert not evidence_of_halves(halves[0]._replace(lost=1), halves[1]).trusted
 
 
 @pytest.mark.parametrize(
@@ -164,10 +167,11 @@ def test_by_importance_an_evidence_needs_light_tails_all_densities_and_a_small_e
     monkeypatch.setattr(marginal_likelihood, "importance_draws", lambda *_: given)
     monkeypatch.setattr(marginal_likelihood, "bridge_evidence", lambda *_: BRIDGED)
     found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
-    chosen = given if method == "importance" else BRIDGED
-    error = given.log_evidence_error if method == "importance" else BRIDGED.error
+    value, error = BRIDGED.value, BRIDGED.error
+    if method == "importance":
+        value, error = given.log_evidence, given.log_evidence_error
     assert found.attributes == {
-        "log_evidence": chosen.log_evidence, "log_evidence_error": error,
+        "log_evidence": value, "log_evidence_error": error,
         "log_evidence_method": method, "log_evidence_trusted": int(lost == 0),
         "log_evidence_lost": lost, "log_evidence_pareto_k": shape,
     }  # fmt: skip
@@ -179,8 +183,8 @@ def test_where_no_weight_is_finite_the_evidence_is_left_to_chains(space, monkeyp
 
     monkeypatch.setattr(marginal_likelihood, "importance_draws", fail)
     monkeypatch.setattr(
-        marginal_likelihood, "bridge_evidence", lambda *_: replace(BRIDGED, error=1.0)
+        marginal_likelihood, "bridge_evidence", lambda *_: replace(BRIDGED, trusted=False)
     )
     found = marginal_likelihood.evidence_beside(space, np.zeros((2, 8, space.size)), seed=5)
-    assert (found.method, found.log_evidence) == ("bridge", BRIDGED.log_evidence)
+    assert (found.method, found.value) == ("bridge", BRIDGED.value)
     assert found.attributes["log_evidence_trusted"] == 0

@@ -22,7 +22,7 @@ from sampler.mcmc.repetitions import flat, nested, particles_of, statistics_of
 from sampler.mcmc.tempered import log_mean
 from sampler.mcmc.tempered_smc import begin
 from sampler.posterior import importance_sampling
-from sampler.posterior.densities import count_lost
+from sampler.posterior.densities import log_ratios
 from sampler.posterior.initial_distribution import InitialDistribution
 from tests.assertions import assert_within_mcse
 from tests.problems import NUTS, SPLIT_HMC, TEMPERED, sampled, scalar_problem, space_of
@@ -122,7 +122,9 @@ def test_what_a_bound_excludes_is_not_lost():
     space = edged(np.nan)
     points = np.array([[0.0], [1.0], [EDGE + 0.1], [5.0], [60.0]])
     logs = np.array([-2.0, -2.0, np.nan, np.nan, np.nan])
-    assert count_lost(space, points, logs, np.zeros(5)) == 2
+    ratios, lost = log_ratios(space, points, logs, np.ones(5))
+    assert lost == 2
+    np.testing.assert_array_equal(ratios, [-3.0, -3.0, -np.inf, -np.inf, -np.inf])
     least = jax.vmap(space.least_potential)(jnp.asarray(points))
     plain = Linear(
         **{name: vars(space)[name] for name in vars(space) if name not in ("edge", "beyond")}

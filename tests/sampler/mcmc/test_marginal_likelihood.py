@@ -8,7 +8,12 @@ import pytest
 import scipy.stats
 
 from sampler.errors import ExitCode
-from sampler.mcmc.marginal_likelihood import bridge, bridge_evidence
+from sampler.mcmc.marginal_likelihood import (
+    bridge,
+    bridge_evidence,
+    bridge_halves,
+    evidence_of_halves,
+)
 from sampler.posterior.importance_sampling import BatchedDensity, proposal_about
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.space import Gaussian
@@ -37,19 +42,21 @@ def test_one_head_by_quadrature(rng):
     problem, test = scalar_problem(rng)
     exact = exact_scalar_posterior(problem, test).log_evidence
     space = space_of(problem)
-    found = bridge_evidence(space, chains(space), seed=1)
-    assert found.trusted, found.explain()
+    halves = bridge_halves(space, chains(space), seed=1)
+    for half in halves:
+        assert_within_mcse(half.value, exact, half.error)
+    found = evidence_of_halves(*halves)
+    assert found.trusted, found.text
     assert found.error < 0.02
-    assert_within_mcse(found.log_evidence, exact, found.error)
-    for half in found.halves:
-        assert_within_mcse(half, exact, 2 * found.error)
+    assert_within_mcse(found.value, exact, found.error)
     # The mean of two independent halves has half the error of their difference.
-    one, other = found.halves
-    assert abs(one - other) == pytest.approx(2.0 * found.apart * found.error, rel=1e-12)
+    one, other = halves
+    assert found.value == pytest.approx(0.5 * (one.value + other.value), rel=1e-12)
+    assert found.error == pytest.approx(0.5 * np.hypot(one.error, other.error), rel=1e-12)
     # Draws of another posterior are not those of this one: the estimate must depend on them.
     warmer = chains(space_of(replace(problem, temperature=8 * problem.temperature)))
     wrong = bridge_evidence(space, warmer, seed=1)
-    assert abs(wrong.log_evidence - exact) > 4 * wrong.error
+    assert abs(wrong.value - exact) > 4 * wrong.error
 
 
 @pytest.mark.heavy
@@ -59,9 +66,9 @@ def test_evidence_without_data(rng):
     problem = replace(problem, attended=jnp.zeros_like(problem.attended))
     space = space_of(problem)
     found = bridge_evidence(space, chains(space), seed=2)
-    assert found.trusted, found.explain()
+    assert found.trusted, found.text
     expected = scipy.stats.norm.logpdf(problem.labels, scale=problem.temperature**0.5).sum()
-    assert_within_mcse(found.log_evidence, expected, found.error)
+    assert_within_mcse(found.value, expected, found.error)
 
 
 @pytest.mark.slow
@@ -74,7 +81,7 @@ def test_errors_are_those_of_repetitions(rng):
     found = [
         bridge_evidence(space, points[first : first + 4], seed=first) for first in range(0, 48, 4)
     ]
-    score = sum(((one.log_evidence - exact) / one.error) ** 2 for one in found)
+    score = sum(((one.value - exact) / one.error) ** 2 for one in found)
     low, high = scipy.stats.chi2.ppf([1e-4, 1 - 1e-4], len(found))
     assert low < score < high
 

@@ -258,5 +258,5 @@ def test_failure_at_sixteen_paths_is_caught(rng):
     space = space_of(sixteen_path_problem(rng, 20))
     proposal = proposal_about(space.mode.gaussian)
     draws = draw_weighted(proposal, BatchedDensity.of(space), 2000, rng)
-    assert draws.efficiency < 0.05, "this problem no longer shows the failure"
+    assert draws.effective_sample_size < 0.05 * 2000, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()
