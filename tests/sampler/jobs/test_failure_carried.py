@@ -369,10 +369,7 @@ def finished(tmp_path_factory):
         recipe.write_text(f"{TINY}chains = 2\n")
         few = [*FEW_DRAWS, "sampler.draws=12", "sampler.evidence=true", "sampler.weight_draws=0"]
         few += ["sampler.space=order_parameters"]
-        with without_drawing(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                "sampler.mcmc.marginal_likelihood.LARGEST_ERROR", 0.0
-            )  # which no draws reach
+        with without_drawing():
             out = "--out", folder / "sweep"
             over = "--over", "sampler.seed=0,1", "--no-figures"
             return in_process("sweep", recipe, *out, *over, *settings(*few))
