@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import Chunk, Snapshot
 from sampler.mcmc.collected_draws import DrawCollector
-from sampler.mcmc.stopping import Rule
+from sampler.mcmc.stopping import StoppingRule
 from sampler.storage.checkpoints import Checkpoints, joined
 
 # Arrays of a checkpoint: what an algorithm goes on from, and what a collector has gathered.
@@ -23,10 +23,10 @@ class DrawKeeper:
     interruption: Interruption = field(default_factory=Interruption)
     seconds_before: float = 0.0
     _collected: DrawCollector = field(init=False)
-    _rule: Rule | None = None
+    _rule: StoppingRule | None = None
     _unsaved: Chunk | None = None
 
-    def go_on(self, collected: DrawCollector, rule: Rule | None = None) -> Snapshot | None:
+    def go_on(self, collected: DrawCollector, rule: StoppingRule | None = None) -> Snapshot | None:
         """Fill the collector from the newest checkpoint → what goes on; None: draws begin.
 
         `rule` gets back its checks. Raises InputError, naming what differs, for another run.

@@ -7,7 +7,7 @@ repetitions one check must pass, as they are asked for, and whenever they have g
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,30 +44,33 @@ def next_check(done: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class InterimVerdict:
-    """Verdict of the diagnostics after so many draws of each chain.
+    """Verdict of the diagnostics after so many draws of each chain, or so many repetitions.
 
-    seconds  computing time of all draws so far
-    r_hat    the worst; None where it is not known
-    ess      the smallest effective sample size, of the quantity `of`; None where it is not known
-    finite   whether all draws are finite; a chain that is not stays so
+    done            draws, or repetitions
+    seconds         computing time of all draws so far
+    r_hat           the worst; None where it is not known
+    ess             the smallest effective sample size, of the quantity `of`; None: not known
+    finite          whether all draws are finite; a chain that is not stays so
+    evidence_error  of the log evidence, of an algorithm that finds it; None: not known
     """
 
-    draws: int
+    done: int
     passed: bool
     seconds: float
     r_hat: float | None
     ess: float | None
     of: str
     finite: bool = True
+    evidence_error: float | None = 0.0
 
     @property
     def text(self) -> str:
         """Draws and worst numbers in one line."""
         if not self.finite:
-            return f"at {self.draws}: numbers that are not finite"
+            return f"at {self.done}: numbers that are not finite"
         if self.r_hat is None or self.ess is None:
-            return f"at {self.draws}: not to be judged"
-        return f"at {self.draws}: R-hat {self.r_hat:.3f}, ESS {self.ess:.0f} of {self.of}"
+            return f"at {self.done}: not to be judged"
+        return f"at {self.done}: R-hat {self.r_hat:.3f}, ESS {self.ess:.0f} of {self.of}"
 
     @property
     def is_beyond_draws(self) -> bool:
@@ -79,24 +82,25 @@ class InterimVerdict:
     def draws_needed(self, most: int) -> int:
         """Draws by which two checks should have passed, if ESS and 1/(R-hat − 1) grow with them."""
         if self.passed:
-            return next_check(self.draws, most)
+            return next_check(self.done, most)
         if self.r_hat is None or not self.ess:
             return most
         factor = max(CHECKED_ESS / self.ess, (self.r_hat - 1.0) / (R_HAT_LIMIT - 1.0))
-        needed = int(min(most, self.draws * factor))
-        checked = next_check(max(self.draws, needed - 1), most)
+        needed = int(min(most, self.done * factor))
+        checked = next_check(max(self.done, needed - 1), most)
         return next_check(checked, most)
 
 
 @dataclass
-class Rule:
-    """Ends draws that can be trusted, or that may take no longer; call it with every chunk.
+class StoppingRule:
+    """Ends Markov chains after two checks in a row that pass; call it with every chunk.
 
     max_draws     draws of each chain at most
     max_minutes   computing time since the run was started or resumed, looked at after every chunk
     judged        whether draws of this name are judged
-    fewest        of what is counted that are wanted whatever the checks say
+    fewest        draws that are wanted whatever the checks say
     warmup        steps of warm-up
+    checks        verdicts so far
     """
 
     algorithm: Algorithm
@@ -107,11 +111,40 @@ class Rule:
     fewest: int = 1
     warmup: int = 0
     seconds: float = 0.0
+    checks: list[InterimVerdict] = field(default_factory=list)
+
+    judged_first: ClassVar[int | None] = JUDGED_FIRST
+
+    def __call__(self, chunk: Chunk) -> None:
+        self.seconds += chunk.seconds
+        if chunk.phase == "draws" and self.is_check(chunk.done):
+            self.checks.append(self.checked(chunk.done))
 
     @property
     def out_of_time(self) -> bool:
         """Whether the minutes are over."""
         return self.seconds >= 60.0 * self.max_minutes
+
+    @property
+    def ended(self) -> str | None:
+        """Reason why no more draws are made, as in `REASONS`; None: they are."""
+        return self.verdict_of_checks or ("max_minutes" if self.out_of_time else None)
+
+    def next_end(self, phase: str, done: int) -> int:
+        """What of a phase is done where a chunk must end next; `done` where no more is made."""
+        if self.ended:
+            return done
+        return self.warmup if phase == "warmup" else self.next_check(done)
+
+    # --- checks
+
+    def next_check(self, done: int) -> int:
+        """Draws at the next check."""
+        return next_check(done, self.max_draws)
+
+    def is_check(self, done: int) -> bool:
+        """Whether draws are judged when there are so many; also where the minutes end them."""
+        return self.out_of_time or done == self.next_check(done - 1)
 
     def judge(self, most: int | None) -> Diagnostics:
         """The diagnostics of at most so many elements of each quantity; None: all that count."""
@@ -121,34 +154,10 @@ class Rule:
         limits["fixed"] = self.collected.fixed
         return diagnose(draws, statistics, self.algorithm, self.collected.selected, **limits)
 
-    @property
-    def ended(self) -> str | None:
-        """Reason why no more draws are made, as in `REASONS`; None: they are."""
-        return self.verdict_of_checks or ("max_minutes" if self.out_of_time else None)
-
-
-@dataclass
-class StoppingRule(Rule):
-    """Ends Markov chains, after two checks in a row that pass.
-
-    checks  verdicts so far
-    """
-
-    checks: list[InterimVerdict] = field(default_factory=list)
-
-    def __call__(self, chunk: Chunk) -> None:
-        self.seconds += chunk.seconds
-        if chunk.phase == "draws" and (self.out_of_time or self.is_check(chunk.done)):
-            self.checks.append(self.checked(chunk.done))
-
-    def is_check(self, draws: int) -> bool:
-        """Whether draws are judged when there are so many of each chain."""
-        return draws == next_check(draws - 1, self.max_draws)
-
-    def checked(self, draws: int) -> InterimVerdict:
+    def checked(self, done: int) -> InterimVerdict:
         """Judge the draws so far."""
-        verdict = self.judge(JUDGED_FIRST)
-        if verdict.passed:
+        verdict = self.judge(self.judged_first)
+        if verdict.passed and self.judged_first is not None:
             verdict = self.judge(None)
         worst = {
             name: min(judged.ess_bulk, judged.ess_tail)
@@ -156,40 +165,39 @@ class StoppingRule(Rule):
         } or {"nothing": np.nan}
         of = min(worst, key=lambda name: worst[name])
         r_hat = max((judged.r_hat for judged in verdict.quantities.values()), default=np.nan)
-        numbers = (float(n) if np.isfinite(n) else None for n in (r_hat, worst[of]))
+        evidence = self.algorithm.evidence(self.collected.statistics)
+        error = 0.0 if evidence is None else evidence.error
+        r_hat, ess, error = (
+            float(n) if np.isfinite(n) else None for n in (r_hat, worst[of], error)
+        )
         drawn = (self.collected.statistics["lp"], *self.collected.draws.values())
         finite = all(np.isfinite(values).all() for values in drawn)
-        return InterimVerdict(
-            draws,
-            verdict.passed,
-            self.collected.seconds["draws"],
-            *numbers,
-            of,
-            finite,
-        )
+        seconds = self.collected.seconds["draws"]
+        return InterimVerdict(done, verdict.passed, seconds, r_hat, ess, of, finite, error)
 
     @property
     def verdict_of_checks(self) -> str | None:
         """Reason in the checks why no more draws are made."""
         if not self.checks:
             return None
-        last = self.checks[-1]
+        last, two = self.checks[-1], self.checks[-2:]
         if not last.finite:
             return "not_finite"
-        if last.draws < self.fewest:
+        if last.done < self.fewest:
             return None
-        two = self.checks[-2:]
         if len(two) > 1 and all(verdict.passed for verdict in two):
             return "trusted"
-        if len(two) > 1 and all(verdict.is_beyond_draws for verdict in two):
+        if len(two) > 1 and all(self.is_beyond_draws(verdict) for verdict in two):
             return "failed"
-        return "max_draws" if last.draws >= self.max_draws else None
+        return "max_draws" if last.done >= self.max_draws else None
 
-    def next_end(self, phase: str, done: int) -> int:
-        """Steps of a phase at which a chunk must end next; those done where no more are made."""
-        if self.ended:
-            return done
-        return self.warmup if phase == "warmup" else next_check(done, self.max_draws)
+    def is_beyond_draws(self, check: InterimVerdict) -> bool:
+        """Whether a check failed although there are far more draws than it asks for."""
+        judged = check.r_hat is not None and check.ess is not None
+        plenty = judged and check.ess >= PLENTY * CHECKED_ESS and check.r_hat <= R_HAT_LIMIT
+        return plenty and not check.passed
+
+    # --- what is said, and stored
 
     @property
     def has_enough(self) -> bool:
@@ -207,12 +215,16 @@ class StoppingRule(Rule):
         """One line about the last check; empty before the first."""
         return self.checks[-1].text if self.checks else ""
 
+    @property
+    def reason(self) -> str:
+        """Why no more draws were made, in words."""
+        return REASONS.get(self.ended or "", "going on").format(**vars(self))
+
     def explain(self) -> str:
         """One line: after how many draws and why the chains ended."""
         if not self.checks:
             return ""
-        reason = REASONS.get(self.ended or "", "going on").format(**vars(self))
-        return f"{self.checks[-1].draws} draws a chain, {reason}: {self.text}"
+        return f"{self.checks[-1].done} draws a chain, {self.reason}: {self.text}"
 
     @property
     def stored(self) -> list[dict[str, Any]]:
@@ -223,47 +235,47 @@ class StoppingRule(Rule):
         self.checks = [InterimVerdict(**check) for check in stored]
 
 
-@dataclass
-class RepetitionRule(Rule):
-    """Ends repetitions, after a check that passes: there is none before `fewest` of them.
+class RepetitionRule(StoppingRule):
+    """Ends repetitions after a check that passes, of which there is none before `fewest`."""
 
-    reasons  by the number of repetitions at each check, why no more were made then
-    """
+    judged_first: ClassVar[int | None] = None
 
-    reasons: dict[int, str | None] = field(default_factory=dict)
-    made: int = 0
-
-    def __call__(self, chunk: Chunk) -> None:
-        self.seconds += chunk.seconds
-        if chunk.phase == "draws":
-            self.made = chunk.done
-            if chunk.done == self.next_check(chunk.done - 1):
-                statistics = self.collected.statistics
-                evidence = self.algorithm.evidence(statistics)
-                error = 0.0 if evidence is None else evidence.error
-                self.reasons[chunk.done] = reason_to_end(self.judge(None), error, chunk.done)
-
-    def next_check(self, made: int) -> int:
+    def next_check(self, done: int) -> int:
         """Repetitions at the next check: `fewest`, and each time by `GROWTH` more."""
         count = self.fewest
-        while count <= made and count < MOST_REPETITIONS:
+        while count <= done and count < MOST_REPETITIONS:
             count = min(MOST_REPETITIONS, count + max(1, round(GROWTH * count)))
         return count
+
+    def is_check(self, done: int) -> bool:
+        return done == self.next_check(done - 1)
+
+    @property
+    def made(self) -> int:
+        """Repetitions so far."""
+        return len(self.collected.statistics.get("lp", ()))
 
     @property
     def verdict_of_checks(self) -> str | None:
         """Reason in the last check why no more repetitions are made."""
-        return self.reasons.get(self.made)
+        if not self.checks:
+            return None
+        last = self.checks[-1]
+        if last.passed:
+            return "trusted"
+        if self.is_beyond_draws(last):
+            return "failed"
+        return "repetitions" if last.done >= MOST_REPETITIONS else None
+
+    def is_beyond_draws(self, check: InterimVerdict) -> bool:
+        """Whether effective draws and evidence are known well enough, and something else is not."""
+        known = None not in (check.ess, check.evidence_error)
+        return known and check.ess >= CHECKED_ESS and check.evidence_error <= LARGEST_ERROR
 
     @property
     def has_enough(self) -> bool:
         """Whether there are repetitions whose spread has an error."""
         return self.made >= FEWEST_REPETITIONS
-
-    def next_end(self, phase: str, done: int) -> int:
-        """Repetitions at which is checked next; those done where no more are made."""
-        self.made = done
-        return done if self.ended else self.next_check(done)
 
     @property
     def text(self) -> str:
@@ -272,31 +284,7 @@ class RepetitionRule(Rule):
 
     def explain(self) -> str:
         """One line: how many repetitions there are, and why no more were made."""
-        reason = REASONS.get(self.ended or "", "going on").format(**vars(self))
-        return f"{self.made} repetitions, {reason}"
-
-    @property
-    def stored(self) -> list[dict[str, Any]]:
-        """The checks as JSON has them, for `restore`."""
-        return [{"repetitions": made, "reason": reason} for made, reason in self.reasons.items()]
-
-    def restore(self, stored: Iterable[Mapping[str, Any]]) -> None:
-        self.reasons = {check["repetitions"]: check["reason"] for check in stored}
-
-
-def reason_to_end(verdict: Diagnostics, error: float, count: int) -> str | None:
-    """Reason why no more repetitions are made; None: they are.
-
-    verdict  the diagnostics of all draws so far
-    error    of the log evidence
-    count    repetitions so far
-    """
-    if verdict.passed:
-        return "trusted"
-    smallest = min((min(q.ess_bulk, q.ess_tail) for q in verdict.quantities.values()), default=0.0)
-    if smallest >= CHECKED_ESS and error <= LARGEST_ERROR:
-        return "failed"
-    return "repetitions" if count >= MOST_REPETITIONS else None
+        return f"{self.made} repetitions, {self.reason}"
 
 
 def rule_for(
@@ -306,7 +294,7 @@ def rule_for(
     max_minutes: float,
     judged: Callable[[str], bool],
     fewest_draws: int,
-) -> StoppingRule | RepetitionRule:
+) -> StoppingRule:
     """The rule by which draws are made until they can be trusted.
 
     It adds what the algorithm counts them by: draws of each chain, or chains.

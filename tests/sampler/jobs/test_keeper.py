@@ -106,10 +106,10 @@ def stored_draws(folder) -> np.ndarray:
 def test_chains_left_between_two_checks_that_pass_end_where_they_would_have(tmp_path, rng):
     values = rng.standard_normal((4, 5000))
     undisturbed = drawn_until(tmp_path / "whole", values, 5000)
-    first, second = (check.draws for check in undisturbed.checks)
+    first, second = (check.done for check in undisturbed.checks)
     assert undisturbed.ended == "trusted"
     left = drawn_until(tmp_path / "parts", values, first + 1)
-    assert [check.draws for check in left.checks] == [first]
+    assert [check.done for check in left.checks] == [first]
     assert first < stored_draws(tmp_path / "parts").shape[1] < second
     again = drawn_until(tmp_path / "parts", values, 5000)
     assert again.checks == undisturbed.checks

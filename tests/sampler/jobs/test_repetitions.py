@@ -1,6 +1,7 @@
 """Repetitions of tempered particles as runs: interrupted, extended, ended, refused and stored."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,16 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.method import SamplingMethod
 from sampler.jobs.plan import make_plan
 from sampler.jobs.stages import diagnose_stage
+from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
-from sampler.mcmc.stopping import RepetitionRule, reason_to_end
+from sampler.mcmc.stopping import InterimVerdict, RepetitionRule
 from sampler.settings.recipe import load_recipe
 from sampler.storage.checkpoints import newest_header
 from sampler.storage.directory import CHECKPOINT_FOLDER
 from sampler.storage.result_files import read_draws
 from sampler.storage.status import state_of
 from tests.commands import assert_same_bits, in_process, made_once, settings
+from tests.problems import TEMPERED
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
 FEW = ("sampler.algorithm=tempered", "sampler.particles=32", "sampler.space=order_parameters")
@@ -143,21 +146,24 @@ def test_repetitions_are_made_until_their_draws_are_trusted(recipe_file, tmp_pat
     assert tree["posterior"].sizes["chain"] == 7
 
 
-def verdict(passed: bool, ess: float = 100.0) -> Diagnostics:
-    quantities = {"order_parameter": QuantityDiagnostics(1.2, ess, ess)}
+def verdict(passed: bool) -> Diagnostics:
+    quantities = {"order_parameter": QuantityDiagnostics(1.2, 100.0, 100.0)}
     return Diagnostics("pass" if passed else "fail", (), (), quantities, 4, 32, {})
 
 
 def test_reasons_to_end():
-    def reason(judged, error=0.1, count=4):
-        return reason_to_end(judged, error, count)
+    def reason(check):
+        return RepetitionRule(TEMPERED, DrawCollector(), 32, np.inf, checks=[check]).ended
 
-    assert reason(verdict(passed=True)) == "trusted"
-    assert reason(verdict(passed=False)) is None
-    assert reason(verdict(passed=False), count=32) == "repetitions"
+    failed = InterimVerdict(4, False, 1.0, 1.2, 100.0, "x", evidence_error=0.1)
+    assert reason(replace(failed, passed=True)) == "trusted"
+    assert reason(failed) is None
+    assert reason(replace(failed, done=32)) == "repetitions"
     # Effective draws and evidence are known well enough: what fails is something else.
-    assert reason(verdict(passed=False, ess=600.0)) == "failed"
-    assert reason(verdict(passed=False, ess=600.0), error=1.0) is None
+    known = replace(failed, ess=600.0)
+    assert reason(known) == "failed"
+    assert reason(replace(known, evidence_error=1.0)) is None
+    assert reason(replace(known, evidence_error=None)) is None
 
 
 def test_few_particles_fail_their_diagnostics_with_a_remedy(run_of_four):

@@ -95,7 +95,7 @@ def test_chains_end_where_more_draws_would_not_help():
 def test_one_check_that_passes_is_not_enough():
     rule = StoppingRule(Algorithm(), DrawCollector(), 5000, 0.25)
     fine = InterimVerdict(400, True, 1.0, 1.001, 900.0, "x")
-    first, second, third = (replace(fine, draws=draws) for draws in (400, 520, 676))
+    first, second, third = (replace(fine, done=draws) for draws in (400, 520, 676))
     for found, ended in (
         ([first], None),
         ([first, replace(second, passed=False), third], None),
@@ -106,7 +106,7 @@ def test_one_check_that_passes_is_not_enough():
     rule.fewest = 677
     assert rule.ended is None
     rule.fewest = 1
-    rule.checks = [replace(fine, draws=5000, passed=False)]
+    rule.checks = [replace(fine, done=5000, passed=False)]
     assert rule.ended == "max_draws"
 
 
@@ -114,7 +114,7 @@ def test_chains_that_stand_apart_go_on_to_the_end(rng):
     draws = rng.standard_normal((4, 1000)) + np.arange(4)[:, None]
     rule = checked(draws, rng.standard_normal(draws.shape), most=1000)
     assert rule.ended == "max_draws"
-    assert [one.draws for one in rule.checks] == [400, 520, 676, 879, 1000]
+    assert [one.done for one in rule.checks] == [400, 520, 676, 879, 1000]
     assert rule.checks[-1].r_hat > 1.1
 
 
@@ -124,7 +124,7 @@ def test_minutes_end_warmup_and_draws_after_the_chunk_in_which_they_are_over(rng
     lp = rng.standard_normal(draws.shape)
     for pieces, expected in (((), 520), (range(100, 1000, 100), 200)):
         rule = checked(draws, lp, seconds=1.5, pieces=pieces)
-        assert (rule.ended, rule.checks[-1].draws) == ("max_minutes", expected)
+        assert (rule.ended, rule.checks[-1].done) == ("max_minutes", expected)
     rule = StoppingRule(Algorithm(), DrawCollector(), 5000, 1.5 / 60.0, warmup=30)
     for done, end in ((10, 30), (20, 20)):
         rule(Chunk("warmup", done, 30, {"lp": lp[:, :10]}, seconds=1.0))
@@ -174,6 +174,6 @@ def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error():
         assert rule.ended == "trusted"
         estimate = mean_of(rule.collected.draws["x"])
         covered.append(abs(float(estimate.value) - MEAN) <= 1.96 * float(estimate.mcse))
-        counts.append(rule.checks[-1].draws)
+        counts.append(rule.checks[-1].done)
     assert len(set(counts)) > 1, "the rule never had a choice"
     assert 0.92 <= np.mean(covered) <= 0.97, np.mean(covered)
