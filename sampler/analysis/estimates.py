@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from sampler.mcmc.convergence import mean_mcse
-from sampler.mcmc.tempered import effective_repetitions
+from sampler.posterior.importance_weights import effective_draws
 from sampler.streams import Stream, stream
 
 
@@ -97,7 +97,7 @@ def over_repetitions(means: np.ndarray, weights: np.ndarray) -> Estimate:
     beyond = BEYOND * np.tensordot(cumulant_shares(weights), apart, axes=1)
     deviations = np.concatenate([without.reshape(-1, *axes) * apart, beyond[None]])
     error = np.sqrt(np.sum(deviations**2, axis=0))
-    degrees = effective_repetitions(weights) - 1.0
+    degrees = effective_draws(weights) - 1.0
     return Estimate(value, error, deviations, degrees, repetitions=count)
 
 
@@ -191,7 +191,7 @@ def bootstrap(
     beyond = BEYOND * (np.asarray(statistic(middle[None]), dtype=np.float64) - value)
     deviations = np.concatenate([deviations, beyond])
     error = np.sqrt(np.sum(deviations**2, axis=0))
-    degrees = effective_repetitions(weights) - 1.0
+    degrees = effective_draws(weights) - 1.0
     return Estimate(value, error, deviations, degrees, repetitions=count)
 
 

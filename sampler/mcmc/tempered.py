@@ -24,6 +24,7 @@ from sampler.mcmc.algorithm import (
     Snapshot,
     lost_points_text,
 )
+from sampler.posterior.importance_weights import effective_draws, normalised_weights
 
 # Two starts that have seen the same are said to disagree this often.
 FALSE_ALARMS = 0.005
@@ -91,7 +92,7 @@ class Tempered(Algorithm):
     def repetitions(self, statistics: Mapping[str, np.ndarray]) -> float:
         """Repetitions of equal weight that these are worth."""
         weights = repetition_weights(statistics)
-        return float(len(statistics["lp"])) if weights is None else effective_repetitions(weights)
+        return float(len(statistics["lp"])) if weights is None else effective_draws(weights)
 
     def evidence(self, statistics: Mapping[str, np.ndarray]) -> Evidence:
         """The log evidence of repetitions from the modes; that from the prior is said beside it."""
@@ -200,14 +201,7 @@ def repetition_weights(statistics: Mapping[str, Any]) -> Float[np.ndarray, " rep
     """Weights of repetitions, in proportion to their evidence; None where chains are no such."""
     if "ancestor" not in statistics:
         return None
-    logs = np.asarray(statistics["log_evidence"])[:, 0]
-    weights = np.exp(logs - logs.max())
-    return weights / weights.sum()
-
-
-def effective_repetitions(weights: Float[np.ndarray, " repetition"]) -> float:
-    """1/Σw²: repetitions of equal weight that these are worth."""
-    return float(1.0 / np.sum(weights**2))
+    return normalised_weights(np.asarray(statistics["log_evidence"])[:, 0])
 
 
 def weights_of_modes(statistics: Mapping[str, np.ndarray]) -> list[float]:

@@ -178,8 +178,9 @@ def next_temperature(
     before = particles.power
     power = next_power(particles.log_ratio, before) if stage is None else float(stage["power"])
     log_weights = (power - before) * particles.log_ratio
+    weights = normalised_weights(log_weights)
     count, rng = len(particles.points), stream(first, Stream.RESAMPLING, *rest)
-    chosen = systematic_resampling(normalised_weights(log_weights), count, rng)
+    chosen = systematic_resampling(weights, count, rng)
     points, ancestor = particles.points[chosen], particles.ancestor[chosen]
     tempered = TemperedLaw(start.space, start, jnp.asarray(power, points.dtype))
     step_size = float(particles.path["step_size"][-1]) if particles.path else FIRST_STEP
@@ -189,7 +190,7 @@ def next_temperature(
     log_p, log_ratio, lost_here = weighed(points, start)
     happened = {
         "power": power,
-        "effective_share": effective_draws(log_weights) / count,
+        "effective_share": effective_draws(weights) / count,
         "acceptance_rate": float(np.mean(acceptance)),
         **of_moves,
         "ancestors": float(len(np.unique(ancestor))),
@@ -212,7 +213,7 @@ def next_power(log_ratio: Float[np.ndarray, " particle"], power: float) -> float
     from scipy.optimize import brentq  # only here: `solve` starts without it
 
     def effective(increase: float) -> float:
-        return effective_draws(increase * log_ratio)
+        return effective_draws(normalised_weights(increase * log_ratio))
 
     # Particles without density are left behind by any step, however many they are.
     wanted = EFFECTIVE_SHARE * np.isfinite(log_ratio).sum()

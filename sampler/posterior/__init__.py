@@ -11,7 +11,10 @@ order_parameters       all weights integrated out: Bartlett coordinates, exact a
 mode                   the mode of order parameters, and the Hessian there
 spaces                 the table of spaces, and the space of a network with its data
 initial_distribution   every mode that descents reach, and a law to begin in at all of them
-importance             independent weighted draws of order parameters, and the log evidence
+densities              densities of many points, and points at which they are no number
+importance_sampling    independent weighted draws of order parameters, and the log evidence
+importance_weights     what weights are worth, their tail, and resampling by them
+t_mixture              mixtures of t laws, and their fit to weighted points
 weights_from_order_parameters  exact draws of all weights from draws of order parameters
 exported               the posterior for other programs: a NumPyro model, a function of a vector
 """

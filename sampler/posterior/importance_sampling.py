@@ -59,7 +59,7 @@ class ImportanceDraws:
     @property
     def effective_sample_size(self) -> float:
         """Effective number of draws, (Σ w)²/Σ w²."""
-        return effective_draws(self.log_weights)
+        return effective_draws(self.weights)
 
     @property
     def log_evidence(self) -> float:

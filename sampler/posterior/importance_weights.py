@@ -13,9 +13,9 @@ def normalised_weights(log_weights: Float[np.ndarray, " draw"]) -> Float[np.ndar
     return weights / weights.sum()
 
 
-def effective_draws(log_weights: Float[np.ndarray, " draw"]) -> float:
-    """Effective number of draws, (Σ w)²/Σ w²."""
-    return float(1.0 / np.sum(normalised_weights(log_weights) ** 2))
+def effective_draws(weights: Float[np.ndarray, " draw"]) -> float:
+    """1/Σ w² of weights that sum to one: draws of equal weight that these are worth."""
+    return float(1.0 / np.sum(weights**2))
 
 
 def pareto_k(log_weights: Float[np.ndarray, " draw"]) -> float:

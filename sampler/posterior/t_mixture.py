@@ -11,6 +11,8 @@ from jax.tree_util import register_dataclass
 from jaxtyping import Array, Float, Int
 from scipy.special import logsumexp
 
+from sampler.posterior.importance_weights import effective_draws
+
 Numbers = Array | np.ndarray
 # The first fit knows the curvature at one point only and needs heavy tails; later fits know the
 # whole pilot sample, and lighter tails waste fewer draws (more so in many dimensions, where the
@@ -147,7 +149,7 @@ def refit(
     pseudo draws, scales with d², so a sample with few effective draws changes little.
     """
     size, (centre, spread) = previous.size, previous.moments
-    effective = 1.0 / np.sum(weights**2)
+    effective = effective_draws(weights)
     count = int(np.clip(effective // (DRAWS_PER_COMPONENT * size**2), 1, MOST_COMPONENTS))
     chosen = rng.choice(len(points), count, p=weights)
     centres = points[chosen] if count > 1 else centre[None]
