@@ -342,7 +342,8 @@ def attend_split(
     """
     if isinstance(split, AttendedSplit):
         return jnp.asarray(split.attended)
-    return jnp.concatenate([attend_block(block, readout, pairs) for block in split.blocks()])
+    blocks = [np.asarray(attend_block(block, readout, pairs)) for block in split.blocks()]
+    return jnp.asarray(np.concatenate(blocks))
 
 
 def attend_block(
@@ -352,8 +353,8 @@ def attend_block(
     if isinstance(split, AttendedSplit):
         return jnp.asarray(split.attended)
     attention = tuple(
-        pair_matrices(jnp.asarray(omega)) if is_pair else jnp.asarray(omega)
+        pair_matrices(np.asarray(omega)) if is_pair else np.asarray(omega)
         for omega, is_pair in zip(split.attention, pairs, strict=True)
     )
-    lengths = None if split.lengths is None else jnp.asarray(split.lengths)
-    return attended_inputs(jnp.asarray(split.inputs), attention, readout, lengths)
+    lengths = None if split.lengths is None else np.asarray(split.lengths)
+    return jnp.asarray(attended_inputs(np.asarray(split.inputs), attention, readout, lengths))

@@ -1,31 +1,31 @@
 """Attended inputs ξ^π(x): what an attention path makes of the tokens of an example."""
 
-from functools import partial
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 Readout = Literal["last", "first", "mean"]
 
 
 def token_readout(
-    tokens: int, readout: Readout, length: Int[Array, ""] | None = None
-) -> Float[Array, " token"]:
+    tokens: int, readout: Readout, lengths: Int[Array | np.ndarray, "*example"] | None = None
+) -> Float[Array | np.ndarray, "*example token"]:
     """The vector t* that reads one value off the tokens: their last, their first, or their mean.
 
-    Only the first `length` tokens count, where it is given: those behind them are padding.
-    Raises ValueError for another readout.
+    Only the first `lengths` tokens of an example count, where these are given: those behind them
+    are padding. Raises ValueError for another readout.
     """
-    if readout == "mean":
-        if length is None:
-            return jnp.full(tokens, 1.0 / tokens)
-        return jnp.where(jnp.arange(tokens) < length, 1.0 / length, 0.0)
-    if readout not in ("last", "first"):
+    if readout not in ("last", "first", "mean"):
         raise ValueError(f"readout = {readout!r}: must be 'last', 'first' or 'mean'")
-    end = tokens if length is None else length
-    return jnp.zeros(tokens).at[end - 1 if readout == "last" else 0].set(1.0)
+    numbers = np if lengths is None else lengths.__array_namespace__()
+    places, end = np.arange(tokens), tokens
+    if lengths is not None:
+        places, end = places.reshape((1,) * lengths.ndim + (tokens,)), lengths[..., None]
+    if readout == "mean":
+        return numbers.where(places < end, 1.0 / end, 0.0)
+    return numbers.where(places == (end - 1 if readout == "last" else 0 * end), 1.0, 0.0)
 
 
 def attend_example(
@@ -46,30 +46,29 @@ def attend_example(
     return token_weights @ inputs
 
 
-@partial(jax.jit, static_argnames="readout")
 def attended_inputs(
-    inputs: Float[Array, "example token channel"],
-    attention: tuple[Float[Array, "example _head token token"], ...],
+    inputs: Float[Array | np.ndarray, "example token channel"],
+    attention: tuple[Float[Array | np.ndarray, "example _head token token"], ...],
     readout: Readout,
-    lengths: Int[Array, " example"] | None = None,
-) -> Float[Array, "example path channel"]:
-    """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest.
+    lengths: Int[Array | np.ndarray, " example"] | None = None,
+) -> Float[Array | np.ndarray, "example path channel"]:
+    """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest. JAX or NumPy.
 
     `lengths` are the numbers of tokens of sequences with padding behind them, whose keys have
     weight 0 at every query before. As t* is 0 there, too, ξ^π is that of the sequence by itself:
     Ω t* has no entry on a key of padding, whatever its queries attend to.
     """
-    tokens = inputs.shape[1]
-    if lengths is None:
-        vector = token_readout(tokens, readout).astype(inputs.dtype)
-        return jax.vmap(attend_example, in_axes=(0, 0, None))(inputs, attention, vector)
-    vectors = jax.vmap(partial(token_readout, tokens, readout))(lengths).astype(inputs.dtype)
-    return jax.vmap(attend_example)(inputs, attention, vectors)
+    examples, tokens, _ = inputs.shape
+    weights = token_readout(tokens, readout, lengths).astype(inputs.dtype).reshape(-1, 1, tokens)
+    for omega in reversed(attention):  # as `attend_example`, all examples together
+        weights = weights[:, None] @ omega.swapaxes(2, 3)  # [example, head, path above, key]
+        weights = weights.reshape(examples, -1, tokens)
+    return weights @ inputs
 
 
 def pair_matrices(
-    attention: Float[Array, "example head key query"],
-) -> Float[Array, "example path key query"]:
+    attention: Float[Array | np.ndarray, "example head key query"],
+) -> Float[Array | np.ndarray, "example path key query"]:
     """Path matrices Ω^{(h',h)} = Ω_{h'} ∘ Ω_h of two layers of weights that mix tokens once.
 
     The lower layer weighs with Ω_{h'}, the upper one with Ω_h, entry by entry; h' is slowest, as

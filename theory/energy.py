@@ -243,16 +243,17 @@ def gram_of_lower(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def regress(
-    whitening: Float[Array, "row row"],
-    cross: Float[Array, "test row"],
-    prior: Float[Array, " test"],
-    labels: Float[Array, "row set"],
-) -> tuple[Float[Array, "test set"], Float[Array, " test"]]:
+    whitening: Float[Array | np.ndarray, "row row"],
+    cross: Float[Array | np.ndarray, "test row"],
+    prior: Float[Array | np.ndarray, " test"],
+    labels: Float[Array | np.ndarray, "row set"],
+) -> tuple[Float[Array | np.ndarray, "test set"], Float[Array | np.ndarray, " test"]]:
     """Mean and variance of f on test examples, from L⁻¹ with L Lᵀ = K + 𝒯 1.
 
     m(x) = k(x)ᵀ (K + 𝒯)⁻¹ y,   v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x), where k(x) is `cross` and
     K(x, x) is `prior`. A variance that rounding leaves below 0 is 0.
     """
     whitened = cross @ whitening.T
-    variance = prior - jnp.sum(whitened**2, axis=1)
-    return whitened @ (whitening @ labels), jnp.maximum(variance, 0.0)
+    variance = prior - (whitened**2).sum(axis=1)
+    numbers = variance.__array_namespace__()
+    return whitened @ (whitening @ labels), numbers.maximum(variance, 0.0)

@@ -24,7 +24,7 @@ from scipy.linalg import solve_triangular
 
 from theory.architecture import Architecture, AttentionPaths
 from theory.energy import NoisyKernel, TemperatureTooSmall, lowest_temperature
-from theory.path_kernels import PathKernels, make_path_kernels, path_features
+from theory.path_kernels import PathKernels, make_path_kernels, on_host, path_features
 
 # Rows of a block that is folded in at a time, relative to its columns.
 ROWS_PER_COLUMN = 8
@@ -201,9 +201,9 @@ class LearningProblem:
         return self.residual.log_likelihood(self.temperature)
 
     @property
-    def features(self) -> Float[Array, "example path channel"]:
-        """Features φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π)."""
-        return path_features(self.attended, self.architecture.variances[0])
+    def features(self) -> Float[Array | np.ndarray, "example path channel"]:
+        """Features φ^π(x_μ) = σ_0 ξ^π(x_μ)/√(D Π), by NumPy."""
+        return path_features(on_host(self.attended), self.architecture.variances[0])
 
     def combinations(
         self, attended: Float[Array | np.ndarray, "example path channel"]
@@ -246,7 +246,8 @@ class LearningProblem:
         """Return the problem in another floating-point precision; itself where it has that one."""
         if self.attended.dtype == self.labels.dtype == np.dtype(dtype):
             return self  # with the path kernels that it has
-        attended, labels = (jnp.asarray(array, dtype) for array in (self.attended, self.labels))
+        arrays = (np.asarray(array, dtype) for array in (self.attended, self.labels))
+        attended, labels = map(jnp.asarray, arrays)
         return replace(self, attended=attended, labels=labels)
 
 

@@ -37,6 +37,7 @@ from jaxtyping import Array, Float
 from theory.action_functional import RelativeCoordinates
 from theory.energy_derivatives import feature_columns
 from theory.learning_problem import LabelEnergy, LearningProblem
+from theory.path_kernels import on_host
 from theory.saddle_point import SaddlePoint, hessian_of_action
 from theory.size_limits import examples_at_a_time
 
@@ -50,44 +51,45 @@ class LeftOut:
     precision  c_i, the inverse covariance of its labels given the others
     """
 
-    alpha: Float[Array, "*example output"]
-    precision: Float[Array, "*example output output"]
+    alpha: Float[Array | np.ndarray, "*example output"]
+    precision: Float[Array | np.ndarray, "*example output output"]
 
     @classmethod
     def of_rows(
         cls,
-        whitening: Float[Array, "example_output example_output"],
-        labels: Float[Array, "example output"],
+        whitening: Float[Array | np.ndarray, "example_output example_output"],
+        labels: Float[Array | np.ndarray, "example output"],
     ) -> "LeftOut":
         """From L⁻¹, L Lᵀ = K + 𝒯 1, where every row is an example: no digits are lost."""
         examples, outputs = labels.shape
         alpha = ((whitening @ labels.reshape(-1)) @ whitening).reshape(labels.shape)
         if outputs == 1:
-            return cls(alpha, jnp.sum(whitening**2, axis=0)[:, None, None])
+            return cls(alpha, (whitening**2).sum(axis=0)[:, None, None])
         columns = whitening.reshape(-1, examples, outputs)
-        return cls(alpha, jnp.einsum("kxc,kxd->xcd", columns, columns))
+        numbers = whitening.__array_namespace__()
+        return cls(alpha, numbers.einsum("kxc,kxd->xcd", columns, columns))
 
     @property
-    def covariance(self) -> Float[Array, "*example output output"]:
+    def covariance(self) -> Float[Array | np.ndarray, "*example output output"]:
         """Covariance c_i⁻¹ of the labels of each example given those of all others."""
         if self.precision.shape[-1] == 1:
             return 1.0 / self.precision
-        return jnp.linalg.inv(self.precision)
+        return self.precision.__array_namespace__().linalg.inv(self.precision)
 
     @property
-    def residual(self) -> Float[Array, "*example output"]:
+    def residual(self) -> Float[Array | np.ndarray, "*example output"]:
         """Labels minus their means given all others, c_i⁻¹ α_i."""
-        return jnp.einsum("...cd,...d->...c", self.covariance, self.alpha)
+        return (self.covariance @ self.alpha[..., None])[..., 0]
 
     @property
-    def log_density(self) -> Float[Array, "*example"]:
+    def log_density(self) -> Float[Array | np.ndarray, "*example"]:
         """Log density ln p(y_i | y_{−i}, U_1), of all outputs of an example together."""
-        outputs = self.alpha.shape[-1]
-        quadratic = jnp.sum(self.alpha * self.residual, axis=-1)
+        outputs, numbers = self.alpha.shape[-1], self.alpha.__array_namespace__()
+        quadratic = (self.alpha * self.residual).sum(axis=-1)
         if outputs == 1:
-            log_determinant = jnp.log(self.precision[..., 0, 0])
+            log_determinant = numbers.log(self.precision[..., 0, 0])
         else:
-            log_determinant = jnp.linalg.slogdet(self.precision)[1]
+            log_determinant = numbers.linalg.slogdet(self.precision)[1]
         return 0.5 * (log_determinant - quadratic - outputs * math.log(2.0 * math.pi))
 
 
@@ -104,9 +106,9 @@ class Combinations:
     rest     y_i − q_i·y_∥, the part of a label that no row stands for
     """
 
-    weights: Float[Array, "example row"]
-    outside: Float[Array, " example"]
-    rest: Float[Array, "example output"]
+    weights: Float[Array | np.ndarray, "example row"]
+    outside: Float[Array | np.ndarray, " example"]
+    rest: Float[Array | np.ndarray, "example output"]
 
     @classmethod
     def of(
@@ -125,41 +127,45 @@ class Combinations:
 
     def left_out(
         self,
-        whitening: Float[Array, "row_output row_output"],
-        labels: Float[Array, "row output"],
-        temperature: Float[Array, ""] | float,
+        whitening: Float[Array | np.ndarray, "row_output row_output"],
+        labels: Float[Array | np.ndarray, "row output"],
+        temperature: Float[Array | np.ndarray, ""] | float,
     ) -> LeftOut:
         """Each as the others predict it, from L⁻¹ with L Lᵀ = K + 𝒯 1 and the labels of the rows.
 
         α_i = q_i·α + (y_i − q_i·y_∥)/𝒯,   c_i = |L⁻¹ q_i|² + (1 − |q_i|²)/𝒯.
         """
-        rows, outputs = labels.shape
+        (rows, outputs), numbers = labels.shape, whitening.__array_namespace__()
         alpha = ((whitening @ labels.reshape(-1)) @ whitening).reshape(rows, outputs)
-        by_row = jnp.moveaxis(whitening.reshape(-1, rows, outputs), 1, 0).reshape(rows, -1)
+        by_row = numbers.moveaxis(whitening.reshape(-1, rows, outputs), 1, 0).reshape(rows, -1)
 
         def precision_of(weights):
             columns = (weights @ by_row).reshape(-1, outputs)
             return columns.T @ columns
 
         at_a_time = examples_at_a_time(len(self.rest), by_row[0].nbytes)
-        inside = jax.lax.map(precision_of, self.weights, batch_size=at_a_time)
-        identity = jnp.eye(outputs, dtype=alpha.dtype)
-        outside = jnp.multiply.outer(self.outside / temperature, identity)
+        if numbers is np:
+            inside = np.stack([precision_of(weights) for weights in self.weights])
+        else:
+            inside = jax.lax.map(precision_of, self.weights, batch_size=at_a_time)
+        identity = numbers.eye(outputs, dtype=alpha.dtype)
+        outside = numbers.multiply.outer(self.outside / temperature, identity)
         return LeftOut(self.weights @ alpha + self.rest / temperature, inside + outside)
 
 
 def left_out_log_density(
     problem: LearningProblem,
-    factor: Float[Array, "order_row rank"],
+    factor: Float[Array | np.ndarray, "order_row rank"],
     examples: Combinations | None = None,
-) -> Float[Array, " example"]:
+) -> Float[Array | np.ndarray, " example"]:
     """Log densities ln p(y_i | y_{−i}, U_1) at U_1 = F Fᵀ, exact and without a refit.
 
     examples  of which they are asked, where rows stand for examples
 
     Raises ValueError if they are missing there.
     """
-    return _log_density(problem.energy, factor, _asked(problem, examples))
+    energy, factor, examples = on_host((problem.energy, factor, _asked(problem, examples)))
+    return left_out(energy, energy.noisy_kernel(factor).whitening, examples).log_density
 
 
 def _asked(problem, examples):
@@ -170,14 +176,9 @@ def _asked(problem, examples):
     return examples
 
 
-@jax.jit
-def _log_density(energy, factor, examples):
-    return left_out(energy, energy.noisy_kernel(factor).whitening, examples).log_density
-
-
 def left_out(
     energy: LabelEnergy,
-    whitening: Float[Array, "row_output row_output"],
+    whitening: Float[Array | np.ndarray, "row_output row_output"],
     examples: Combinations | None,
 ) -> LeftOut:
     """All examples, or those that rows stand for, as the others predict them; L Lᵀ = K + 𝒯 1."""
@@ -197,7 +198,7 @@ class LeftOutAtSaddle:
     """
 
     problem: LearningProblem
-    factor: Float[Array, "order_row order_row"]
+    factor: Float[Array | np.ndarray, "order_row order_row"]
     coordinates: Float[np.ndarray, "coordinate order_row order_row"]
     inverse: Float[np.ndarray, "coordinate coordinate"]
 
@@ -220,12 +221,11 @@ class LeftOutAtSaddle:
         """Log density ℓ_i − 2 ∇ℓ_i·H⁻¹ ∇ℓ_i of examples as in `left_out_log_density`."""
         problem = self.problem
         arguments = problem.energy, problem.features, self.factor, _asked(problem, examples)
-        at_saddle, slope = map(np.asarray, _with_slope(*arguments))
+        at_saddle, slope = _with_slope(*on_host(arguments))
         along = np.einsum("xab,kab->xk", slope, self.coordinates, optimize=True)
         return at_saddle - 2.0 * np.einsum("xk,kl,xl->x", along, self.inverse, along, optimize=True)
 
 
-@jax.jit
 def _with_slope(energy, rows, factor, examples):
     """Log densities ℓ_i and ∂ℓ_i/∂U_1 [example, row, row], all entries of U_1 free.
 
@@ -240,17 +240,16 @@ def _with_slope(energy, rows, factor, examples):
     projected = (energy.flat_labels @ solved).reshape(count, channels)
     solved = solved.reshape(-1, outputs * count * channels)
 
-    def slope_of(example):
-        label, weights = example
-        products = (weights if examples is None else weights @ solved).reshape(outputs, count, -1)
-        residual = label.residual
-        spread = label.covariance + jnp.outer(residual, residual)
-        turned = jnp.einsum("cd,dbi->cbi", spread, products)
-        slope = -0.5 * jnp.einsum("cai,cbi->ab", products, turned)
-        slope += jnp.einsum("c,cai,bi->ab", residual, products, projected)
-        return label.log_density, 0.5 * (slope + slope.T)
-
     labels = left_out(energy, noisy.whitening, examples)
-    weights = solved if examples is None else examples.weights
-    at_a_time = examples_at_a_time(len(weights), 2 * solved[0].nbytes + factor.nbytes)
-    return jax.lax.map(slope_of, (labels, weights), batch_size=at_a_time)
+    residuals = labels.residual
+    spreads = labels.covariance + residuals[:, :, None] * residuals[:, None, :]
+    slopes = np.empty((len(residuals), count, count))
+    for number, (residual, spread) in enumerate(zip(residuals, spreads, strict=True)):
+        products = solved[number] if examples is None else examples.weights[number] @ solved
+        products = products.reshape(outputs, count * channels)
+        turned = (spread @ products).reshape(outputs, count, channels)
+        drawn_to = (residual @ products).reshape(count, channels) @ projected.T
+        by_output = products.reshape(outputs, count, channels)
+        slope = drawn_to - 0.5 * (by_output @ turned.swapaxes(1, 2)).sum(axis=0)
+        slopes[number] = 0.5 * (slope + slope.T)
+    return labels.log_density, slopes

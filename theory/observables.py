@@ -2,8 +2,6 @@
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Num
 
@@ -95,12 +93,11 @@ def head_scores(
     return scores / largest if largest > 0 else scores
 
 
-@jax.jit
 def kernel_alignment(
-    kernel: Float[Array, "n n"],
-    labels: Float[Array, " n"],
+    kernel: Float[Array | np.ndarray, "n n"],
+    labels: Float[Array | np.ndarray, " n"],
     residual_squares: float | Float[Array, ""] = 0.0,
-) -> Float[Array, " component"]:
+) -> Float[np.ndarray, " component"]:
     """Alignment |e_i·y| / |y| of the eigenvectors e_i of K, largest eigenvalue first.
 
     K is the training kernel without temperature; with several outputs both K and y run over
@@ -108,10 +105,11 @@ def kernel_alignment(
     squares `residual_squares`. NaN where an eigenvalue is 0 to rounding: any basis of the space of
     those would do, each with other alignments. Source: arXiv 2405.15926, kernel–task alignment.
     """
-    values, vectors = jnp.linalg.eigh(kernel)
-    aligned = jnp.abs(labels @ vectors) / jnp.sqrt(labels @ labels + residual_squares)
-    rounding = len(kernel) * jnp.finfo(kernel.dtype).eps * values[-1]
-    return jnp.where(values > rounding, aligned, jnp.nan)[::-1]
+    kernel, labels = np.asarray(kernel), np.asarray(labels)
+    values, vectors = np.linalg.eigh(kernel)
+    aligned = np.abs(labels @ vectors) / np.sqrt(labels @ labels + residual_squares)
+    rounding = len(kernel) * np.finfo(kernel.dtype).eps * values[-1]
+    return np.where(values > rounding, aligned, np.nan)[::-1]
 
 
 def participation_ratio(overlap: Float[np.ndarray, "row row"]) -> float:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
@@ -38,10 +37,9 @@ class OrderParameters:
     factors: tuple[Float[Array | np.ndarray, "_rows _rank"], ...]
 
     @property
-    @jax.jit
-    def matrices(self) -> tuple[Float[Array, "_rows _rows"], ...]:
-        """U_1 … U_L, U_a."""
-        return tuple(factor @ factor.T for factor in self.factors)
+    def matrices(self) -> tuple[Float[np.ndarray, "_rows _rows"], ...]:
+        """U_1 … U_L, U_a, as NumPy's."""
+        return tuple(factor @ factor.T for factor in map(np.asarray, self.factors))
 
     @classmethod
     def gp_limit(cls, architecture: Architecture) -> "OrderParameters":

@@ -5,7 +5,7 @@ K from a factor F of U_1 = F Fᵀ, and JAX differentiates K in everything: in F,
 """
 
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -126,12 +126,13 @@ class StoredKernels:
         return kernel.transpose(2, 0, 3, 1).reshape(self.examples * outputs, self.others * outputs)
 
     def _lower_triangle(self, weights):
+        numbers = weights.__array_namespace__()
         rows = [
-            jnp.pad((weights[0] @ block).reshape(-1, end), ((0, 0), (0, self.examples - end)))
+            numbers.pad((weights[0] @ block).reshape(-1, end), ((0, 0), (0, self.examples - end)))
             for (_, end), block in zip(row_blocks(self.examples), self.blocks, strict=True)
         ]
-        stacked = jnp.concatenate(rows)
-        return jnp.tril(stacked) + jnp.tril(stacked, -1).T
+        stacked = numbers.concatenate(rows)
+        return numbers.tril(stacked) + numbers.tril(stacked, -1).T
 
     def energy(
         self, factor, labels: Float[Array | np.ndarray, "row set"], temperature
@@ -150,7 +151,15 @@ def path_pairs(paths: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
     return tuple(index.reshape(-1) for index in np.indices((paths, paths)))
 
 
-@partial(jax.jit, static_argnames="outputs")
+def on_host(tree: Any) -> Any:
+    """The same arrays as NumPy's, without a copy where they are on a processor; traced ones stay.
+
+    What is computed once is computed by NumPy: compiling takes longer.
+    """
+    traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    return tree if traced else jax.tree.map(np.asarray, tree)
+
+
 def store_path_kernels(features: Features, outputs: int) -> StoredKernels:
     """Store the path kernels of features, packed."""
     left, right = features.left, features.right
@@ -164,7 +173,8 @@ def store_path_kernels(features: Features, outputs: int) -> StoredKernels:
     return StoredKernels((_pack(left, right, outputs),), paths, examples, right.shape[0])
 
 
-def _pack(left, right, outputs: int) -> Float[Array, "pair entry"]:
+def _pack(left, right, outputs: int) -> Float[Array | np.ndarray, "pair entry"]:
+    numbers = left.__array_namespace__()
     first, second = path_pairs(left.shape[1], outputs)
     halves = np.where(first == second, 0.5, 1.0).astype(left.dtype)
     left, right = left.transpose(1, 0, 2), right.transpose(1, 0, 2)
@@ -177,12 +187,17 @@ def _pack(left, right, outputs: int) -> Float[Array, "pair entry"]:
         return kernel.reshape(-1)
 
     # One pair at a time: all of them at once would take several times the memory.
-    return jax.lax.map(of_pair, (first, second, halves))
+    if numbers is jnp:
+        return jax.lax.map(of_pair, (first, second, halves))
+    packed = np.empty((len(first), left.shape[1] * right.shape[1]), left.dtype)
+    for number, pair in enumerate(zip(first, second, halves, strict=True)):
+        packed[number] = of_pair(pair)
+    return packed
 
 
 def make_path_kernels(
-    left: Float[Array, "example path channel"],
-    right: Float[Array, "other path channel"] | None,
+    left: Float[Array | np.ndarray, "example path channel"],
+    right: Float[Array | np.ndarray, "other path channel"] | None,
     architecture: Architecture,
 ) -> PathKernels:
     """Path kernels between two sets of attended inputs (`right = None`: of one set with itself).
@@ -191,17 +206,18 @@ def make_path_kernels(
     K, features otherwise. Source: arXiv 2405.15926, path–path kernel.
     """
     variance = architecture.variances[0]
-    other = None if right is None else path_features(right, variance)
-    features = Features(path_features(left, variance), other)
+    kernels = Features(
+        *(x if x is None else path_features(x, variance) for x in on_host((left, right)))
+    )
     others = None if right is None else right.shape[0]
     if storing_pays(left.shape[0], others, architecture):
-        return store_path_kernels(features, architecture.outputs)
-    return features
+        kernels = store_path_kernels(kernels, architecture.outputs)
+    return jax.tree.map(jnp.asarray, kernels)
 
 
-@jax.jit
 def assemble_kernel(
-    kernels: PathKernels, factor: Float[Array, "row rank"]
-) -> Float[Array, "_left _right"]:
-    """K(F Fᵀ), compiled."""
+    kernels: PathKernels, factor: Float[Array | np.ndarray, "row rank"]
+) -> Float[Array | np.ndarray, "_left _right"]:
+    """K(F Fᵀ) at one U_1, by NumPy."""
+    kernels, factor = on_host((kernels, factor))
     return kernels.kernel(factor)

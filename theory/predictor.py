@@ -19,6 +19,7 @@ from theory.path_kernels import (
     Features,
     PathKernels,
     make_path_kernels,
+    on_host,
     path_features,
     renormalise,
     sum_over_paths,
@@ -39,22 +40,23 @@ class Predictor:
 
     energy: LabelEnergy
     cross: PathKernels
-    gram: Float[Array, "test path path"] | None
+    gram: Float[Array | np.ndarray, "test path path"] | None
 
     @classmethod
     def for_examples(
-        cls, problem: LearningProblem, attended: Float[Array, "test path channel"]
+        cls, problem: LearningProblem, attended: Float[Array | np.ndarray, "test path channel"]
     ) -> "Predictor":
         """Return the predictor of the given attended test inputs."""
         architecture = problem.architecture
         cross = make_path_kernels(attended, problem.attended, architecture)
         if isinstance(cross, Features):
             return cls(problem.energy, cross, None)
-        return cls(problem.energy, cross, _gram(path_features(attended, architecture.variances[0])))
+        features = path_features(on_host(attended), architecture.variances[0])
+        return cls(problem.energy, cross, jnp.asarray(features @ features.swapaxes(1, 2)))
 
     def __call__(
-        self, factor: Float[Array, "row rank"]
-    ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
+        self, factor: Float[Array | np.ndarray, "row rank"]
+    ) -> tuple[Float[Array | np.ndarray, "test output"], Float[Array | np.ndarray, "test output"]]:
         """Mean m and variance v of f, each output by itself; a new label varies by v + 𝒯.
 
         Source: arXiv 2405.15926, predictor statistics.
@@ -62,16 +64,16 @@ class Predictor:
         return self.moments(self.whitening(factor), factor)
 
     def whitening(
-        self, factor: Float[Array, "row rank"]
-    ) -> Float[Array, "example_output example_output"]:
+        self, factor: Float[Array | np.ndarray, "row rank"]
+    ) -> Float[Array | np.ndarray, "example_output example_output"]:
         """L⁻¹ with L Lᵀ = K + 𝒯 1 of the training examples."""
         return self.energy.noisy_kernel(factor).whitening
 
     def moments(
         self,
-        whitening: Float[Array, "example_output example_output"],
-        factor: Float[Array, "row rank"],
-    ) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
+        whitening: Float[Array | np.ndarray, "example_output example_output"],
+        factor: Float[Array | np.ndarray, "row rank"],
+    ) -> tuple[Float[Array | np.ndarray, "test output"], Float[Array | np.ndarray, "test output"]]:
         """Mean and variance of f on all test examples, in bounded memory."""
         outputs, labels = self.energy.labels.shape[1], self.energy.flat_labels[:, None]
         if not isinstance(self.cross, Features):
@@ -79,31 +81,42 @@ class Predictor:
             mean, variance = regress(whitening, self.cross.kernel(factor), prior, labels)
             return mean.reshape(-1, outputs), variance.reshape(-1, outputs)
         seen = renormalise(self.cross.right, factor)
-
-        def of_example(features: Float[Array, "path channel"]):
-            columns = renormalise(features[None], factor)
-            prior = jnp.sum(columns**2, axis=1)
-            mean, variance = regress(whitening, columns @ seen.T, prior, labels)
-            return mean[:, 0], variance
-
         # Columns of an example, and its K to all labels, whitened and squared.
         numbers = outputs * (seen.shape[1] + 3 * labels.size)
         at_a_time = examples_at_a_time(self.cross.examples, numbers * factor.dtype.itemsize)
+
+        def of_examples(features: Float[Array | np.ndarray, "_example path channel"]):
+            columns = renormalise(features, factor)
+            prior = (columns**2).sum(axis=1)
+            mean, variance = regress(whitening, columns @ seen.T, prior, labels)
+            return mean.reshape(-1, outputs), variance.reshape(-1, outputs)
+
+        if factor.__array_namespace__() is np:
+            starts = range(0, self.cross.examples, at_a_time)
+            blocks = [of_examples(self.cross.left[start : start + at_a_time]) for start in starts]
+            return tuple(np.concatenate(moments) for moments in zip(*blocks, strict=True))
+
+        def of_example(features: Float[Array, "path channel"]):
+            mean, variance = of_examples(features[None])
+            return mean[0], variance[0]
+
         return jax.lax.map(of_example, self.cross.left, batch_size=at_a_time)
 
-    def prior_variance(self, factor: Float[Array, "_row _rank"]) -> Float[Array, "test output"]:
+    def prior_variance(
+        self, factor: Float[Array | np.ndarray, "_row _rank"]
+    ) -> Float[Array | np.ndarray, "test output"]:
         """K(x, x) = Σ_ππ' U_1^{(π,c),(π',c)} φ^π(x)·φ^π'(x), the variance of f before any data."""
         paths, outputs = self.gram.shape[1], self.energy.labels.shape[1]
         blocks = (factor @ factor.T).reshape(paths, outputs, paths, outputs)
-        return jnp.einsum("xpq,pcqc->xc", self.gram, blocks)
+        return blocks.__array_namespace__().einsum("xpq,pcqc->xc", self.gram, blocks)
 
     def draw_weights(
         self,
         key: PRNGKeyArray,
-        whitening: Float[Array, "example_output example_output"],
-        factor: Float[Array, "row rank"],
-        features: Float[Array, "example path channel"],
-    ) -> Float[Array, "path output channel"]:
+        whitening: Float[Array | np.ndarray, "example_output example_output"],
+        factor: Float[Array | np.ndarray, "row rank"],
+        features: Float[Array | np.ndarray, "example path channel"],
+    ) -> Float[Array | np.ndarray, "path output channel"]:
         """Draw w from the posterior of f(x) = Σ_π φ^π(x)·w^π given U_1 = F Fᵀ.
 
         Matheron's rule: with w₀ = F z a draw from the prior, f₀ its outputs on the training
@@ -122,24 +135,22 @@ class Predictor:
         return prior + learned_weights(features, alpha.reshape(outputs.shape), factor)
 
 
-_gram = jax.jit(lambda features: jnp.einsum("xpi,xqi->xpq", features, features))
-
-
-@jax.jit
 def predict(
-    predictor: Predictor, factor: Float[Array, "row rank"]
-) -> tuple[Float[Array, "test output"], Float[Array, "test output"]]:
-    """Mean and variance of f at U_1 = F Fᵀ, compiled."""
+    predictor: Predictor, factor: Float[Array | np.ndarray, "row rank"]
+) -> tuple[Float[Array | np.ndarray, "test output"], Float[Array | np.ndarray, "test output"]]:
+    """Mean and variance of f at one U_1 = F Fᵀ, by NumPy."""
+    predictor, factor = on_host((predictor, factor))
     return predictor(factor)
 
 
 def learned_weights(
-    features: Float[Array, "example path channel"],
-    alpha: Float[Array, "example output"],
-    factor: Float[Array, "row rank"],
-) -> Float[Array, "path output channel"]:
+    features: Float[Array | np.ndarray, "example path channel"],
+    alpha: Float[Array | np.ndarray, "example output"],
+    factor: Float[Array | np.ndarray, "row rank"],
+) -> Float[Array | np.ndarray, "path output channel"]:
     """U_1 Φᵀ α: the weights w of f(x) = Σ_π φ^π(x)·w^π = Σ_μ K(x, x_μ) α_μ."""
-    learned = jnp.einsum("xpi,xc->pci", features, alpha)
+    numbers = factor.__array_namespace__()
+    learned = numbers.einsum("xpi,xc->pci", features, alpha)
     paths, outputs, channels = learned.shape
     carried = factor @ (factor.T @ learned.reshape(paths * outputs, channels))
     return carried.reshape(paths, outputs, channels)
@@ -147,9 +158,9 @@ def learned_weights(
 
 def path_contributions(
     problem: LearningProblem,
-    factor: Float[Array, "row rank"],
-    attended: Float[Array, "test path channel"],
-) -> Float[Array, "test path output"]:
+    factor: Float[Array | np.ndarray, "row rank"],
+    attended: Float[Array | np.ndarray, "test path channel"],
+) -> Float[Array | np.ndarray, "test path output"]:
     """The terms m_π(x) of the predictor mean m(x) = Σ_π m_π(x), one per path, at U_1 = F Fᵀ.
 
         m_{π,c}(x) = φ^π(x)·β_{π,c},   β_{π,c} = Σ_{π',c'} U_1^{πc,π'c'} Σ_μ φ^π'(x_μ) α_{μ,c'}
@@ -157,10 +168,11 @@ def path_contributions(
     with α = (K + 𝒯 1)⁻¹ y. Given U_1 it is the posterior mean of the output of path π.
     """
     variance = problem.architecture.variances[0]
-    alpha = problem.energy.noisy_kernel(factor).solve(problem.energy.flat_labels)
-    alpha = alpha.reshape(problem.labels.shape)
-    by_path = learned_weights(path_features(problem.attended, variance), alpha, factor)
-    return jnp.einsum("xpi,pci->xpc", path_features(attended, variance), by_path)
+    energy, factor, attended = on_host((problem.energy, factor, attended))
+    alpha = energy.noisy_kernel(factor).solve(energy.flat_labels).reshape(energy.labels.shape)
+    by_path = learned_weights(problem.features, alpha, factor)
+    brought = path_features(attended, variance).swapaxes(0, 1) @ by_path.swapaxes(1, 2)
+    return brought.swapaxes(0, 1)
 
 
 def mean_without(

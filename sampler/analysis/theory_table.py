@@ -6,8 +6,6 @@ temperature of the problem and at its own.
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
@@ -50,9 +48,10 @@ from theory import (
     participation_ratio,
     sub_network,
 )
+from theory.learning_problem import sum_of_squares
 from theory.log_evidence import log_evidence_at_saddle
 from theory.observables import accuracy
-from theory.path_kernels import assemble_kernel
+from theory.path_kernels import assemble_kernel, on_host
 from theory.size_limits import hessian_fits
 
 Columns = dict[str, Variable]
@@ -136,7 +135,7 @@ def next_order_of(problem: Problem, expansion: NextOrder, shown: bool) -> Column
     columns = order_parameter_columns(problem, expansion.order_parameters)
     columns |= moment_columns(mean, variance, problem.labels_test)
     columns |= validation_columns(problem, expansion.predict)
-    columns |= alignment_column(problem, jnp.asarray(square_roots(overlap)))
+    columns |= alignment_column(problem, square_roots(overlap))
     columns |= kernel_of(problem, overlap) if shown else {}
     columns["log_evidence"] = (NUMBER, expansion.log_evidence)
     return columns | {"temperature": (NUMBER, problem.temperature)}
@@ -169,7 +168,7 @@ def order_parameter_columns(problem: Problem, matrices) -> Columns:
 
 
 def predictor_columns(
-    problem: Problem, learning: LearningProblem, factor: Float[Array, "row _rank"]
+    problem: Problem, learning: LearningProblem, factor: Float[Array | np.ndarray, "row _rank"]
 ) -> Columns:
     """Moments on the test set, scores on the validation split and temperature, at U_1 = F Fᵀ."""
     moments = moments_at(learning, factor)
@@ -178,13 +177,13 @@ def predictor_columns(
     return columns | {"temperature": (NUMBER, learning.temperature)}
 
 
-def alignment_column(problem: Problem, factor: Float[Array, "row _rank"]) -> Columns:
+def alignment_column(problem: Problem, factor: Float[Array | np.ndarray, "row _rank"]) -> Columns:
     """Kernel–task alignment of every component at U_1 = F Fᵀ, largest eigenvalue first."""
     energy = problem.learning.energy
     kernel = assemble_kernel(energy.kernels, factor)
-    labels = jnp.asarray(np.asarray(energy.labels).reshape(-1))
+    labels = np.asarray(energy.labels).reshape(-1)
     alignment = kernel_alignment(kernel, labels, problem.learning.residual_squares)
-    return {"kernel_alignment": (("component",), np.asarray(alignment))}
+    return {"kernel_alignment": (("component",), alignment)}
 
 
 def laplace_evidence(problem: Problem, saddle_point: SaddlePoint) -> float:
@@ -198,13 +197,13 @@ def laplace_evidence(problem: Problem, saddle_point: SaddlePoint) -> float:
     return log_evidence_at_saddle(problem.learning, saddle_point) if exists else math.nan
 
 
-_energy = jax.jit(lambda energy, factor: energy(factor))
-
-
-def evidence_at(problem: Problem, factor: Float[Array, "row _rank"]) -> float:
+def evidence_at(problem: Problem, factor: Float[Array | np.ndarray, "row _rank"]) -> float:
     """ln p(y) at a fixed U_1."""
     learning = problem.learning
-    evidence = -0.5 * float(_energy(learning.energy, factor))
+    energy, factor = on_host((learning.energy, factor))
+    noisy = energy.noisy_kernel(factor)
+    value = noisy.log_determinant + sum_of_squares(noisy.whiten(energy.flat_labels))
+    evidence = -0.5 * float(value)
     evidence -= 0.5 * learning.labels.size * math.log(2.0 * math.pi)
     return evidence + learning.residual_log_likelihood
 
