@@ -77,7 +77,8 @@ def suited(space: Space) -> Space:
 
     Small spaces keep double precision.
     """
-    numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(space))
+    read = space.data.read_by_density, space.mode
+    numbers = sum(jnp.size(leaf) for leaf in jax.tree.leaves(read))
     if space.gradient_dtype == "float32" or numbers < FEWEST_NUMBERS:
         return space
     single = space.with_single_gradients()

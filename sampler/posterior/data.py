@@ -42,6 +42,11 @@ class Data:
     basis: Float[Array | np.ndarray, "example row"] | None = None
     pointwise: bool = field(default=True, metadata={"static": True})
 
+    @property
+    def read_by_density(self) -> Any:
+        """The arrays that the density reads, and so every gradient: none of test inputs."""
+        raise NotImplementedError
+
     def sample_sites(self) -> dict[str, Array]:
         """Sample what is sampled of the inputs, as sites of a NumPyro model."""
         return {}
@@ -115,6 +120,11 @@ class FixedPaths(Data):
     stored_cross: PathKernels | None = None
     gram: Float[Array | np.ndarray, "test path path"] | None = None
 
+    @property
+    def read_by_density(self) -> Any:
+        """Labels, and path kernels where they are stored, else attended inputs."""
+        return self.labels, self.residual, self.attended if self.stored is None else self.stored
+
     def train(self, position: Position) -> Float[Array | np.ndarray, "row path channel"]:
         """Attended inputs of the training examples, or of the rows that stand for them."""
         return self.attended
@@ -149,6 +159,11 @@ class WithTokens(Data):
     tokens_test: Any
     tokens_validation: Any = None
 
+    @property
+    def read_by_density(self) -> Any:
+        """Labels and tokens."""
+        return self.labels, self.residual, self.tokens
+
     def train(self, position: Position) -> Any:
         """Inputs of the training examples."""
         return self.attend(position, self.tokens)
@@ -178,6 +193,11 @@ class SampledPaths(WithTokens):
     combinations: ClassVar[None] = None
 
     attention: SampledAttention
+
+    @property
+    def read_by_density(self) -> Any:
+        """Labels, tokens, and what attention is made of beside logit weights."""
+        return super().read_by_density, self.attention
 
     def sample_sites(self) -> dict[str, Array]:
         """Sample the logit weights, standard normal a priori."""

@@ -5,6 +5,7 @@ The mean weight of draws from a normalised proposal q is the evidence: E_q[p(x, 
 
 from dataclasses import dataclass, replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -17,7 +18,7 @@ from sampler.posterior.space import Gaussian
 from sampler.posterior.t_mixture import TMixture, refit
 from sampler.runtime import batch_bytes
 from sampler.streams import Stream, stream
-from theory.path_kernels import Features, store_path_kernels
+from theory.path_kernels import Features, on_host, path_features, store_path_kernels
 from theory.size_limits import HESSIAN_COORDINATES, stored_bytes
 
 # Of the t distribution about the mode: its Hessian is the curvature at one point only.
@@ -234,5 +235,6 @@ def with_stored_kernels(space: OrderParameterSpace) -> OrderParameterSpace:
     assembled = rows * channels * examples * (examples * outputs**2 + 2 * rows)
     if size > BATCHED_KERNEL_BYTES or size // 8 * outputs**2 > assembled:
         return space
-    stored = store_path_kernels(Features(space.features(space.data.attended)), outputs)
-    return replace(space, data=replace(space.data, stored=stored))
+    attended, variance = on_host((space.data.attended, space.input_variance))
+    stored = store_path_kernels(Features(path_features(attended, float(variance))), outputs)
+    return replace(space, data=replace(space.data, stored=jax.tree.map(jnp.asarray, stored)))

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -32,7 +31,7 @@ from sampler.posterior.space import TEMPERATURE, Position, Space
 from sampler.streams import Stream, stream
 from theory.learning_problem import LabelEnergy
 from theory.leave_one_out import left_out
-from theory.path_kernels import Features, path_features, sum_over_paths
+from theory.path_kernels import Features, on_host, path_features, sum_over_paths
 from theory.predictor import Predictor
 from theory.wishart_chain import (
     WishartChain,
@@ -157,7 +156,7 @@ class OrderParameterSpace(KernelSpace):
         """
         if not isinstance(self.data, FixedPaths):
             return super().draws_without_data(count, seed)
-        generator, here = stream(seed, Stream.PRIOR), jax.tree.map(np.asarray, self)
+        generator, here = stream(seed, Stream.PRIOR), on_host(self)
         position = here.draw_by_numpy(count, generator)
         factors = here.factors(position)
         observed = dict(named_order_parameters(tuple(f @ f.mT for f in factors)))

@@ -20,7 +20,7 @@ from sampler.posterior.spaces import refuse_weight_draws
 from sampler.streams import Stream, stream
 from theory.architecture import Architecture
 from theory.learning_problem import LabelEnergy
-from theory.path_kernels import Features, sum_over_paths
+from theory.path_kernels import Features, on_host, sum_over_paths
 from theory.wishart_chain import chain_factors, link_scales
 
 
@@ -60,7 +60,7 @@ def draw_weights_back(
     chosen = np.arange(1, count + 1) * draws // count - 1
     shapes = architecture.weight_shapes
     weights = {n: np.empty((chains, count, *s), space.dtype) for n, s in shapes.items()}
-    features_at, here = features_by_position(space), jax.tree.map(np.asarray, space)
+    features_at, here = features_by_position(space), on_host(space)
     for place in np.ndindex(chains, count):
         number = place[0], int(chosen[place[1]])
         position = {name: values[number] for name, values in sites.items()}
@@ -83,7 +83,8 @@ def features_by_position(
 ) -> Callable[[Position], Float[np.ndarray, "example path channel"]]:
     """Features φ^π(x_μ) as a function of a position: of fixed attention they are the same."""
     if isinstance(space.data, FixedPaths):
-        features = np.asarray(space.features(np.asarray(space.data.attended)))
+        here = on_host(space)
+        features = here.features(here.data.attended)
         return lambda position: features
     return lambda position: np.asarray(_features(position, space))
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
+from jax.interpreters import partial_eval
 from jax.tree_util import register_dataclass
 
 from sampler.mcmc import chains, split_hmc
@@ -268,6 +269,28 @@ def test_the_law_does_not_depend_on_the_gradient():
     draws = collected(wrong, settings).draws["x"]
     for values, expected in ((draws, CENTRE), ((draws - CENTRE) ** 2, COVARIANCE)):
         assert_mean(values, expected, "moments")
+
+
+@pytest.mark.parametrize("name", ["order_parameters", "weights", "features"])
+def test_what_a_gradient_reads_decides_whether_single_precision_may_pay(name, rng, monkeypatch):
+    """Arrays of the data that are left of its program where none is there in vain."""
+    problem = random_problem(ARCHITECTURES["two layers"], rng)
+    space = space_of(problem, name.replace("features", "order_parameters"), whitened=False)
+    if name == "features":
+        space = replace(space, data=replace(space.data, stored=None))
+    leaves, tree = jax.tree.flatten(space.data)
+    program = jax.make_jaxpr(
+        lambda data, point: replace(space, data=jax.tree.unflatten(tree, data)).slope(point)
+    )(leaves, jnp.zeros(space.size))
+    _, used = partial_eval.dce_jaxpr(program.jaxpr, [True])
+    read = sum(leaf.size for leaf, is_used in zip(leaves, used[:-1], strict=True) if is_used)
+    assert sum(leaf.size for leaf in jax.tree.leaves(space.data.read_by_density)) == read > 0
+    # However many test examples there are.
+    monkeypatch.setattr(split_hmc, "FEWEST_NUMBERS", read + 1)
+    tests = jnp.tile(problem.attended, (100, 1, 1))
+    data = replace(space.data, attended_test=tests, stored_cross=None, gram=None)
+    many = replace(space, data=data)
+    assert ALGORITHM.suited(many).gradient_dtype == "float64"
 
 
 @pytest.mark.heavy
