@@ -6,6 +6,7 @@ the theory, which knows nothing of this table, are drawn from the seed itself, w
 """
 
 from enum import Enum, unique
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -105,9 +106,10 @@ def stream(seed: int, of: Stream, *further: int) -> "np.random.Generator":
 
 def jax_key(seed: int, of: Stream, *further: int) -> "PRNGKeyArray":
     """JAX's random key of this seed and key, and parent of no other key's children."""
-    import jax
+    import numpy as np
 
-    return part_of_key(jax.random.key(seed), of, *further)
+    of.require(further)
+    return _folded_in()(np.int64(seed), np.array(_entries(of, further), np.uint32))
 
 
 def part_of_key(key: "PRNGKeyArray", of: Stream, *further: int) -> "PRNGKeyArray":
@@ -119,6 +121,24 @@ def part_of_key(key: "PRNGKeyArray", of: Stream, *further: int) -> "PRNGKeyArray
     import jax
 
     of.require(further)
-    for entry in ((MOST_FURTHER + 1) * of.first + of.further, *further):
+    for entry in _entries(of, further):
         key = jax.random.fold_in(key, entry)
     return key
+
+
+def _entries(of: Stream, further: tuple[int, ...]) -> tuple[int, ...]:
+    return (MOST_FURTHER + 1) * of.first + of.further, *further
+
+
+@cache
+def _folded_in():
+    """The key of a seed with numbers folded in, as one compiled function: its steps are four."""
+    import jax
+
+    def folded_in(seed, entries):
+        key = jax.random.key(seed)
+        for place in range(len(entries)):
+            key = jax.random.fold_in(key, entries[place])
+        return key
+
+    return jax.jit(folded_in)
