@@ -183,7 +183,8 @@ def _pack(left, right, outputs: int) -> Float[Array | np.ndarray, "pair entry"]:
         p, q, half = pair
         kernel = left[p] @ right[q].T
         if outputs == 1:
-            kernel = half * (kernel + left[q] @ right[p].T)
+            kernel += left[q] @ right[p].T
+            kernel *= half
         return kernel.reshape(-1)
 
     # One pair at a time: all of them at once would take several times the memory.
