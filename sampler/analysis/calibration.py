@@ -16,12 +16,13 @@ its own. Draws of all weights know only f_d, and a mixture of Gaussians as narro
 on the few draws that come close to a label: they have none.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import expit, ndtr
+from scipy.special import expit
 
 from sampler.analysis.estimates import (
     Estimate,
@@ -62,11 +63,11 @@ def wilson_interval(positive: int, count: int, deviations: float = 1.0) -> tuple
 
     Unlike √(f(1 − f)/n) it has a width where all examples agree (Wilson, 1927).
     """
-    from scipy.stats import binomtest
-
-    level = 1.0 - 2.0 * ndtr(-deviations)
-    interval = binomtest(positive, count).proportion_ci(level, method="wilson")
-    return float(interval.low), float(interval.high)
+    share, square = positive / count, deviations**2
+    middle = share + square / (2 * count)
+    half = deviations * math.sqrt(share * (1.0 - share) / count + square / (2 * count) ** 2)
+    scale = 1.0 + square / count
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def bin_of(probability: np.ndarray) -> np.ndarray:

@@ -125,10 +125,11 @@ def _halves(draws: np.ndarray) -> np.ndarray:
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:
     """Φ⁻¹((rank − 3/8)/(count + 1/4)), ranks among the draws of all chains."""
-    from scipy.stats import rankdata  # only here: it takes half a second
+    import pandas  # only here, as `status` needs none of it; scipy.stats takes half a second
 
     flat = draws.reshape(draws.shape[0] * draws.shape[1], draws.shape[2])
-    return ndtri((rankdata(flat, axis=0) - 3 / 8) / (len(flat) + 1 / 4)).reshape(draws.shape)
+    ranks = pandas.DataFrame(flat).rank().to_numpy()
+    return ndtri((ranks - 3 / 8) / (len(flat) + 1 / 4)).reshape(draws.shape)
 
 
 def _scale_reduction(draws: np.ndarray) -> np.ndarray:
