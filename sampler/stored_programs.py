@@ -115,6 +115,7 @@ def make(
     if " at 0x" in "".join(what):  # the address of something, which says nothing of it
         return None
     try:
+        load_routines()
         exported = read(path)
         if exported is None:
             exported = jax.export.export(jax.jit(flat))(data)
@@ -122,6 +123,15 @@ def make(
         return jax.jit(exported.call).lower(data).compile()
     except FAILURES:
         return None
+
+
+@cache
+def load_routines() -> None:
+    """Load LAPACK's routines, which JAX loads when a call of one is lowered.
+
+    A stored program is lowered already: it would call what is not there, and end the process.
+    """
+    jax.jit(jax.numpy.linalg.cholesky).lower(jax.ShapeDtypeStruct((1, 1), np.float32))
 
 
 def rebuilt(results: Any, alike: Mapping[int, Any]) -> Any:

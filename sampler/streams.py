@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
-    from jaxtyping import PRNGKeyArray
+    from jaxtyping import Array, Int, PRNGKeyArray
 
 # No stream has more further entries than this.
 MOST_FURTHER = 7
@@ -104,12 +104,16 @@ def stream(seed: int, of: Stream, *further: int) -> "np.random.Generator":
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(of.first, *further)))
 
 
-def jax_key(seed: int, of: Stream, *further: int) -> "PRNGKeyArray":
-    """JAX's random key of this seed and key, and parent of no other key's children."""
+def jax_key(seed: "int | Int[Array, '']", of: Stream, *further: int) -> "PRNGKeyArray":
+    """JAX's random key of this seed and key, and parent of no other key's children.
+
+    The seed may be traced, so that no key is made by a program of its own.
+    """
     import numpy as np
 
     of.require(further)
-    return _folded_in()(np.int64(seed), np.array(_entries(of, further), np.uint32))
+    number = np.int64(seed) if isinstance(seed, int) else seed
+    return _folded_in()(number, np.array(_entries(of, further), np.uint32))
 
 
 def part_of_key(key: "PRNGKeyArray", of: Stream, *further: int) -> "PRNGKeyArray":

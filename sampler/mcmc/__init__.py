@@ -3,6 +3,8 @@
 algorithm        what an algorithm is, and the table of those that there are; free of JAX
 chain_algorithm  algorithms that advance Markov chains; free of JAX until they draw
 chains           warm-up and draws of chains in chunks that can be stored and resumed
+observer         what is observed of their draws
+chain_devices    devices that they are shared out over
 hamiltonian      NUTS and HMC by NumPyro, settings and verdict of all Hamiltonian algorithms
 split_hmc        HMC about a Gaussian whose motion is solved exactly
 tempered         tempered sequential Monte Carlo as an algorithm, and its verdict; free of JAX

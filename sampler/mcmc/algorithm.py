@@ -85,6 +85,9 @@ class Chunk:
     shown          name, steps done and steps in all (None: nobody knows) of the stage that is shown
                    of it; None: the phase
     at             where it ends, in words; by default by phase and numbers
+    thinned        of large predictors alone: name → [chain, kept, …] of draws that are due by their
+                   number in their chain (`sampler.mcmc.collected_draws.is_due`)
+    selected       name → [chain, draw, element] of every draw of these, some elements
     """
 
     phase: str
@@ -99,6 +102,8 @@ class Chunk:
     first: int | None = 0
     shown: tuple[str, int, int | None] | None = None
     at: str = ""
+    thinned: Mapping[str, np.ndarray] = field(default_factory=dict)
+    selected: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def snapshot(self) -> Snapshot:

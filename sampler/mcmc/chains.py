@@ -8,19 +8,15 @@ visible, and stopping between chunks loses nothing.
 """
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as Axes
-from jaxtyping import Array, Float
+from jax.sharding import Mesh
 
 from sampler.mcmc.algorithm import (
     Chain,
@@ -30,23 +26,30 @@ from sampler.mcmc.algorithm import (
     Snapshot,
     SnapshotMismatch,
 )
+from sampler.mcmc.chain_devices import (
+    BY_CHAIN,
+    DEVICE,
+    EVERYWHERE,
+    IN_BUFFERS,
+    by_chain,
+    chain_mesh,
+    partitioned,
+    placed,
+    strongly_typed,
+)
+from sampler.mcmc.observer import Observed, Observer, capacity_of
 from sampler.posterior.space import Space
-from sampler.runtime import devices_for, for_every_chain, side_by_side
+from sampler.runtime import for_every_chain
 from sampler.stored_programs import stored_program
 from sampler.streams import Stream, jax_key
 
-# A chunk holds at most this many draws per chain and bytes in all, and lasts about this long.
-CHUNK_DRAWS = 64
-CHUNK_BYTES = 128 * 2**20
+# A chunk lasts about this long.
 CHUNK_SECONDS = 4.0
-# Rows of draws that are observed by one call, and draws that one device observes side by side.
-OBSERVED_ROWS, OBSERVED_TOGETHER = 16, 16
-# Chains on one device are an axis of arrays, devices an axis of the mesh.
-CHAIN, DEVICE = "chain", "device"
-BY_CHAIN, IN_BUFFERS, EVERYWHERE = Axes(DEVICE), Axes(None, DEVICE), Axes()
+# Chains on one device are an axis of arrays.
+CHAIN = "chain"
 STATE = (EVERYWHERE, BY_CHAIN)
-SHARDY_WORKS = version("jaxlib").startswith("0.9.")
 STREAMS = Stream.TRANSITIONS, Stream.STARTS, Stream.SHARED
+NOTHING = Observed({}, {}, {})
 
 
 def advance_chains(
@@ -65,14 +68,12 @@ def advance_chains(
     SnapshotMismatch where it does not fit these chains.
     """
     mesh = chain_mesh(settings.chains)
-    keys = tuple(jax_key(settings.seed, of) for of in STREAMS)
-    # Also of chains that go on: the state of the snapshot must be one like it.
-    state = start_chains(chain, settings.chains, keys, space)
+    space = placed(space, EVERYWHERE, mesh)
+    state, fresh = blank_state(chain, settings.chains, space), resume is None
     if resume is not None:
         state = restored_state(resume.arrays, state)
-    space = placed(space, EVERYWHERE, mesh)
-    observer = Observer.of(space, settings)
-    capacity = observer.capacity
+    observer, seed = Observer.of(space, settings), np.int64(settings.seed)
+    capacity = capacity_of(space, settings.chains)
     begun: set[int] = set()
     for phase, total in (("warmup", settings.warmup), ("draws", settings.draws)):
         done, length = steps_before(resume, phase, total), 1
@@ -83,20 +84,22 @@ def advance_chains(
             length = min(length, end - done)
             state = placed(state[0], EVERYWHERE, mesh), placed(state[1], BY_CHAIN, mesh)
             programs = advance.programs()
+            begin = fresh, seed
             with partitioned(mesh):
-                state, points, statistics = advance(steps, capacity, mesh, state, length, space)
-            points, statistics = jax.device_get((points, statistics))
-            done += length
-            observables, points = {}, by_chain(points, length) if phase == "draws" else None
+                made = advance(steps, capacity, mesh, state, begin, length, space)
+            state, points, statistics = made[0], *jax.device_get(made[1:])
+            done, fresh = done + length, False
+            observed, points = NOTHING, by_chain(points, length) if phase == "draws" else None
             if phase == "draws":
-                observables = observer(points, done - length)
+                observed = observer(points, done - length)
             statistics = {name: by_chain(values, length) for name, values in statistics.items()}
             # Not only a compilation makes it larger, but before the first chunk nothing else does.
             compiled = thinning not in begun and advance.programs() > programs
             begun.add(thinning)
             seconds = time.perf_counter() - started
-            made = statistics, observables, seconds, compiled, points
-            on_chunk(Chunk(phase, done, total, *made, partial(snapshot_of, phase, done, state)))
+            made = observed._asdict() | {"seconds": seconds, "compiled": compiled, "points": points}
+            made["make_snapshot"] = partial(snapshot_of, phase, done, state)
+            on_chunk(Chunk(phase, done, total, statistics, **made))
             length = next_length(length, seconds, capacity)
         if phase == "warmup" and done < total:
             return
@@ -115,22 +118,47 @@ def next_length(length: int, seconds: float, capacity: int) -> int:
     return max(1, min(capacity, 4 * length, affordable))
 
 
-def by_chain(buffer: np.ndarray, length: int) -> np.ndarray:
-    """A buffer [step, chain, …], filled up to `length`, as [chain, step, …]."""
-    return np.swapaxes(buffer[:length], 0, 1)
-
-
 # --- transitions
 
 
-@partial(jax.jit, static_argnames=("chain", "chains"))
-def start_chains(chain: Chain, chains: int, keys, space: Space):
-    """Return the shared state before the first step, and the states along a leading chain axis."""
-    chain_key, start_key, shared_key = keys
-    points = jax.vmap(space.start)(jax.random.split(start_key, chains))
-    chain_keys = jax.random.split(chain_key, chains)
-    states = for_every_chain(lambda k, point: chain.init(k, point, space), chain_keys, points)
-    return chain.shared(shared_key, space), states
+class FirstKeys(NamedTuple):
+    """Random keys of chains: of transitions and starts [chain], and of what they share."""
+
+    chains: Any
+    starts: Any
+    shared: Any
+
+    @classmethod
+    def of(cls, seed, chains: int) -> "FirstKeys":
+        of_chains, starts, shared = (jax_key(seed, of) for of in STREAMS)
+        split = (jax.random.split(key, chains) for key in (of_chains, starts))
+        return cls(*split, shared)
+
+
+def first_state(chain: Chain, keys: FirstKeys, space: Space):
+    """The shared state before the first step, and the states along a leading chain axis."""
+    points = jax.vmap(space.start)(keys.starts)
+    states = for_every_chain(lambda k, point: chain.init(k, point, space), keys.chains, points)
+    return jax.tree.map(strongly_typed, (chain.shared(keys.shared, space), states))
+
+
+def blank_state(chain: Chain, chains: int, space: Space):
+    """A state of as many chains, of zeros: `advance` puts the first one in its place."""
+
+    trees = []
+
+    def first(seed, space):
+        leaves, tree = jax.tree.flatten(first_state(chain, FirstKeys.of(seed, chains), space))
+        trees.append(tree)
+        return leaves
+
+    def zeros(leaf):
+        data = jax.eval_shape(_data, leaf)
+        values = np.zeros(data.shape, data.dtype)
+        return jax.random.wrap_key_data(values) if _is_key(leaf) else jnp.asarray(values)
+
+    leaves = [zeros(leaf) for leaf in jax.eval_shape(first, np.int64(0), space)]
+    return jax.tree.unflatten(trees[0], leaves)
 
 
 @dataclass(frozen=True)
@@ -150,27 +178,34 @@ class Steps:
 
 
 @stored_program("steps", "capacity", "mesh", like={0: "state"})
-def advance(steps: Steps, capacity: int, mesh: Mesh, state, length, space: Space):
+def advance(steps: Steps, capacity: int, mesh: Mesh, state, begin, length, space: Space):
     """`length` kept steps of all chains → state, points and statistics [row, chain, …].
 
+    `begin` says whether chains have no state yet, and their seed, by which they then begin.
     States are split over devices along their leading chain axis, buffers of `capacity` rows along
     their second. Devices wait for each other only where chains share a part of their state, so
     trees of different depth on two devices do not. The same seed and the same number of devices
     give the same draws.
     """
+    fresh, seed = begin
+    begin = fresh, FirstKeys.of(seed, len(jax.tree.leaves(state[1])[0]))
     if mesh.size == 1:
-        return _advance(steps, capacity, state, length, space)
+        return _advance(steps, capacity, state, begin, length, space)
+    of_keys = FirstKeys(BY_CHAIN, BY_CHAIN, EVERYWHERE)
     on_devices = replace(steps, axes=(CHAIN, DEVICE))
     specs = {
         "mesh": mesh,
-        "in_specs": (STATE, EVERYWHERE, EVERYWHERE),
+        "in_specs": (STATE, (EVERYWHERE, of_keys), EVERYWHERE, EVERYWHERE),
         "out_specs": (STATE, IN_BUFFERS, IN_BUFFERS),
         "check_vma": False,
     }
-    return jax.shard_map(partial(_advance, on_devices, capacity), **specs)(state, length, space)
+    on_each = jax.shard_map(partial(_advance, on_devices, capacity), **specs)
+    return on_each(state, begin, length, space)
 
 
-def _advance(steps: Steps, capacity: int, state, length, space: Space):
+def _advance(steps: Steps, capacity: int, state, begin, length, space: Space):
+    fresh, keys = begin
+    state = jax.lax.cond(fresh, lambda: first_state(steps.chain, keys, space), lambda: state)
     rows = jax.eval_shape(lambda state: _kept_step(steps, state, space)[1:], state)
     buffers = jax.tree.map(lambda row: jnp.zeros((capacity, *row.shape), row.dtype), rows)
 
@@ -219,145 +254,6 @@ def _move(chain: Chain, axes: tuple[str, ...], shared, state, space: Space):
     mean = partial(jax.lax.pmean, axis_name=axes)
     shared, state, statistics = chain.advance(shared, state, space, mean)
     return *jax.tree.map(strongly_typed, (shared, state)), statistics
-
-
-# --- what is observed of draws
-
-
-@dataclass(frozen=True)
-class Observer:
-    """Observes the draws of chains; the random key of each follows from chain and number.
-
-    rows  draws of every chain that are observed by one call
-    """
-
-    space: Space
-    chain_keys: Array
-    mesh: Mesh
-    rows: int = OBSERVED_ROWS
-
-    @classmethod
-    def of(cls, space: Space, settings: ChainSettings) -> "Observer":
-        """The observer of these chains, on the devices that share them."""
-        mesh = chain_mesh(settings.chains)
-        space = placed(space, EVERYWHERE, mesh)
-        key = jax_key(settings.seed, Stream.OBSERVATIONS)
-        keys = placed(jax.random.split(key, settings.chains), BY_CHAIN, mesh)
-        observer = cls(space, keys, mesh)
-        return replace(observer, rows=min(OBSERVED_ROWS, observer.capacity))
-
-    @property
-    def capacity(self) -> int:
-        """Draws of each chain that a chunk may hold: few where a draw is large."""
-        point = jax.ShapeDtypeStruct((self.space.size,), self.space.dtype)
-        key = jax.eval_shape(lambda keys: keys[0], self.chain_keys)
-        shapes = jax.eval_shape(_observe, key, point, self.space)
-        leaves = [*jax.tree.leaves(shapes), point]
-        size = sum(np.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-        return int(max(1, min(CHUNK_DRAWS, CHUNK_BYTES // (size * len(self.chain_keys)))))
-
-    def __call__(
-        self,
-        points: Float[np.ndarray, "chain draw coordinate"],
-        first: int,
-    ) -> dict[str, np.ndarray]:
-        """All observables [chain, draw, …] of draws of which the first has this number."""
-        blocks, numbers = [], first + np.arange(points.shape[1], dtype=np.int32)
-        for start in range(0, len(numbers), self.rows):
-            # The last block is filled up with the last draw: one program for all of them.
-            rows = np.minimum(np.arange(start, start + self.rows), len(numbers) - 1)
-            length = min(self.rows, len(numbers) - start)
-            block = placed(np.swapaxes(points[:, rows], 0, 1), IN_BUFFERS, self.mesh)
-            with partitioned(self.mesh):
-                observables = observe_rows(
-                    block, numbers[rows], length, self.chain_keys, self.space, self.mesh
-                )
-            observables = jax.device_get(observables)
-            blocks.append({name: by_chain(v, length) for name, v in observables.items()})
-        return {name: np.concatenate([b[name] for b in blocks], axis=1) for name in blocks[0]}
-
-
-# Traced once, for the shapes of its results and for the loop.
-@partial(jax.jit, inline=True)
-def _observe(key, point, space: Space):
-    return space.observe(key, space.unflatten(point))
-
-
-@stored_program("mesh")
-def observe_rows(points, numbers, length, chain_keys, space: Space, mesh: Mesh):
-    """Observables [row, chain, …] of points [row, chain, coordinate] with these numbers.
-
-    Rows from `length` on stay zero, and cost nothing one after the other.
-    """
-
-    def of_chains(points, numbers, length, chain_keys, space):
-        rows, chains, size = points.shape
-
-        def of_draw(draw):
-            place, number, point = draw
-            return _observe(jax.random.fold_in(chain_keys[place % chains], number), point, space)
-
-        def if_asked(draw):
-            shapes = jax.eval_shape(of_draw, draw)
-            zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), shapes)
-            return jax.lax.cond(draw[0] < length * chains, of_draw, lambda _: zeros, draw)
-
-        draws = jnp.arange(rows * chains), jnp.repeat(numbers, chains), points.reshape(-1, size)
-        batch = side_by_side(OBSERVED_TOGETHER)
-        observables = jax.lax.map(if_asked, draws, batch_size=batch)
-        return jax.tree.map(lambda v: v.reshape(rows, chains, *v.shape[1:]), observables)
-
-    if mesh.size == 1:
-        return of_chains(points, numbers, length, chain_keys, space)
-    specs = {
-        "mesh": mesh,
-        "in_specs": (IN_BUFFERS, EVERYWHERE, EVERYWHERE, BY_CHAIN, EVERYWHERE),
-        "out_specs": IN_BUFFERS,
-        "check_vma": False,
-    }
-    return jax.shard_map(of_chains, **specs)(points, numbers, length, chain_keys, space)
-
-
-# --- devices
-
-
-def chain_mesh(chains: int) -> Mesh:
-    """The devices that share these chains, along one axis."""
-    return Mesh(np.array(devices_for(chains)), (DEVICE,))
-
-
-def placed(tree, axes: Axes, mesh: Mesh):
-    """Arrays where their chains are advanced, or everywhere.
-
-    The state is placed before every chunk: had it moved, it would be compiled again.
-    """
-    where = NamedSharding(mesh, axes) if mesh.size > 1 else mesh.devices.item()
-    return jax.device_put(jax.tree.map(strongly_typed, tree), where)
-
-
-@contextmanager
-def partitioned(mesh: Mesh) -> Iterator[None]:
-    """Compile for several devices with the older partitioner where Shardy crashes: jaxlib 0.11.2.
-
-    What is compiled with that one is not stored, which needs Shardy.
-    """
-    before = jax.config.jax_use_shardy_partitioner
-    works = mesh.size == 1 or SHARDY_WORKS
-    jax.config.update("jax_use_shardy_partitioner", before and works)
-    try:
-        yield
-    finally:
-        jax.config.update("jax_use_shardy_partitioner", before)
-
-
-def strongly_typed(leaf):
-    """A leaf whose type no longer depends on what it meets (a weak one changes between chunks)."""
-    if isinstance(leaf, np.ndarray | jax.Array) and not getattr(leaf, "weak_type", False):
-        return leaf
-    if isinstance(leaf, jax.core.Tracer):
-        return jnp.asarray(leaf, leaf.dtype)
-    array = np.asarray(leaf)  # by NumPy, which compiles nothing
-    return jnp.asarray(array.astype(jax.dtypes.canonicalize_dtype(array.dtype)))
 
 
 # --- snapshots

@@ -28,12 +28,14 @@ MOST_POINTWISE = 20_000
 # Bytes of the draws of one predictor, of all chains together, and of what draws say of training
 # examples and the logit weights of a layer.
 PREDICTOR_BYTES, KEPT_BYTES, LOGIT_BYTES = 2**20, 32 * 2**20, 128 * 2**20
+# Predictors of so many numbers or more are observed of every k-th draw of a chain: k = EVERY from
+# the draw 4 · FIRST_DRAWS on, and 1, 2, 4 before. Some of their elements are observed of all draws,
+# which the diagnostics need.
+MANY_NUMBERS, FIRST_DRAWS, EVERY, SELECTED = 256, 32, 8, 10
 # Draws of each chain of a predictor that are kept however many the test examples are.
-PREDICTOR_DRAWS = 64
+PREDICTOR_DRAWS = 128
 # Draws of each chain, and of all chains, of what only some draws are wanted.
 MOST_THINNED, THINNED_IN_ALL = 400, 6400
-# Elements of predictors of which all draws are kept for the diagnostics.
-SELECTED = 10
 # Kinds of what is gathered, by which its arrays are named.
 DRAWS, CHOSEN, STATISTICS, WARMUP = "draws", "selected", "statistics", "warmup"
 COUNTS, SECONDS, ELSEWHERE = "counts", "seconds", "elsewhere"
@@ -104,27 +106,41 @@ class Kept:
     The stride doubles when there are too many, so what is kept depends on the draws alone, not on
     the chunks that they come in nor on how many are still to come.
 
-    rows  number of a first chain → pieces [chain, draw, …], of chains that were handed on together
-    seen  number of a first chain → its draws so far
+    some    whether only draws are handed on that are due (`is_due`)
+    rows    number of a first chain → pieces [chain, draw, …], of chains handed on together
+    seen    number of a first chain → its draws so far
     """
 
     limit: Limit = WHOLE
     stride: int = 1
+    some: bool = False
     rows: dict[int, list[np.ndarray]] = field(default_factory=dict)
     seen: dict[int, int] = field(default_factory=dict)
 
-    def add(self, values: np.ndarray, first: int = 0) -> None:
-        """Add further draws of the chains from this one on."""
-        seen = self.seen.get(first, 0)
-        due = (seen + np.arange(values.shape[1])) % self.stride == 0
+    def add(self, values: np.ndarray, first: int = 0, made: int | None = None) -> None:
+        """Add further draws of the chains from this one on.
+
+        made  how many there were, of which these are those that are observed; None: all of them
+        """
+        seen, made = self.seen.get(first, 0), values.shape[1] if made is None else made
+        numbers = seen + np.arange(made)
+        if self.some:
+            numbers = numbers[is_due(numbers)]
+            while self.stride < stride_at(np.array([seen + made - 1])).item():
+                self._halve()
+        due = numbers % self.stride == 0
         self.rows.setdefault(first, []).append(values if due.all() else values[:, due])
-        self.seen[first] = seen + values.shape[1]
+        self.seen[first] = seen + made
         chains = sum(len(pieces[0]) for pieces in self.rows.values())
-        most = self.limit.draws(chains, values[:1, :1].nbytes * chains)
+        of_draw = values.dtype.itemsize * int(np.prod(values.shape[2:]))
+        most = self.limit.draws(chains, of_draw * chains)
         while -(-max(self.seen.values()) // self.stride) > most:
-            self.stride *= 2
-            for pieces in self.rows.values():
-                pieces[:] = [np.ascontiguousarray(_joined(pieces)[:, ::2])]
+            self._halve()
+
+    def _halve(self) -> None:
+        self.stride *= 2
+        for pieces in self.rows.values():
+            pieces[:] = [np.ascontiguousarray(_joined(pieces)[:, ::2])]
 
     @property
     def is_whole(self) -> bool:
@@ -148,14 +164,14 @@ class Kept:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All that it is, for `restored`."""
-        counts = np.array([(self.stride, 0), *self.seen.items()])
+        counts = np.array([(self.stride, self.some), *self.seen.items()])
         return {COUNTS: counts} | {f"{first}": _joined(row) for first, row in self.rows.items()}
 
     @classmethod
     def restored(cls, limit: Limit, arrays: Mapping[str, np.ndarray]) -> "Kept":
-        (stride, _), *seen = arrays[COUNTS].tolist()
+        (stride, some), *seen = arrays[COUNTS].tolist()
         rows = {first: [arrays[f"{first}"]] for first, _ in seen}
-        return cls(limit, stride, rows, dict(seen))
+        return cls(limit, stride, bool(some), rows, dict(seen))
 
 
 @dataclass
@@ -163,7 +179,7 @@ class DrawCollector:
     """Collects chunks; call it with each one, then read what it has.
 
     Predictors are rounded to single precision as they come. Of predictors of which not every draw
-    is kept all draws of some elements are, for the diagnostics.
+    is kept, or observed, all draws of some elements are, for the diagnostics.
 
     limits        of what is large, by name, or by the beginning of the name of logit weights
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
@@ -196,12 +212,23 @@ class DrawCollector:
                 flat = values.reshape(*values.shape[:2], -1)
                 places = evenly_spaced(flat.shape[2], SELECTED)
                 self._add(CHOSEN, name, flat[:, :, places], chunk.first)
+        for name, values in chunk.thinned.items():
+            self._add(DRAWS, name, rounded(name, values), chunk.first, chunk.draws)
+        for name, values in chunk.selected.items():
+            self._add(CHOSEN, name, rounded(name, values), chunk.first)
 
-    def _add(self, kind: str, name: str, values: np.ndarray, first: int) -> None:
+    def _add(
+        self,
+        kind: str,
+        name: str,
+        values: np.ndarray,
+        first: int,
+        made: int | None = None,
+    ) -> None:
         of_kind = self._kept[kind]
         if name not in of_kind:
-            of_kind[name] = Kept(self._limit(kind, name))
-        of_kind[name].add(values, first)
+            of_kind[name] = Kept(self._limit(kind, name), some=made is not None)
+        of_kind[name].add(values, first, made)
 
     def _limit(self, kind: str, name: str) -> Limit:
         if kind != DRAWS:
@@ -282,6 +309,20 @@ class DrawCollector:
         kept = [self._kept[kind][name] for kind in (WARMUP, STATISTICS) if name in self._kept[kind]]
         pieces = [piece for one in kept for row in one.rows.values() for piece in row]
         return int(sum(piece.sum() for piece in pieces) + self._elsewhere.get(name, 0.0))
+
+
+def stride_at(number: np.ndarray) -> np.ndarray:
+    """Of which draws about the one of this number large predictors are observed: every so many.
+
+    A short run has many of them all the same, and a long one of the first those that it keeps.
+    """
+    doublings = np.searchsorted([FIRST_DRAWS, 2 * FIRST_DRAWS, 4 * FIRST_DRAWS], number, "right")
+    return np.minimum(2**doublings, EVERY)
+
+
+def is_due(numbers: np.ndarray) -> np.ndarray:
+    """Whether large predictors are observed of draws of these numbers in their chain."""
+    return numbers % stride_at(numbers) == 0
 
 
 def rounded(name: str, values: np.ndarray) -> np.ndarray:

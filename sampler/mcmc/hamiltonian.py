@@ -63,14 +63,9 @@ class Hamiltonian(ChainAlgorithm):
 
     def kernel_for(self, space):
         """The kernel on the model of a space, with the masses of its mode where that is known."""
-        from numpyro import infer
-
         from sampler.posterior.space import chain_model
 
-        common: dict[str, Any] = {
-            "target_accept_prob": self.target_acceptance,
-            "init_strategy": infer.init_to_sample(),
-        }
+        common: dict[str, Any] = {"target_accept_prob": self.target_acceptance}
         whitened = space.mode is not None
         if whitened:
             gaussian, sites = space.mode.gaussian, tuple(space.shapes)

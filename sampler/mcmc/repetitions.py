@@ -125,13 +125,14 @@ class Repetitions:
     def finish(self, particles: Particles, observe: Observer) -> None:
         """Hand on the draws of a repetition that begins at the modes."""
         started, number, points = time.perf_counter(), self.done, particles.points[None]
-        observables = observe(points, number * points.shape[1])
+        begins = number * points.shape[1]
+        observed = observe(points, begins, begins)._asdict()
         of_prior = self.of_prior[number] if number < len(self.of_prior) else None
         statistics = statistics_of(particles, of_prior, self.law)
         self.done += 1
         temperatures, count = len(self.courses[MODES]["power"]), max(self.end, self.done)
         shown = f"particles from the {MODES}", self.done * temperatures, count * temperatures
-        made = {"observables": observables, "points": points, "first": number, "shown": shown}
+        made = {**observed, "points": points, "first": number, "shown": shown}
         seconds = time.perf_counter() - started
         chunk = Chunk("draws", self.done, count, statistics, seconds=seconds, **made)
         self.on_chunk(replace(chunk, make_snapshot=self.snapshot))

@@ -19,13 +19,13 @@ the prior: by short trajectories, the step halved where they are refused.
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import register_dataclass
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpyro.infer.hmc_util import dual_averaging
 
 from sampler.mcmc.algorithm import Chain
@@ -152,8 +152,10 @@ class SplitChain(Chain):
         }
 
     def init(self, key, point, space: Space) -> dict:
-        """State of one chain at a first point."""
-        return state_at(space, space.reference.standardise(point), key)
+        """State of one chain at a first point, whose density the first trajectory finds."""
+        z = space.reference.standardise(point)
+        unknown = jnp.full((), jnp.nan, z.dtype)
+        return {"key": key, "z": z, "lp": unknown, "slope": jnp.zeros_like(z)}
 
     def point(self, state, space: Space) -> Float[Array, " coordinate"]:
         """The point in a state."""
@@ -244,13 +246,18 @@ def slope_at(law: Potential, z):
 
 
 def moved(state, gaussian: Gaussian, step, count, law: Potential):
-    """Make a trajectory of `count` steps with a fresh momentum → (state, statistics)."""
+    """Make a trajectory of `count` steps with a fresh momentum → (state, statistics).
+
+    Where the log density of the state is not a number it is found first, with the slope.
+    """
     key, momentum_key, accept_key = jax.random.split(state["key"], 3)
     position = gaussian.standardise(state["z"])
     momentum = jax.random.normal(momentum_key, position.shape, position.dtype)
-    there, end, potential, slope = trajectory(
-        position, momentum, state["slope"], gaussian, step, count, law
+    begin = Begin(-state["lp"], state["slope"], jnp.isnan(state["lp"]))
+    there, end, potential, slope, begin = trajectory(
+        position, momentum, begin, gaussian, step, count, law
     )
+    state = {**state, "lp": -begin.potential, "slope": begin.slope}
     new = {"key": key, "z": gaussian.at(there), "lp": -potential, "slope": slope}
     energy, kinetic = 0.5 * momentum @ momentum - state["lp"], 0.5 * end @ end
     gained = kinetic + potential - energy
@@ -273,27 +280,56 @@ def moved(state, gaussian: Gaussian, step, count, law: Potential):
     }
 
 
-def trajectory(position, momentum, first, gaussian: Gaussian, step, count, law: Potential):
-    """Return the end of `count` steps from w = `here`: w, momentum, −ln p and slope.
+class Begin(NamedTuple):
+    """Where a trajectory begins.
 
-    `first` is the slope here. In one precision −ln p comes with the slope of every step.
+    potential  −ln p
+    slope      ∂/∂z of it
+    unknown    whether neither is known
     """
-    cosine, sine = jnp.cos(step), jnp.sin(step)
+
+    potential: Float[Array, ""]
+    slope: Float[Array, " coordinate"]
+    unknown: Bool[Array, ""] | bool = False
+
+
+def trajectory(position, momentum, begin: Begin, gaussian: Gaussian, step, count, law: Potential):
+    """The end of `count` steps from w = `position`: w, momentum, −ln p and slope; and its begin.
+
+    In one precision −ln p comes with the slope of every step. What is not known of the begin is
+    found by a step of no length before the first: so the compiler sees one gradient, not two.
+    """
     one_precision = law.single is None
 
-    def leapfrog(_, carry):
-        w, v, value, before = carry
-        v = v - 0.5 * step * (gaussian.pull_back(before) - w)
+    def leapfrog(number, carry):
+        w, v, value, before, begin = carry
+        of_none = number < 0
+        angle = jnp.where(of_none, 0.0, step).astype(w.dtype)
+        v = v - 0.5 * angle * (gaussian.pull_back(before) - w)
+        cosine, sine = jnp.cos(angle), jnp.sin(angle)
         w, v = w * cosine + v * sine, v * cosine - w * sine
         z = gaussian.at(w)
         value, after = value_and_slope(law, z) if one_precision else (value, slope_at(law, z))
-        return w, v - 0.5 * step * (gaussian.pull_back(after) - w), value, after
+        found = begin._replace(potential=value, slope=after)
+        begin = jax.tree.map(partial(jnp.where, of_none), found, begin)
+        return w, v - 0.5 * angle * (gaussian.pull_back(after) - w), value, after, begin
 
-    unknown = jnp.full((), jnp.nan, position.dtype)
-    w, v, value, slope = jax.lax.fori_loop(0, count, leapfrog, (position, momentum, unknown, first))
+    potential, unknown = jnp.asarray(begin.potential, position.dtype), jnp.asarray(begin.unknown)
+    begin = Begin(potential, begin.slope, unknown)
+    value = jnp.full((), jnp.nan, position.dtype)
+    carry = position, momentum, value, begin.slope, begin
+    first = jnp.where(begin.unknown, -1, 0)
+    w, v, value, slope, begin = jax.lax.fori_loop(first, count, leapfrog, carry)
     if not one_precision:
-        value = law.potential(law.reference.at(gaussian.at(w)))
-    return w, v, value, slope
+        ends = jnp.stack([position, w])
+
+        def find(end, values):
+            return values.at[end].set(law.potential(law.reference.at(gaussian.at(ends[end]))))
+
+        both = jnp.stack([begin.potential, value])
+        here, value = jax.lax.fori_loop(jnp.where(begin.unknown, 0, 1), 2, find, both)
+        begin = begin._replace(potential=here)
+    return w, v, value, slope, begin
 
 
 def rounding_of(single: Space) -> float:

@@ -23,6 +23,8 @@ from theory.path_kernels import Features, PathKernels
 SPECTRUM = "overlap_eigenvalues_"
 
 Position = Mapping[str, Array | np.ndarray]
+# Numbers of some examples.
+Places = np.ndarray
 FeaturesOf = Callable[[Array], Float[Array, "example path channel"]]
 
 
@@ -59,9 +61,23 @@ class Data:
         """Inputs of the test examples."""
         raise NotImplementedError
 
+    @property
+    def tests(self) -> int:
+        """Number of test examples."""
+        return 0
+
+    def test_at(self, position: Position, places: Places) -> Any:
+        """Inputs of the test examples that have these numbers."""
+        raise NotImplementedError
+
     def validation(self, position: Position) -> Any:
         """Inputs whose predictor is observed of every draw; None where there are none."""
         return None
+
+    @property
+    def numbers_of_draw(self) -> int:
+        """Numbers that a draw says of all inputs, for each output; about."""
+        return 3 * (len(self.labels) + self.tests)
 
     def attend(self, position: Position, inputs: Any) -> Any:
         """Further inputs, as a space takes them."""
@@ -133,6 +149,22 @@ class FixedPaths(Data):
         """Attended inputs of the test examples."""
         return self.attended_test
 
+    @property
+    def tests(self) -> int:
+        """Number of test examples."""
+        return len(self.attended_test)
+
+    def test_at(self, position: Position, places: Places) -> Float[Array, "test path channel"]:
+        """Attended inputs of the test examples that have these numbers."""
+        return self.attended_test[places]
+
+    @property
+    def numbers_of_draw(self) -> int:
+        """Numbers that a draw says of all examples, or the weights from which these follow."""
+        labels = self.labels if self.whole is None else self.whole[1]
+        of_training = 3 * len(labels) if self.pointwise else self.attended[0].size
+        return of_training + 3 * self.tests
+
     def examples(self, position: Position) -> tuple[Array | np.ndarray, Array | np.ndarray] | None:
         """Attended inputs and labels of single training examples."""
         if not self.pointwise:
@@ -171,6 +203,25 @@ class WithTokens(Data):
     def test(self, position: Position) -> Any:
         """Inputs of the test examples."""
         return self.attend(position, self.tokens_test)
+
+    @property
+    def tests(self) -> int:
+        """Number of test examples."""
+        return len(jax.tree.leaves(self.tokens_test)[0])
+
+    def test_at(self, position: Position, places: Places) -> Any:
+        """Inputs of the test examples that have these numbers."""
+        return self.attend(position, self.some_of(self.tokens_test, places))
+
+    def some_of(self, tokens: Any, places: Places) -> Any:
+        """The tokens of examples that have these numbers."""
+        return jax.tree.map(lambda rows: rows[places], tokens)
+
+    @property
+    def numbers_of_draw(self) -> int:
+        """Numbers that a draw says of all examples, those of validation included."""
+        tokens = jax.tree.leaves(self.tokens_validation)
+        return super().numbers_of_draw + (len(tokens[0]) if tokens else 0)
 
     def validation(self, position: Position) -> Any:
         """Inputs of the validation examples, where there are some."""
@@ -235,3 +286,8 @@ class TokenData(WithTokens):
         pairs = zip(attention, more_attention, strict=True)
         joined = tuple(jnp.concatenate(pair) for pair in pairs)
         return jnp.concatenate([inputs, more_inputs]), joined, *heads
+
+    def some_of(self, tokens: Any, places: Places) -> Any:
+        """The tokens of examples that have these numbers; learned heads are the same."""
+        inputs, attention, *heads = tokens
+        return inputs[places], tuple(matrices[places] for matrices in attention), *heads

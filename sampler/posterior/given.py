@@ -39,11 +39,14 @@ class Given:
     stored: Mapping[str, Array] = field(default_factory=dict)
 
     def predictors(self, inputs: Any) -> dict[str, Array]:
-        """f on inputs where the position fixes it, else its mean and variance."""
-        if self.moments is None:
-            return {"predictor": self.function(inputs)}
-        mean, variance = self.moments(inputs)
-        return {"predictor_mean": mean, "predictor_variance": variance}
+        """f on inputs, where it is drawn; where the position does not fix it, mean and variance."""
+        predictors = {}
+        if self.function is not None:
+            predictors["predictor"] = self.function(inputs)
+        if self.moments is not None:
+            mean, variance = self.moments(inputs)
+            predictors |= {"predictor_mean": mean, "predictor_variance": variance}
+        return predictors
 
     def observe(
         self,
@@ -52,12 +55,9 @@ class Given:
         position: Mapping[str, Array],
         temperature: Float[Array, ""],
     ) -> dict[str, Array]:
-        """Order parameters, f on the test set, log likelihoods and new labels of the examples."""
-        test, validation = data.test(position), data.validation(position)
-        observed = {**self.order_parameters, **self.stored, **self.predictors(test)}
-        if self.moments is not None:
-            observed["predictor"] = self.function(test)
-        if validation is not None:
+        """Order parameters, log likelihoods and new labels of the training examples."""
+        observed = {**self.order_parameters, **self.stored}
+        if (validation := data.validation(position)) is not None:
             observed["predictor_validation"] = self.function(validation)
         if (examples := data.examples(position)) is None:
             return observed

@@ -6,7 +6,7 @@ labels. Every algorithm samples that model; `given` says beside it what is obser
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from threading import RLock
@@ -30,6 +30,8 @@ from sampler.streams import Stream, jax_key, part_of_key, stream
 
 # Site name → value.
 Position = Mapping[str, Array | np.ndarray]
+# What is stored of predictors, from what is given by a position, and that position.
+Predict = Callable[[Given, Position], dict[str, Array]]
 
 # The site of the labels, and the site ln(𝒯/𝒯_0), where the temperature has a prior.
 LABELS, TEMPERATURE = "y", "log_temperature_ratio"
@@ -253,11 +255,20 @@ class Space:
             return self.flatten(self.draw_prior(key))
         return self.mode.gaussian.draw(key)
 
-    def observe(self, key: PRNGKeyArray, position: Position) -> dict[str, Array]:
-        """All that is stored of one draw, by name."""
+    def observe(
+        self, key: PRNGKeyArray, position: Position, predict: Predict | None = None
+    ) -> dict[str, Array]:
+        """All that is stored of one draw, by name.
+
+        predict  gives what is stored of predictors on the test set; None: all that there is
+        """
         temperature = self.temperature_at(position)
         given = self.given(position, part_of_key(key, Stream.FUNCTION))
         observed = given.observe(key, self.data, position, temperature)
+        if predict is None:
+            observed |= given.predictors(self.data.test(position))
+        else:
+            observed |= predict(given, position)
         observed |= self.data.observe(position, given.order_parameters)
         observed["log_prior"] = self.log_prior(position)
         return observed | self.observe_temperature(position)

@@ -1,5 +1,7 @@
 """Programs that are stored traced: read again without a call of Python, with the same bits."""
 
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import jax
@@ -117,3 +119,26 @@ def test_the_oldest_programs_go_where_all_are_too_large(folder, monkeypatch):
     left = list(folder.glob(f"*{SUFFIX}"))
     assert len(left) == 2
     assert oldest not in left
+
+
+FACTORISES = """
+import jax, jax.numpy as jnp, numpy as np
+from sampler.stored_programs import stored_program
+
+@stored_program()
+def factor(matrix):
+    return {"cholesky": jnp.linalg.cholesky(matrix)}
+
+print(np.asarray(factor(np.diag([4.0, 9.0]).astype(np.float32))["cholesky"]).tolist())
+"""
+
+
+@pytest.mark.heavy
+def test_a_process_that_lowers_nothing_factorises_all_the_same(folder):
+    """JAX loads LAPACK where a call of it is lowered; the second process only reads."""
+    for _ in range(2):
+        run = [sys.executable, "-c", FACTORISES]
+        done = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == "[[2.0, 0.0], [0.0, 3.0]]"
+        assert len(list(folder.glob(f"*{SUFFIX}"))) == 1

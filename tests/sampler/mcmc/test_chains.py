@@ -15,7 +15,7 @@ from numpyro.infer import HMC, MCMC, init_to_sample
 
 from sampler import runtime
 from sampler.errors import ExitCode
-from sampler.mcmc import chains
+from sampler.mcmc import chains, observer
 from sampler.mcmc.algorithm import Chunk
 from sampler.mcmc.hamiltonian import StaticHmc
 from sampler.posterior.labels import flat_labels
@@ -176,7 +176,7 @@ def test_what_is_observed_of_a_draw_shares_no_number_with_a_start(space):
 
 @pytest.mark.heavy
 def test_results_do_not_depend_on_the_length_of_chunks(space, default_run, monkeypatch):
-    monkeypatch.setattr(chains, "CHUNK_DRAWS", 3)
+    monkeypatch.setattr(observer, "CHUNK_DRAWS", 3)
     monkeypatch.setattr(chains, "CHUNK_SECONDS", 0.0)
     hurried = sampled(space, SETTINGS)
     check_phases(hurried.chunks)
@@ -195,7 +195,7 @@ def test_a_run_goes_on_from_any_chunk_with_the_steps_that_are_missing(
     phase, done, space, default_run, monkeypatch
 ):
     """Five draws are fewer than the warm-up has steps, which must not be made again."""
-    monkeypatch.setattr(chains, "CHUNK_DRAWS", 5)
+    monkeypatch.setattr(observer, "CHUNK_DRAWS", 5)
     monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
     received = []
     STATIC.draw(space, SETTINGS, received.append)

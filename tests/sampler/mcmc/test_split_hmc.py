@@ -10,11 +10,12 @@ from arviz_stats.base import array_stats
 from jax.interpreters import partial_eval
 from jax.tree_util import register_dataclass
 
-from sampler.mcmc import chains, split_hmc
+from sampler.mcmc import chains, observer, split_hmc
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.split_hmc import (
     LARGEST_ROUNDING,
     SHARE_INDEPENDENT,
+    Begin,
     RunningMoments,
     kept_share,
     moved,
@@ -84,13 +85,32 @@ def test_a_trajectory_run_backwards_ends_where_it_began(space, rng):
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
     first, step = jax.jit(lambda z: slope_at(space, gaussian.at(z)))(here), jnp.asarray(0.2)
     moved_by = jax.jit(lambda *begun: trajectory(*begun, gaussian, step, 5, space))
-    there, end, value, last = moved_by(here, momentum, first)
+    there, end, value, last, _ = moved_by(here, momentum, Begin(0.0, first))
     expected, also = jax.jit(lambda z: value_and_slope(space, gaussian.at(z)))(there)
     assert_equal_to_rounding((value, *last), (expected, *also), operations=100)
     assert np.abs(there - here).max() > 0.3
-    back, start, *_ = moved_by(there, -end, last)
+    back, start, *_ = moved_by(there, -end, Begin(value, last))
     assert_equal_to_rounding(back, here, operations=20 * size, condition=100.0)
     assert_equal_to_rounding(-start, momentum, operations=20 * size, condition=100.0)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("single", [False, True])
+def test_a_trajectory_finds_where_it_begins(single, space, rng):
+    """Without density and slope there it ends where it ends with them, to the last bit."""
+    space = space.with_single_gradients() if single else space
+    here, momentum = jnp.asarray(0.5 * rng.standard_normal((2, space.size)))
+    gaussian = Gaussian.standard(here)
+    potential, slope = jax.jit(lambda z: value_and_slope(space, z))(here)
+    move = jax.jit(lambda begin: trajectory(here, momentum, begin, gaussian, 0.2, 3, space))
+    unknown = Begin(jnp.full((), jnp.nan), jnp.zeros_like(here), jnp.asarray(True))
+    *found, begin = move(unknown)
+    *expected, _ = move(Begin(begin.potential, begin.slope, jnp.asarray(False)))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert_equal_to_rounding(begin.potential, potential, operations=1000)
+    precision = {"rtol": 1e-4, "atol": 1e-4} if single else {"rtol": 1e-10, "atol": 1e-10}
+    np.testing.assert_allclose(begin.slope, slope, **precision)
 
 
 @pytest.mark.heavy
@@ -101,8 +121,8 @@ def test_a_trajectory_preserves_volume(space, rng):
 
     def flow(both):
         here, momentum = both[:size], both[size:]
-        first = slope_at(space, gaussian.at(here))
-        there, end, *_ = trajectory(here, momentum, first, gaussian, 0.4, 3, space)
+        begin = Begin(0.0, slope_at(space, gaussian.at(here)))
+        there, end, *_ = trajectory(here, momentum, begin, gaussian, 0.4, 3, space)
         return jnp.concatenate([there, end])
 
     derivative = jax.jacfwd(flow)(jnp.asarray(rng.standard_normal(2 * size)))
@@ -116,11 +136,11 @@ def test_a_trajectory_preserves_volume(space, rng):
 def test_energy_error_falls_with_the_square_of_the_step(space, rng):
     size = space.size
     here, momentum = jnp.asarray(rng.standard_normal((2, size)))
-    gaussian, first = Gaussian.standard(here), slope_at(space, here)
+    gaussian, begin = Gaussian.standard(here), Begin(0.0, slope_at(space, here))
 
     def error(count):
         step = 1.2 / count
-        there, end, *_ = trajectory(here, momentum, first, gaussian, step, count, space)
+        there, end, *_ = trajectory(here, momentum, begin, gaussian, step, count, space)
         return float(energy(space, there, end) - energy(space, here, momentum))
 
     ratio = error(16) / error(32)
@@ -308,7 +328,7 @@ def test_single_precision_is_left_where_it_would_cost_acceptance(space, monkeypa
 @pytest.mark.heavy
 def test_chains_go_on_bit_for_bit(rng, monkeypatch):
     """From the middle of the warm-up, to the end of the draws."""
-    monkeypatch.setattr(chains, "CHUNK_DRAWS", 3)
+    monkeypatch.setattr(observer, "CHUNK_DRAWS", 3)
     monkeypatch.setattr(chains, "CHUNK_SECONDS", 1e3)
     problem = random_problem(ARCHITECTURES["two layers"], rng)
     space = space_of(problem, "weights", problem.attended[:2])

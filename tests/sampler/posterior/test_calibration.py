@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from sampler.mcmc.split_hmc import SplitChain, trajectory
+from sampler.mcmc.split_hmc import Begin, SplitChain, trajectory
 from sampler.posterior.space import Gaussian
 from tests.calibration import (
     HYPER_PARAMETERS,
@@ -65,8 +65,9 @@ class Unadjusted(SplitChain):
         key, kick = jax.random.split(state["key"])
         momentum = jax.random.normal(kick, state["z"].shape)
         standard = Gaussian.standard(state["z"])
-        here, first, step = state["z"], state["slope"], jnp.asarray(0.8)
-        z, _, potential, slope = trajectory(here, momentum, first, standard, step, 2, space)
+        here, step = state["z"], jnp.asarray(0.8)
+        begin = Begin(-state["lp"], state["slope"], jnp.isnan(state["lp"]))
+        z, _, potential, slope, _ = trajectory(here, momentum, begin, standard, step, 2, space)
         new = {"key": key, "z": z, "lp": -potential, "slope": slope}
         return shared, new, {}
 

@@ -1,0 +1,206 @@
+"""What is observed of draws: everything of all, large predictors of every eighth."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sampler.mcmc import observer as observer_of
+from sampler.mcmc.algorithm import Chunk
+from sampler.mcmc.collected_draws import MANY_NUMBERS, SELECTED, DrawCollector, is_due
+from sampler.mcmc.observer import Observer, capacity_of
+from sampler.streams import Stream, jax_key
+from tests.assertions import assert_equal_to_rounding
+from tests.problems import SPLIT_HMC, chain_settings, random_problem, space_of
+from tests.small import healthy_statistics
+from theory import Architecture
+
+LARGE, SMALL, CHAINS, DRAWS, EVERY = 150, 5, 2, 21, 8
+MORE = 70
+FIRST = 300  # number of a draw from which on those are due whose number 8 divides
+SETTINGS = chain_settings(chains=CHAINS, warmup=12, draws=DRAWS, seed=3)
+ARCHITECTURE = Architecture((2,), (3, 4), (1.1, 0.8, 1.2), channels=3, outputs=2)
+SPACES = ("order_parameters", "hidden_weights", "weights")
+
+
+def space_named(name, tests=LARGE):
+    rng = np.random.default_rng(4)
+    problem = random_problem(ARCHITECTURE, rng, temperature=0.3)
+    test = jnp.asarray(rng.standard_normal((tests, 2, 3)))
+    return space_of(problem, name, test, whitened=False)
+
+
+def points_of(space) -> np.ndarray:
+    return 0.5 * np.random.default_rng(5).standard_normal((CHAINS, DRAWS, space.size))
+
+
+def one_by_one(space, points, numbers):
+    """Name → [chain, draw, …] of every draw, as the space itself observes it."""
+    keys = jax.random.split(jax_key(SETTINGS.seed, Stream.OBSERVATIONS), CHAINS)
+    observe = jax.jit(lambda key, point: space.observe(key, space.unflatten(point)))
+    rows = [
+        [observe(jax.random.fold_in(key, n), x) for n, x in zip(numbers, of_chain, strict=True)]
+        for key, of_chain in zip(keys, points, strict=True)
+    ]
+    return {
+        name: np.array([[draw[name] for draw in of_chain] for of_chain in rows])
+        for name in rows[0][0]
+    }
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", SPACES)
+def test_large_predictors_are_those_of_every_eighth_draw_and_all_else_of_all(name):
+    space, first = space_named(name), FIRST
+    points, numbers = points_of(space), first + np.arange(DRAWS)
+    assert LARGE * ARCHITECTURE.outputs >= MANY_NUMBERS
+    found = Observer.of(space, SETTINGS)(points, first)
+    expected, due = one_by_one(space, points, numbers), numbers % EVERY == 0
+    predictors = {n: expected.pop(n) for n in list(expected) if n.startswith("predictor")}
+    assert set(found.observables) == set(expected)
+    assert set(found.thinned) == set(found.selected) == set(predictors)
+    for of, values in expected.items():
+        assert_equal_to_rounding(found.observables[of], values, operations=1e4)
+    for of, values in predictors.items():
+        assert_equal_to_rounding(found.thinned[of], values[:, due], operations=1e4)
+        flat = values.reshape(CHAINS, DRAWS, -1)
+        places = np.linspace(0, flat.shape[2] - 1, SELECTED).astype(int)
+        assert_equal_to_rounding(found.selected[of], flat[:, :, places], operations=1e4)
+
+
+@pytest.mark.heavy
+def test_variances_are_those_of_regression_by_numpy():
+    """v(x) = K(x, x) − k(x)ᵀ (K + 𝒯)⁻¹ k(x) at the U_1 that is observed beside it."""
+    space = space_named("order_parameters")
+    found = Observer.of(space, SETTINGS)(points_of(space), FIRST + 4)
+    inputs = np.asarray(space.data.attended), np.asarray(space.data.attended_test)
+    features, at_test = (np.sqrt(1.1 / (3 * 2)) * part for part in inputs)
+    numbers = np.arange(0, DRAWS, EVERY)  # 304 is a multiple of 8
+    for chain in range(CHAINS):
+        for place, number in enumerate(numbers):
+            overlap = found.observables["order_parameter"][chain, number].reshape(2, 2, 2, 2)
+
+            def kernel_of(left, right, overlap=overlap):
+                kernel = np.einsum("pcqd,xpi,yqi->xcyd", overlap, left, right)
+                return kernel.reshape(2 * len(left), 2 * len(right))
+
+            kernel, cross = kernel_of(features, features), kernel_of(at_test, features)
+            prior = np.diagonal(kernel_of(at_test, at_test))
+            noisy = kernel + 0.3 * np.eye(len(kernel))
+            mean = cross @ np.linalg.solve(noisy, np.ravel(space.data.labels))
+            variance = prior - np.sum(cross * np.linalg.solve(noisy, cross.T).T, axis=1)
+            thinned = {n: v[chain, place].ravel() for n, v in found.thinned.items()}
+            np.testing.assert_allclose(thinned["predictor_mean"], mean, rtol=1e-7, atol=1e-9)
+            np.testing.assert_allclose(thinned["predictor_variance"], variance, rtol=1e-7)
+
+
+@pytest.mark.parametrize("lengths", [(1, 4, 3, 13), (8, 8, 5), (20, 1)])
+def test_nothing_depends_on_the_chunks_in_which_draws_come(lengths):
+    space = space_named("order_parameters")
+    points, observe = points_of(space), Observer.of(space, SETTINGS)
+    whole, ends = observe(points, FIRST), np.cumsum((0, *lengths))
+    pieces = [observe(points[:, a:b], FIRST + int(a)) for a, b in pairwise(ends)]
+    for part in whole._fields:
+        for name, values in getattr(whole, part).items():
+            joined = np.concatenate([getattr(piece, part)[name] for piece in pieces], axis=1)
+            np.testing.assert_array_equal(joined, values, err_msg=f"{part} {name}")
+
+
+def test_chains_that_begin_later_are_thinned_from_their_own_first_draw():
+    space = space_named("order_parameters")
+    points, observe = points_of(space), Observer.of(space, SETTINGS)
+    shifted, whole = observe(points, 1003, begins=1003), observe(points, 0)
+    np.testing.assert_allclose(
+        shifted.thinned["predictor_variance"], whole.thinned["predictor_variance"], rtol=1e-12
+    )
+
+
+def test_small_predictors_are_observed_of_every_draw():
+    space = space_named("order_parameters", SMALL)
+    found = Observer.of(space, SETTINGS)(points_of(space), 0)
+    assert not found.thinned
+    assert not found.selected
+    assert found.observables["predictor_variance"].shape == (CHAINS, DRAWS, SMALL, 2)
+
+
+def gathered(space, resume=None, collected=None) -> tuple[DrawCollector, list]:
+    """What a run gathers, and for every chunk its snapshot with what was gathered by then."""
+    collected, stops = DrawCollector() if collected is None else collected, []
+
+    def on_chunk(chunk):
+        collected(chunk)
+        stops.append((chunk.snapshot, collected.arrays))
+
+    SPLIT_HMC.draw(space, replace(SETTINGS, draws=MORE), on_chunk, resume)
+    return collected, stops
+
+
+@pytest.mark.heavy
+def test_chains_gather_the_same_in_chunks_of_odd_lengths_and_where_they_go_on(monkeypatch):
+    space = space_named("order_parameters")
+    whole, _ = gathered(space)
+    monkeypatch.setattr(observer_of, "CHUNK_DRAWS", 3)
+    monkeypatch.setattr("sampler.mcmc.chains.CHUNK_SECONDS", 1e3)
+    pieces, stops = gathered(space)
+    assert whole.thinned["predictor_variance"].draws.tolist() == list(range(0, MORE, 4))
+    assert whole.selected["predictor_mean"].values.shape == (CHAINS, MORE, SELECTED)
+    snapshot, arrays = next(s for s in stops if (s[0].phase, s[0].done) == ("draws", 46))
+    rest = DrawCollector()
+    rest.restore(arrays)
+    gathered(space, snapshot, rest)
+    for other in (pieces, rest):
+        assert_same_arrays(other.arrays, whole.arrays)
+
+
+def assert_same_arrays(received, expected):
+    assert set(received) == set(expected)
+    for name, values in expected.items():
+        if not name.startswith("seconds"):
+            np.testing.assert_array_equal(received[name], values, err_msg=name)
+
+
+@pytest.mark.parametrize("tests", [SMALL, LARGE])
+@pytest.mark.parametrize("name", SPACES)
+def test_a_full_chunk_takes_about_the_bytes_that_it_may(name, tests, monkeypatch):
+    space = space_named(name, tests)
+    key = jax.eval_shape(jax.random.key, 0)
+    point = jax.ShapeDtypeStruct((space.size,), space.dtype)
+    observed = jax.eval_shape(lambda k, x: space.observe(k, space.unflatten(x)), key, point)
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((observed, point))) * CHAINS
+    monkeypatch.setattr(observer_of, "CHUNK_BYTES", 20 * size)
+    capacity = capacity_of(space, CHAINS)
+    assert 5 <= capacity <= 20, capacity
+
+
+def test_the_draws_that_are_due():
+    """All, every second, fourth and eighth; none that a longer run keeps is missing."""
+    numbers = np.arange(400)
+    due = numbers[is_due(numbers)].tolist()
+    assert due == [*range(32), *range(32, 64, 2), *range(64, 128, 4), *range(128, 400, 8)]
+
+
+def test_a_collector_of_thinned_draws_is_that_of_all(rng):
+    """Of every eighth draw it keeps what it keeps of all, where there are too many."""
+    draws, numbers = 1000, 4 * MANY_NUMBERS
+    values = rng.standard_normal((2, draws, numbers, 1)).astype(np.float32)
+    statistics = healthy_statistics(rng, (2, draws))
+    every, thinned = DrawCollector(), DrawCollector()
+    for start, end in pairwise((0, 1, 5, 21, 85, 149, 500, 1000)):
+        lp = {name: v[:, start:end] for name, v in statistics.items()}
+        due = is_due(np.arange(start, end))
+        places = np.linspace(0, numbers - 1, SELECTED).astype(int)
+        part = values[:, start:end]
+        every(Chunk("draws", end, draws, lp, {"predictor": part}))
+        some = {"thinned": part[:, due], "selected": part[:, :, places, 0]}
+        some = {name: {"predictor": v} for name, v in some.items()}
+        thinned(Chunk("draws", end, draws, lp, **some))
+    one, other = every.thinned["predictor"], thinned.thinned["predictor"]
+    np.testing.assert_array_equal(one.draws, other.draws)
+    np.testing.assert_array_equal(one.values, other.values)
+    one, other = every.selected["predictor"], thinned.selected["predictor"]
+    np.testing.assert_array_equal(one.places, other.places)
+    np.testing.assert_array_equal(one.values, other.values)
+    assert one.shape == other.shape
