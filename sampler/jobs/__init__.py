@@ -15,6 +15,7 @@ pages         figures and the page of stored results
 reproduce     a run done again, compared number by number
 sweep         the points of a grid, done by workers, then gathered
 executors     workers: this process, others, a Dask cluster
+worker_server what the process imports that workers are copies of
 slurm         a job array for the points of a sweep
 train         training a transformer
 prune         the heads of a trained network removed

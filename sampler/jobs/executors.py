@@ -17,7 +17,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppres
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -135,11 +135,15 @@ def outcome_of(future: futures.Future) -> PointOutcome | None:
         return PointOutcome(ExitCode.INTERNAL_ERROR, text)
 
 
-class OwnProcesses(SpawnContext):
-    """Begins processes with an interpreter of their own, and remembers which they are."""
+class OwnProcesses(ForkServerContext):
+    """Begins processes that share nothing with this one, and remembers which they are.
+
+    They are copies of a server that has imported the numerical libraries, once for all of them.
+    """
 
     def __init__(self) -> None:
         self.begun: list[BaseProcess] = []
+        self.set_forkserver_preload(["sampler.jobs.worker_server"])
 
     def Process(self, *arguments: Any, **keywords: Any) -> BaseProcess:
         """Return a new process, as the context does."""
