@@ -41,13 +41,23 @@ def whole(cache, tmp_path_factory) -> tuple[int, Path]:
 
 
 def workers_of(process: Command) -> list[int]:
-    """Processes of a command that do points."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-    return [
-        int(child)
-        for child in children.split()
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+    """Processes of a command that do points: copies of its server of workers."""
+    servers = [each for each in children_of(process.pid) if b"forkserver" in words_of(each)]
+    return [worker for server in servers for worker in children_of(server)]
+
+
+def children_of(number: int) -> list[int]:
+    try:
+        return list(map(int, Path(f"/proc/{number}/task/{number}/children").read_text().split()))
+    except FileNotFoundError:  # it has ended
+        return []
+
+
+def words_of(number: int) -> bytes:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def test_a_sweep_that_loses_a_worker_is_that_of_one_process(tmp_path):
