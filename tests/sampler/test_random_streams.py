@@ -82,6 +82,7 @@ ALLOWED = {
     "api/estimators.py": {"RandomState"},
     "mcmc/chains.py": {"wrap_key_data"},
     "posterior/space.py": {"key"},
+    "stored_programs.py": {"wrap_key_data"},
 }
 
 
