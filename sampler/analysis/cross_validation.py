@@ -33,7 +33,6 @@ from sampler.mcmc.convergence import bulk_ess, mean_mcse
 from sampler.mcmc.tempered import repetition_weights
 from sampler.network import outputs_of
 from sampler.posterior.given import log_likelihood_of_examples
-from sampler.posterior.importance_weights import pareto_smoothed
 from sampler.posterior.spaces import HIDDEN_WEIGHTS, WEIGHTS, kind_of
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
@@ -86,10 +85,12 @@ def pointwise_elpd(
             each = values.shape[1] // len(repetitions)
             log_weights = log_weights + np.log(np.repeat(repetitions, each))
     if values.shape[1] >= FEWEST_DRAWS:
-        for example, row in enumerate(log_weights.copy()):
+        from arviz_stats.base import array_stats  # only here: importing it takes long
+
+        for example, row in enumerate(-log_weights):
             # A tail of equal values is refused, and of few draws not all weights are finite.
             with suppress(ValueError), np.errstate(divide="ignore", invalid="ignore"):
-                smooth, shape = pareto_smoothed(row, efficiency)
+                smooth, shape = array_stats.psislw(row, r_eff=efficiency)
                 if np.isfinite(smooth).all():
                     log_weights[example], pareto_k[example] = smooth, shape
     log_weights = log_weights - logsumexp(log_weights, axis=1, keepdims=True)

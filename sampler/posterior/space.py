@@ -159,7 +159,9 @@ class Space:
         prior = dist.Normal(0.0, self.spread).expand([1]).to_event()
         return {TEMPERATURE: numpyro.sample(TEMPERATURE, prior)}
 
-    def temperature_at(self, position: Position) -> Float[Array | np.ndarray, "*draw"]:
+    def temperature_at(
+        self, position: Position
+    ) -> Float[Array | np.ndarray, "*draw"] | np.floating:
         """Temperature 𝒯 of a position, 𝒯_0 where it is fixed; or of many along leading axes."""
         if TEMPERATURE not in position:
             return self.temperature

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from arviz_stats.base import array_stats
 
 from sampler.posterior.importance_sampling import (
     BatchedDensity,
@@ -18,7 +17,6 @@ from sampler.posterior.importance_sampling import (
 from sampler.posterior.importance_weights import (
     normalised_weights,
     pareto_k,
-    pareto_smoothed,
     systematic_resampling,
 )
 from sampler.posterior.space import Gaussian
@@ -262,20 +260,3 @@ def test_failure_at_sixteen_paths_is_caught(rng):
     draws = draw_weighted(proposal, BatchedDensity.of(space), 2000, rng)
     assert draws.effective_sample_size < 0.05 * 2000, "this problem no longer shows the failure"
     assert not draws.trusted, draws.explain()
-
-
-@pytest.mark.parametrize("count", [30, 400, 4001])
-@pytest.mark.parametrize("efficiency", [0.3, 1.0, 1.7])
-@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
-def test_smoothed_weights_are_those_of_arviz(count, efficiency, spread, rng):
-    log_weights = spread * rng.standard_normal(count)
-    expected, shape = array_stats.psislw(-log_weights, r_eff=efficiency)
-    received = pareto_smoothed(log_weights, efficiency)
-    np.testing.assert_allclose(received[0], expected, rtol=1e-11, atol=1e-11)
-    assert received[1] == pytest.approx(float(shape), rel=1e-11, abs=1e-11)
-
-
-@pytest.mark.parametrize("log_weights", [np.zeros(1000), np.arange(20.0)], ids=["equal", "few"])
-def test_weights_without_a_tail_are_refused(log_weights):
-    with pytest.raises(ValueError):  # noqa: PT011  whatever it says
-        pareto_smoothed(log_weights)
