@@ -141,7 +141,7 @@ def draws_of(
     draws = stage(plan.directory, "sample", DRAWS_FILE, draw)
     made = draws["posterior"].sizes[settings.algorithm_class.counts.axis]
     record(plan.directory, draws_per_chain=made)
-    checkpoints.settle()
+    checkpoints.settle(draws)
     return draws
 
 

@@ -23,6 +23,7 @@ from sampler.storage.manifest import differences
 
 if TYPE_CHECKING:
     import numpy as np
+    import xarray as xr
 
     Arrays = Mapping[str, np.ndarray]
 
@@ -108,6 +109,8 @@ def read_header(path: Path) -> dict:
 
 # They take turns, so that one is whole whatever happens to the other.
 SLOTS = ("state-0.bin", "state-1.bin")
+# In a header: which arrays of a finished run are read from its draws. Smaller ones stay.
+STORED, LARGE = "stored", 2**16
 # A save is due after so many seconds, or so many times those of the last save: whichever is later.
 SECONDS_BETWEEN, TIMES_THE_LAST = 10.0, 20.0
 # Tests save more often, in the processes that they start, too.
@@ -158,7 +161,7 @@ class Checkpoints:
                 self._sequence = sealed.header["sequence"] + 1
             except KeyError as problem:
                 raise self.unfit(problem) from None
-            return sealed
+            return self.completed(sealed)
         remedy = f"remove {self.folder.name}/ there to begin the {self.work} again"
         text = f"its checkpoints are damaged or missing; {remedy}"
         raise InputError("DIR", self.folder.parent, text)
@@ -173,6 +176,21 @@ class Checkpoints:
             else:
                 self._refuse_another(sealed)
                 yield sealed
+
+    def completed(self, sealed: Sealed) -> Sealed:
+        """A checkpoint with the arrays that `draws.nc` has for it; InputError without these."""
+        places = sealed.header.get(STORED)
+        if not places:
+            return sealed
+        from sampler.storage.result_files import read_draws
+
+        draws, arrays = read_draws(self.folder.parent), dict(sealed.arrays)
+        try:
+            for key, (group, name, shape) in places.items():
+                arrays[key] = draws[group][name].values.reshape(shape)
+        except (KeyError, ValueError) as problem:
+            raise self.unfit(problem) from None
+        return Sealed(sealed.header, arrays, sealed.checksum)
 
     def _refuse_another(self, sealed: Sealed) -> None:
         if other := differences(sealed.header["fingerprint"], self.fingerprint):
@@ -206,17 +224,44 @@ class Checkpoints:
         took = self._saved_at - began
         self._wait = self.every * max(1.0, TIMES_THE_LAST * took / SECONDS_BETWEEN)
 
-    def settle(self) -> None:
-        """Keep the newest checkpoint alone, of what came to its end."""
+    def settle(self, draws: "xr.DataTree") -> None:
+        """Keep the newest checkpoint alone, of what came to its end, without what `draws.nc` has.
+
+        Large arrays that stored draws have bit for bit are read from there by who goes on.
+        """
         newest = next(self.intact(), None)
-        if newest is not None:
-            older = SLOTS[(newest.header["sequence"] + 1) % 2]
-            (self.folder / older).unlink(missing_ok=True)
+        if newest is None:
+            return
+        places = {} if STORED in newest.header else places_in_draws(newest.arrays, draws)
+        if places:
+            arrays = {key: v for key, v in newest.arrays.items() if key not in places}
+            header = {**newest.header, STORED: places, "sequence": newest.header["sequence"] + 1}
+            write_sealed(self.folder / SLOTS[header["sequence"] % 2], header, arrays)
+            newest, self._sequence = Sealed(header, arrays, ""), header["sequence"] + 1
+        older = SLOTS[(newest.header["sequence"] + 1) % 2]
+        (self.folder / older).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Remove the checkpoints, whose work is stored."""
         if self.folder is not None:
             remove(self.folder)
+
+
+def places_in_draws(arrays: "Arrays", draws: "xr.DataTree") -> dict[str, list]:
+    """Group and variable of stored draws with the bits of an array, and its shape, by its key."""
+
+    def bits_of(values: "np.ndarray") -> tuple[str, bytes]:
+        return values.dtype.str, hashlib.sha256(values.tobytes()).digest()
+
+    stored = {
+        bits_of(values.values): (table.path, name)
+        for table in draws.subtree
+        for name, values in table.data_vars.items()
+        if values.nbytes >= LARGE
+    }
+    large = {key: values for key, values in arrays.items() if values.nbytes >= LARGE}
+    found = {key: stored.get(bits_of(values)) for key, values in large.items()}
+    return {key: [*place, list(large[key].shape)] for key, place in found.items() if place}
 
 
 def newest_first(folder: Path | None) -> list[Path]:
