@@ -31,7 +31,9 @@ def path_weights(
 
 
 def network_outputs(
-    weights: Weights, attended: Float[Array, "example path channel"], architecture: Architecture
+    weights: Weights,
+    attended: Float[Array | np.ndarray, "example path channel"],
+    architecture: Architecture,
 ) -> Float[Array, "example output"]:
     """f_c(x) = Σ_π w_1^{(π,c)} · V_0 ξ^π(x) / √(Π N_1 D).
 
@@ -57,7 +59,7 @@ def effective_weights(
 
 def outputs_of(
     effective: Float[Array, "row channel"],
-    attended: Float[Array, "example path channel"],
+    attended: Float[Array | np.ndarray, "example path channel"],
     architecture: Architecture,
 ) -> Float[Array, "example output"]:
     """f(x) from `effective_weights`."""

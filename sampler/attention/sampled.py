@@ -41,8 +41,8 @@ class AttendingTokens:
             the queries that are read
     """
 
-    inputs: Float[Array, "example token channel"]
-    fixed: tuple[Float[Array, "example _head key _query"], ...]
+    inputs: Float[Array | np.ndarray, "example token channel"]
+    fixed: tuple[Float[Array | np.ndarray, "example _head key _query"], ...]
 
     def astype(self, dtype) -> "AttendingTokens":
         return jax.tree.map(partial(jnp.asarray, dtype=dtype), self)
@@ -58,7 +58,7 @@ class SampledAttention:
     sites    name and shape of the logit weights of each layer that has learned heads
     """
 
-    scale: Float[Array, " number"]
+    scale: Float[Array | np.ndarray, " number"]
     form: LogitForm = field(metadata={"static": True})
     learned: tuple[tuple[bool, ...], ...] = field(metadata={"static": True})
     variants: LayerVariants = field(metadata={"static": True})

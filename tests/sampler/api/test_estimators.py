@@ -133,9 +133,7 @@ def test_tokens_are_attended_first(rng):
     attention = [rng.random((6, heads, 3, 3)) for heads in (2, 1)]
     theory = {"method": "theory", **NETWORK}
     one = sampler.AttentionRegressor(readout="mean", **theory).fit((tokens, attention), labels)
-    attended = np.asarray(
-        attended_inputs(jnp.asarray(tokens), tuple(map(jnp.asarray, attention)), "mean")
-    )
+    attended = attended_inputs(tokens, tuple(attention), "mean")
     other = sampler.AttentionRegressor(heads=(2, 1), **theory).fit(attended, labels)
     np.testing.assert_array_equal(one.predict((tokens, attention)), other.predict(attended))
     assert one.predict((tokens, attention)).shape == (6, 2)

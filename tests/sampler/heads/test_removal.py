@@ -20,6 +20,7 @@ from sampler.heads.removal import (
     shown,
     within,
 )
+from sampler.streams import Stream, stream
 from theory.observables import binomial_error
 
 EXAMPLES, HEADS = 64, (2, 3)
@@ -94,7 +95,7 @@ def test_curves_are_in_order_of_the_number_and_leave_each_layer_a_head():
     errors = [binomial_error(share, EXAMPLES) for share in shares]
     np.testing.assert_allclose(curve.accuracy["model"].errors, errors)
     np.testing.assert_allclose(curve.loss.values, 4 * worth / EXAMPLES)
-    generator = np.random.default_rng(3)
+    generator = stream(3, Stream.RANDOM_ORDERS)
     for one in result.curves["random"]:
         order = in_order(generator.permutation(5), EVERY, HEADS)
         assert one.removed == shown(order)
