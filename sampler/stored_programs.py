@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import export
 
 from sampler.compiled import PROGRAMS, processor_key
 
@@ -118,7 +119,7 @@ def make(
         load_routines()
         exported = read(path)
         if exported is None:
-            exported = jax.export.export(jax.jit(flat))(data)
+            exported = export.export(jax.jit(flat))(data)
             write(path, bytes(exported.serialize()))
         return jax.jit(exported.call).lower(data).compile()
     except FAILURES:
@@ -205,7 +206,7 @@ def sources() -> str:
 # --- files: a checksum, then the program
 
 
-def read(path: Path) -> "jax.export.Exported | None":
+def read(path: Path) -> export.Exported | None:
     """The program in a file; None where there is none, or a damaged one."""
     try:
         content = path.read_bytes()
@@ -215,7 +216,7 @@ def read(path: Path) -> "jax.export.Exported | None":
     size = hashlib.sha256().digest_size
     if hashlib.sha256(content[size:]).digest() != content[:size]:
         return None
-    return jax.export.deserialize(bytearray(content[size:]))
+    return export.deserialize(bytearray(content[size:]))
 
 
 def write(path: Path, program: bytes) -> None:
