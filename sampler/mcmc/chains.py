@@ -40,7 +40,7 @@ from sampler.mcmc.chain_devices import (
 from sampler.mcmc.observer import Observed, Observer, capacity_of
 from sampler.posterior.space import Space
 from sampler.runtime import for_every_chain
-from sampler.stored_programs import stored_program
+from sampler.stored_programs import is_key, plain, stored_program
 from sampler.streams import Stream, jax_key
 
 # A chunk lasts about this long.
@@ -153,9 +153,9 @@ def blank_state(chain: Chain, chains: int, space: Space):
         return leaves
 
     def zeros(leaf):
-        data = jax.eval_shape(_data, leaf)
+        data = jax.eval_shape(plain, leaf)
         values = np.zeros(data.shape, data.dtype)
-        return jax.random.wrap_key_data(values) if _is_key(leaf) else jnp.asarray(values)
+        return jax.random.wrap_key_data(values) if is_key(leaf) else jnp.asarray(values)
 
     leaves = [zeros(leaf) for leaf in jax.eval_shape(first, np.int64(0), space)]
     return jax.tree.unflatten(trees[0], leaves)
@@ -266,7 +266,7 @@ def snapshot_of(phase: str, done: int, state) -> Snapshot:
 
 def state_arrays(state) -> dict[str, np.ndarray]:
     """Every leaf of what chains share and of their states, by its path in the tree."""
-    return {name: np.asarray(_data(leaf)) for name, leaf in _leaves(state).items()}
+    return {name: np.asarray(plain(leaf)) for name, leaf in _leaves(state).items()}
 
 
 def restored_state(arrays: Mapping[str, np.ndarray], like):
@@ -290,21 +290,13 @@ def _leaves(state) -> dict[str, Any]:
     return leaves
 
 
-def _is_key(leaf) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _data(leaf):
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
 def _restored(name: str, values: np.ndarray, leaf):
-    stored = jax.eval_shape(_data, leaf)
+    stored = jax.eval_shape(plain, leaf)
     if (values.shape, values.dtype) != (stored.shape, stored.dtype):
         raise SnapshotMismatch(
             f"{name} is {values.dtype}{list(values.shape)}, "
             f"these chains have {stored.dtype}{list(stored.shape)}"
         )
-    if _is_key(leaf):
+    if is_key(leaf):
         return jax.random.wrap_key_data(values, impl=jax.random.key_impl(leaf))
     return jnp.asarray(values)
