@@ -10,14 +10,16 @@ comparison.nc    theories against draws, `write_comparison`, `read_comparison`; 
 The readers raise the same InputError, with the file, what is wrong and the remedy, whoever reads.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import h5py
+import h5netcdf
 import numpy as np
 import xarray as xr
+from xarray.backends import H5NetCDFStore
 
 from sampler.storage.directory import (
     COMPARISON_FILE,
@@ -34,7 +36,6 @@ from sampler.storage.files import (
     write_atomically,
     write_json,
 )
-from sampler.storage.netcdf import dimensions_of, netcdf_file, netcdf_table, netcdf_tree, shown
 
 # Tables: the command that makes each, and the variables that all readers take to be there.
 TABLES = {
@@ -42,14 +43,35 @@ TABLES = {
     TASK_FILE: ("run", ()),
     SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "predictor", "degrees")),
 }
+# Arrays of draws from this size on are compressed, and carry a checksum.
+COMPRESSED_BYTES = 2**14
+COMPRESSION = {"zlib": True, "complevel": 1, "shuffle": True, "fletcher32": True}
+ENGINE = "h5netcdf"
 
 
 def write_result(directory: Path, file: str, content: xr.Dataset | xr.DataTree) -> None:
     """Write a table, or the draws, which open with ArviZ and with `xarray.open_datatree`."""
     tree = content.copy() if isinstance(content, xr.DataTree) else xr.DataTree(content)
     tree.attrs = content.attrs | {"schema_version": SCHEMA_VERSION}
-    image = netcdf_file(tree)
-    write_atomically(directory / file, lambda path: path.write_bytes(image))
+
+    # In memory first: HDF5 never meets a disk that is full. Not by `to_netcdf`, which locks, and
+    # imports Dask for it where that is installed.
+    image = BytesIO()
+    with h5netcdf.File(image, "w") as opened:
+        for table in tree.subtree:
+            group = None if table is tree else table.path
+            store = H5NetCDFStore(opened, group=group, mode="w")
+            table.to_dataset(inherit=False).dump_to_store(store, encoding=encoding_of(table))
+    write_atomically(directory / file, lambda path: path.write_bytes(image.getbuffer()))
+
+
+def encoding_of(table: xr.DataTree) -> dict[str, dict]:
+    """Compression of the large arrays of a table."""
+    return {
+        name: COMPRESSION
+        for name, values in table.data_vars.items()
+        if values.nbytes >= COMPRESSED_BYTES and values.dtype.kind in "fiub"
+    }
 
 
 def write_comparison(directory: Path, tree: xr.DataTree, summary: dict) -> None:
@@ -67,14 +89,27 @@ def read_table(directory: Path, file: str) -> xr.Dataset:
     command, variables = TABLES[file]
 
     def load(path: Path) -> xr.Dataset:
-        with opened(path) as file:
-            table = netcdf_table(file)
+        with path.open("rb") as content:
+            table = xr.load_dataset(content, engine=ENGINE)
+        check_schema(table.attrs.get("schema_version"), str(path))
         missing = [name for name in variables if name not in table]
         if missing:
             raise ValueError(f"it has no variable {missing[0]}")
         return table
 
     return read_stored(directory / file, command, load)
+
+
+def loaded(tree: xr.DataTree) -> xr.DataTree:
+    """The tree with everything in memory.
+
+    `DataTree.load` passes over a variable that has the name of its group, which would stay in the
+    file and keep it open.
+    """
+    for node in tree.subtree:
+        for variable in node.variables.values():
+            variable.load()
+    return tree
 
 
 def read_draws(directory: Path) -> xr.DataTree:
@@ -94,10 +129,11 @@ def read_tree(path: Path, command: str, group: str, variable: str = "") -> xr.Da
     """
 
     def load(path: Path) -> xr.DataTree:
-        with opened(path, group) as file:
-            if variable and variable not in file[group]:
+        with path.open("rb") as content, xr.open_datatree(content, engine=ENGINE) as tree:
+            check_groups(tree.attrs, tree.children, group, path)
+            if variable and variable not in tree[group]:
                 raise ValueError(f"it has no variable {variable}")
-            return netcdf_tree(file)
+            return loaded(tree)
 
     return read_stored(path, command, load)
 
@@ -106,11 +142,16 @@ def read_drawn(directory: Path, name: str, group: str = "posterior") -> xr.DataA
     """Read one variable of `draws.nc`; None if it is not among them, InputError as `read_draws`."""
 
     def load(path: Path) -> xr.DataArray | None:
-        with opened(path, "posterior") as file:
-            if group not in file or name not in file[group]:
+        # One variable of one group alone: to open all of them takes many times as long.
+        with opened_draws(path) as groups:
+            if group not in groups or name not in groups[group].variables:
                 return None
-            dimensions = dimensions_of(file[group][name])
-            return netcdf_table(file[group], {name, *dimensions})[name]
+            there = groups[group].variables
+            others = set(there) - {name, *there[name].dimensions}
+        with path.open("rb") as content:
+            options = {"group": group, "drop_variables": others, "engine": ENGINE}
+            with xr.open_dataset(content, **options) as table:
+                return table[name].load()
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
@@ -119,21 +160,28 @@ def read_attribute(directory: Path, name: str, group: str) -> Any:
     """Read an attribute of a group of `draws.nc`; None if it is not there."""
 
     def load(path: Path) -> Any:
-        with opened(path, "posterior") as file:
-            attribute = shown(file[group].attrs).get(name) if group in file else None
-            return attribute.item() if isinstance(attribute, np.generic) else attribute
+        with opened_draws(path) as groups:
+            attribute = groups[group].attrs.get(name) if group in groups else None
+            return attribute.item() if isinstance(attribute, np.ndarray | np.generic) else attribute
 
     return read_stored(directory / DRAWS_FILE, "sample", load)
 
 
 @contextmanager
-def opened(path: Path, group: str = "") -> Iterator[h5py.File]:
-    """A file of results. InputError for another schema, ValueError where it lacks the group."""
-    with path.open("rb") as content, h5py.File(content, "r") as file:
-        check_schema(shown(file.attrs).get("schema_version"), str(path))
-        if group and group not in file:
-            raise ValueError(f"it has no group {group}")
-        yield file
+def opened_draws(path: Path) -> Iterator[Mapping[str, h5netcdf.Group]]:
+    """The groups of `draws.nc`, none of which is read yet."""
+    with path.open("rb") as content, h5netcdf.File(content, "r") as file:
+        check_groups(file.attrs, file.groups, "posterior", path)
+        yield file.groups
+
+
+def check_groups(
+    attributes: Mapping[str, Any], groups: Container[str], group: str, path: Path
+) -> None:
+    """Raise InputError for another schema, ValueError where a group is missing."""
+    check_schema(attributes.get("schema_version"), str(path))
+    if group not in groups:
+        raise ValueError(f"it has no group {group}")
 
 
 def is_sampled(directory: Path) -> bool:

@@ -13,8 +13,8 @@ import xarray as xr
 import sampler
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
-from sampler.storage.netcdf import COMPRESSED_BYTES
 from sampler.storage.result_files import (
+    COMPRESSED_BYTES,
     read_attribute,
     read_comparison,
     read_drawn,
