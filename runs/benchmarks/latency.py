@@ -45,7 +45,7 @@ def measure_latency() -> Iterator[str]:
     for name, words in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             for kept in ("none", "all"):
-                imports, _, _ = timed([sys.executable, "-c", LIBRARIES], check=True)
+                _, imports, _ = timed([sys.executable, "-c", LIBRARIES], check=True)
                 found = measured(words, Path(folder), kept)
                 if found is None:
                     yield f"| {name} | {kept} | the command was refused |"
@@ -56,13 +56,13 @@ def measure_latency() -> Iterator[str]:
                 yield f"| {name} | {kept} | {row} | {numbers} |"
 
 
-def timed(command: list[str], **options) -> tuple[float, float, int]:
-    """Seconds that a process takes, of a clock and of the processor, and its exit code."""
+def timed(command: list[str], **options) -> tuple[subprocess.CompletedProcess, float, float]:
+    """A process that has ended, and the seconds it took, of a clock and of the processor."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(command, capture_output=True, cwd=ROOT, **options)
     seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return seconds, processor, done.returncode
+    return done, seconds, processor
 
 
 def measured(
@@ -73,8 +73,10 @@ def measured(
     environment = os.environ | {"ATTENTION_POSTERIOR_CACHE": str(folder / "programs")}
     environment.pop("JAX_COMPILATION_CACHE_DIR", None)
     command = [sys.executable, "-m", "runs.benchmarks.latency", str(report), *words]
-    *seconds, code = timed([*command, "--out", str(folder / kept)], env=environment)
-    return (*seconds, *json.loads(report.read_text())) if code in (0, 3) else None
+    done, *seconds = timed([*command, "--out", str(folder / kept)], env=environment)
+    if done.returncode not in (0, 3):
+        return None
+    return *seconds, *json.loads(report.read_text())
 
 
 def watch_jax(words: list[str], report: Path) -> int:

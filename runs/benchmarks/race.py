@@ -12,7 +12,6 @@ makes follows from a pilot run, whose effective draws of the worst entry of U₁
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from runs.benchmarks.latency import timed
 
 RUNS = Path(__file__).parents[1]
 CHAINS = 4
@@ -241,27 +242,18 @@ def measure(problem: str, name: str, draws: int, cache: Path) -> Row | None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "row.json"
         words = ["-m", "runs.benchmarks.race", "--one", problem, name, str(draws), str(out)]
-        before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        environment = {**os.environ, **places, **settings}
         try:
-            done = subprocess.run(
-                [sys.executable, *words],
-                env={**os.environ, **places, **settings},
-                cwd=RUNS.parent,
-                capture_output=True,
-                text=True,
-                timeout=LONGEST,
-                check=False,
+            done, *seconds = timed(
+                [sys.executable, *words], env=environment, text=True, timeout=LONGEST
             )
         except subprocess.TimeoutExpired:
             return None
-        seconds = time.perf_counter() - started
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if done.returncode:
             print(done.stderr[-2000:], file=sys.stderr, flush=True)
             return None
         count, *numbers = json.loads(out.read_text())
-    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Row(int(count), *numbers, seconds, processor)
+    return Row(int(count), *numbers, *seconds)
 
 
 def race(problem: str, name: str, sizes: list[int]) -> Iterator[str]:
