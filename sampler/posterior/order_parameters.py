@@ -160,9 +160,8 @@ class OrderParameterSpace(KernelSpace):
         position = here.draw_by_numpy(count, generator)
         factors = here.factors(position)
         observed = dict(named_order_parameters(tuple(f @ f.mT for f in factors)))
+        observed |= here.observe_temperature(position)
         temperatures = np.broadcast_to(here.temperature_at(position), count)
-        if here.spread is not None:
-            observed["temperature"] = temperatures
         if (examples := here.data.examples(position)) is not None:
             features = here.features(examples[0])
             block = max(1, PRIOR_NUMBERS // math.prod(factors[0].shape[1:2] + features.shape[2:]))

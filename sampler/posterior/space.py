@@ -168,7 +168,9 @@ class Space:
         log_ratio = position[TEMPERATURE][..., 0]
         return self.temperature * log_ratio.__array_namespace__().exp(log_ratio)
 
-    def observe_temperature(self, position: Position) -> dict[str, Array]:
+    def observe_temperature(
+        self, position: Position
+    ) -> dict[str, Array | np.ndarray | np.floating]:
         """The temperature under its name, where it differs from draw to draw."""
         return {"temperature": self.temperature_at(position)} if TEMPERATURE in position else {}
 
