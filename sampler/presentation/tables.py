@@ -27,7 +27,7 @@ from sampler.analysis.predictors import (
 )
 from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import Number, count, percent, points
+from sampler.analysis.text import Number, percent, points
 from sampler.presentation.table import Column, Table
 
 MOST_ROWS = 15
@@ -44,8 +44,8 @@ AS_A_WHOLE = (
     "interval reaches 0, what it is below. Differs: single elements are further off than noise."
 )
 BY_ELEMENT = (
-    "MCSE: the Monte Carlo standard error of one element. An element is more than noise where it "
-    "is above the number beside the largest."
+    " Pull: the difference of one element over its Monte Carlo standard error; the largest is more "
+    "than noise where it is above the last column."
 )
 
 
@@ -149,55 +149,50 @@ def elements_table(
 
 
 def statements_table(comparison: ComparisonTree | None, brief: bool = False) -> Table:
-    """How far every theory is off in every quantity, with 95 % confidence."""
+    """How far every theory is off in every quantity, with 95 % confidence.
+
+    But for the brief table with intervals, and the largest pull beside what noise makes of it.
+    """
     columns, rows = [Column("off by, or by less than (95 %)")], []
     if comparison is not None:
         theories = [who for who in comparison.predictors if comparison.differences(who)]
         theories = orders_and_users(theories) if brief else theories
+        names = [comparison.name_of(who) for who in theories]
         columns += [
-            predictor_column(who, comparison.name_of(who), place)
-            for place, who in enumerate(theories)
+            predictor_column(who, name, place)
+            for place, (who, name) in enumerate(zip(theories, names, strict=True))
         ]
         shown = comparison.quantities
         if brief:
             shown = [name for name in shown if comparison.about(name, "brief")]
             shown = [name for name in shown if comparison.about(name, "show") != NUMBER]
+        elif theories:
+            columns += [Column(f"95 % interval, {name}") for name in names]
+            columns += [Column(f"largest pull, {name}", digits=3) for name in names]
+            columns += [Column("largest pull by noise", digits=2)]
         for quantity in shown:
             cells = [comparison.difference(quantity, who) for who in theories]
             if any(cells):
-                texts = ["" if cell is None else difference_text(cell) for cell in cells]
-                rows.append([comparison.about(quantity, "label"), *texts])
-    return Table("How far theories are off", columns, rows, AS_A_WHOLE)
+                row = ["" if cell is None else difference_text(cell) for cell in cells]
+                if not brief:
+                    row += [interval_text(cell) for cell in cells]
+                    row += [cell and cell.largest_mcse for cell in cells]
+                    row += [max(cell.largest_by_chance for cell in cells if cell)]
+                rows.append([comparison.about(quantity, "label"), *row])
+    caption = AS_A_WHOLE if brief else AS_A_WHOLE + BY_ELEMENT
+    return Table("How far theories are off", columns, rows, caption)
+
+
+def interval_text(difference: Difference | None) -> str:
+    """The 95 % interval; empty where nothing is said."""
+    if difference is None or not difference.decided:
+        return ""
+    return f"{difference.number(difference.low)} to {difference.number(difference.high)}"
 
 
 def difference_text(difference: Difference) -> str:
     """How far off, below what, or in a word why nothing is said."""
     return difference.text(short=True) if difference.decided else difference.state
-
-
-def differences_table(comparison: ComparisonTree, predictor: str) -> Table:
-    """One theory in every quantity: as a whole with its interval, median and largest element."""
-    columns = (
-        "quantity", "as a whole", "95 % interval", "elements",
-        Column("median, MCSE", digits=3), Column("largest, MCSE", digits=3),
-        Column("largest by chance, MCSE", digits=2),
-    )  # fmt: skip
-    rows = [
-        [
-            comparison.about(quantity, "label"),
-            difference.text(),
-            f"{difference.number(difference.low)} to {difference.number(difference.high)}"
-            if difference.decided
-            else "",
-            count(difference.elements),
-            difference.median_mcse,
-            difference.largest_mcse,
-            difference.largest_by_chance,
-        ]
-        for quantity, difference in comparison.differences(predictor).items()
-    ]
-    title = f"{comparison.name_of(predictor).capitalize()} against the exact posterior"
-    return Table(title, columns, rows, BY_ELEMENT)
 
 
 # --- numbers by predictor
@@ -327,7 +322,6 @@ def sampled_temperature_table(comparison: ComparisonTree | None) -> Table:
 def tables_of(run: RunResults) -> list[Table]:
     """All tables of a comparison, in the order of the page."""
     comparison = run.comparison
-    theories = [] if comparison is None else orders_and_users(comparison.predictors)
     return [
         statements_table(comparison),
         numbers_table(run),
@@ -336,5 +330,4 @@ def tables_of(run: RunResults) -> list[Table]:
         order_parameter_table(comparison),
         head_score_table(comparison),
         sampled_temperature_table(comparison),
-        *(differences_table(comparison, who) for who in theories),
     ]
