@@ -135,7 +135,7 @@ import xarray as xr
 import sampler.jobs.stages, sampler.presentation.summary
 from sampler.storage.result_files import write_result
 with tempfile.TemporaryDirectory() as folder:
-    write_result(Path(folder), "task.nc", xr.Dataset({{"x": ("token", np.ones(3))}}))
+    write_result(Path(folder), "teacher.nc", xr.Dataset({{"x": ("token", np.ones(3))}}))
 print([name for name in {LATE} if name in sys.modules])
 import distributed
 """

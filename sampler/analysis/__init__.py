@@ -13,7 +13,7 @@ kernels               kernels between training examples and their alignment, of 
 infinite_width_table  infinite width at the temperature that is best for it, and nonlinear values
 theory_table          what the theory predicts (`theory.nc`)
 user_theories         predictions of theories of the user's own, checked
-task_tables           attention of the task (`task.nc`), teacher of its labels (`teacher.nc`)
+teacher_table         the teacher that labels were drawn from (`teacher.nc`)
 matched_heads         attention that was sampled, heads in matched order
 draws_table           draws in the layout of ArviZ (`draws.nc`), and back
 sampled_heads         numbers of learned heads with their errors

@@ -33,7 +33,6 @@ from sampler.storage.directory import (
     COMPARISON_FILE,
     DRAWS_FILE,
     RECIPE_FILE,
-    TASK_FILE,
     THEORY_FILE,
 )
 from sampler.storage.files import read_json
@@ -64,7 +63,7 @@ class RunResults:
 
     @classmethod
     def held(cls, directory: Path | None, **given: Any) -> "RunResults":
-        """Results of which some are in memory: theory, draws, comparison, recipe, task, ….
+        """Results of which some are in memory: theory, draws, comparison, recipe, ….
 
         What is not given, or None, is read from the directory when it is asked for.
         """
@@ -105,11 +104,6 @@ class RunResults:
     def theory(self) -> xr.Dataset | None:
         """The content of `theory.nc`."""
         return self._table(THEORY_FILE)
-
-    @cached_property
-    def task(self) -> xr.Dataset | None:
-        """The content of `task.nc`."""
-        return self._table(TASK_FILE)
 
     @cached_property
     def draws(self) -> xr.DataTree | None:
@@ -275,16 +269,6 @@ class RunResults:
         solved = self.theory is not None and "path" in self.theory.coords
         source = self.theory if solved else self.order_parameter_draws
         return [] if source is None else [str(name) for name in source["path"].values]
-
-    def sampled_attention(self, layer: int) -> np.ndarray | None:
-        """Mean attention [head, key, query] to the first example, heads in matched order.
-
-        None where it was not sampled, or where not all queries are known.
-        """
-        if self.attention is None or layer not in self.attention.layers:
-            return None
-        matrices = self.attention.matrices(layer).values[0]
-        return np.abs(matrices) if matrices.shape[-1] == matrices.shape[-2] else None
 
     # --- names and settings
 

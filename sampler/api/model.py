@@ -187,7 +187,7 @@ def teacher_of(task: ChosenTask, network: ChosenNetwork) -> "xr.Dataset":
     if data.teacher is None:
         raise InputError("task", task.settings["task"]["kind"], 'make it with labels="teacher"')
     with jax_settings():
-        from sampler.analysis.task_tables import teacher_table
+        from sampler.analysis.teacher_table import teacher_table
 
         table = teacher_table(data.teacher, problem_of(task, recipe, data))
     return table.assign_attrs(schema_version=SCHEMA_VERSION)

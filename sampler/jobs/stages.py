@@ -20,7 +20,7 @@ from sampler.analysis.draws_table import (
 )
 from sampler.analysis.infinite_width_table import nonlinear_table
 from sampler.analysis.results import RunResults
-from sampler.analysis.task_tables import task_table, teacher_table
+from sampler.analysis.teacher_table import teacher_table
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import theory_table
 from sampler.errors import ExitCode
@@ -49,7 +49,6 @@ from sampler.storage.directory import (
     CHECKPOINT_FOLDER,
     DRAWS_FILE,
     LOG,
-    TASK_FILE,
     TEACHER_FILE,
     THEORY_FILE,
     remove_unfinished,
@@ -84,7 +83,7 @@ def run_stages(plan: Plan, interruption: Interruption) -> ExitCode:
         print_line(f"{directory}: {how}")
         return code
     problem = cache(lambda: make_problem(plan, interruption))
-    store_task(plan, problem)
+    store_teacher(plan, problem)
     results, code = RunResults.held(directory, recipe=plan.asked), ExitCode.OK
     if plan.command == "run":
         print_line(opening_text(plan))
@@ -166,10 +165,8 @@ def make_problem(plan: Plan, interruption: Interruption) -> AnyProblem:
     return build_problem(plan.recipe, plan.task, rows, plan.sizes.architecture)
 
 
-def store_task(plan: Plan, problem: Callable[[], AnyProblem]) -> None:
-    """Write what the figures show of the data, and the teacher that labelled them."""
-    if not (plan.directory / TASK_FILE).is_file():
-        write_result(plan.directory, TASK_FILE, task_table(plan.task))
+def store_teacher(plan: Plan, problem: Callable[[], AnyProblem]) -> None:
+    """Write the teacher that labelled the data, where one did."""
     teacher = plan.task.teacher
     if teacher is not None and not (plan.directory / TEACHER_FILE).is_file():
         write_result(plan.directory, TEACHER_FILE, teacher_table(teacher, problem()))

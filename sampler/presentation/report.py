@@ -52,7 +52,6 @@ FILES = {
     "manifest.json": "provenance, machine-readable",
     "theory.nc": "the theory: order parameters, predictor, infinite width",
     "draws.nc": "the draws, in the layout of ArviZ",
-    "task.nc": "names of the heads, and their attention to an example",
     "teacher.nc": "the network that made the labels",
     "comparison.nc": "theories against samples, element by element and as a whole",
     "comparison.json": "its summary, diagnostics and cost",

@@ -23,7 +23,7 @@ RECIPE_FILE = "recipe.toml"
 THEORY_FILE, DRAWS_FILE = "theory.nc", "draws.nc"
 COMPARISON_FILE, COMPARISON_SUMMARY_FILE = "comparison.nc", "comparison.json"
 SWEEP_DATASET_FILE = "sweep.nc"
-TASK_FILE, TEACHER_FILE = "task.nc", "teacher.nc"
+TEACHER_FILE = "teacher.nc"
 LOG_FILE, LOCK_FILE = "run.log", "lock"
 # Folders of checkpoints: of a run or a training, and of the pass over too many examples.
 CHECKPOINT_FOLDER, ROWS_FOLDER = "checkpoint", "rows"

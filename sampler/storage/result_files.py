@@ -1,7 +1,6 @@
 """Results of a run or sweep: every NetCDF file is written and read here, its schema checked once.
 
 theory.nc        the theory, `write_result`, `read_table`
-task.nc          heads, and their attention to an example, for figures, likewise
 sweep.nc         a sweep over its settings, likewise
 draws.nc         the draws, `write_result`, `read_draws`
 comparison.nc    theories against draws, `write_comparison`, `read_comparison`; its summary beside
@@ -26,7 +25,6 @@ from sampler.storage.directory import (
     COMPARISON_SUMMARY_FILE,
     DRAWS_FILE,
     SWEEP_DATASET_FILE,
-    TASK_FILE,
     THEORY_FILE,
 )
 from sampler.storage.files import (
@@ -40,7 +38,6 @@ from sampler.storage.files import (
 # Tables: the command that makes each, and the variables that all readers take to be there.
 TABLES = {
     THEORY_FILE: ("solve", ("predictor_mean", "predictor_variance")),
-    TASK_FILE: ("run", ()),
     SWEEP_DATASET_FILE: ("run", ("point", "directory", "width", "stored", "predictor", "degrees")),
 }
 # Arrays of draws from this size on are compressed, and carry a checksum.

@@ -5,7 +5,6 @@ order_parameter    order parameters as coloured matrices
 predictor_errors   what theories leave of the predictor on the test set
 kernel_matrices    kernels between training examples, of pairs of paths too, and their alignment
 calibration_curve  labels +1 where a probability is predicted
-heads_and_paths    attention of the heads, and paths weighed by U_1
 attention          attention that was sampled, beside prior mean and known heads
 traces             an overview of chains
 accuracy           accuracy along a sweep

@@ -9,7 +9,6 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sampled_heads import SampledHeads
 from sampler.attention.similarity import aimed_at
 from sampler.presentation import style
-from sampler.presentation.figures.heads_and_paths import abbreviated
 
 # Heads that have a row, and chains or repetitions whose single draws have a column.
 MOST_HEADS, MOST_CHAINS = 6, 3
@@ -46,12 +45,17 @@ def draw_attention(run: RunResults) -> Figure | None:
             ax.set_title(title, fontsize=9.0)
         one_query = attention.table[f"attention_{layer}"].shape[-1] == 1
         downwards, across = ("example", "key") if one_query else ("key", "query")
-        name = abbreviated(str(attention.table[f"head_{layer}"].values[head]), LETTERS)
+        name = abbreviated(str(attention.table[f"head_{layer}"].values[head]))
         axes[row, 0].set_ylabel(f"layer {layer}\n{name}\n{downwards}", fontsize=9.0)
         axes[row, 0].set_xlabel(across, fontsize=9.0)
     more = f"; {len(heads) - len(shown)} more heads" if len(heads) > len(shown) else ""
     style.colour_bar(figure, image, list(axes.flat), rf"attention $|\Omega|${more}", aspect=35.0)
     return figure
+
+
+def abbreviated(name: str) -> str:
+    """Cut a name to the letters that fit above a panel."""
+    return name if len(name) <= LETTERS else f"{name[: LETTERS - 1]}…"
 
 
 def panels_of(attention: SampledHeads, layer: int, head: int) -> list[tuple[str, np.ndarray]]:
@@ -60,7 +64,7 @@ def panels_of(attention: SampledHeads, layer: int, head: int) -> list[tuple[str,
     prior = table[f"attention_{layer}_prior"].values[:, head]
     known, title = nearest_known(attention, layer, head), ""
     if known is not None:
-        title = abbreviated(str(table[f"known_{layer}"].values[known]), LETTERS)
+        title = abbreviated(str(table[f"known_{layer}"].values[known]))
     of_known = prior if known is None else table[f"attention_{layer}_known"].values[:, known]
     word = "chain" if attention.weights is None else "repetition"
     heaviest = np.argsort(-attention.chain_weights, kind="stable")[:MOST_CHAINS]

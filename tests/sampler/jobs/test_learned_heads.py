@@ -64,7 +64,7 @@ def finished(recipe, tmp_path_factory):
 def test_a_run_samples_attention_and_leaves_what_there_is(finished):
     stored = {path.name for path in finished.iterdir()}
     assert "theory.nc" not in stored
-    assert {"draws.nc", "comparison.json", "report.html", "task.nc"} <= stored
+    assert {"draws.nc", "comparison.json", "report.html"} <= stored
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
         posterior = tree["posterior"]
         assert "logits_1" not in posterior

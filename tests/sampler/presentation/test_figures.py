@@ -13,13 +13,11 @@ from sampler.analysis.results import open_run
 from sampler.errors import InputError
 from sampler.presentation.figures.calibration_curve import draw_reliability
 from sampler.presentation.figures.catalogue import draw_figures
-from sampler.presentation.figures.heads_and_paths import COLOURS, DrawnLayers, draw_network
 from sampler.presentation.figures.kernel_matrices import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.order_parameter import draw_order_parameter
 from sampler.presentation.figures.predictor_errors import MOMENTS, draw_predictor, residuals
 from tests.held import comparison_of, held, theory_of
 from tests.pages import STORED, stored_run
-from theory import AttentionPaths
 
 PAIRS = ("path", "path_")
 
@@ -173,59 +171,6 @@ def test_alignment_of_draws_has_its_errors():
     figure = draw_alignment(held(theory, comparison=compared))
     (bars,) = figure.axes[0].collections
     np.testing.assert_array_equal(bars.get_segments(), [[[1, 0.5], [1, 1]], [[2, 0], [2, 1]]])
-
-
-# --- the network
-
-
-def network_of(rng, heads, diagonal=None, outputs=1):
-    """Figure and heads' attention of a network whose U_1 has this diagonal."""
-    columns = {}
-    for layer, count in enumerate(heads, start=1):
-        columns[f"head_names_{layer}"] = (f"head_{layer}", [f"h{i}" for i in range(count)])
-        axes = (f"shown_head_{layer}", "key", "query")
-        columns[f"attention_{layer}"] = (axes, rng.random((count, 4, 4)))
-    task = xr.Dataset(columns, attrs={"paths": int(np.prod(heads))})
-    theory = None
-    if diagonal is not None:
-        names = ["·".join(map(str, path)) for path in AttentionPaths(heads).indices]
-        names = [f"{name}, output {c}" for name in names for c in range(outputs)]
-        theory = theory_of({"leading": {"order_parameter": (PAIRS, np.diag(diagonal))}})
-        theory = theory.assign_coords(path=names)
-    attention = DrawnLayers.of(held(None).having(task=task)).attention
-    return draw_network(held(theory).having(task=task)), attention
-
-
-def coloured(figure) -> dict[str, float]:
-    """Colour of a path → width of its line."""
-    lines = figure.axes[0].lines
-    return {line.get_color(): line.get_linewidth() for line in lines if line.get_color() in COLOURS}
-
-
-def test_heads_have_their_attention_and_paths_the_width_of_their_order_parameter(rng):
-    figure, attention = network_of(rng, (2, 2), [4.0, 1.0, 2.0, 1.5])
-    images = [image.get_array() for image in figure.axes[0].images]
-    np.testing.assert_array_equal(images, np.concatenate(attention))
-    widths = np.array(list(coloured(figure).values()))
-    np.testing.assert_allclose(widths / widths[0], [1.0, 0.25, 0.5, 0.375])
-
-
-def test_of_many_paths_the_strongest_are_drawn(rng):
-    diagonal = rng.permutation(64) + 1.0
-    widths = np.array(list(coloured(network_of(rng, (4, 4, 4), diagonal)[0]).values()))
-    expected = diagonal[np.sort(np.argsort(-diagonal)[: len(COLOURS)])]
-    np.testing.assert_allclose(widths / widths.max(), expected / expected.max())
-
-
-def test_several_outputs_are_averaged(rng):
-    widths = list(coloured(network_of(rng, (2,), [1.0, 3.0, 5.0, 7.0], outputs=2)[0]).values())
-    np.testing.assert_allclose(widths[1] / widths[0], 3.0)
-
-
-def test_without_a_theory_no_path_is_drawn(rng):
-    figure, _ = network_of(rng, (2, 2))
-    assert not coloured(figure)
-    assert draw_network(held(None).having(task=None)) is None
 
 
 # --- all figures of a directory

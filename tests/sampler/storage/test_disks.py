@@ -113,7 +113,7 @@ def test_on_a_disk_that_grows_little_by_little(disk, recipe_file, run_of_six_dra
         refused.add(line.split()[1])
     assert code in DONE
     assert_same_bits(directory, run_of_six_draws)
-    assert {"manifest.json", "task.nc", "theory.nc", "draws.nc", "state-0.bin"} <= refused
+    assert {"manifest.json", "theory.nc", "draws.nc", "state-0.bin"} <= refused
 
 
 @pytest.fixture(scope="module")

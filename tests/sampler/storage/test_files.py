@@ -129,7 +129,7 @@ def test_files_may_be_read_by_whom_the_umask_admits(mask, mode, tmp_path, monkey
         monkeypatch.setattr(os, name, refusing(errno.EPERM), raising=False)
     before = os.umask(mask)
     try:
-        write_result(tmp_path, "task.nc", TABLE)
+        write_result(tmp_path, "teacher.nc", TABLE)
         write_atomically(tmp_path / "a.txt", lambda path: path.write_text("text"))
     finally:
         os.umask(before)
