@@ -42,7 +42,6 @@ from sampler.analysis.predictors import (
 from sampler.analysis.quantities import (
     HEADS,
     NUMBER,
-    PATHS,
     QUANTITIES,
     Quantity,
     quantities_of,
@@ -407,45 +406,12 @@ class ComparisonTree:
         table = self.elements("order_parameter")
         return [] if table is None else [str(name) for name in table["path"].values]
 
-    def table(self, elements: bool = True) -> "pandas.DataFrame":
-        """A tidy frame: a row for each quantity and predictor, and for each element.
+    def table(self) -> "pandas.DataFrame":
+        """One row for each quantity and predictor, by which it is indexed: the summary as a frame.
 
-        Elements are those of U_1 and head scores; their `difference` is sampled − predicted with
-        its Monte Carlo error, that of a quantity as a whole a size in its `unit`.
+        Columns are numbers with their errors, the state of a difference, and what the quantity is.
         """
-        import pandas
-
-        frames = []
-        for quantity in self.quantities:
-            of_quantity = self.summary[[*NUMBERS, "state"]].sel(quantity=quantity)
-            frame = of_quantity.to_dataframe().reset_index()
-            frame = frame[np.isfinite(frame[list(NUMBERS)]).any(axis=1)]
-            frames.append(frame.assign(element="", unit=self.about(quantity, "unit")))
-            if elements and self.about(quantity, "show") in (PATHS, HEADS):
-                frames.append(self._elements_frame(quantity))
-        columns = ["quantity", "element", AXIS, *NUMBERS, "state", "unit"]
-        table = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-        return table.reindex(columns=columns)
-
-    def _elements_frame(self, quantity: str) -> "pandas.DataFrame":
-        import pandas
-
-        names = self.element_names(quantity)
-        at = tuple(np.array(list(names.values())).reshape(len(names), -1).T)
-        table = self.elements(quantity)
-        sampled, error = table["sampled"].values[at], table["error"].values[at]
-        columns = {}
-        for predictor in map(str, table[AXIS].values):
-            values = table["predicted"].sel({AXIS: predictor}).values[at]
-            frame = {"value": values}
-            if is_theory(predictor):
-                frame |= {"difference": sampled - values, "difference_error": error}
-            columns[predictor] = pandas.DataFrame(frame, list(names))
-        columns[SAMPLED] = pandas.DataFrame({"value": sampled, "error": error}, list(names))
-        frame = pandas.concat(columns, names=[AXIS, "element"]).reset_index()
-        # Element by element, each by all predictors.
-        order = np.arange(len(frame)).reshape(len(columns), -1).T.ravel()
-        return frame.iloc[order].assign(quantity=quantity, state="", unit="")
+        return self.summary.to_dataframe(dim_order=["quantity", AXIS])
 
     def element_names(self, quantity: str) -> dict[str, tuple[int, ...]]:
         """Name → place of every defined element; of a symmetric matrix its upper triangle."""

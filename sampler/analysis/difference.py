@@ -32,7 +32,9 @@ of its own, which are not corrected for the number of these.
 A bound is one number everywhere: `SquaredDistance.bound`, of all elements or of a single one.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -52,7 +54,7 @@ RESOLVED, DIFFERS, AGREES = "resolved", "differs", "agrees"
 TOO_FEW, NOT_TRUSTED = "not enough draws", "not trusted"
 UNDECIDED = {
     TOO_FEW: "not enough draws",
-    NOT_TRUSTED: "the samples fail their diagnostics",
+    NOT_TRUSTED: "diagnostics failed",
 }
 
 
@@ -236,12 +238,41 @@ class Difference:
         return f"< {limit}" if short else f"agrees within {limit} (95{NO_BREAK}%)"
 
     def number(self, value: float, error: float | None = None) -> Number:
-        if self.unit == RELATIVE:
-            return percent(value, error, digits=2)
-        return Number(value, error, 1.0, f"{NO_BREAK}{self.unit}", digits=2)
+        return amount(value, self.unit, error)
 
 
-def largest_by_chance(elements: int, degrees: float | int) -> float:
+def statement(row: Mapping[str, Any], short: bool = False) -> str:
+    """What a row of a comparison's table says of a difference; short: for a cell of a table.
+
+    Of a relative error or a difference its size, or what it is below with 95 % confidence; of
+    elements that are further off than noise the largest pull. Empty where nothing is compared.
+    """
+    state = row["state"]
+    if not state or state in UNDECIDED:
+        return UNDECIDED.get(state, "")
+    if state == RESOLVED:
+        size = str(amount(row["difference"], row["unit"], row["difference_error"]))
+    else:
+        size = f"< {amount(row['below'], row['unit'])}"
+    pull = ""
+    if state == DIFFERS:
+        limit = Number(largest_by_chance(row["compared"], row["degrees"]), digits=2)
+        pull = f"largest pull {Number(row['largest_mcse'], digits=2)}"
+        pull = f", {pull}" if short else f", {pull} (noise: up to {limit})"
+    if short:
+        return f"{size}{pull}"
+    sure = "" if state == RESOLVED else f" (95{NO_BREAK}%)"
+    return f"{'relative error' if row['unit'] == RELATIVE else 'difference'} {size}{sure}{pull}"
+
+
+def amount(value: float | int, unit: str, error: float | None = None) -> Number:
+    """A difference in its unit, with its error."""
+    if unit == RELATIVE:
+        return percent(value, error, digits=2)
+    return Number(value, error, 1.0, f"{NO_BREAK}{unit}", digits=2)
+
+
+def largest_by_chance(elements: float | int, degrees: float | int) -> float:
     """MCSE that the largest of so many errors is above as rarely as one is above 3 of known size.
 
     degrees: of freedom that the MCSE are known by; infinite without any, where nothing is known.

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.comparison import ComparisonTree, compare
-from sampler.analysis.difference import difference_of
+from sampler.analysis.difference import difference_of, statement
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.estimates import mean_of, predictor_estimates, variance_of
 from sampler.analysis.predictors import LEADING, SAMPLED, along_predictors
@@ -19,6 +19,7 @@ from sampler.analysis.quantities import (
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.storage.result_files import read_comparison, write_comparison
+from tests.shown import numbers_in
 from tests.small import (
     TEST,
     collect,
@@ -131,17 +132,38 @@ def test_a_comparison_is_read_back_by_xarray_alone(rng, tmp_path):
     assert stored["summary"]["accuracy"]["sampled"]["low"] is None
 
 
-def test_the_tidy_frame_has_a_row_for_each_predictor_and_element(rng):
-    """Rows of elements differ by sampled − predicted, with the error of the samples."""
-    table = compared(draws_of(rng)).table()
-    elements = table[(table["quantity"] == "order_parameter") & (table["element"] != "")]
-    pivot = elements.pivot(index="element", columns="predictor", values="value")
-    assert len(pivot) == 10  # of four paths
-    gaps = elements[elements["predictor"] == LEADING].set_index("element")["difference"]
-    np.testing.assert_allclose(gaps, pivot[SAMPLED] - pivot[LEADING], rtol=1e-12)
-    np.testing.assert_allclose(gaps, -SHIFT[LEADING], rtol=1e-9)
-    accuracy = table[table["quantity"] == "accuracy"].set_index("predictor")["value"]
-    assert set(accuracy.index) == {*SHIFT, SAMPLED}
+def test_the_tidy_frame_has_a_row_for_each_quantity_and_predictor(rng):
+    """Nothing is lost on the way: the frame has every cell of the summary, and what it is about."""
+    comparison = compared(draws_of(rng))
+    table, summary = comparison.table(), comparison.summary
+    assert table.index.names == ["quantity", "predictor"]
+    assert set(table.columns) == set(map(str, summary.data_vars))
+    for (quantity, predictor), row in table.iterrows():
+        for name, column in summary.items():
+            at = {"quantity": quantity, "predictor": predictor}
+            expected = column.sel({axis: at[axis] for axis in column.dims}).item()
+            assert row[name] == expected or (row[name] != row[name] and expected != expected)
+    assert len(table) == len(comparison.quantities) * len(comparison.predictors)
+
+
+@pytest.mark.parametrize("unit", ["%", "nats"])
+def test_a_statement_has_the_numbers_of_its_row(unit):
+    """A size with its error; else a bound; elements that are too far off have the largest pull."""
+    numbers = {"difference": 0.03512, "difference_error": 0.00304, "below": 0.04217}
+    row = numbers | {"unit": unit, "largest_mcse": 7.31, "compared": 10, "degrees": 39}
+    for short in (False, True):
+        told = {
+            state: numbers_in(statement(row | {"state": state}, short))
+            for state in ("resolved", "agrees", "differs", "not enough draws", "not trusted", "")
+        }
+        assert told["resolved"][0].shows(0.03512, [0.00304], unit)
+        for state in ("agrees", "differs"):
+            assert told[state][0].below
+            assert told[state][0].shows(0.04217, (), unit)
+        assert any(one.shows(7.31) for one in told["differs"])
+        assert not any(told[state] for state in ("not enough draws", "not trusted", ""))
+    assert not statement(row | {"state": ""})
+    assert statement(row | {"state": "not trusted"})
 
 
 def test_every_kth_draw_of_a_predictor_gives_its_own_mean_with_its_error(rng):

@@ -101,7 +101,7 @@ def test_nothing_is_said_of_how_far_infinite_width_is_off(given):
     table = comparison.table()
     for other in OTHERS:
         assert comparison.differences(other) == {}
-        of = table[table["predictor"] == other]
+        of = table.xs(other, level="predictor")
         assert of["difference"].isna().all()
         assert not of["state"].any()
     names = set(map(comparison.name_of, OTHERS))
