@@ -41,29 +41,10 @@ def network_outputs(
     contracting the weights first costs Π O N D products, whatever the number of examples, instead
     of one pass over the tokens per example.
     """
-    lowest = path_weights(weights, architecture)[0]
-    effective = effective_weights(lowest, weights["V_0"], architecture)
-    return outputs_of(effective, attended, architecture)
-
-
-def effective_weights(
-    lowest: Float[Array, "row width"],
-    input_weights: Float[Array, "width channel"],
-    architecture: Architecture,
-) -> Float[Array, "row channel"]:
-    """w_1^{(π,c)} V_0/√(Π N_1 D), which multiply the attended inputs of path π."""
-    arch = architecture
+    arch, lowest = architecture, path_weights(weights, architecture)[0]
+    # w_1^{(π,c)} V_0/√(Π N_1 D), which multiply the attended inputs of path π.
     scale = 1.0 / jnp.sqrt(float(arch.path_count * arch.widths[0] * arch.channels))
-    return (lowest @ input_weights) * scale.astype(lowest.dtype)
-
-
-def outputs_of(
-    effective: Float[Array, "row channel"],
-    attended: Float[Array | np.ndarray, "example path channel"],
-    architecture: Architecture,
-) -> Float[Array, "example output"]:
-    """f(x) from `effective_weights`."""
-    arch = architecture
+    effective = (lowest @ weights["V_0"]) * scale.astype(lowest.dtype)
     by_path = effective.reshape(arch.path_count, arch.outputs, arch.channels)
     return sum_over_paths(attended, by_path)
 

@@ -6,14 +6,10 @@ trusted. The theory and the limit of infinite width predict without any draws.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
@@ -21,9 +17,7 @@ from scipy.special import logsumexp
 
 from sampler.analysis.estimates import Estimate, RepetitionWeights, over_repetitions
 from sampler.analysis.predictors import INFINITE, LEADING, TUNED
-from sampler.analysis.validation import kept_draws
 from sampler.mcmc.collected_draws import (
-    EFFECTIVE,
     LOG_LIKELIHOOD,
     MOST_POINTWISE,
     DrawCollector,
@@ -31,11 +25,8 @@ from sampler.mcmc.collected_draws import (
 )
 from sampler.mcmc.convergence import bulk_ess, mean_mcse
 from sampler.mcmc.tempered import repetition_weights
-from sampler.network import outputs_of
-from sampler.posterior.given import log_likelihood_of_examples
 from sampler.posterior.spaces import HIDDEN_WEIGHTS, WEIGHTS, kind_of
-from sampler.problem import AnyProblem, Problem, square_roots
-from sampler.runtime import jax_settings
+from sampler.problem import AnyProblem, Problem
 from theory import (
     Combinations,
     LearningProblem,
@@ -44,12 +35,8 @@ from theory import (
     SaddlePoint,
     left_out_log_density,
 )
-from theory.leave_one_out import left_out
 from theory.size_limits import hessian_fits
 
-# Draws of all chains that are asked about examples which are too many for all draws, and so many of
-# these that are left out in turn, at a millisecond each.
-MOST_DRAWS, MOST_LEFT_OUT = 400, 2000
 # Of fewer draws the largest fifth, at least five, is no tail; examples that a draw is judged by.
 FEWEST_DRAWS, JUDGED = 25, 20
 GROUP, ELPD, PARETO_K, MCSE = "leave_one_out", "elpd", "pareto_k", "mcse"
@@ -150,40 +137,25 @@ def leave_one_out_table(
 ) -> xr.Dataset | None:
     """Group `leave_one_out`: elpd, its MCSE and Pareto's k of every example; labels beside them.
 
-    From the log likelihoods of draws, or by a pass over the examples where they are too many for
-    that, of an even selection of them. None where nothing is known of single examples.
+    None where draws say nothing of single examples.
     """
-    weights, checksum = repetition_weights(collected.statistics), hashlib.sha256()
     stored = collected.draws.get(LOG_LIKELIHOOD)
     if stored is None and LOG_LIKELIHOOD in collected.thinned:
         stored = collected.thinned[LOG_LIKELIHOOD].values
-    parts: list[tuple[np.ndarray, np.ndarray]] = []
-    if stored is not None:
-        labels = np.asarray(problem.training_examples[1])
-        add_labels(checksum, labels)
-        parts.append((stored, labels))
-    elif isinstance(problem, Problem):
-        of_block = block_log_likelihood(problem, collected)
-        for attended, labels in examples_left_out(problem, checksum) if of_block else ():
-            of_draws = of_block(jnp.asarray(attended), jnp.asarray(labels))
-            parts.append((of_draws, np.asarray(labels)))
-    if not parts:
+    if stored is None:
         return None
-    columns, moved = zip(*(pointwise_elpd(of_draws, weights) for of_draws, _ in parts), strict=True)
-    table = {
-        name: (("example",), np.concatenate([each[name] for each in columns]).astype(np.float32))
-        for name in (ELPD, MCSE, PARETO_K)
-    }
-    table["y"] = (("example", "output"), np.concatenate([labels for _, labels in parts]))
+    weights = repetition_weights(collected.statistics)
+    labels, checksum = np.asarray(problem.training_examples[1]), hashlib.sha256()
+    add_labels(checksum, labels)
+    terms, moved = pointwise_elpd(stored, weights)
+    table = {name: (("example",), values.astype(np.float32)) for name, values in terms.items()}
+    table["y"] = (("example", "output"), labels)
     definition = GIVEN_WEIGHTS if kind_of(space) == WEIGHTS else GIVEN_OVERLAP
-    if space == HIDDEN_WEIGHTS and stored is not None:
-        definition = GIVEN_HIDDEN
-    chains, draws = parts[0][0].shape[:2]
     about = {
-        "log_likelihood": definition,
-        "draws": chains * draws,
+        "log_likelihood": GIVEN_HIDDEN if space == HIDDEN_WEIGHTS else definition,
+        "draws": stored.shape[0] * stored.shape[1],
         "labels": checksum.hexdigest(),
-        MCSE_OF_SUM: error_of_total(sum(moved), weights),
+        MCSE_OF_SUM: error_of_total(moved, weights),
     }
     return xr.Dataset(table, attrs=about)
 
@@ -191,79 +163,6 @@ def leave_one_out_table(
 def add_labels(checksum, labels) -> None:
     """Add labels, in double precision, to what identifies them."""
     checksum.update(np.ascontiguousarray(labels, dtype=np.float64).tobytes())
-
-
-def examples_left_out(problem: Problem, checksum) -> Iterator[tuple[Any, Any]]:
-    """Attended inputs and labels of the examples that are left out in turn, a few at a time.
-
-    All of them, or an even selection of `MOST_LEFT_OUT` where they are too many for all draws. All
-    labels are added to the checksum.
-    """
-    count = problem.learning.examples
-    chosen, start, parts = evenly_spaced(count, MOST_LEFT_OUT), 0, []
-    for attended, labels in problem.blocks():
-        add_labels(checksum, labels)
-        if count < MOST_POINTWISE:
-            yield attended, labels
-            continue
-        inside = chosen[(chosen >= start) & (chosen < start + len(labels))] - start
-        parts.append((np.asarray(attended)[inside], np.asarray(labels)[inside]))
-        start += len(labels)
-    if parts:
-        yield tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-
-
-def block_log_likelihood(
-    problem: Problem, collected: DrawCollector
-) -> Callable[[Any, Any], np.ndarray] | None:
-    """A function of attended inputs and labels to log likelihoods [chain, draw, example].
-
-    None where the draws say nothing of examples.
-    """
-    drawn, learning = collected.draws, problem.learning
-    if EFFECTIVE in collected.thinned:
-        thinned = collected.thinned[EFFECTIVE]
-        chosen = kept_draws(*thinned.values.shape[:2], MOST_DRAWS)
-        numbers, given = thinned.draws[chosen], {"weights": thinned.values[:, chosen]}
-        of_draw = partial(_given_weights, architecture=learning.architecture.sizes)
-    elif "order_parameter" in drawn:
-        numbers = kept_draws(*drawn["order_parameter"].shape[:2], MOST_DRAWS)
-        given = {"factor": square_roots(drawn["order_parameter"][:, numbers])}
-        of_draw = _given_overlap
-    else:
-        return None
-    shape = (len(next(iter(given.values()))), len(numbers))
-    given["temperature"] = np.full(shape, problem.temperature)
-    if "temperature" in drawn:
-        given["temperature"] = drawn["temperature"][:, numbers]
-    draws = {name: jnp.asarray(v.reshape(-1, *v.shape[2:])) for name, v in given.items()}
-    compiled = jax.jit(partial(_of_block, of_draw))
-
-    def of_block(attended, labels):
-        with jax_settings():
-            block = attended, labels
-            if of_draw is _given_overlap:
-                block = Combinations.of(learning, attended, labels)
-            values = np.asarray(compiled(draws, learning.energy, block))
-        return values.reshape(*shape, -1)
-
-    return of_block
-
-
-def _of_block(of_draw, draws, energy, block):
-    return jax.lax.map(lambda draw: of_draw(draw, energy, block), draws)
-
-
-def _given_weights(draw, _, block, *, architecture):
-    attended, labels = block
-    outputs = outputs_of(draw["weights"].astype(attended.dtype), attended, architecture)
-    return log_likelihood_of_examples(outputs, labels, draw["temperature"])
-
-
-def _given_overlap(draw, energy, block):
-    at_temperature = replace(energy, temperature=draw["temperature"])
-    whitening = at_temperature.noisy_kernel(draw["factor"]).whitening
-    return left_out(at_temperature, whitening, block).log_density
 
 
 # --- of theories
@@ -276,8 +175,11 @@ def left_out_by_example(
 
     ln p(y_i | y_{−i}). At infinite width U_1 depends on no label: leave-one-out is exact. A saddle
     point is moved as its example was not there; one with very many coordinates has no such column.
+    Nothing where examples are too many for draws to say anything of single ones.
     tuned: the training data at the temperature that infinite width chooses for itself.
     """
+    if problem.learning.examples >= MOST_POINTWISE:
+        return {}, ""
     limit = OrderParameters.gp_limit(problem.architecture).factors[0]
     densities: dict[str, Callable] = {
         name: partial(left_out_log_density, learning, limit)
@@ -287,19 +189,19 @@ def left_out_by_example(
         densities[LEADING] = LeftOutAtSaddle.of(problem.learning, saddle).log_density
     parts: dict[str, list[np.ndarray]] = {name: [] for name in densities}
     checksum = hashlib.sha256()
-    for block in examples_left_out(problem, checksum):
+    for block in problem.blocks():
+        add_labels(checksum, block[1])
         examples = None
         if problem.learning.residual_examples:
             examples = Combinations.of(problem.learning, *block)
         for name, density in densities.items():
             parts[name].append(np.asarray(density(examples)))
-    few = problem.learning.examples < MOST_POINTWISE
-    axis, columns = "example" if few else "example_left_out", {}
+    columns = {}
     for name, blocks in parts.items():
         if blocks:
             values = np.concatenate(blocks).astype(np.float32)
             total = values.sum(dtype=np.float64)
-            columns[name] = {"elpd_by_example": ((axis,), values), "elpd": ((), total)}
+            columns[name] = {"elpd_by_example": (("example",), values), "elpd": ((), total)}
     return columns, checksum.hexdigest()
 
 
@@ -309,8 +211,7 @@ def left_out_by_example(
 def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
     """Σ_i ln p(y_i | y_{−i}) of the samples, by PSIS; None where it is not known.
 
-    Of 20,000 training examples and more, the sum over 2,000 of them. A remark warns where Pareto's
-    k does not allow to trust the number.
+    A remark warns where Pareto's k does not allow to trust the number.
     """
     if GROUP not in tree.children:
         return None

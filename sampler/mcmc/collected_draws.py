@@ -16,13 +16,11 @@ from sampler.mcmc.algorithm import Chunk
 PREDICTORS = ("predictor", "predictor_mean", "predictor_variance")
 PREDICTOR_VALIDATION = "predictor_validation"
 # Of every training example: its log likelihood, and a label drawn anew, given all labels or those
-# of the others; and, where examples are too many for that, the weights of attended inputs from
-# which all of it follows.
+# of the others.
 LOG_LIKELIHOOD, REPLICATED = "log_likelihood", "posterior_predictive"
 LEFT_OUT = "leave_one_out_predictive"
 POINTWISE = (LOG_LIKELIHOOD, REPLICATED, LEFT_OUT)
 LOG_PRIOR = "log_prior"
-EFFECTIVE = "effective_weights"
 # From so many training examples on draws say nothing of single ones.
 MOST_POINTWISE = 20_000
 # Bytes of the draws of one predictor, of all chains together, and of what draws say of training
@@ -70,9 +68,7 @@ WHOLE = Limit()
 LIMITS = {
     **dict.fromkeys(PREDICTORS, Limit(PREDICTOR_BYTES, fewest=PREDICTOR_DRAWS)),
     **dict.fromkeys(POINTWISE, Limit(KEPT_BYTES)),
-    **dict.fromkeys(
-        (PREDICTOR_VALIDATION, EFFECTIVE), Limit(most=MOST_THINNED, in_all=THINNED_IN_ALL)
-    ),
+    PREDICTOR_VALIDATION: Limit(most=MOST_THINNED, in_all=THINNED_IN_ALL),
     LOGITS: Limit(LOGIT_BYTES),  # of each layer
 }
 

@@ -160,10 +160,9 @@ class FixedPaths(Data):
 
     @property
     def numbers_of_draw(self) -> int:
-        """Numbers that a draw says of all examples, or the weights from which these follow."""
+        """Numbers that a draw says of all examples."""
         labels = self.labels if self.whole is None else self.whole[1]
-        of_training = 3 * len(labels) if self.pointwise else self.attended[0].size
-        return of_training + 3 * self.tests
+        return 3 * (len(labels) * self.pointwise + self.tests)
 
     def examples(self, position: Position) -> tuple[Array | np.ndarray, Array | np.ndarray] | None:
         """Attended inputs and labels of single training examples."""

@@ -17,20 +17,15 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from numpyro import distributions as dist
 
 from sampler.network import (
-    effective_weights,
     named_order_parameters,
     network_outputs,
     overlaps,
-    path_weights,
 )
 from sampler.posterior.given import Given
 from sampler.posterior.labels import flat_labels
 from sampler.posterior.space import Position, Space
 from sampler.token_network import TokenNetwork, predict_split
 from theory.architecture import Architecture
-
-# Stored where training examples are too many for every draw to be asked about them.
-EFFECTIVE = "effective_weights"
 
 
 @register_dataclass
@@ -107,16 +102,8 @@ class WeightSpace(NetworkSpace):
 
     def given(self, position: Position, key: PRNGKeyArray | None) -> Given:
         """The network of these weights."""
-        stored = {name: position[name] for name in self.keep}
-        if isinstance(self.network, Architecture) and not self.data.pointwise:
-            stored[EFFECTIVE] = self.effective_weights(position)
         return Given(
             lambda inputs: self.outputs(position, inputs),
             order_parameters=self.order_parameters(position),
-            stored=stored,
+            stored={name: position[name] for name in self.keep},
         )
-
-    def effective_weights(self, weights: Position) -> Float[Array, "row channel"]:
-        """The weights of attended inputs, from which f follows at any input."""
-        lowest = path_weights(weights, self.network)[0]
-        return effective_weights(lowest, weights["V_0"], self.network)
