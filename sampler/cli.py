@@ -299,7 +299,6 @@ def prune(arguments: Namespace) -> ExitCode:
             plan.task,
             arguments.orders,
             arguments.seed,
-            solve_again=not arguments.keep_order_parameter,
         )
 
 

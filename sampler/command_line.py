@@ -117,9 +117,6 @@ PRUNE = (
     argument("--orders", "COUNT", type=positive_count, default=20,
         text="random orders to compare with (default: 20, at least 2)"),
     argument("--seed", "SEED", "of the random orders (default: 0)", type=int, default=0),
-    argument("--keep-order-parameter", None,
-        "use the order parameter of the whole network: to solve the theory again without each head "
-        "takes hours with many paths"),
 )
 # What each command does, what may follow its name, and its arguments.
 COMMANDS: dict[str, tuple[str, str, Sequence[Argument]]] = {

@@ -84,7 +84,6 @@ class Stream(Enum):
     # Of heads that a model loses.
     RANDOM_ORDERS = 37, 0
     SIZES_AGAIN = 38, 0
-    CORRELATIONS_AGAIN = 39, 0
 
     def __init__(self, first: int, further: int) -> None:
         self.first = first

@@ -227,9 +227,9 @@ def accuracies_of_trained(recipe_file: Path) -> Entries:
 
 
 def entries_of_pruning(directory: Path) -> Entries:
-    """Costs of removing each head, and the numbers that are held against them."""
+    """Costs of removing each head, and numbers of heads."""
     found = json.loads((directory / "pruning.json").read_text(encoding="utf-8"))
-    chosen = ("score", "removed", "zeroed", "solved_again", "taylor", "magnitude")
+    chosen = ("score", "taylor", "magnitude")
     return {name: found["measured"][name]["values"] for name in ("zero_loss", "theory_loss")} | {
         name: found["predicted"][name]["values"] for name in chosen
     }

@@ -1,16 +1,8 @@
 # Written by `python -m tests.stubs`, from CONTENTS and the settings of recipes.
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, Optional, Union
-
-from numpy.random import Generator, RandomState
-from xarray import Dataset, DataTree
-
-from sampler.attention.variants import AttentionVariant
-
 from theory.architecture import (Architecture as Architecture, AttentionPaths as AttentionPaths)
-from theory.attended import (pair_matrices as pair_matrices, token_readout as token_readout)
+from theory.attended import (attended_inputs as attended_inputs, pair_matrices as pair_matrices,
+    token_readout as token_readout)
 from theory.energy import (energy_of_kernel as energy_of_kernel,
     energy_of_columns as energy_of_columns, NoisyKernel as NoisyKernel,
     TemperatureTooSmall as TemperatureTooSmall, regress as regress)
@@ -33,8 +25,8 @@ from theory.next_order import (solve_next_order as solve_next_order, NextOrder a
 from theory.log_evidence import (log_evidence_at_leading_order as log_evidence_at_leading_order,
     log_evidence_at_saddle as log_evidence_at_saddle,
     log_evidence_at_next_order as log_evidence_at_next_order)
-from theory.predictor import (Predictor as Predictor, path_contributions as path_contributions,
-    mean_without as mean_without)
+from theory.predictor import (Predictor as Predictor, predict as predict,
+    path_contributions as path_contributions, mean_without as mean_without)
 from theory.leave_one_out import (Combinations as Combinations, LeftOut as LeftOut,
     LeftOutAtSaddle as LeftOutAtSaddle, left_out_log_density as left_out_log_density)
 from theory.infinite_width import (InfiniteWidth as InfiniteWidth,
@@ -43,21 +35,8 @@ from theory.nonlinear_kernels import (NonlinearProblem as NonlinearProblem,
     TokenExamples as TokenExamples, Kernels as Kernels, kernels_at as kernels_at,
     activation as activation, pair_moment as pair_moment, first_moment as first_moment)
 from theory.observables import (head_scores as head_scores,
-    participation_ratio as participation_ratio, centred_kernel as centred_kernel,
-    off_diagonal_share as off_diagonal_share)
+    kernel_alignment as kernel_alignment, participation_ratio as participation_ratio,
+    centred_kernel as centred_kernel, off_diagonal_share as off_diagonal_share)
 from theory.attention_regression import (attention_matrix as attention_matrix,
     attention_kernel as attention_kernel, regression_of_attention as regression_of_attention,
     HeadPoints as HeadPoints)
-
-def attended_inputs(inputs: Float[Array, 'example token channel'], attention: tuple[Float[Array,
-    'example _head token token'], ...], readout: Literal['last', 'first', 'mean'],
-    lengths: Int[Array, 'example'] | None = None) -> Float[Array, 'example path channel']:
-    """Attended inputs ξ^π(x) of every example; paths in flat order, h_1 slowest."""
-
-def predict(predictor: Predictor, factor: Float[Array, 'row rank']) -> tuple[Float[Array, 'test
-    output'], Float[Array, 'test output']]:
-    """Mean and variance of f at U_1 = F Fᵀ, compiled."""
-
-def kernel_alignment(kernel: Float[Array, 'n n'], labels: Float[Array, 'n'],
-    residual_squares: float | Float[Array, ''] = 0.0) -> Float[Array, 'component']:
-    """Alignment |e_i·y| / |y| of the eigenvectors e_i of K, largest eigenvalue first."""

@@ -1,4 +1,4 @@
-"""Heads of a trained model: what removing each costs, what predicts it, and which can go."""
+"""Heads of a trained model: what removing each costs, and which can go."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import takes
-from sampler.api.model import ChosenNetwork
-from sampler.api.trained_model import (
-    LabelledExamples,
-    TrainedModel,
-    recorded_task,
-    solved_theory,
-)
+from sampler.api.trained_model import LabelledExamples, TrainedModel
 from sampler.errors import InputError
 from sampler.runtime import jax_settings
-from sampler.settings.network_sections import TheorySection
 
 if TYPE_CHECKING:
     import pandas
@@ -25,8 +18,6 @@ if TYPE_CHECKING:
     from sampler.heads.removal import LargestSet, RemovedHeads
     from sampler.heads.torch_heads import HeadProjection
 
-# Starting points of the theory, as `solve` has them.
-STARTS: int = TheorySection.model_fields["starts"].default
 Measure = Literal["loss", "accuracy"]
 
 
@@ -36,106 +27,74 @@ Measure = Literal["loss", "accuracy"]
 @takes()
 def ablate_heads(
     model: Any,
-    network: ChosenNetwork | None = None,
     *,
-    train: LabelledExamples | None = None,
     validation: LabelledExamples | None = None,
     test: LabelledExamples | None = None,
     loss: Literal["auto", "squared", "likelihood"] = "auto",
     layers: tuple[int, int] | None = None,
     heads: Mapping[int, Sequence[int]] | None = None,
-    residual: bool = True,
     forward: Any = None,
     projection: str | Mapping[str, int] | None = None,
-    attention: Any = None,
     batch_size: int = 64,
-    starts: int = STARTS,
-    solve_again: bool = True,
     orders: int = 0,
     seed: int = 0,
     progress: bool = True,
 ) -> "AblatedHeads":
-    """Remove every head of a trained model on unseen examples, and say what predicts the cost.
+    """Remove every head of a trained model, alone, on unseen examples: what is lost without it.
 
     model    a PyTorch module; or what `one_shot_task` or `trained_series_task` returns, with the
              network that `train` made
-    network  of the theory: widths, temperature, and the token that is read out; None: no theory.
-             Without a temperature it is the one of five from 0.01 to 1, times the mean square
-             label, at which the theory has the least squared loss on the validation examples
-    train, validation, test
+    validation, test
              of a PyTorch module: pairs of inputs and labels, as for `export_attention`, or class
-             numbers where the model has an output for each class. The theory learns from the first
-             split (needed with a network only), numbers of heads are measured on the second,
-             removal on the third
+             numbers where the model has an output for each class. Numbers of heads are measured on
+             the first split, removal on the second
     loss     of the model: "squared", or "likelihood" of its outputs as logits; "auto": the latter
              for a PyTorch module whose labels are classes
     layers, heads
-             of a PyTorch module: heads that are removed, and seen by the theory, as for
-             `export_attention`
-    residual a head in each layer of the theory stands for the residual connection of a PyTorch
-             module
+             of a PyTorch module: heads that are removed, as for `export_attention`
     forward  runs a PyTorch module on a batch, `forward(model, batch)`, and returns its outputs
              [example] or [example, output]
     projection
              end of the names of the modules that are given all heads of a layer side by side, as in
              "attention.dense", where they have none of the common names; {"c_proj": 4} says the
              number of heads as well
-    attention
-             for the theory of a module that shows no attention, as for `export_attention`
     batch_size
              examples in a PyTorch module at a time
-    starts   starting points of the theory, as for `solve`
-    solve_again
-             solve the theory once more without each head, too: with many paths the longest part
-    orders   remove heads one after the other, too, in ascending order of head score and of Taylor
-             importance, and in so many random orders; 0: not at all
+    orders   remove heads one after the other, too, in ascending order of Taylor importance and in
+             so many random orders; 0: not at all
     seed     of the random orders
     progress on stderr, or in one line of a notebook: how far it is, and the time left
 
-    A head is replaced by its mean over examples, padding left out, and by 0. Predicted is that by
-    Taylor importance (the mean of |∂loss/∂gate|), by magnitude, and with a network by the head
-    score, and by the loss of the theory with the head removed, with its rows of U₁ zeroed and
-    solved again. Layers are numbered over the whole model, from 1, one that runs several times as
-    several, and heads from 0. Ctrl-C, once heads are being removed, ends with what is done.
+    A head is replaced by its mean over examples, padding left out, and by 0. Beside that stand
+    Taylor importance (the mean of |∂loss/∂gate|) and the magnitude of its weights. Layers are
+    numbered over the whole model, from 1, one that runs several times as several, and heads from 0.
+    Ctrl-C, once heads are being removed, ends with what is done.
     """
     from sampler.heads.removal import remove_heads
     from sampler.jobs.prune import shown_steps
 
     if type(orders) is not int or orders < 0:
         raise InputError("orders", orders, "must be a whole number from 0")
-    # Training examples are for the theory alone.
-    splits = {} if network is None else {"train": train}
-    splits |= {"validation": validation, "test": test}
-    of_module = {"forward": forward, "batch_size": batch_size}
-    trained = TrainedModel.of(model, splits, layers, heads, projection=projection, **of_module)
-    kind, theories, notes = trained.loss(loss), None, ()
-    if network is not None:
-        task = model
-        if not trained.is_task:
-            of_module |= {"layers": layers, "heads": heads, "residual": residual}
-            of_module["attention"] = attention
-            task = recorded_task(model, splits, trained.labels, progress, **of_module)
-        theory, notes = solved_theory(task, network, trained.chosen, starts, progress)
-        theories = {"numbers": theory}
+    splits = {"validation": validation, "test": test}
+    of_module = {"forward": forward, "batch_size": batch_size, "projection": projection}
+    trained = TrainedModel.of(model, splits, layers, heads, **of_module)
+    kind = trained.loss(loss)
     with jax_settings(), shown_steps(progress) as steps:
         removed = remove_heads(
             {"test": trained.models["test"], "numbers": trained.models["validation"]},
             {"test": trained.labels["test"], "numbers": trained.labels["validation"]},
             trained.chosen,
             kind,
-            theories,
             random=orders,
             seed=seed,
-            solve_again=solve_again,
             steps=steps,
-            notes=notes,
         )
     return AblatedHeads(removed)
 
 
 @dataclass(frozen=True)
 class AblatedHeads:
-    """Costs of removing heads, and numbers that predict them; prints as tables.
+    """Costs of removing heads, beside numbers of them; prints as tables.
 
     result  every number, as `prune` stores it
     """
@@ -158,37 +117,19 @@ class AblatedHeads:
             columns |= {key: numbers.values, f"{key}_error": numbers.errors}
         return pandas.DataFrame(columns, index).sort_index()
 
-    def correlations(self) -> "pandas.DataFrame":
-        """Spearman's ρ of each prediction with each measure, both 95 % intervals, and of how many
-        heads it is."""
-        import pandas
-
-        rows = []
-        for key, numbers in self.result.predicted.items():
-            for measure, rho in numbers.spearman.items():
-                ends = *rho.interval_over_heads, *rho.interval_over_examples
-                rows.append((key, measure, rho.value, *ends, rho.heads))
-        ends = ["heads_low", "heads_high", "examples_low", "examples_high"]
-        names = ["prediction", "measured", "spearman", *ends, "heads"]
-        return pandas.DataFrame(rows, columns=names).set_index(["prediction", "measured"])
-
-    def plot(self, figure: Literal["costs", "map", "scores", "orders"] = "costs") -> "Figure":
-        """Draw costs against predictions, or on a map of layers and heads; head scores beside
-        costs; or accuracy while heads are removed."""
+    def plot(self, figure: Literal["map", "orders"] = "map") -> "Figure":
+        """Draw costs on a map of layers and heads, or accuracy while heads are removed."""
         from sampler.heads import figures
         from sampler.presentation.style import figure_style
 
-        drawings = {
-            "costs": figures.draw_costs, "map": figures.draw_map,
-            "scores": figures.draw_head_scores, "orders": figures.draw_orders,
-        }  # fmt: skip
+        drawings = {"map": figures.draw_map, "orders": figures.draw_orders}
         if figure not in drawings:
             raise InputError("figure", figure, f"must be one of {', '.join(drawings)}")
         with figure_style():
             drawn = drawings[figure](self.result)
         if drawn is None:
-            remedy = '"scores" belong to a theory: give a `network`; "orders" are drawn on request'
-            raise InputError("figure", figure, f"{remedy}, of labels that are classes: `orders=20`")
+            remedy = "is drawn on request, of labels that are classes: `orders=20`"
+            raise InputError("figure", figure, remedy)
         return drawn
 
     def __repr__(self) -> str:
@@ -256,7 +197,7 @@ def removable(
         raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
     with jax_settings(), shown_steps(progress) as steps:
         largest = largest_set(
-            trained.models, trained.labels, trained.chosen.model, kind, measure, limit,
+            trained.models, trained.labels, trained.chosen, kind, measure, limit,
             replacement=replacement, emptied=not trained.is_task, steps=steps,
         )  # fmt: skip
     projections = () if trained.is_task else trained.models["test"].projections

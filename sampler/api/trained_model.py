@@ -1,30 +1,21 @@
-"""A trained model whose heads are removed, its labels, and the theory of its attention."""
+"""A trained model whose heads are removed, and its labels."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from sampler.api.model import ChosenNetwork, problem_of, recipe_and_data, solved
-from sampler.api.tasks import ChosenTask, arrays_task
-from sampler.errors import ABSENT, InputError, Setting
+from sampler.api.tasks import ChosenTask
+from sampler.errors import ABSENT, InputError
 from sampler.runtime import jax_settings
 
 if TYPE_CHECKING:
     import numpy as np
 
     from sampler.heads.head_importance import Loss, ModelWithHeads
-    from sampler.heads.path_sum import TheoryOfHeads
-    from sampler.heads.removal import HeadsToRemove
+    from sampler.heads.path_sum import Head
 
 # Inputs and labels.
 LabelledExamples = tuple[Any, Any]
-# Temperatures that are tried where none is given, times the mean square label.
-TEMPERATURES = (0.01, 0.03, 0.1, 0.3, 1.0)
-ON_VALIDATION = "validation_squared_error"
 # Numbers of heads are measured on the first, their removal on the second.
 MEASURED = ("validation", "test")
 
@@ -38,7 +29,7 @@ class TrainedModel:
 
     models: "Mapping[str, ModelWithHeads]"
     labels: "Mapping[str, np.ndarray]"
-    chosen: "HeadsToRemove"
+    chosen: "tuple[Head, ...]"
     is_task: bool
 
     @classmethod
@@ -54,7 +45,6 @@ class TrainedModel:
 
         Raises InputError for what cannot be used.
         """
-        from sampler.heads.removal import HeadsToRemove
         from sampler.torch_models.recording import chosen_heads
 
         is_task = isinstance(model, ChosenTask)
@@ -62,7 +52,8 @@ class TrainedModel:
             remedy = "every head of a task is removed: leave out layers and heads"
             raise InputError("model", model, remedy)
         models = paths_of_task(model) if is_task else torch_models(model, splits, **settings)
-        chosen = HeadsToRemove.of(chosen_heads(models["test"].heads, layers, heads))
+        by_layer = chosen_heads(models["test"].heads, layers, heads)
+        chosen = tuple((layer - 1, head) for layer, of in by_layer.items() for head in of)
         if is_task:
             labels = {name: model.data.named_splits[name].labels for name in MEASURED}
         else:
@@ -160,105 +151,3 @@ def paths_of_task(task: ChosenTask) -> "dict[str, ModelWithHeads]":
         with jax_settings():
             models[name] = PathSum.of_trained(trained, np.concatenate(attended))
     return models
-
-
-# --- the theory of its attention
-
-
-def recorded_task(
-    model: Any,
-    splits: Mapping[str, LabelledExamples],
-    labels: "Mapping[str, np.ndarray]",
-    progress: bool,
-    **settings: Any,
-) -> ChosenTask:
-    """The attention of a PyTorch module as a task; settings are those of `export_attention`."""
-    from sampler.jobs.progress import busy
-    from sampler.torch_models.export import export_attention
-
-    examples = {name: (inputs, labels[name]) for name, (inputs, _) in splits.items()}
-    shown = busy("recording attention") if progress else nullcontext()
-    with TemporaryDirectory() as folder, shown:
-        file = Path(folder) / "attention.npz"
-        return arrays_task(export_attention(file, model, **examples, **settings))
-
-
-def solved_theory(
-    task: ChosenTask, network: ChosenNetwork, heads: "HeadsToRemove", starts: int, progress: bool
-) -> "tuple[TheoryOfHeads, tuple[str, ...]]":
-    """The theory of a task, whose heads are removed, at the best temperature where none is given.
-
-    Returns its predictor of the validation examples, and how the temperature was chosen.
-    """
-    from sampler.analysis.predictors import predicted
-    from sampler.heads.path_sum import TheoryOfHeads
-
-    notes: tuple[str, ...] = ()
-    refuse_other_heads(task, network, heads)
-    if "temperature" not in network.settings["posterior"]:
-        network, note = at_best_temperature(task, network, progress)
-        notes = (note,)
-    table = solved(task, network, {"starts": starts})
-    if not table.attrs["converged"]:
-        remedy = "the saddle point did not converge; choose a larger width or temperature"
-        raise InputError("network", network, remedy)
-    with jax_settings():
-        problem = problem_of(task, *recipe_and_data(task, network))
-        overlap = predicted(table, "order_parameter")
-        return TheoryOfHeads(problem.learning, problem.attended_validation, overlap), notes
-
-
-def at_best_temperature(
-    task: ChosenTask, network: ChosenNetwork, progress: bool
-) -> tuple[ChosenNetwork, str]:
-    """The network at the temperature whose theory predicts validation examples best.
-
-    Densities and evidences would choose by how well errors are known; what is asked of heads is
-    what the predictor loses without them, which is this loss. Raises InputError where no saddle
-    point converges.
-    """
-    from sampler.analysis.predictors import number
-    from sampler.analysis.text import Number
-    from sampler.jobs.prune import shown_steps
-
-    posterior, tried = network.settings["posterior"], len(TEMPERATURES)
-    mean_square_label = float((task.data.train.labels**2).mean())
-    losses: dict[float, float] = {}
-    networks: dict[float, ChosenNetwork] = {}
-    with shown_steps(progress) as steps:
-        for place, share in enumerate(TEMPERATURES):
-            steps.show("temperatures", place, tried)
-            temperature = share * mean_square_label
-            sections = {**network.settings, "posterior": {**posterior, "temperature": temperature}}
-            networks[temperature] = ChosenNetwork(sections)
-            table = solved(task, networks[temperature], {"starts": 1, "next_order": False})
-            if table.attrs["converged"]:
-                losses[temperature] = number(table, ON_VALIDATION)
-        steps.show("temperatures", tried, tried)
-    if not losses:
-        remedy = "the saddle point converged at none of them; choose a larger width"
-        raise InputError("temperature", list(networks), remedy)
-    best = min(losses, key=losses.__getitem__)
-    low, high = (Number(each, digits=3) for each in (min(networks), max(networks)))
-    return networks[best], (
-        f"temperature {Number(best, digits=3)}, of {tried} from {low} to {high} the one with the "
-        "theory's least squared loss on the validation examples"
-    )
-
-
-def refuse_other_heads(task: ChosenTask, network: ChosenNetwork, heads: "HeadsToRemove") -> None:
-    """Raise InputError unless the theory has all heads that are removed, layer by layer."""
-    recipe, data = recipe_and_data(task, network)
-    counts = Counter(layer for layer, _ in heads.theory)
-    recorded = task.data.heads
-    if sorted(counts) != list(range(len(recorded))) or any(
-        recorded[layer] < count for layer, count in counts.items()
-    ):
-        remedy = f"attention was recorded of {recorded} heads in its layers"
-        raise InputError("heads of the model, layer by layer", list(counts.values()), remedy)
-    for layer, count in counts.items():
-        # Behind the heads of the model stands that of a residual connection, or other paths.
-        names, kept = task.data.head_names[layer], data.head_names[layer]
-        if kept[:count] != names[:count]:
-            remedy = "every head of the model is removed in turn: leave this out"
-            raise InputError(Setting("network", "heads"), recipe.network.heads, remedy)

@@ -1,38 +1,21 @@
 """Removed heads as figures: costs beside numbers, maps of layers and heads, orders of removal."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from sampler.analysis.names import head_label
 from sampler.analysis.predictors import LEADING, NEXT, SAMPLED
 from sampler.analysis.results import RunResults, temperature_text
-from sampler.heads.head_importance import (
-    PREDICTIONS,
-    REMOVED,
-    SCORE,
-    SOLVED_AGAIN,
-    TAYLOR,
-    ZEROED,
-    Numbers,
-)
-from sampler.heads.removal import MODEL, RANDOM, LargestSet, Measure, RemovedHeads
-from sampler.heads.removal_tables import MEASURED, UNITS, correlation, two_digits, unit_of
+from sampler.heads.head_importance import SCORE, TAYLOR, Numbers
+from sampler.heads.removal import MODEL, RANDOM, ZEROED, LargestSet, Measure, RemovedHeads
+from sampler.heads.removal_tables import MEASURED, UNITS, unit_of
 from sampler.presentation import style
 from sampler.storage.files import from_json
 
-PANELS = {
-    TAYLOR: style.ORANGE,
-    SCORE: style.SKY_BLUE,
-    REMOVED: style.THEORY,
-    "magnitude": style.GREEN,
-}
-# Marks of the layers from 1 on, again from the first where there are more.
-MARKS = ("o", "s", "^", "D", "v")
 CURVES = {
     TAYLOR: ("by Taylor importance", style.ORANGE, "D"),
     SCORE: ("by head score", style.PURPLE, "o"),
@@ -46,45 +29,6 @@ def setting(removed: RemovedHeads) -> str:
     widths = removed.widths
     width = widths[0] if len(set(widths)) == 1 else list(widths)
     return f"$N$ = {width}, {temperature_text(removed.temperature)}"
-
-
-def draw_costs(removed: RemovedHeads) -> Figure:
-    """Draw what removal costs against each number; a head is a mark, by its layer."""
-    panels = [key for key in PANELS if key in removed.predicted]
-    title = f"Loss gained without a head, {removed.examples_test} test examples"
-    figure = style.new_figure(style.WIDTH, 2.6 * -(-len(panels) // 2) + 1.0, title)
-    grid = style.panel_grid(figure, len(panels), 2, sharey=True)
-    way = "mean_loss" if "mean_loss" in removed.measured else "zero_loss"
-    cost = removed.measured[way]
-    layers = np.array([layer for layer, _ in removed.heads])
-    marks = {layer: MARKS[(layer - 1) % len(MARKS)] for layer in np.unique(layers).tolist()}
-    for ax, key in zip(grid.flat, panels, strict=False):
-        prediction = removed.predicted[key]
-        bars = {"fmt": "none", "ecolor": PANELS[key], "elinewidth": 1.0}
-        ax.errorbar(prediction.values, cost.values, cost.errors, prediction.errors, **bars)
-        for layer, mark in marks.items():
-            values, costs = (
-                np.array(of)[layers == layer] for of in (prediction.values, cost.values)
-            )
-            ax.plot(values, costs, mark, color=PANELS[key], markeredgecolor="white", markersize=7)
-        rho = prediction.spearman[way]
-        ax.set_title(f"ρ = {two_digits(rho.value)}, {rho.heads} heads", fontsize=9)
-        ax.set_xlabel(PREDICTIONS[key], fontsize=9)
-        ax.axhline(0.0, color=style.GREY, linewidth=0.8)
-    figure.supylabel(f"{MEASURED[way]} ({UNITS[removed.loss]}, ±1σ)", fontsize=10)
-    style.legend_below(figure, legend_of_layers(marks), min(len(MARKS), len(marks)))
-    return figure
-
-
-def legend_of_layers(marks: Mapping[int, str]) -> tuple[list[Line2D], list[str]]:
-    """Marks with the layers that have them."""
-    names: dict[str, list[str]] = {}
-    for layer, mark in marks.items():
-        names.setdefault(mark, []).append(str(layer))
-    drawn = {"color": style.GREY, "linestyle": "none", "markersize": 7}
-    handles = [Line2D([], [], marker=mark, **drawn) for mark in names]
-    labels = [f"layer{'s' * (len(of) > 1)} {', '.join(of)}" for of in names.values()]
-    return handles, labels
 
 
 def draw_map(removed: RemovedHeads) -> Figure:
@@ -168,8 +112,7 @@ def draw_head_scores(removed: RemovedHeads) -> Figure | None:
         """The numbers of the heads from the lowest score on."""
         return Numbers(*(tuple(np.array(of)[order]) for of in (numbers.values, numbers.errors)))
 
-    rho = f"Spearman ρ = {correlation(score.spearman[way], len(removed.heads))}"
-    title = f"Head scores and what removal costs, {setting(removed)}\n{rho}"
+    title = f"Head scores and what removal costs, {setting(removed)}"
     figure = style.new_figure(style.WIDTH, 0.34 * len(order) + 2.3, title)
     left, right = figure.subplots(1, 2, sharey=True)
     draw_scores(left, ordered(score))
@@ -207,10 +150,6 @@ def draw_orders(removed: RemovedHeads) -> Figure | None:
             words = {"label": label, "color": colour, "marker": mark}
             for curve in removed.curves.get(key, ()):
                 draw_curve(ax, curve.accuracy[who], errors=key == SCORE, **words)
-                if who == ZEROED and SOLVED_AGAIN in curve.accuracy:
-                    words = {"color": style.GREEN, "marker": "^"}
-                    label = "by head score, solved again"
-                    draw_curve(ax, curve.accuracy[SOLVED_AGAIN], label=label, **words)
         ax.set(title=name, xlabel="heads removed")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.accuracy_axis(axes[0].yaxis)

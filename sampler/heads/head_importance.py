@@ -1,35 +1,25 @@
-"""Numbers that may tell which heads matter, and how well they order what removal costs.
+"""Numbers that may tell which heads of a trained model matter: Taylor importance and magnitude."""
 
-Of a trained model: Taylor importance and magnitude. Of the theory: head score, and the loss gained
-with a head removed after learning, with its rows of U₁ zeroed, and solved again without it.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.special import expit, logsumexp, softmax
 
 from sampler.analysis.predictors import LEADING, predictor_name
-from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads, all_heads
-from sampler.streams import Stream, stream
+from sampler.heads.path_sum import Head, Outputs, Replacement, all_heads
 
 Loss = Literal["squared", "likelihood"]
 OfExamples = Float[np.ndarray, "head example"]
 
 # Keys of the numbers, and their names in tables and figures.
-TAYLOR, SCORE, REMOVED, ZEROED, SOLVED_AGAIN = (
-    "taylor", "score", "removed", "zeroed", "solved_again",
-)  # fmt: skip
+TAYLOR, SCORE = "taylor", "score"
 PREDICTIONS = {
     TAYLOR: "Taylor |∂loss/∂gate|",
     "magnitude": "magnitude of the weights",
     SCORE: f"head score, {predictor_name(LEADING)}",
-    REMOVED: f"loss of the theory, {predictor_name(LEADING)}",
-    ZEROED: f"loss with U₁ zeroed, {predictor_name(LEADING)}",
-    SOLVED_AGAIN: f"loss solved again, {predictor_name(LEADING)}",
 }
 
 
@@ -114,99 +104,3 @@ def numbers_of_model(
     slopes = model.slopes(loss_slopes(loss, model.without([]), labels))[:, places]
     numbers = {} if np.isnan(slopes).any() else {TAYLOR: over_examples(np.abs(slopes).T)}
     return {**numbers, "magnitude": without_error(model.magnitudes[places])}
-
-
-def numbers_of_theory(
-    theory: TheoryOfHeads, heads: Sequence[Head], labels: Outputs
-) -> dict[str, Numbers]:
-    """Head scores, and the squared loss gained with heads removed or zeroed."""
-    numbers = {SCORE: without_error(theory.scores(heads))}
-    for key, without in ((REMOVED, theory.path_sum.without), (ZEROED, theory.zeroed)):
-        whole = losses("squared", without([]), labels)
-        gained = [losses("squared", without([head]), labels) - whole for head in heads]
-        numbers[key] = over_examples(np.stack(gained))
-    return numbers
-
-
-# --- how well numbers order costs
-
-REPLICATES = 2000
-LEVEL = 0.95
-# Of fewer heads the interval says too much: of normal pairs with a correlation of 0.9 it has the
-# true ρ in 58, 75 and 86 % of cases with 4, 5 and 6 heads, and in 95 % or more from 8 on.
-FEWEST_HEADS = 8
-
-
-@dataclass(frozen=True)
-class RankCorrelation:
-    """Spearman's ρ of so many heads and two 95 % percentile intervals.
-
-    interval_over_heads     other heads could have been trained: pairs (score, drop) drawn again;
-                            NaN of fewer than FEWEST_HEADS
-    interval_over_examples  other examples could have been tested on: the drops measured again
-    """
-
-    value: float
-    interval_over_heads: tuple[float, float]
-    interval_over_examples: tuple[float, float]
-    heads: int
-
-
-@dataclass(frozen=True)
-class JudgedNumbers(Numbers):
-    """A number for each head with its error, and its rank correlation with each measure."""
-
-    spearman: Mapping[str, RankCorrelation]
-
-
-def judged_numbers(numbers: Numbers, lost: Mapping[str, OfExamples]) -> JudgedNumbers:
-    """Numbers with their rank correlations, of heads with a number that were removed."""
-    values = np.asarray(numbers.values)
-    spearman = {}
-    for key, of_heads in lost.items():
-        finite = np.isfinite(values) & np.isfinite(of_heads[:, 0])
-        spearman[key] = rank_correlation(values[finite], of_heads[finite])
-    return JudgedNumbers(numbers.values, numbers.errors, spearman)
-
-
-def spearman(
-    scores: Float[np.ndarray, "*batch pair"], other: Float[np.ndarray, "*batch pair"]
-) -> Float[np.ndarray | np.floating, "*batch"]:
-    """Correlation of the ranks along the last axis, ties at their mean; NaN without variation.
-
-    `scipy.stats.spearmanr` takes one pair at a time; the intervals need thousands at once.
-    """
-    from scipy.stats import rankdata
-
-    ranks = [rankdata(values, axis=-1) for values in (scores, other)]
-    a, b = (rank - rank.mean(axis=-1, keepdims=True) for rank in ranks)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))
-
-
-def rank_correlation(
-    scores: Float[np.ndarray, " head"],
-    lost: OfExamples | Bool[np.ndarray, "head example"],
-    seed: int = 0,
-) -> RankCorrelation:
-    """ρ between scores and drops, a drop being the mean over examples of what was lost there."""
-    lost = np.asarray(lost, dtype=np.float64)
-    generator = stream(seed, Stream.CORRELATIONS_AGAIN)
-    heads, examples = lost.shape
-    unknown = np.nan, np.nan
-    if heads < 2:
-        return RankCorrelation(np.nan, unknown, unknown, heads)
-
-    def interval(values: np.ndarray) -> tuple[float, float]:
-        # A sample of equal scores or drops has no correlation.
-        values, tail = values[np.isfinite(values)], (1.0 - LEVEL) / 2.0
-        return floats(np.quantile(values, [tail, 1.0 - tail])) if values.size else unknown
-
-    drops = lost.mean(axis=1)
-    chosen = generator.integers(heads, size=(REPLICATES, heads))
-    over_heads = spearman(scores[chosen], drops[chosen])
-    counts = generator.multinomial(examples, np.full(examples, 1 / examples), REPLICATES)
-    measured_again = np.stack([lost @ (count / examples) for count in counts])
-    again = spearman(np.broadcast_to(scores, measured_again.shape), measured_again)
-    of_heads = interval(over_heads) if heads >= FEWEST_HEADS else unknown
-    return RankCorrelation(float(spearman(scores, drops)), of_heads, interval(again), heads)

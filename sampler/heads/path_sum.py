@@ -21,10 +21,7 @@ from theory import (
     LearningProblem,
     Predictor,
     mean_without,
-    path_contributions,
     predict,
-    solve_saddle_point,
-    sub_network,
 )
 from theory.observables import head_scores
 
@@ -53,12 +50,12 @@ class PathSum:
 
     heads         H_1 … H_L
     brought       m_π(x), paths in flat order
-    magnitudes    ‖V_l^h‖ of every head of a trained network; None of a theory
+    magnitudes    ‖V_l^h‖ of every head
     """
 
     heads: tuple[int, ...]
     brought: Float[np.ndarray, "example path output"]
-    magnitudes: Float[np.ndarray, " head"] | None = None
+    magnitudes: Float[np.ndarray, " head"]
 
     @classmethod
     def of_trained(
@@ -121,12 +118,6 @@ class TheoryOfHeads:
         """The predictor of these examples at any U_1."""
         return Predictor.for_examples(self.learning, self.attended)
 
-    @cached_property
-    def path_sum(self) -> PathSum:
-        """The predictor mean: heads that are removed from it leave after learning."""
-        brought = path_contributions(self.learning, jnp.asarray(self.factor), self.attended)
-        return PathSum(self.learning.architecture.heads, np.asarray(brought))
-
     def scores(self, heads: Sequence[Head]) -> Float[np.ndarray, " head"]:
         """The head scores of these heads."""
         scores = head_scores(self.overlap, self.paths)
@@ -138,24 +129,3 @@ class TheoryOfHeads:
         rows = np.repeat(is_removed, len(self.factor) // len(is_removed))[:, None]
         mean, _ = predict(self.predictor, jnp.asarray(np.where(rows, 0.0, self.factor)))
         return np.asarray(mean)
-
-    def solved_again(self, removed: Sequence[Head]) -> Outputs | None:
-        """The theory of the network without these heads.
-
-        None where they are all heads of a layer, and where the smaller network's saddle point does
-        not converge.
-        """
-        if not removed:
-            return self.path_sum.without([])
-        kept = [
-            [head for head in range(count) if (layer, head) not in removed]
-            for layer, count in enumerate(self.learning.architecture.heads)
-        ]
-        if not all(kept):
-            return None
-        learning, attended = sub_network(self.learning, kept, self.attended)
-        saddle = solve_saddle_point(learning, starts=1)
-        if not saddle.converged:
-            return None
-        predictor = Predictor.for_examples(learning, attended)
-        return np.asarray(predict(predictor, saddle.order_parameters.factors[0])[0])

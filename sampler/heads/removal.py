@@ -15,19 +15,15 @@ from jaxtyping import Float, Num
 from sampler.heads.head_importance import (
     PREDICTIONS,
     SCORE,
-    SOLVED_AGAIN,
     TAYLOR,
-    ZEROED,
-    JudgedNumbers,
     Loss,
     ModelWithHeads,
     Numbers,
     floats,
-    judged_numbers,
     losses,
     numbers_of_model,
-    numbers_of_theory,
     over_examples,
+    without_error,
 )
 from sampler.heads.path_sum import Head, Outputs, Replacement, TheoryOfHeads
 from sampler.streams import Stream, stream
@@ -40,7 +36,7 @@ Measure = Literal["loss", "accuracy"]
 Costs = Mapping[Measure, Float[np.ndarray, "set example"]]
 Place = tuple[int, int]  # layer from 1, head from 0
 # Who loses heads: the trained model, or the theory.
-MODEL = "model"
+MODEL, ZEROED = "model", "zeroed"
 # Numbers in whose ascending order heads are removed.
 ORDERED_BY = (SCORE, TAYLOR)
 RANDOM = "random"
@@ -149,8 +145,8 @@ class Curve:
     """Heads removed one after the other.
 
     removed   in their order, none before the first number
-    accuracy  of the whole network and after each removal, binomial errors, by who loses heads:
-              "model", "zeroed" and "solved_again"
+    accuracy  of the whole network and after each removal, binomial errors, of the trained "model",
+              and of the theory with U_1 "zeroed"
     loss      of the model, gained, paired over examples
     """
 
@@ -180,7 +176,7 @@ class RemovedHeads:
     examples_numbers: int | None
     unpruned: Mapping[str, tuple[float, float]]
     measured: Mapping[str, Numbers]
-    predicted: Mapping[str, JudgedNumbers]
+    predicted: Mapping[str, Numbers]
     curves: Mapping[str, tuple[Curve, ...]] = field(default_factory=dict)
     widths: tuple[int, ...] | None = None
     temperature: float | None = None
@@ -188,112 +184,70 @@ class RemovedHeads:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class HeadsToRemove:
-    """Heads that may go: as the model numbers them, and as the theory does, from 0."""
-
-    model: tuple[Head, ...]
-    theory: tuple[Head, ...]
-
-    @classmethod
-    def of(cls, chosen: Mapping[int, Sequence[int]]) -> "HeadsToRemove":
-        """From numbers of heads by their layer from 1, the layers and heads of the theory."""
-        model, theory = [], []
-        for layer, (number, heads) in enumerate(chosen.items()):
-            model += [(number - 1, head) for head in heads]
-            theory += [(layer, place) for place in range(len(heads))]
-        return cls(tuple(model), tuple(theory))
-
-
 def remove_heads(
     models: Mapping[str, ModelWithHeads],
     labels: Mapping[str, Outputs],
-    heads: HeadsToRemove,
+    heads: Sequence[Head],
     loss: Loss,
-    theories: Mapping[str, TheoryOfHeads] | None = None,
+    theory: TheoryOfHeads | None = None,
     *,
     replacements: Sequence[Replacement] = ("mean", "zero"),
     random: int = 0,
     seed: int = 0,
-    solve_again: bool = False,
     steps: LongWork | None = None,
-    notes: Sequence[str] = (),
 ) -> RemovedHeads:
-    """Remove every head alone, and in ascending order of numbers, and judge the numbers by that.
+    """Remove every head alone, and in ascending order of numbers.
 
     models, labels  of "test" examples, on which removal is measured, and of "numbers"
-    theories        likewise; the theory loses heads beside the model where it has test examples
+    theory          of the test examples, which loses heads beside the model
     random          how many random orders there are; None of any other without them
 
     Of work that was ended by Ctrl-C the rest is missing.
     """
     steps = steps or LongWork()
     test, counts = labels["test"], models["test"].heads
-    predictions = numbers_of_model(models["numbers"], heads.model, labels["numbers"], loss)
-    theory = None if theories is None else theories["numbers"]
+    predictions = numbers_of_model(models["numbers"], heads, labels["numbers"], loss)
     if theory is not None:
-        predictions |= numbers_of_theory(theory, heads.theory, labels["numbers"])
+        predictions[SCORE] = without_error(theory.scores(heads))
     costs = {
         kind: costs_of(
             lambda removed, kind=kind: models["test"].without(removed, kind),
-            one_by_one(heads.model), test, loss, steps, f"heads removed, {kind}",
+            one_by_one(heads), test, loss, steps, f"heads removed, {kind}",
         )
         for kind in replacements
     }  # fmt: skip
     whole = with_all_heads(costs[replacements[0]])
     losing: dict[str, Without] = {MODEL: models["test"].without}
-    if theories is not None and "test" in theories:
-        by_model = dict(zip(heads.model, heads.theory, strict=True))
-        losing |= losing_theory(theories["test"], by_model, solve_again)
-        sets = one_by_one(heads.model)
-        costs["theory"] = costs_of(losing[ZEROED], sets, test, "squared", steps, "theory")
+    if theory is not None:
+        losing[ZEROED] = theory.zeroed
+        costs["theory"] = costs_of(
+            theory.zeroed, one_by_one(heads), test, "squared", steps, "theory"
+        )
     measured = {
         f"{kind}_{measure}": of_sets[1:]
         for kind, of_kind in costs.items()
         for measure, of_sets in lost(of_kind).items()
         if np.isfinite(of_sets[1:]).any()
     }
-    if theory is not None and solve_again and not steps.ended:
-        sets = one_by_one(heads.theory)
-        again = costs_of(
-            theory.solved_again, sets, labels["numbers"], "squared", steps,
-            "theory solved without a head",
-        )  # fmt: skip
-        predictions[SOLVED_AGAIN] = over_examples(lost(again)["loss"][1:])
     curves = {}
     if random:
-        orders = orders_of(predictions, heads.model, counts, random, seed)
+        orders = orders_of(predictions, heads, counts, random, seed)
         curves = curves_of(losing, orders, test, loss, steps)
     learning = None if theory is None else theory.learning
     return RemovedHeads(
-        shown(heads.model),
+        shown(heads),
         loss,
         len(test),
         None if models["numbers"] is models["test"] else len(labels["numbers"]),
         whole,
         {key: over_examples(of_heads) for key, of_heads in measured.items()},
-        {
-            key: judged_numbers(predictions[key], measured)
-            for key in PREDICTIONS
-            if key in predictions
-        },
+        {key: predictions[key] for key in PREDICTIONS if key in predictions},
         curves,
         None if learning is None else learning.architecture.widths,
         None if learning is None else float(learning.temperature),
         seed,
-        (*notes, *([ENDED] if steps.ended else [])),
+        (ENDED,) if steps.ended else (),
     )
-
-
-def losing_theory(
-    theory: TheoryOfHeads, by_model: Mapping[Head, Head], solve_again: bool
-) -> dict[str, Without]:
-    """The theory without heads that the model numbers."""
-    ways = {ZEROED: theory.zeroed} | ({SOLVED_AGAIN: theory.solved_again} if solve_again else {})
-    return {
-        name: lambda removed, without=without: without([by_model[head] for head in removed])
-        for name, without in ways.items()
-    }
 
 
 def orders_of(
@@ -323,14 +277,13 @@ def curves_of(
     loss: Loss,
     steps: LongWork,
 ) -> dict[str, tuple[Curve, ...]]:
-    """Remove heads in these orders. What is solved again loses them by head score only."""
+    """Remove heads in these orders."""
     curves: dict[str, list[Curve]] = {}
     for key, some in orders.items():
         for order in some:
             costs = {
                 name: costs_of(without, nested(order), labels, loss, steps, f"in order, {key}")
                 for name, without in losing.items()
-                if name != SOLVED_AGAIN or key == SCORE
             }
             if steps.ended:
                 return {name: tuple(of) for name, of in curves.items()}

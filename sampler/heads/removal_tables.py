@@ -5,21 +5,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from sampler.analysis.names import head_label
-from sampler.analysis.text import MISSING, Number, wrapped
+from sampler.analysis.text import Number, wrapped
 from sampler.heads.head_importance import (
-    FEWEST_HEADS,
     PREDICTIONS,
-    REMOVED,
     SCORE,
-    SOLVED_AGAIN,
     TAYLOR,
-    ZEROED,
     Loss,
     Numbers,
-    RankCorrelation,
 )
 from sampler.heads.path_sum import by_layer
-from sampler.heads.removal import MODEL, RANDOM, LargestSet, Measure, RemovedHeads
+from sampler.heads.removal import MODEL, RANDOM, ZEROED, LargestSet, Measure, RemovedHeads
 from sampler.presentation.table import Column, Table
 
 UNITS: Mapping[Loss, str] = {"likelihood": "nats", "squared": "squared loss"}
@@ -41,15 +36,12 @@ SHORT = {
     "zero_accuracy": "acc., zero",
     SCORE: "head score",
     "theory_accuracy": "lost in theory",
-    REMOVED: "theory",
-    ZEROED: "U₁ zeroed",
-    SOLVED_AGAIN: "solved again",
     "magnitude": "magnitude",
     "theory_loss": "loss of theory",
 }
 # Columns in the unit of the model's loss; what the theory loses is a squared loss.
 OF_THE_MODEL = ("mean_loss", "zero_loss", TAYLOR)
-WHO = {MODEL: "model", ZEROED: "U₁ zeroed", SOLVED_AGAIN: "theory solved again"}
+WHO = {MODEL: "model", ZEROED: "U₁ zeroed"}
 ORDERS = {SCORE: "by head score", TAYLOR: "by Taylor importance", RANDOM: "at random"}
 
 
@@ -103,20 +95,6 @@ def removal_table(removed: RemovedHeads) -> Table:
     return Table(title, ("", *columns), rows)
 
 
-def correlation_table(removed: RemovedHeads) -> Table:
-    """Spearman's ρ of each number with each measure, and its interval over heads."""
-    columns = [Column(MEASURED[key], key, dropped=at) for at, key in enumerate(removed.measured)]
-    rows = [
-        [PREDICTIONS[name], *(correlation(prediction.spearman[key], len(removed.heads))
-                              for key in removed.measured)]
-        for name, prediction in removed.predicted.items()
-    ]  # fmt: skip
-    few = len(removed.heads) < FEWEST_HEADS
-    none = f" (none of fewer than {FEWEST_HEADS} heads)" if few else ""
-    title = f"Spearman ρ over {len(removed.heads)} heads with what removal costs, 95 %{none}"
-    return Table(title, ("", *columns), rows)
-
-
 def order_table(removed: RemovedHeads) -> Table:
     """Accuracies while heads are removed: a column for each order, and who loses them."""
     columns, curves = [], []
@@ -139,10 +117,7 @@ def order_table(removed: RemovedHeads) -> Table:
 
 def tables_of(removed: RemovedHeads) -> dict[str, Table]:
     """All tables, by the method or attribute of `AblatedHeads` that gives all numbers of them."""
-    tables = {
-        "to_dataframe()": removal_table(removed),
-        "correlations()": correlation_table(removed),
-    }
+    tables = {"to_dataframe()": removal_table(removed)}
     if removed.curves:
         tables["result.curves"] = order_table(removed)
     return tables
@@ -172,22 +147,6 @@ def removal_text(removed: RemovedHeads, elsewhere: str | None = None) -> str:
         table.text(elsewhere=elsewhere or where) for where, table in tables_of(removed).items()
     ]
     return "\n\n".join([*map(wrapped, [whole_text(removed), *removed.notes]), *tables])
-
-
-def two_digits(value: float) -> str:
-    """A correlation to two decimals."""
-    return f"{value:.2f}".replace("-", "−")
-
-
-def correlation(rho: RankCorrelation, heads: int) -> str:
-    """ρ with its interval over heads, and their number where it is not that of all heads."""
-    if not np.isfinite(rho.value):
-        return MISSING
-    text = two_digits(rho.value)
-    if np.isfinite(rho.interval_over_heads).all():
-        low, high = map(two_digits, rho.interval_over_heads)
-        text = f"{text} [{low}, {high}]"
-    return text if rho.heads == heads else f"{text}, {rho.heads} of {heads} heads"
 
 
 # --- the largest set

@@ -14,7 +14,7 @@ from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
 from sampler.heads.figures import DRAWN
 from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
-from sampler.heads.removal import HeadsToRemove, LongWork, RemovedHeads, remove_heads
+from sampler.heads.removal import LongWork, RemovedHeads, remove_heads
 from sampler.heads.removal_tables import removal_text
 from sampler.jobs.progress import Progress
 from sampler.presentation.style import figure_style, save_figure
@@ -36,15 +36,13 @@ def shown_steps(progress: bool) -> Iterator[LongWork]:
         yield LongWork(display.show)
 
 
-def prune(
-    directory: Path, recipe: Recipe, task: Task, orders: int, seed: int, solve_again: bool
-) -> ExitCode:
+def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -> ExitCode:
     """Write `pruning.json` and its figures from the theory stored in a directory."""
     theory = read_table(directory, THEORY_FILE)
     problem = build_problem(recipe, task)
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
     print_line("heads are removed, one at a time and one after the other")
-    removed = pruned_heads(problem, theory, orders, seed, solve_again)
+    removed = pruned_heads(problem, theory, orders, seed)
     write_json(directory / PRUNING_FILE, to_json(removed))
     with log_errors("the summary"):
         print_line(removal_text(removed, PRUNING_FILE))
@@ -56,9 +54,7 @@ def prune(
     return ExitCode.OK
 
 
-def pruned_heads(
-    problem: Problem, theory: xr.Dataset, orders: int, seed: int, solve_again: bool
-) -> RemovedHeads:
+def pruned_heads(problem: Problem, theory: xr.Dataset, orders: int, seed: int) -> RemovedHeads:
     """Heads removed from the trained network of a problem and from its theory, on test examples.
 
     Numbers of heads come from validation examples, where there are any.
@@ -76,13 +72,12 @@ def pruned_heads(
         return remove_heads(
             models,
             {name: np.asarray(of) for name, of in labels.items()},
-            HeadsToRemove(heads, heads),
+            heads,
             "squared",
-            {name: TheoryOfHeads(problem.learning, of, overlap) for name, of in attended.items()},
+            TheoryOfHeads(problem.learning, attended["test"], overlap),
             replacements=("zero", "mean"),
             random=orders,
             seed=seed,
-            solve_again=solve_again,
             steps=steps,
         )
 

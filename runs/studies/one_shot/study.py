@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 import sampler
 from runs.studies.one_shot.task import draw_task
 from runs.studies.study import RUNS, Study, estimate, mean_over
+from runs.studies.which_heads.mathematics import numbers_of_theory, rank_correlation
 from sampler.cli import main
 from sampler.presentation import style
 from theory import (
@@ -89,14 +90,18 @@ def examples_of(name: str) -> int:
     return 600 if name in FEW_PATHS else 300
 
 
-def problem_of(name: str, **settings):
-    """The learning problem at N = 10 and the equal temperature, with attention of a training."""
+def task_and_network(name: str, **settings):
+    """Episodes with attention of a training, and the network of N = 10 at the equal temperature."""
     task = sampler.one_shot_task(
         str(trained(name)), folder=str(RUNS / "omniglot"), examples_train=examples_of(name),
         examples_validation=1000, examples_test=1000, **settings,
     )  # fmt: skip
-    network = sampler.make_network(widths=10, temperature=EQUAL, readout="mean")
-    return sampler.make_problem(task, network)
+    return task, sampler.make_network(widths=10, temperature=EQUAL, readout="mean")
+
+
+def problem_of(name: str, **settings):
+    """The learning problem of these."""
+    return sampler.make_problem(*task_and_network(name, **settings))
 
 
 # --- accuracy
@@ -201,18 +206,18 @@ def solved_run(name: str, folder: Path) -> Path:
     return place
 
 
-def of_heads(place: Path) -> dict[str, dict]:
+def of_heads(name: str, place: Path) -> dict[str, dict]:
     """Rank correlations of numbers of heads with what removal costs, and the extreme costs."""
     removed = json.loads((place / "pruning.json").read_text(encoding="utf-8"))
+    heads = [(layer - 1, head) for layer, head in removed["heads"]]
+    numbers = numbers_of_theory(*task_and_network(name), heads)
+    numbers["magnitude"] = removed["predicted"]["magnitude"]["values"]
     correlations = {
         key: {
-            measure: {
-                "rho": found["value"],
-                "low": found["interval_over_heads"][0],
-                "high": found["interval_over_heads"][1],
-            }
-            for measure, found in removed["predicted"][key]["spearman"].items()
-            if measure in MEASURES
+            measure: rank_correlation(
+                numbers[key].to_numpy(), np.array(removed["measured"][measure]["values"])
+            )
+            for measure in MEASURES
         }
         for key in NUMBERS
     }
@@ -257,7 +262,7 @@ def measure(name: str, folder: Path) -> dict:
         widths[str(width)] = of_width(problem, width)
     summary = json.loads((trained(name) / "training_summary.json").read_text(encoding="utf-8"))
     outputs = problem.trained.predictor(problem.attended_test)
-    found = of_heads(place) | {
+    found = of_heads(name, place) | {
         "trained": summary["splits"]["test"]["network"]["accuracy"],
         "widths": widths,
         "same episodes": share_right(outputs, problem.labels_test),

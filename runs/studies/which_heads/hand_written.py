@@ -11,13 +11,14 @@ equally and writes where nobody reads. Which numbers put the idle heads last?
 """
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import Study
-from sampler.heads.head_importance import PREDICTIONS
+from runs.studies.which_heads.mathematics import NAMES, numbers_of_theory
 from sampler.presentation import style
 
 try:
@@ -118,18 +119,22 @@ def write_idle_heads(attention: nn.MultiheadAttention, generator: torch.Generato
 # --- what removal costs, and which numbers tell so
 
 
-def measure(seed: int) -> dict:
+def measure(seed: int, folder: Path) -> dict:
     """Accuracy of a model, what it loses without each head, and the numbers of its heads."""
     torch.manual_seed(seed)
     model = HandWritten(seed).eval()
     counts = {"train": LEARNED, "validation": UNSEEN, "test": UNSEEN}
     splits = {name: induction(count) for name, count in counts.items()}
+    file = sampler.export_attention(folder / "attention.npz", model, **splits, residual=True)
     network = sampler.make_network(widths=20, temperature=0.1)
-    removed = sampler.ablate_heads(
-        model, network, **splits, starts=1, solve_again=False, progress=False
-    ).result
-    accuracy = removed.unpruned["accuracy"][0]
-    lost = {name: np.array(removed.measured[name].values) for name in LOST}
+    heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+    numbers = numbers_of_theory(sampler.arrays_task(file), network, heads, again=False)
+    del splits["train"]
+    costs = sampler.ablate_heads(model, **splits, progress=False).to_dataframe()
+    tokens, labels = splits["test"]
+    with torch.no_grad():
+        accuracy = float((model(tokens).sign() == labels).double().mean())
+    lost = {name: costs[name].to_numpy() for name in LOST}
     # By construction nothing changes without an idle head …
     assert not any(values[~USEFUL_HEADS].any() for values in lost.values())
     # … and without the induction head the answer is chance, within four binomial errors.
@@ -138,7 +143,7 @@ def measure(seed: int) -> dict:
     return {
         "accuracy": accuracy,
         "lost": {name: values.tolist() for name, values in lost.items()},
-        "numbers": {key: list(one.values) for key, one in removed.predicted.items()},
+        "numbers": costs[["taylor", "magnitude"]].to_dict("list") | numbers.to_dict("list"),
     }
 
 
@@ -189,7 +194,7 @@ def draw(models: list[dict]) -> Figure:
             shown = values[:, places].ravel()
             label = name if row == 0 else None
             axes.plot(shown, np.full(shown.size, row + shift), mark, color=colour, label=label)
-    axes.set_yticks(range(len(SHOWN)), [PREDICTIONS[key] for key in SHOWN])
+    axes.set_yticks(range(len(SHOWN)), [NAMES[key] for key in SHOWN])
     axes.invert_yaxis()
     axes.axvline(0.0, color=style.GREY, linewidth=0.8)
     axes.set_xlabel("relative to the largest of a model")
@@ -200,7 +205,7 @@ def draw(models: list[dict]) -> Figure:
 if __name__ == "__main__":
     study = Study(__file__)
     seeds = range(study.size(0, 10))
-    models = [study.once(f"hand_written_{seed}", measure, seed) for seed in seeds]
+    models = [study.once(f"hand_written_{seed}", measure, seed, study.folder) for seed in seeds]
     numbers = summary(models)
     study.record(numbers, "hand_written", seeds=list(seeds))
     rows = {label: numbers["above"][key] for key, label in LABELS.items()}

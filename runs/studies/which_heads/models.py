@@ -47,6 +47,19 @@ class TrainedModel:
     splits: dict = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
 
+    @property
+    def unseen(self) -> int:
+        """Test examples."""
+        return len(self.splits["test"][1]) if self.splits else self.model.data.test.examples
+
+    def task_of_theory(self, folder: Path) -> object:
+        """What the theory learns: the attention of the model, residual connections among heads."""
+        if not self.splits:
+            return self.model
+        file = folder / "attention.npz"
+        sampler.export_attention(file, self.model, **self.splits, residual=True, **self.settings)
+        return sampler.arrays_task(file)
+
 
 # --- tasks: tokens [example, token, channel], and labels ±1
 

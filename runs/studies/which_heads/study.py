@@ -1,9 +1,9 @@
 """Which heads matter? Models of several kinds, every head removed.
 
 What does a trained model lose without a head, and which number told so beforehand? Of each model
-of `models.py`, `ablate_heads` removes every head on unseen examples and holds against that what the
-theory and practitioners' numbers say from other examples. `removable` then takes heads away
-together, in order of Taylor importance, as far as a limit allows.
+of `models.py`, `ablate_heads` removes every head on unseen examples, and held against that is what
+practitioners' numbers and the theory of its attention (`mathematics.py`) say from other examples.
+`removable` then takes heads away together, in order of Taylor importance, as far as a limit allows.
 
     python -m runs.studies.which_heads.study [FOLDER [MODEL …]]     hours
 
@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 
 import sampler
 from runs.studies.study import Study, estimate
+from runs.studies.which_heads.mathematics import NAMES, numbers_of_theory
 from runs.studies.which_heads.models import TrainedModel, models_named
-from sampler.heads.head_importance import PREDICTIONS
 from sampler.presentation import style
 
 # What may be lost: a point of accuracy where at least so many examples tell, or nats.
@@ -34,11 +34,13 @@ RESAMPLED = 2000
 def measure(make: Callable[[Path], TrainedModel], folder: Path) -> dict:
     """Costs and ρ of a model whose heads are removed, and how many go within the limit."""
     one = make(folder / "models")
-    removed = sampler.ablate_heads(one.model, one.network, **one.splits, **one.settings)
-    costs, rho = removed.to_dataframe(), removed.correlations()["spearman"].xs(MEASURE, level=1)
-    enough = removed.result.examples_test >= ENOUGH
-    limit = {"accuracy": POINT} if enough else {"loss": NATS}
     splits = {name: split for name, split in one.splits.items() if name != "train"}
+    removed = sampler.ablate_heads(one.model, **splits, **one.settings)
+    costs = removed.to_dataframe()
+    numbers = numbers_of_theory(one.task_of_theory(folder), one.network, places_of(costs.index))
+    numbers = numbers.set_index(costs.index).join(costs[["taylor", "magnitude"]])
+    enough = one.unseen >= ENOUGH
+    limit = {"accuracy": POINT} if enough else {"loss": NATS}
     found = sampler.removable(one.model, **limit, **splits, **one.settings)
     ((lost, allowed),) = limit.items()
     most = costs[MEASURE].idxmax()
@@ -47,12 +49,18 @@ def measure(make: Callable[[Path], TrainedModel], folder: Path) -> dict:
         "most costly": estimate(
             costs[MEASURE][most], costs[f"{MEASURE}_error"][most], "over test examples"
         ),
-        "rho": rho.to_dict(),
+        "rho": numbers.corrwith(costs[MEASURE], method="spearman").to_dict(),
         "heads": len(found.result.order),
         "removed": found.result.count,
         "counts": list(found.result.counts),
         "cost": getattr(found, lost)[0] / allowed,
     }
+
+
+def places_of(heads: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Heads (layer, number) as the theory numbers them, which sees the layers of these heads."""
+    layers = sorted({layer for layer, _ in heads})
+    return [(layers.index(layer), head) for layer, head in heads]
 
 
 def over_models(statistic: Callable, values: dict[str, float], models: dict[str, dict]) -> dict:
@@ -80,7 +88,7 @@ def ordered(models: dict[str, dict]) -> dict[str, dict]:
     return {
         name: one
         for name, one in models.items()
-        if set(PREDICTIONS) <= set(one["rho"])
+        if set(NAMES) <= set(one["rho"])
         and one["most costly"]["value"] > MEASURABLE * one["most costly"]["error"]
     }
 
@@ -108,7 +116,7 @@ def summary(models: dict[str, dict]) -> dict:
                         np.mean, {name: ahead(rho, key) for name, rho in every.items()}, models
                     ),
                 }
-                for key in PREDICTIONS
+                for key in NAMES
             }
         },
         "removed": over_models(np.mean, shares, models),
@@ -141,7 +149,7 @@ def draw(table: dict, models: int) -> Figure:
         axes.plot(one["value"], place, "o", color=colour, markersize=5)
     axes.set_xlabel(f"median ρ with the loss gained\nwithout a head, {models} models")
     axes.axvline(0.0, color=style.GREY, linewidth=0.8)
-    axes.set_yticks(range(len(keys)), [PREDICTIONS[key] for key in keys])
+    axes.set_yticks(range(len(keys)), [NAMES[key] for key in keys])
     return figure
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from sampler.analysis.calibration import wilson_interval
 from sampler.analysis.estimates import (
@@ -12,7 +11,6 @@ from sampler.analysis.estimates import (
     variance_of,
 )
 from sampler.analysis.scores import LabelMoments
-from sampler.heads.head_importance import rank_correlation, spearman
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
 from theory.observables import binomial_error, correct
@@ -116,45 +114,6 @@ def test_binomial_error_is_half_of_wilsons_interval(share):
     """Where all test examples agree it is not 0."""
     low, high = wilson_interval(round(200 * share), 200)
     assert_equal_to_rounding(binomial_error(share, 200), (high - low) / 2, operations=256)
-
-
-def test_the_rank_correlation_is_scipys_with_ties(rng):
-    for _ in range(5):
-        one, other = rng.integers(0, 4, 9).astype(float), rng.standard_normal(9)
-        expected = scipy.stats.spearmanr(one, other).statistic
-        assert_equal_to_rounding(spearman(one, other), expected, operations=100)
-    assert np.isnan(spearman(np.ones(4), np.arange(4.0)))
-
-
-def test_certain_drops_leave_no_doubt_interval_over_examples():
-    """Head k loses the first k of a thousand examples: resampling them reorders nothing."""
-    scores = np.arange(1.0, 9.0)
-    lost = np.arange(1000) < 100 * scores[:, None]
-    found = rank_correlation(scores, lost)
-    assert found.value == 1.0
-    assert found.interval_over_examples == (1.0, 1.0)
-    assert found.interval_over_heads[1] == 1.0
-    backwards = rank_correlation(-scores, lost)
-    assert backwards.value == -1.0
-
-
-def test_intervals_hold_the_value_and_narrow_with_examples(rng):
-    scores = rng.standard_normal(8)
-    widths = []
-    for examples in (20, 2000):
-        lost = rng.random((8, examples)) < 0.1 + 0.02 * scipy.stats.rankdata(scores)[:, None]
-        found = rank_correlation(scores, lost)
-        low, high = found.interval_over_examples
-        assert low <= found.value <= high
-        widths.append(high - low)
-    assert widths[1] < widths[0]
-
-
-def test_heads_that_all_cost_the_same_have_no_correlation():
-    found = rank_correlation(np.arange(3.0), np.zeros((3, 10)))
-    assert np.isnan(found.value)
-    assert np.isnan(found.interval_over_heads).all()
-    assert np.isnan(found.interval_over_examples).all()
 
 
 # --- repetitions, whose means count as one number each, weighed by their evidence

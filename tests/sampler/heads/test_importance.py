@@ -1,21 +1,12 @@
-"""Numbers of heads against finite differences and losses by hand; ρ and how many heads it is of."""
+"""Numbers of heads against finite differences, and losses by hand."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from sampler.heads.head_importance import (
-    judged_numbers,
-    loss_slopes,
-    losses,
-    numbers_of_model,
-    numbers_of_theory,
-    without_error,
-)
-from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
-from tests.assertions import assert_equal_to_rounding
-from tests.small import small_problem
+from sampler.heads.head_importance import loss_slopes, losses, numbers_of_model
+from sampler.heads.path_sum import PathSum, all_heads
 
 EXAMPLES, HEADS = 7, (1, 2)
 
@@ -70,34 +61,6 @@ def test_slopes_of_the_losses(loss, outputs):
         step = 1e-6 * np.eye(outputs)[place]
         up, down = (losses(loss, values + sign * step, labels) for sign in (1, -1))
         np.testing.assert_allclose(slopes[:, place], (up - down) / 2e-6, rtol=1e-6, atol=1e-8)
-
-
-def test_numbers_of_the_theory_are_losses_gained_without_a_head(rng):
-    problem = small_problem(rng)
-    rows = rng.standard_normal((4, 6))
-    theory = TheoryOfHeads(problem.learning, problem.attended_test, rows @ rows.T / 6)
-    labels = rng.choice([-1.0, 1.0], theory.path_sum.without([]).shape)
-    heads = all_heads((2, 2))
-    received = numbers_of_theory(theory, heads, labels)
-    for key, without in (("removed", theory.path_sum.without), ("zeroed", theory.zeroed)):
-        whole = ((without([]) - labels) ** 2).sum(axis=1)
-        for place, head in enumerate(heads):
-            gained = ((without([head]) - labels) ** 2).sum(axis=1) - whole
-            expected = gained.mean(), gained.std(ddof=1) / len(gained) ** 0.5
-            value = received[key].values[place], received[key].errors[place]
-            assert_equal_to_rounding(value, expected, operations=100, scale=whole.max())
-
-
-def test_a_correlation_says_of_how_many_heads_it_is(rng):
-    """Heads that were not removed, or have no number, are left out of it."""
-    lost = rng.standard_normal((6, 20)) + np.arange(6.0)[:, None]
-    numbers = np.arange(6.0)
-    whole = judged_numbers(without_error(numbers), {"zero_loss": lost}).spearman["zero_loss"]
-    assert (whole.value, whole.heads) == (pytest.approx(1.0), 6)
-    lost[4:] = np.nan
-    numbers[0] = np.nan
-    part = judged_numbers(without_error(numbers), {"zero_loss": lost}).spearman["zero_loss"]
-    assert (part.value, part.heads) == (pytest.approx(1.0), 3)
 
 
 def test_a_model_without_gradients_has_no_taylor_importance():

@@ -1,16 +1,11 @@
-"""Sums over paths: the trained network by tokens, the theory by its parts."""
-
-from itertools import product
-from types import SimpleNamespace
+"""Sums over paths: the trained network by tokens."""
 
 import numpy as np
 import pytest
 
-from sampler.heads import path_sum
-from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
+from sampler.heads.path_sum import PathSum, all_heads
 from sampler.transformer.trained_transformer import TrainedValues
 from tests.assertions import assert_equal_to_rounding
-from tests.small import small_problem
 from theory import Architecture, attended_inputs
 
 EXAMPLES, TOKENS, CHANNELS, WIDTHS, HEADS = 6, 4, 3, (5, 4, 3), (2, 3)
@@ -86,33 +81,3 @@ def test_magnitudes_are_norms_of_values(drawn, trained):
         np.linalg.norm(network.weights[f"V_{layer + 1}"][head]) for layer, head in all_heads(HEADS)
     ]
     np.testing.assert_allclose(trained.magnitudes, expected)
-
-
-# --- the theory
-
-
-@pytest.fixture
-def theory(rng) -> TheoryOfHeads:
-    problem = small_problem(rng)
-    rows = rng.standard_normal((4, 6))
-    return TheoryOfHeads(problem.learning, problem.attended_test, rows @ rows.T / 6)
-
-
-def test_the_paths_of_removed_heads_are_left_out_of_the_sum(theory):
-    removed = [(0, 1), (1, 0)]
-    brought = theory.path_sum.brought
-    expected = sum(
-        brought[:, place]
-        for place, path in enumerate(product(*map(range, theory.learning.architecture.heads)))
-        if not any(path[layer] == head for layer, head in removed)
-    )
-    assert_equal_to_rounding(theory.path_sum.without(removed), expected, operations=100)
-
-
-def test_a_smaller_theory_that_does_not_converge_has_no_outputs(theory, monkeypatch):
-    def stops(problem, starts):
-        return SimpleNamespace(converged=False, order_parameters=None)
-
-    monkeypatch.setattr(path_sum, "solve_saddle_point", stops)
-    assert theory.solved_again([(0, 1)]) is None
-    assert theory.solved_again([(0, 0), (0, 1)]) is None

@@ -28,7 +28,6 @@ from theory import (
     Predictor,
     head_scores,
     predict,
-    solve_saddle_point,
 )
 from theory.observables import accuracy
 
@@ -161,17 +160,6 @@ def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing
     assert np.abs(received - solved.zeroed([])).max() > 1e-3 * np.abs(received).max()
 
 
-@pytest.mark.heavy
-def test_the_theory_solved_again_is_that_of_the_smaller_network(folder, solved):
-    _, smaller = load(folder, "network.heads=[[1], [0, 1]]")
-    factor = solve_saddle_point(smaller.learning).order_parameters.factors[0]
-    predictor = Predictor.for_examples(smaller.learning, smaller.attended_test)
-    expected, _ = predict(predictor, factor)
-    received = solved.solved_again([(0, 0), (1, 2)])
-    np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-7)
-    assert solved.solved_again([(0, 0), (0, 1)]) is None
-
-
 @pytest.fixture(scope="module")
 def pruned(folder):
     """The stored result of `prune`."""
@@ -205,37 +193,11 @@ def test_prune_writes_its_table_and_its_figures(folder, solved, pruned):
 
 
 @pytest.mark.heavy
-def test_numbers_come_from_validation_examples_and_costs_from_test_examples(folder, pruned):
-    """By hand: the loss gained by the theory whose paths through a head are gone."""
-    _, problem = load(folder)
-    overlap = predicted(read_table(folder / "solved", "theory.nc"), "order_parameter")
-    assert (pruned["examples_numbers"], pruned["examples_test"]) == (24, 40)
-
-    def gained(attended, labels):
-        theory = TheoryOfHeads(problem.learning, attended, overlap)
-        seen = jnp.asarray(attended)
-        costs = []
-        for layer, head in all_heads(HEADS):
-            silent = jnp.where(AttentionPaths(HEADS).uses(layer, head)[None, :, None], 0.0, seen)
-            predictor = Predictor.for_examples(problem.learning, silent)
-            without = np.asarray(predict(predictor, jnp.asarray(theory.factor))[0])
-            whole = theory.path_sum.without([])
-            costs.append(np.mean((without - labels) ** 2 - (whole - labels) ** 2))
-        return costs
-
-    received = pruned["predicted"]["removed"]["values"]
-    on_validation = gained(problem.attended_validation, problem.labels_validation)
-    np.testing.assert_allclose(received, on_validation, rtol=1e-6, atol=1e-9)
-    on_test = gained(problem.attended_test, problem.labels_test)
-    assert not np.allclose(received, on_test, rtol=1e-3)
-
-
-@pytest.mark.heavy
 def test_without_validation_examples_numbers_come_from_test_examples(folder):
     task, problem = load(folder, "task.examples_validation=0")
     assert task.validation is None
     theory = read_table(folder / "solved", "theory.nc")
-    result = pruned_heads(problem, theory, 0, 0, False)
+    result = pruned_heads(problem, theory, 0, 0)
     assert result.examples_numbers is None
     network = PathSum.of_trained(problem.trained, problem.attended_test)
     whole = network.without([])
