@@ -80,7 +80,6 @@ class Stream(Enum):
     # Of samples drawn again, for errors.
     BOOTSTRAP = 34, 0
     TEST_SET_AGAIN = 35, 0
-    CALIBRATED_LABELS = 36, 0
     # Of heads that a model loses.
     RANDOM_ORDERS = 37, 0
     SIZES_AGAIN = 38, 0

@@ -13,6 +13,7 @@ from typing import Any
 import arviz_stats
 import numpy as np
 import xarray as xr
+from scipy.stats import norm
 
 from sampler.data.make import build_task
 from sampler.jobs.plan import make_plan
@@ -75,10 +76,10 @@ def entries_of(directory: Path, cuts: bool = False) -> Entries:
             found["leading"] |= accuracies_of_cuts(directory / "recipe.toml", overlap)
     if (directory / "draws.nc").is_file():
         with xr.open_datatree(directory / "draws.nc", engine="h5netcdf") as tree:
-            found["exact"] = entries_of_draws(tree)
+            found["exact"] = entries_of_draws(tree) | density_of_mixture(tree)
     if (directory / "comparison.json").is_file():
         compared = json.loads((directory / "comparison.json").read_text(encoding="utf-8"))
-        found["exact"] |= entries_of_comparison(compared["summary"])
+        found["exact"] = entries_of_comparison(compared["summary"]) | found["exact"]
         with xr.open_datatree(directory / "comparison.nc", engine="h5netcdf") as tree:
             found["exact"] |= entries_of_elements(tree)
     return found
@@ -100,15 +101,33 @@ def entries_of_predictor(table: xr.Dataset, predictor: str) -> Entries:
 
 def entries_of_comparison(summary: Mapping) -> Entries:
     """Quantities of the posterior that are no means over draws, with their errors."""
-    # Recorded is the mixture over draws, where draws know their own mean and variance.
-    names = {"elpd": ("elpd",), "log_predictive_density": (
-        "log_predictive_density_of_mixture", "log_predictive_density")}  # fmt: skip
-    found = {}
-    for name, keys in names.items():
-        cells = [summary[key]["sampled"] for key in keys if "sampled" in summary.get(key, {})]
-        if cells:
-            found[name] = {"mean": cells[0]["value"], "mcse": cells[0]["error"]}
-    return found
+    cells = {name: summary.get(name, {}) for name in ("elpd", "log_predictive_density")}
+    return {
+        name: {"mean": cell["sampled"]["value"], "mcse": cell["sampled"]["error"]}
+        for name, cell in cells.items()
+        if "sampled" in cell
+    }
+
+
+def density_of_mixture(tree: xr.DataTree) -> Entries:
+    """Mean over test labels of ln ⟨N(y; m, v + 𝒯)⟩, over draws that know their own m and v.
+
+    Recorded as their log predictive density, where the program has that of one Gaussian.
+    """
+    if "predictor_variance" not in tree.get("predictions", ()):
+        return {}
+    drawn = tree["predictions"].to_dataset()
+    labels = tree["predictions_constant_data"]["labels_test"].values
+    noise = tree["constant_data"]["temperature"]
+    if "temperature" in tree["posterior"]:
+        noise = tree["posterior"]["temperature"].sel(draw=drawn["draw"])
+    scale = np.sqrt(drawn["predictor_variance"].astype(np.float64) + noise)
+    shape = (*scale.shape[:2], *labels.shape)
+    mean, scale = drawn["predictor_mean"].values.reshape(shape), scale.values.reshape(shape)
+    density, logs = norm.pdf(labels, mean, scale), evidence_of_repetitions(tree)
+    middle = mean_and_error(density, logs)["mean"]
+    error = mean_and_error((density / middle).mean(axis=(2, 3)), logs)["mcse"]
+    return {"log_predictive_density": {"mean": np.log(middle).mean(), "mcse": error}}
 
 
 def entries_of_elements(tree: xr.DataTree) -> Entries:
@@ -138,8 +157,7 @@ def accuracies_of_cuts(recipe_file: Path, overlap: np.ndarray) -> Entries:
 
 def entries_of_draws(tree: xr.DataTree) -> Entries:
     """Means over draws with their errors, and the evidence with its."""
-    logs = tree["sample_stats"].to_dataset().get("log_evidence")
-    logs = None if logs is None else logs.values[:, 0]
+    logs = evidence_of_repetitions(tree)
     found: Entries = {}
     for group, names in DRAWS.items():
         for name, drawn in (tree[group].data_vars if group in tree.children else {}).items():
@@ -156,6 +174,12 @@ def entries_of_draws(tree: xr.DataTree) -> Entries:
         }
     known = tree["posterior"].attrs
     return found | {n: known[n] for n in ("log_evidence", "log_evidence_error") if n in known}
+
+
+def evidence_of_repetitions(tree: xr.DataTree) -> np.ndarray | None:
+    """Log evidence of each repetition; None of Markov chains."""
+    logs = tree["sample_stats"].to_dataset().get("log_evidence")
+    return None if logs is None else logs.values[:, 0]
 
 
 def mean_and_error(draws: np.ndarray, logs: np.ndarray | None = None) -> Entries:

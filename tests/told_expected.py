@@ -332,8 +332,6 @@ def sampled(told) -> dict[str, Expected]:
         of_draws = of_moments(score, mean, within, temperature, weights)
         errors = {name: getattr(of_all, name) for name in ("test_error", "test_slack")}
         found[name] = replace(of_draws, value=of_all.value, **errors)
-    if told.kind != "chains":
-        found["log_predictive_density_of_mixture"] = mixture(told)
     found["elpd"] = Expected(
         told.left_out["elpd"].sum(),
         told.left_out["mcse_of_sum"],
@@ -350,22 +348,6 @@ def label_variance(told) -> np.ndarray:
     within = drawn.get("predictor_variance", np.zeros_like(mean))
     noise = as_noise(drawn.get("temperature", told.temperature))
     return variance_of(mean, told.weights, within + noise).value
-
-
-def mixture(told) -> Expected:
-    """Mean over labels of ln ⟨N(y; m, v + 𝒯)⟩ over the draws."""
-    labels, weights = told.labels["test"], told.weights
-    noise = as_noise(told.drawn.get("temperature", told.temperature))
-    spread = np.sqrt(told.drawn["predictor_variance"] + noise)
-    density = np.exp(log_density(labels, told.drawn["predictor_mean"], spread**2))
-    of_label = np.log(mean_of(density, weights).value)
-    value = bootstrapped(
-        lambda means: np.log(means).mean(axis=(-2, -1)),
-        of_label.mean(),
-        batches_of(density, weights),
-        weights,
-    )
-    return Expected(value.value, value.error, error_of_mean(of_label.mean(axis=1)), value.slack)
 
 
 def sampled_validation(told) -> dict[str, Expected]:

@@ -18,7 +18,6 @@ from sampler.analysis.calibration import (
     calibration_error,
     calibration_error_of_test_set,
     labels_are_signs,
-    mixture_density,
     probability_of_positive,
 )
 from sampler.analysis.cross_validation import error_of_sum, sampled_elpd, sampled_elpd_by_example
@@ -329,15 +328,6 @@ def error_of_calibration(mean: np.ndarray, variance: np.ndarray, labels: np.ndar
     return calibration_error_of_test_set(probability_of_positive(mean, variance), labels > 0)
 
 
-def sampled_mixture(given: TheoryAndDraws) -> Estimate | None:
-    """Log predictive density of the mixture over draws that know their own mean and variance."""
-    labels, draws = given.labels_test, given.predictors
-    if given.test_moments is None or len(labels) < 2 or "predictor_mean" not in draws:
-        return None
-    temperature = draws.get("temperature", given.temperature)
-    return mixture_density(draws, labels, temperature, given.weights)
-
-
 # --- scores on the validation split
 
 
@@ -397,10 +387,6 @@ QUANTITIES: Registry[Quantity] = Registry(
                 are_several, densities, error_of_density, by_example=density_of_examples
             ),
             unit="nats",
-        ),
-        f"{DENSITY}_of_mixture": Quantity(
-            "log predictive density, mixture over draws",
-            lambda *_: None, sampled_mixture, unit="", brief=False,
         ),
         "expected_calibration_error": Quantity(
             "calibration error",

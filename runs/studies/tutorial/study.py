@@ -13,14 +13,14 @@
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
+from sklearn.calibration import CalibrationDisplay
 
 import sampler
 from runs.studies.study import Study, estimate
-from sampler.analysis.calibration import error_if_calibrated
+from sampler.analysis.calibration import BINS, calibration_error, probability_of_positive
 from sampler.analysis.predictors import number, predicted
 from sampler.data.task import Task
 from sampler.presentation import style
-from sampler.presentation.figures.calibration_curve import predicted_probabilities
 
 study = Study(__file__)
 
@@ -140,12 +140,48 @@ with style.figure_style():
     style.legend_below(figure, right.get_legend_handles_labels())
     study.draw(figure)
 
-    # Is it right as often as it says? Probabilities of +1 against the share of labels +1.
-    study.draw(comparison.plot("reliability"), "reliability")
+# %% Is it right as often as it says? Probabilities of +1 against the share of labels +1.
+mean, variance = (comparison.elements(f"predictor_{name}") for name in ("mean", "variance"))
+predictors = ("leading", "sampled", "infinite", "infinite_tuned")
+
+
+def probability_of(predictor: str) -> np.ndarray:
+    """The probability of +1 at every test example."""
+    if predictor == "sampled":
+        noise = variance["sampled"] + theory.attrs["temperature"]
+        return probability_of_positive(mean["sampled"], noise).values
+    noise = variance["predicted"] + theory["temperature"]
+    return probability_of_positive(mean["predicted"], noise).sel(predictor=predictor).values
+
+
+probabilities = {predictor: probability_of(predictor) for predictor in predictors}
+positive = task.data.test.labels[:, 0] > 0
+with style.figure_style():
+    figure = style.new_figure(style.WIDTH, 4.6, "Calibration on the test set, $N$ = 10")
+    ax = figure.subplots()
+    for predictor, one in probabilities.items():
+        marks = {"color": style.colour_of(predictor), "name": comparison.name_of(predictor)}
+        marks["linestyle"] = "--" if predictor == "infinite_tuned" else "-"
+        bins = {"n_bins": BINS, "strategy": "quantile"}  # fifty examples in each
+        CalibrationDisplay.from_predictions(positive, one, ax=ax, **bins, **marks)
+    ax.get_legend().remove()
+    ax.set(xlabel="predicted probability of +1", ylabel="share of labels +1")
+    style.legend_below(figure, ax.get_legend_handles_labels())
+    study.draw(figure, "reliability")
+
+
+# %% A calibration error is above 0 even of a calibrated predictor: labels drawn from its own
+# probabilities say by how much.
+def error_if_calibrated(probability: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of the calibration error over drawn labels."""
+    drawn = np.random.default_rng(0).random((1000, *probability.shape)) < probability
+    copies = np.broadcast_to(probability, drawn.shape)
+    errors = calibration_error(copies[..., None], drawn[..., None])
+    return float(errors.mean()), float(errors.std(ddof=1))
+
 
 # %% What the documentation quotes of it.
 sampled = comparison.estimate("accuracy")
-predictors = ("leading", "sampled", "infinite", "infinite_tuned")
 numbers = {
     "widths": rows,
     "accuracy": {name: comparison.number("accuracy", name) for name in predictors}
@@ -153,7 +189,6 @@ numbers = {
     "accuracy of the test set": estimate(sampled.value, sampled.test_error, "binomial"),
     "own temperature": number(theory, "temperature", "infinite_tuned"),
 }
-probabilities = predicted_probabilities(comparison.run)
 for predictor in predictors:
     density, error = (
         comparison.estimate(name, predictor)

@@ -4,7 +4,6 @@ catalogue          the table of figures, and drawing those that apply
 order_parameter    order parameters as coloured matrices
 predictor_errors   what theories leave of the predictor on the test set
 kernel_matrices    kernels between training examples, of pairs of paths too, and their alignment
-calibration_curve  labels +1 where a probability is predicted
 attention          attention that was sampled, beside prior mean and known heads
 traces             an overview of chains
 accuracy           accuracy along a sweep

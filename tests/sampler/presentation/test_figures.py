@@ -3,15 +3,12 @@
 import matplotlib
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.stats import norm, t
 
-from sampler.analysis.calibration import reliability, wilson_interval
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.kernels import relative_to_size
 from sampler.analysis.results import open_run
 from sampler.errors import InputError
-from sampler.presentation.figures.calibration_curve import draw_reliability
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.kernel_matrices import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.order_parameter import draw_order_parameter
@@ -22,7 +19,7 @@ from tests.pages import STORED, stored_run
 PAIRS = ("path", "path_")
 
 
-# --- U_1, predictor, calibration
+# --- U_1 and the predictor
 
 
 def test_order_parameter_panels_show_the_stored_matrices():
@@ -71,37 +68,6 @@ def test_residuals_of_the_predictor_stand_beside_what_chance_allows():
         limit = t.isf(norm.sf(3.0) / values, 2 * 10 - 1)
         drawn = sorted(line.get_xdata()[0] for line in ax.lines)
         np.testing.assert_allclose(drawn, [-limit, limit], rtol=1e-9)
-
-
-def test_reliability_shows_every_bin_with_its_wilson_interval(rng):
-    labels = np.where(rng.random((200, 1)) < 0.5, 1.0, -1.0)
-    mean, variance = rng.standard_normal(200), rng.uniform(0.5, 1.0, 200)
-    moments = {"predictor_mean": mean, "predictor_variance": variance}
-    axes = ("test_example",)
-    theory = theory_of(
-        {"leading": {n: (axes, one) for n, one in moments.items()} | {"temperature": ((), 0.2)}}
-    )
-    compared = comparison_of(
-        {n: Estimate(one, 0.1 * np.ones(200)) for n, one in moments.items()}, {"leading": moments}
-    )
-    groups = {
-        "constant_data": xr.Dataset({"temperature": ((), 0.2)}),
-        "predictions_constant_data": xr.Dataset(
-            {"labels_test": (("test_example", "output"), labels)}
-        ),
-    }
-    figure = draw_reliability(held(theory, groups, compared))
-    assert len(figure.axes) == 4  # samples and theory, above and below
-    probability = 1.0 / (1.0 + np.exp(-2.0 * mean / (variance + 0.2)))
-    bins = reliability(probability[:, None], labels > 0)
-    (bars,) = figure.axes[0].collections
-    for segment, row in zip(bars.get_segments(), bins, strict=True):
-        low, high = wilson_interval(round(row.fraction * row.count), row.count)
-        expected = [[row.mean_probability, low], [row.mean_probability, high]]
-        np.testing.assert_allclose(segment, expected, rtol=0, atol=1e-14)
-    heights = [patch.get_height() for patch in figure.axes[2].patches]
-    assert heights == [row.count for row in bins]
-    assert draw_reliability(held(theory)) is None
 
 
 # --- kernels
