@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from sampler.attention.sampled import SampledAttention
-from sampler.data.known_heads import KnownHeads, known_heads
 from sampler.data.split import StreamedSplit, measured_examples
 from sampler.data.task import Task
 from sampler.errors import InputError, Setting
@@ -119,11 +118,9 @@ class LearnedProblem(ProblemOfTokens):
     """A network with learned heads and its data.
 
     exchangeable  whether an exchange of heads leaves the posterior as it is
-    known         for each layer of attention, heads of the task that learned ones are held against
     """
 
     exchangeable: bool
-    known: tuple[KnownHeads, ...] = ()
 
     spaces, kind, prior_space = OF_SAMPLED_PATHS, "a network of learned heads", ORDER_PARAMETERS
 
@@ -237,6 +234,5 @@ def make_learned_problem(recipe: Recipe, task: Task, architecture: Architecture)
         temperature=recipe.posterior.temperature,
         temperature_spread=recipe.posterior.temperature_spread,
         exchangeable=task.learned.exchangeable,
-        known=known_heads(recipe, task),
         **named_fields(task),
     )

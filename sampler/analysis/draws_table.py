@@ -290,14 +290,6 @@ def with_output(name: str, drawn: xr.DataArray) -> np.ndarray:
     return drawn.values[..., None] if squeezed else drawn.values
 
 
-def stored_thinned(tree: xr.DataTree) -> frozenset[str]:
-    """Names of what some draws alone are stored of."""
-    prefix = f"posterior_{LOGITS}"
-    logits = [str(n).removeprefix("posterior_") for n in tree.children if str(n).startswith(prefix)]
-    pointwise = [n for n in POINTWISE if n in tree.children and tree[n].attrs.get("thinned")]
-    return frozenset([*pointwise, *logits])
-
-
 def is_judged(name: str, exchangeable: bool = False) -> bool:
     """Whether draws of this name are neither weights nor coordinates of the sampler.
 

@@ -2,8 +2,10 @@
 
 Heads of a layer with the same prior can be exchanged: a mean over draws means something only when
 the heads of every draw have been put into the order in which they are nearest to a reference. That
-is the draw of the likeliest repetition which is nearest to all its others, with the heads that made
-the labels, or else those that the task has a name for, in the place of its nearest ones.
+is the draw of the likeliest repetition which is nearest to all its others. Of several modes the
+mean is no attention all the same: single draws stand beside it.
+
+Entropies, and distances from the mean over the prior, are those of `sampler.attention.similarity`.
 """
 
 from collections.abc import Mapping
@@ -21,18 +23,14 @@ from sampler.attention.learned import exchange_groups
 from sampler.attention.sampled import AttendingTokens, SampledAttention
 from sampler.attention.similarity import (
     Groups,
-    aimed_at,
     attention_distances,
     attention_entropies,
-    attention_overlaps,
     matched,
     medoid,
 )
-from sampler.data.known_heads import KnownHeads
 from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
 from sampler.mcmc.tempered import repetition_weights
 from sampler.runtime import jax_settings
-from sampler.settings.task_sections import UNIFORM
 from sampler.streams import Stream, stream
 from sampler.token_problem import LearnedProblem
 
@@ -40,7 +38,8 @@ from sampler.token_problem import LearnedProblem
 # measured; draws of each chain that are stored one by one, and among which the reference is looked
 # for; draws of the prior.
 SHOWN_EXAMPLES, MOST_DRAWS, SINGLE_DRAWS, CANDIDATES, PRIOR_DRAWS = 8, 400, 2, 24, 200
-PRIOR_MEAN = "prior mean"
+# Numbers of every draw and head, as they are stored and as they are called.
+NUMBERS = {"entropy": "entropy", "distance": "distance from prior mean"}
 
 # Name → logit weights [chain, draw, …].
 Logits = Mapping[str, np.ndarray]
@@ -67,21 +66,17 @@ def kept_logits(
 def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int = 0) -> xr.Dataset:
     """The group `attention` of `draws.nc`, for every layer l of attention with learned heads.
 
-    Heads are in matched order; distance, overlap and entropy are those of
-    `sampler.attention.similarity`, over some training examples, of which a few are shown.
+    Heads are in matched order; numbers are of some training examples, of which a few are shown.
 
-    attention_l            [chain, shown_example, head_l, key, query_l], means over draws
-    attention_l_deviation  the same, standard deviations
-    attention_l_single     [chain, single, shown_example, head_l, key, query_l], single draws
-    attention_l_prior      [shown_example, head_l, key, query_l], mean over the prior
-    attention_l_known      [shown_example, known_l, key, query_l], heads of the task or the teacher
-    generating_l           [known_l], which of these made the labels
-    learned_l              [head_l], which heads are learned
-    head_of_place_l        [chain, measured_draw, head_l], the head of the draw that stands there
-    entropy_l              [chain, measured_draw, head_l], nats
-    distance_l, overlap_l  [chain, measured_draw, head_l, reference_l], reference 0 the prior mean
-    entropy_l_prior, distance_l_prior, overlap_l_prior
-                           the same of draws of the prior [prior_draw, …], in matched order, too
+    attention_l         [chain, shown_example, head_l, key, query_l], means over draws
+    attention_l_single  [chain, single, shown_example, head_l, key, query_l], single draws
+    attention_l_prior   [shown_example, head_l, key, query_l], mean over the prior
+    learned_l           [head_l], which heads are learned
+    head_of_place_l     [chain, measured_draw, head_l], the head of the draw that stands there
+    entropy_l           [chain, measured_draw, head_l], nats
+    distance_l          [chain, measured_draw, head_l], from the prior mean
+    entropy_l_prior, distance_l_prior
+                        the same of draws of the prior [prior_draw, head_l], in matched order, too
 
     Matrices are in single precision. Of the last layer there are only the queries that are read.
 
@@ -89,8 +84,7 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
     """
     attention, measured = problem.data.attention, problem.measured
     logits, numbers = kept_logits(collected, [name for name, _ in problem.sites])
-    chains = len(next(iter(logits.values())))
-    chosen = kept_draws(chains, len(numbers), MOST_DRAWS)
+    chosen = kept_draws(len(next(iter(logits.values()))), len(numbers), MOST_DRAWS)
     single = evenly_spaced(len(chosen), SINGLE_DRAWS)
     tokens = jax.tree.map(lambda leaf: leaf[measured], problem.data.tokens)
     drawn = {name: values[:, chosen] for name, values in logits.items()}
@@ -98,17 +92,20 @@ def attention_table(problem: LearnedProblem, collected: DrawCollector, seed: int
     of_prior = {n: random.standard_normal((1, PRIOR_DRAWS, *size)) for n, size in problem.sites}
     weights = repetition_weights(collected.statistics)
     likeliest = 0 if weights is None else int(np.argmax(weights))
+    candidates = {name: values[likeliest] for name, values in drawn.items()}
     with jax_settings():
-        candidates = {name: values[likeliest] for name, values in drawn.items()}
         references = reference_draw(attention, tokens, candidates)
         tables = [
-            layer_table(problem, layer, matrices, tokens, drawn, of_prior, single)
-            for layer, matrices in references.items()
+            layer_table(problem, layer, reference, tokens, drawn, of_prior, single)
+            for layer, reference in references.items()
         ]
     shown = evenly_spaced(len(measured), SHOWN_EXAMPLES)
     table = xr.merge([of_layer.isel(shown_example=shown) for of_layer in tables])
-    table = table.assign_coords(shown_example=measured[shown])
-    coordinates = {"measured_draw": numbers[chosen], "single": numbers[chosen][single]}
+    coordinates = {
+        "shown_example": measured[shown],
+        "measured_draw": numbers[chosen],
+        "single": numbers[chosen][single],
+    }
     table = label(table, problem).assign_coords({**table.coords, **coordinates})
     sizes = {"heads": list(map(len, attention.learned)), "pairs": list(map(int, attention.pairs))}
     return table.assign_attrs(sizes, learned_layers=len(tables))
@@ -144,51 +141,33 @@ def layer_table(
     single: Int[np.ndarray, " single"],
 ) -> xr.Dataset:
     """Columns of one layer, from 0, of all examples that attention is measured on."""
-    attention, known = problem.data.attention, problem.known[layer]
+    attention, n = problem.data.attention, layer + 1
     groups = exchange_groups(attention.learned, attention.variants)[layer]
     prior = prior_mean(attention, tokens, of_prior, layer, groups)
-    others = np.zeros((len(prior), 0, *prior.shape[2:]))
-    if known.names:
-        others = known.matrices[..., attention.read(layer)]
-    places = with_known_heads(reference, others, known, groups)
-    compared = jnp.asarray(np.concatenate([prior, others, places], axis=1))
-    numbers, order = measured_heads(attention, tokens, drawn, layer, compared, groups)
-    without_data, _ = measured_heads(attention, tokens, of_prior, layer, compared, groups)
-    mean, square = map(np.asarray, _moments(attention, tokens, drawn, layer, order))
-    singles = np.stack(
-        [
-            np.asarray(_matrices(attention, tokens, {n: v[:, s] for n, v in drawn.items()}, layer))
-            for s in single
-        ],
-        axis=1,
+    of_layer = attention, tokens, layer, jnp.asarray(prior), jnp.asarray(reference), groups
+    numbers, order = measured_heads(drawn, *of_layer)
+    without_data, _ = measured_heads(of_prior, *of_layer)
+    some = {name: values[:, single] for name, values in drawn.items()}
+    singles = jax.lax.map(lambda chain: _matrices(attention, tokens, chain, layer), some)
+    singles = np.take_along_axis(
+        np.asarray(singles), order[:, single][:, :, None, :, None, None], axis=3
     )
-    singles = np.take_along_axis(singles, order[:, single][:, :, None, :, None, None], axis=3)
-
-    n = layer + 1
-    axes = ("shown_example", f"head_{n}", "key", f"query_{n}")
+    head, axes = f"head_{n}", ("shown_example", f"head_{n}", "key", f"query_{n}")
     matrices = {
-        "": (("chain", *axes), mean),
-        "_deviation": (("chain", *axes), np.sqrt(np.maximum(square - mean**2, 0.0))),
+        "": (("chain", *axes), np.asarray(_mean(attention, tokens, drawn, layer, order))),
         "_single": (("chain", "single", *axes), singles),
         "_prior": (axes, prior),
     }
-    coordinates = {f"head_{n}": list(problem.names_of_attention[layer])}
-    coordinates[f"reference_{n}"] = [PRIOR_MEAN, *known.names]
     columns = {
-        f"head_of_place_{n}": (("chain", "measured_draw", f"head_{n}"), order),
-        f"learned_{n}": (f"head_{n}", np.array(attention.learned[layer], int)),
+        f"attention_{n}{suffix}": (dims, values.astype(np.float32))
+        for suffix, (dims, values) in matrices.items()
     }
-    if known.names:
-        matrices["_known"] = ((axes[0], f"known_{n}", *axes[2:]), others)
-        columns[f"generating_{n}"] = (f"known_{n}", np.array(known.generating, int))
-        coordinates[f"known_{n}"] = list(known.names)
-    for suffix, (dims, values) in matrices.items():
-        columns[f"attention_{n}{suffix}"] = (dims, values.astype(np.float32))
-    for name, values in numbers.items():
-        dims = (f"head_{n}",) if name == "entropy" else (f"head_{n}", f"reference_{n}")
-        columns[f"{name}_{n}"] = (("chain", "measured_draw", *dims), values)
-        columns[f"{name}_{n}_prior"] = (("prior_draw", *dims), without_data[name][0])
-    return xr.Dataset(columns, coordinates)
+    columns[f"head_of_place_{n}"] = (("chain", "measured_draw", head), order)
+    columns[f"learned_{n}"] = (head, np.array(attention.learned[layer], int))
+    for name in NUMBERS:
+        columns[f"{name}_{n}"] = (("chain", "measured_draw", head), numbers[name])
+        columns[f"{name}_{n}_prior"] = (("prior_draw", head), without_data[name][0])
+    return xr.Dataset(columns, {head: list(problem.names_of_attention[layer])})
 
 
 def prior_mean(
@@ -201,57 +180,29 @@ def prior_mean(
     """Mean over the prior, the same for heads of a group; of other heads their attention."""
     heads = len(attention.learned[layer])
     order = np.broadcast_to(np.arange(heads), (1, PRIOR_DRAWS, heads))
-    mean, _ = _moments(attention, tokens, of_prior, layer, order)
-    prior = np.array(mean[0])
+    prior = np.array(_mean(attention, tokens, of_prior, layer, order)[0])
     for group in map(list, groups):
         prior[:, group] = prior[:, group].mean(axis=1, keepdims=True)
     return prior
 
 
-def with_known_heads(
-    reference: Matrices,
-    others: Float[np.ndarray, "example known key query"],
-    known: KnownHeads,
-    groups: Groups,
-) -> Matrices:
-    """The head that each place is for: heads that made the labels, or that have a name, come first.
-
-    They take the places of the heads of the reference that are nearest to them.
-    """
-    targets = np.flatnonzero(known.generating)
-    if not targets.size:
-        targets = np.array([i for i, name in enumerate(known.names) if name != UNIFORM], int)
-    if not 0 < targets.size <= sum(map(len, groups)):
-        return reference
-    order, target = aimed_at(attention_distances(reference, others[:, targets]), groups)
-    places = reference[:, order]
-    places[:, target >= 0] = others[:, targets[target[target >= 0]]]
-    return places
-
-
 def measured_heads(
+    logits: Logits,
     attention: SampledAttention,
     tokens: AttendingTokens,
-    logits: Logits,
     layer: int,
-    compared: Float[jax.Array, "example reference key query"],
+    prior: Float[jax.Array, "example head key query"],
+    reference: Float[jax.Array, "example head key query"],
     groups: Groups,
 ) -> tuple[dict[str, np.ndarray], Int[np.ndarray, "chain draw place"]]:
-    """Name → numbers of the heads at each place of every draw, and which heads stand there.
-
-    compared  the prior means of all heads, known heads, and the head that each place is for
-    """
-    measures = _measures(attention, tokens, logits, layer, compared)
-    entropy, distance, overlap = map(np.asarray, measures)
-    heads = np.arange(entropy.shape[-1])
-    order = matched(distance[..., -heads.size :], groups)
-    numbers = {"entropy": np.take_along_axis(entropy, order, axis=2)}
-    for name, values in {"distance": distance, "overlap": overlap}.items():
-        # Each head beside its own prior mean, and beside all known heads.
-        beside = [values[..., heads, heads, None], values[..., heads.size : -heads.size]]
-        of_draws = np.concatenate(beside, axis=-1)
-        numbers[name] = np.take_along_axis(of_draws, order[..., None], axis=2)
-    return numbers, order
+    """Name → numbers of the heads at each place of every draw, and which heads stand there."""
+    entropy, of_prior, of_reference = map(
+        np.asarray, _measures(attention, tokens, logits, layer, prior, reference)
+    )
+    order = matched(of_reference, groups)
+    # Each head from its own prior mean.
+    numbers = {"entropy": entropy, "distance": np.diagonal(of_prior, axis1=-2, axis2=-1)}
+    return {n: np.take_along_axis(one, order, axis=2) for n, one in numbers.items()}, order
 
 
 @partial(jax.jit, static_argnames="layer")
@@ -261,33 +212,28 @@ def _matrices(attention, tokens, logits, layer):
 
 
 @partial(jax.jit, static_argnames="layer")
-def _measures(attention, tokens, logits, layer, compared):
-    """Entropies, distances and overlaps of a layer, [chain, draw, head, …]."""
+def _measures(attention, tokens, logits, layer, *others):
+    """Entropies of a layer [chain, draw, head], and distances from other matrices [… other]."""
 
     def of_draw(position):
         matrices = attention.columns(position, tokens, layer)
-        distances = attention_distances(matrices, compared)
-        return attention_entropies(matrices), distances, attention_overlaps(matrices, compared)
+        distances = (attention_distances(matrices, other) for other in others)
+        return attention_entropies(matrices), *distances
 
     return jax.lax.map(lambda of_chain: jax.lax.map(of_draw, of_chain), logits)
 
 
 @partial(jax.jit, static_argnames="layer")
-def _moments(attention, tokens, logits, layer, orders):
-    """Mean and mean square of the matrices of a layer [chain, …], heads at their places."""
+def _mean(attention, tokens, logits, layer, orders):
+    """Mean of the matrices of a layer [chain, …], heads at their places."""
 
     def of_chain(draws):
-        def moments(draw):
+        def add(total, draw):
             position, order = draw
-            matrices = attention.columns(position, tokens, layer)[:, order]
-            return matrices, matrices**2
+            return total + attention.columns(position, tokens, layer)[:, order], None
 
-        def add(sums, draw):
-            return jax.tree.map(jnp.add, sums, moments(draw)), None
-
-        first = jax.tree.map(lambda leaf: leaf[0], draws)
-        zeros = jax.tree.map(jnp.zeros_like, moments(first))
-        sums, _ = jax.lax.scan(add, zeros, draws)
-        return jax.tree.map(lambda leaf: leaf / len(draws[1]), sums)
+        first = jax.tree.map(lambda leaf: leaf[0], draws[0])
+        zeros = jnp.zeros_like(attention.columns(first, tokens, layer))
+        return jax.lax.scan(add, zeros, draws)[0] / len(draws[1])
 
     return jax.lax.map(of_chain, (logits, orders))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,40 +24,16 @@ from sampler.analysis.estimates import (
     mean_of,
     predictor_estimates,
 )
-from sampler.analysis.matched_heads import PRIOR_MEAN
+from sampler.analysis.matched_heads import NUMBERS
 from sampler.attention.layers import paired
 from sampler.errors import InputError
 from sampler.mcmc.convergence import rank_diagnostics, repetition_diagnostics
-from sampler.settings.task_sections import UNIFORM
 
 if TYPE_CHECKING:
     import pandas
 
 GROUP, KERNEL = "attention", "kernel"
 OF_REPETITIONS, OF_CHAINS = "spread of repetitions", "MCSE"
-
-
-@dataclass(frozen=True)
-class HeadNumber:
-    """A number of a learned head: its mean over draws, and what it is without data.
-
-    layer            from 1, among layers of attention
-    head             from 0, at its place in matched order
-    quantity         "entropy", "distance from …" or "overlap with …"
-    error            standard error of the value, by the spread of repetitions or as an MCSE
-    prior            mean over the prior
-    prior_deviation  standard deviation of a draw of the prior
-    """
-
-    layer: int
-    head: int
-    name: str
-    quantity: str
-    value: float
-    error: float
-    r_hat: float
-    prior: float
-    prior_deviation: float
 
 
 @dataclass(frozen=True)
@@ -106,43 +83,42 @@ class SampledHeads:
         return OF_CHAINS if self.weights is None else OF_REPETITIONS
 
     @cached_property
-    def numbers(self) -> tuple[HeadNumber, ...]:
-        """Numbers of all learned heads, layer by layer."""
-        return tuple(number for layer in self.layers for number in self._of_layer(layer))
-
-    def _of_layer(self, layer: int) -> list[HeadNumber]:
-        columns: dict[str, tuple[str, tuple[int, ...]]] = {"entropy": ("entropy", ())}
-        references = list(enumerate(map(str, self.table[f"reference_{layer}"].values)))
-        columns |= {f"distance from {name}": ("distance", (at,)) for at, name in references}
-        # The overlap with what has equal columns of sum 1 is 1 for every head.
-        columns |= {
-            f"overlap with {name}": ("overlap", (at,))
-            for at, name in references
-            if name not in (PRIOR_MEAN, UNIFORM)
-        }
-        diagnostics = rank_diagnostics if self.weights is None else repetition_diagnostics
-        learned = np.flatnonzero(self.table[f"learned_{layer}"].values).tolist()
-        names = list(map(str, self.table[f"head_{layer}"].values))
-        by_head: dict[int, list[HeadNumber]] = {head: [] for head in learned}
-        for quantity, (key, at) in columns.items():
-            drawn, prior = (
-                self.table[f"{key}_{layer}{suffix}"].values[(..., learned, *at)]
-                for suffix in ("", "_prior")
-            )
-            estimate = mean_of(drawn, self.weights)
-            numbers = np.stack(
-                [estimate.value, estimate.mcse, diagnostics(drawn)[0], prior.mean(axis=0),
-                 prior.std(axis=0, ddof=1)]
-            )  # fmt: skip
-            for head, of_head in zip(learned, numbers.T.tolist(), strict=True):
-                by_head[head].append(HeadNumber(layer, head, names[head], quantity, *of_head))
-        return [number for of_head in by_head.values() for number in of_head]
+    def heads(self) -> tuple[tuple[int, int], ...]:
+        """Layer, from 1, and place in matched order, from 0, of every learned head."""
+        learned = ((n, np.flatnonzero(self.table[f"learned_{n}"].values)) for n in self.layers)
+        return tuple((layer, int(head)) for layer, heads in learned for head in heads)
 
     def to_dataframe(self) -> "pandas.DataFrame":
-        """A row for each number: layer, head, quantity, value, error, R-hat, and the prior's."""
+        """A row for each number of a learned head: entropy, and distance from the prior mean.
+
+        layer, head       as in `heads`, with the name of the head
+        value, error      mean over draws; error by the spread of repetitions or as an MCSE
+        r_hat             of the number
+        prior             mean over draws of the prior
+        prior_deviation   standard deviation of a draw of the prior
+        """
         import pandas
 
-        return pandas.DataFrame([vars(number) for number in self.numbers])
+        diagnostics = rank_diagnostics if self.weights is None else repetition_diagnostics
+        rows = []
+        for (layer, head), (key, quantity) in product(self.heads, NUMBERS.items()):
+            drawn = self.table[f"{key}_{layer}"].values[..., head]
+            prior = self.table[f"{key}_{layer}_prior"].values[..., head]
+            mean = mean_of(drawn, self.weights)
+            rows.append(
+                {
+                    "layer": layer,
+                    "head": head,
+                    "name": str(self.table[f"head_{layer}"].values[head]),
+                    "quantity": quantity,
+                    "value": float(mean.value),
+                    "error": float(mean.mcse),
+                    "r_hat": float(diagnostics(drawn)[0]),
+                    "prior": prior.mean(),
+                    "prior_deviation": prior.std(ddof=1),
+                }
+            )
+        return pandas.DataFrame(rows)
 
     def matrices(self, layer: int) -> xr.DataArray:
         """Mean attention [shown_example, head, key, query] of a layer, heads in matched order."""

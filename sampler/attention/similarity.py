@@ -129,24 +129,3 @@ def medoid(
         pairs = np.take_along_axis(of_layer, order[..., None, :], axis=-2)
         total += pairs.sum(axis=(1, 2, 3))
     return int(np.argmin(total))
-
-
-def aimed_at(
-    costs: Float[np.ndarray, "head target"], groups: Groups
-) -> tuple[Int[np.ndarray, " place"], Int[np.ndarray, " place"]]:
-    """Heads of one draw and targets for them: the head at each place, and its target or −1.
-
-    Targets go to the nearest heads, one each. Within a group heads with a target come first, in the
-    order of the targets.
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    learned = [head for group in groups for head in group]
-    target = np.full(len(costs), -1)
-    heads, targets = linear_sum_assignment(costs[learned])
-    target[np.take(learned, heads)] = targets
-    order = np.arange(len(costs))
-    for group in map(list, groups):
-        key = [(target[head] < 0, target[head], head) for head in group]
-        order[group] = [head for *_, head in sorted(key)]
-    return order, target[order]

@@ -5,7 +5,6 @@ checks           what the arrays of a split must be, and what is doubtful about 
 labelled_inputs  labels and positions as numbers; inputs of several classes
 task             what every task ends in, validated once; names and number of its paths
 heads_of_task    heads: drawn, of a trained transformer, or chosen among those of the data
-known_heads      heads that sampled attention is compared with
 make             from a recipe to its task: heads that it keeps, hypernetworks
 markov_chain     hidden Markov chain classification
 time_series      time series: drawn, of a hidden oscillation, or read from the UEA archive

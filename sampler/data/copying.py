@@ -72,12 +72,6 @@ class CopySection(DrawnSection):
             splits, attention, self.head_seed, logits_of, matrices_of_positions, random
         )
 
-    def generating_heads(self, examples: int, tokens: int) -> dict[str, np.ndarray]:
-        """All attention of all queries on the token that is copied."""
-        matrices = np.zeros((examples, tokens, tokens))
-        matrices[:, COPIED] = 1.0
-        return {"copied token": matrices}
-
 
 def matrices_of_positions(
     inputs: Float[np.ndarray, "example token channel"],

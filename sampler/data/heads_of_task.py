@@ -22,7 +22,6 @@ from sampler.data.split import (
     block_size,
     checksum_of,
     held_or_streamed,
-    measured_examples,
 )
 from sampler.data.task import NO_NAMES, HeadNames, PathNames, Task
 from sampler.errors import InputError, Setting, Verbatim
@@ -354,17 +353,12 @@ def with_chosen_heads(task: Task, attention: AttentionSection | None) -> Task:
             size = Verbatim(f"{split.examples:,} examples")
             raise InputError(Setting("attention", f"heads ({name} split)"), size, remedy)
     variants, names = chosen_variants(attention, task.train.tokens), name_heads(attention)
-    measured = measured_examples(task.train.examples)
     return replace(
         task,
         **{name: with_heads(split, heads) for name, split in task.named_splits.items()},
         attention_names=names,
         trained=None,
         learned=learned_heads(attention, variants, task.channels),
-        brought=tuple(
-            {name: matrices[measured, head] for head, name in enumerate(of_layer)}
-            for of_layer, matrices in zip(task.attention_names, task.train.attention, strict=True)
-        ),
         layer_numbers=task.layer_numbers if len(names) == task.layers else None,
     )
 

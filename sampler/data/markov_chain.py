@@ -32,7 +32,6 @@ class MarkovChainSection(DrawnSection):
     """Hidden Markov chain classification: two classes that differ in how often the state stays."""
 
     head_kinds: ClassVar = ("good", "uniform", "random", "learned")
-    generating_kinds: ClassVar = ("good",)
     attention_defaults: ClassVar = {"heads": (("good", "random"), ("uniform", "random"))}
 
     tokens: Count = 30

@@ -95,8 +95,6 @@ class Task:
     teacher            the network that labels are drawn from
     learned            heads that are sampled; their matrices in the splits are those of one draw of
                        their prior, which is the teacher's: otherwise only sizes are read off them
-    brought            layer by layer, heads of the data that these took the place of, by name:
-                       their attention to the training examples that attention is measured on
     layer_numbers      those of the layers in the model that they are a part of
     origin             where data come from, line by line
     """
@@ -111,7 +109,6 @@ class Task:
     hypernetworks: tuple[bool, ...] | None = None
     teacher: Teacher | None = None
     learned: LearnedHeads | None = None
-    brought: tuple[Mapping[str, Float[np.ndarray, "_example _key _query"]], ...] = ()
     layer_numbers: tuple[int, ...] | None = None
     origin: tuple[str, ...] = ()
 

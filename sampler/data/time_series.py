@@ -72,7 +72,6 @@ class TimeSeriesSection(DrawnSection):
     """
 
     head_kinds: ClassVar = HEAD_KINDS
-    generating_kinds: ClassVar = ("lag",)
     attention_defaults: ClassVar = DEFAULT_HEADS
 
     tokens: Several = 40
@@ -114,7 +113,6 @@ class SeriesArchiveSection(SeriesFilesSection, TaskSection):
     """Labelled series of the UEA multivariate archive, or of one's own in one of its formats."""
 
     head_kinds: ClassVar = HEAD_KINDS
-    generating_kinds: ClassVar = ("lag",)
     attention_defaults: ClassVar = DEFAULT_HEADS
 
     classes: tuple[Text, Text] | None = None

@@ -100,7 +100,7 @@ def tempered_rows(numbers: Mapping[str, Any]) -> list[list[object]]:
 
 
 def heads_table(heads: SampledHeads) -> Table:
-    """Entropy, distances and overlaps of every learned head, beside what they are a priori."""
+    """Entropy, and distance from the prior mean, of every learned head, beside the prior's."""
     rows = [
         [
             f"{head_label(numbers.layer, numbers.head, numbers.name)}: {numbers.quantity}",
@@ -109,12 +109,12 @@ def heads_table(heads: SampledHeads) -> Table:
             numbers.prior_deviation,
             numbers.r_hat,
         ]
-        for numbers in heads.numbers
+        for numbers in heads.to_dataframe().itertuples()
     ]
     caption = (
-        "Heads of all draws in matched order; distance: total variation, overlap: Σ ΩΩ'/Σ Ω'² with "
-        f"the other head's Ω', entropy in nats. Errors: {heads.kind_of_errors}. Draws of the prior "
-        "are matched in the same way, and their spread is that of single draws."
+        "Heads of all draws in matched order; entropy in nats, distance: total variation. Errors: "
+        f"{heads.kind_of_errors}. Draws of the prior are matched in the same way, and their spread "
+        "is that of single draws."
     )
     columns = (
         Column("head"),

@@ -98,7 +98,6 @@ class TaskSection(DataSection):
     attention_defaults  what such a task sets in [attention], `heads` among it
     network_defaults    what the task sets in [network]
     brings_heads        whether the data come with heads, for which [attention] may choose others
-    generating_kinds    those of `head_kinds` that find what labels say
     """
 
     labels: Literal["task", "teacher"] = "task"
@@ -109,7 +108,6 @@ class TaskSection(DataSection):
 
     brings_heads: ClassVar[bool] = False
     head_kinds: ClassVar[tuple[str, ...]] = ()
-    generating_kinds: ClassVar[tuple[str, ...]] = ()
     attention_defaults: ClassVar[Mapping[str, Any]] = {}
     network_defaults: ClassVar[Mapping[str, Any]] = {}
 
@@ -125,10 +123,6 @@ class TaskSection(DataSection):
         """Numbers that these data hold at least, even where examples are made in blocks: labels."""
         counts = (getattr(self, f"examples_{name}", None) for name in SPLITS)
         return sum(count or 0 for count in counts)
-
-    def generating_heads(self, examples: int, tokens: int) -> Mapping[str, Any]:
-        """Name → attention [example, key, query] that labels are made by, where there is such."""
-        return {}
 
 
 class DrawnSection(TaskSection):

@@ -4,7 +4,7 @@ catalogue          the table of figures, and drawing those that apply
 order_parameter    order parameters as coloured matrices
 predictor_errors   what theories leave of the predictor on the test set
 kernel_matrices    kernels between training examples, of pairs of paths too, and their alignment
-attention          attention that was sampled, beside prior mean and known heads
+attention          attention that was sampled, beside the prior mean
 traces             an overview of chains
 accuracy           accuracy along a sweep
 against_width      theory and exact posterior against width

@@ -14,7 +14,6 @@ from sampler.analysis.draws_table import (
     stored_predictors,
     stored_selected,
     stored_statistics,
-    stored_thinned,
 )
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
@@ -175,7 +174,7 @@ def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, 
         np.testing.assert_array_equal(tree[name]["draw"], kept.draws)
         values = tree[name]["y"].values.reshape(kept.values.shape)
         np.testing.assert_array_equal(values, kept.values)
-    assert stored_thinned(tree) == set(POINTWISE)
+    assert all(tree[name].attrs["thinned"] > 1 for name in POINTWISE)
     drawn, kept = stored_selected(tree)["predictor"], collected.selected["predictor"]
     np.testing.assert_array_equal(drawn.values, kept.values)
     np.testing.assert_array_equal(drawn.places, kept.places)

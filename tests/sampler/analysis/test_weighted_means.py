@@ -2,17 +2,14 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from sampler.analysis.calibration import calibration_error, probability_of_positive
 from sampler.analysis.comparison import compare
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.predictors import SAMPLED
 from sampler.analysis.results import RunResults
-from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.presentation.figures.attention import nearest_known
 from sampler.presentation.report import OPENING_REPETITIONS
 from sampler.storage.result_files import write_result
 from tests.small import TEST, collect, healthy_statistics, small_problem, within
@@ -99,24 +96,3 @@ def test_the_lines_on_the_page_print_the_weighted_mean(run, tmp_path, monkeypatc
     overlaps = run.draws["posterior"]["order_parameter"].values
     expected = np.einsum("r,rij->ij", weights_of(run), overlaps.mean(axis=1))
     np.testing.assert_allclose(found["shown"]["order_parameter"].values, expected, rtol=1e-10)
-
-
-@pytest.mark.parametrize(("logs", "nearest"), [((0.0, 0.0), 0), ((0.0, 3.0), 1)])
-def test_the_known_head_beside_a_learned_one_is_that_of_the_likely_repetition(logs, nearest):
-    """Of equal weight the first repetition decides, which is much nearer to its head."""
-    of_repetitions = np.array(
-        [[0.9, 0.1, 0.8], [0.9, 0.5, 0.4]]
-    )  # from prior mean, and known heads
-    distance = of_repetitions[:, None, None] * np.ones((2, 6, 1, 1))
-    columns = {
-        "distance_1": (("chain", "measured_draw", "head_1", "reference_1"), distance),
-        "generating_1": ("known_1", np.zeros(2, int)),
-        "learned_1": ("head_1", np.ones(1, int)),
-    }
-    ones = np.ones((2, 6))
-    statistics = {"ancestor": ones, "log_evidence": np.array(logs)[:, None] * ones}
-    groups = {
-        "attention": xr.Dataset(columns, coords={"known_1": ["one", "other"]}),
-        "sample_stats": xr.Dataset({n: (("chain", "draw"), v) for n, v in statistics.items()}),
-    }
-    assert nearest_known(SampledHeads(xr.DataTree.from_dict(groups)), 1, 0) == nearest

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.analysis.draws_table import stored_thinned
 from sampler.errors import ExitCode, RequeueError
 from sampler.jobs import draw
 from sampler.jobs import run as jobs
@@ -126,7 +125,7 @@ def test_more_draws_are_those_of_a_longer_run(recipe_file, tmp_path, monkeypatch
     monkeypatch.setattr(draw, "DrawCollector", partial(DrawCollector, limits))
     extended, longer = tmp_path / "extended", tmp_path / "longer"
     command("sample", recipe_file, "--out", extended, *settings(*FEW_DRAWS))
-    assert stored_thinned(read_draws(extended)) == set(POINTWISE)
+    assert all(read_draws(extended)[name].attrs["thinned"] > 1 for name in POINTWISE)
     assert len(files_of_checkpoint(extended)) == 1
     command("resume", extended, "--more", 5)
     overrides = [*FEW_DRAWS, "sampler.draws=11"]
