@@ -24,8 +24,7 @@ comparison            theories against draws as one tree (`comparison.nc`)
 results               results of one run, in memory or read from its directory
 slowest               the slowest numbers of a run, for figures of chains
 model_comparison      models of several runs side by side
-finite_size           U_1 against the width, and power laws of its differences
 sweep_dataset         the Dataset of a sweep gathered from its points
-selection             the point of a sweep that its validation split or evidence chooses
+selection             the temperatures of a sweep that its validation split chooses
 sweep_results         tables and verdicts that derive from the Dataset of a sweep
 """

@@ -6,7 +6,7 @@ of a sweep, its CSV files, verdicts, tables and figures, derives from it.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -23,7 +23,6 @@ from sampler.analysis.sweep_results import (
     FAILED,
     PASSED,
     PATHS,
-    SUB_NETWORK,
     TEXTS,
     TOML,
     SweepResults,
@@ -38,7 +37,6 @@ from sampler.storage.files import SCHEMA_VERSION
 OF_THEORY = (
     "head_distance_matrices", "head_distance_outputs", "participation_ratio", "off_diagonal_share",
 )  # fmt: skip
-PLACE, SUMMARY = "place", ("quantity", AXIS)
 
 
 @dataclass(frozen=True)
@@ -88,46 +86,38 @@ def gathered(
 
 def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Dataset:
     """Everything of every point over the swept keys; what one lacks is NaN, or an empty text."""
-    runs = [point.run for point in points]
-    summaries = [summary_of(run) for run in runs]
-    parts = [
-        [table.drop_vars(ABOUT) for table in summaries],
-        [xr.Dataset(point_row(directory, point)) for point in points],
-        [sub_networks(run) for run in runs],
-    ]
-    if len({tuple(run.path_names) for run in runs} - {()}) == 1:
-        parts.append([order_parameter(run) for run in runs])
-    table = xr.merge([along_points(part) for part in parts], join="outer")
-    order = {axis: unique(name for t in summaries for name in t[axis].values) for axis in SUMMARY}
-    order[AXIS] = in_order(order[AXIS])
-    if SUB_NETWORK in table.coords:
-        order[SUB_NETWORK] = unique(name for t in parts[2] if t for name in t[SUB_NETWORK].values)
-    table = table.reindex(order).transpose(PLACE, ...).drop_vars(PLACE)
+    summaries = [summary_of(point.run) for point in points]
+    same_paths = len({tuple(point.run.path_names) for point in points} - {()}) == 1
+    tables = []
+    for point, summary in zip(points, summaries, strict=True):
+        parts = [summary.drop_vars(ABOUT), xr.Dataset(point_row(directory, point))]
+        parts += [order_parameter(point.run)] if same_paths else []
+        tables.append(xr.merge(parts, join="outer", compat="no_conflicts"))
+    about = about_quantities(summaries)
+    table = xr.merge([along_grid(recipe, tables), about], join="outer", compat="no_conflicts")
+    quantities = dict.fromkeys(str(name) for one in summaries for name in one["quantity"].values)
+    order = {"quantity": list(quantities), AXIS: in_order(map(str, table[AXIS].values))}
     for name in {*TEXTS, "state"} & {*map(str, table)}:
         table[name] = table[name].astype(object).fillna("")
-    grid = {key: coordinate(key, values) for key, values in recipe.sweep.items()}
-    shape = tuple(map(len, grid.values()))
-    columns = {
-        str(name): ((*grid, *values.dims[1:]), values.values.reshape(*shape, *values.shape[1:]))
-        for name, values in table.items()
-    }
-    attributes = {"name": recipe.name, "schema_version": SCHEMA_VERSION}
-    swept = xr.Dataset(columns, coords=grid | dict(table.coords), attrs=attributes)
-    return swept.merge(about_quantities(summaries).reindex(quantity=order["quantity"]))
+    return table.reindex(order).assign_attrs(name=recipe.name, schema_version=SCHEMA_VERSION)
 
 
-def along_points(tables: Sequence[xr.Dataset]) -> xr.Dataset:
-    """Tables of all points along one axis; an empty one has nothing."""
-    there = {n: table for n, table in enumerate(tables) if table and all(table.sizes.values())}
-    if not there:
-        return xr.Dataset()
-    axis = xr.Variable(PLACE, list(there))
-    table = xr.concat(there.values(), axis, data_vars="all", coords="minimal", join="outer")
-    return table.reindex({PLACE: range(len(tables))})
+def along_grid(recipe: Recipe, tables: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Tables of all points, in the order of the grid, along the swept keys; NaN where one lacks it.
 
-
-def unique(names: Iterable[Any]) -> list[str]:
-    return list(dict.fromkeys(map(str, names)))
+    Points may differ in their variables and in the labels of an axis.
+    """
+    axes = {key: coordinate(key, values) for key, values in recipe.sweep.items()}
+    tables = xr.align(*tables, join="outer")
+    names = dict.fromkeys(name for table in tables for name in table)
+    labels = {name: axis for table in tables for name, axis in table.coords.items()}
+    places, placed = itertools.product(*(axis.values for axis in axes.values())), []
+    for place, table in zip(places, tables, strict=True):
+        missing = {name: np.nan for name in names if name not in table}
+        at = {key: [value] for key, value in zip(axes, place, strict=True)}
+        placed.append(table.assign(missing).assign_coords(labels).expand_dims(at))
+    table = xr.combine_by_coords(placed, data_vars="all", coords="minimal", combine_attrs="drop")
+    return table.reindex(axes).assign_coords(axes).transpose(*axes, ...)
 
 
 def coordinate(key: str, values: Sequence[Any]) -> xr.Variable:
@@ -200,10 +190,3 @@ def order_parameter(run: RunResults) -> xr.Dataset:
         return xr.Dataset()
     columns["order_parameter"] = ((AXIS, *PATHS), np.stack(list(matrices.values())))
     return xr.Dataset(columns, {AXIS: list(matrices)} | dict.fromkeys(PATHS, run.path_names))
-
-
-def sub_networks(run: RunResults) -> xr.Dataset:
-    """Accuracies of sub-networks at infinite width."""
-    if run.theory is None or SUB_NETWORK not in run.theory.coords:
-        return xr.Dataset()
-    return run.theory["accuracy_of_sub_network"].reset_coords(drop=True).to_dataset()

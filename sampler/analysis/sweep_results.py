@@ -15,12 +15,10 @@ import xarray as xr
 
 from sampler.analysis.comparison import difference_at, number_of
 from sampler.analysis.difference import Difference
-from sampler.analysis.finite_size import FiniteSize
 from sampler.analysis.predictors import (
     AXIS,
     INFINITE,
     LEADING,
-    NEXT,
     SAMPLED,
     TUNED,
     is_users,
@@ -28,7 +26,7 @@ from sampler.analysis.predictors import (
 )
 from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import Number, percent
+from sampler.analysis.text import percent
 from sampler.analysis.verdict import HEADLINE, Verdict
 from sampler.settings.point_labels import setting_text
 from sampler.storage.directory import SWEEP_DATASET_FILE
@@ -37,7 +35,6 @@ from sampler.storage.result_files import has_results, read_table
 
 SWEEP_FILE, SELECTION_FILE = "sweep.csv", "selection.json"
 SEED_AVERAGES_FILE = "seed_averages.csv"
-SUB_NETWORK = "sub_network"
 # Columns that say where a point is, not what it came to; those that hold text; and flags of points
 # that are no columns of the table.
 PLACES = ("point", "directory", "width")
@@ -67,10 +64,6 @@ def table_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
         for ending, name in endings.items():
             if cells[name].notnull().any():
                 columns[f"{quantity}_{predictor}{ending}"] = cells[name]
-    if SUB_NETWORK in dataset.coords:
-        for name in dataset[SUB_NETWORK].values:
-            values = dataset["accuracy_of_sub_network"].sel({SUB_NETWORK: name})
-            columns[f"accuracy_infinite: {name}"] = values
     others = sorted({*columns} - {*PLACES})
     return pd.DataFrame({name: columns[name].values.ravel() for name in [*PLACES, *others]})
 
@@ -179,19 +172,6 @@ class SweepResults:
     def user_theories(self) -> list[str]:
         return [name for name in map(str, self.dataset[AXIS].values) if is_users(name)]
 
-    @property
-    def sub_networks(self) -> dict[str, np.ndarray]:
-        """Name → accuracy at infinite width of every row."""
-        if SUB_NETWORK not in self.dataset.coords:
-            return {}
-        return {
-            str(name): np.array(
-                [float(p.summary["accuracy_of_sub_network"].sel({SUB_NETWORK: name}))
-                 for p in self.rows]
-            )
-            for name in self.dataset[SUB_NETWORK].values
-        }  # fmt: skip
-
     @cached_property
     def runs(self) -> list[RunResults | None]:
         """The results of every row; None where nothing is stored."""
@@ -203,15 +183,10 @@ class SweepResults:
         return next((run for run in self.runs if run is not None and run.theory is not None), None)
 
     @cached_property
-    def selection(self) -> dict | None:
-        """The content of `selection.json`: the points chosen by validation split or evidence."""
+    def selection(self) -> dict[str, dict] | None:
+        """The content of `selection.json`: the temperature chosen at each of the other settings."""
         path = self.directory / SELECTION_FILE
         return read_json(path) if path.is_file() else None
-
-    @cached_property
-    def finite_size(self) -> FiniteSize | None:
-        """U_1 by width; None unless widths were swept."""
-        return FiniteSize.of(self.dataset)
 
     @cached_property
     def seed_averages(self) -> pd.DataFrame | None:
@@ -288,12 +263,6 @@ def seed_averages(table: pd.DataFrame, settings: Sequence[Mapping[str, object]])
 
 # --- verdicts
 
-LAW = (
-    "All points have the same number of examples: the 1/N of the theory is that of examples in "
-    "proportion to N and does not apply here; at a fixed number theory and exact posterior share "
-    "their first correction to infinite width, and no power is predicted."
-)
-
 
 def sweep_trust(points: Sequence[PointSummary]) -> Verdict:
     """The number of points sampled, and those that failed their diagnostics."""
@@ -312,7 +281,7 @@ def sweep_trust(points: Sequence[PointSummary]) -> Verdict:
     return Verdict("good", headline, reasons)
 
 
-def sweep_trend(points: Sequence[PointSummary], finite_size: FiniteSize | None) -> Verdict:
+def sweep_trend(points: Sequence[PointSummary]) -> Verdict:
     """Whether theory and exact posterior approach each other as the width grows.
 
     They do where the 95 % interval of the relative difference of U_1 at the largest width lies
@@ -329,7 +298,7 @@ def sweep_trend(points: Sequence[PointSummary], finite_size: FiniteSize | None) 
         headline = "Several points share a width: the table compares theory and samples at each."
         return Verdict("neutral", headline, accuracies, worst_and_best(points))
     of_widths = [f"U₁, N = {p.one_width}: {p.difference(HEADLINE).text()}." for p in compared]
-    reasons = (*of_widths, *power_law_reasons(finite_size), *accuracies)
+    reasons = (*of_widths, *accuracies)
     short = extent_at({f"N = {p.one_width}": p for p in (compared[0], compared[-1])})
     narrow, wide = (p.difference(HEADLINE) for p in (compared[0], compared[-1]))
     tone = "neutral"
@@ -362,25 +331,6 @@ def worst_and_best(points: Sequence[PointSummary]) -> str:
     compared = [point for point in points if point.trusted and point.difference(HEADLINE)]
     compared.sort(key=lambda point: -point.difference(HEADLINE).below)
     return extent_at({point.label: point for point in (*compared[:1], *compared[-1:])})
-
-
-def power_law_reasons(finite_size: FiniteSize | None) -> list[str]:
-    if finite_size is None:
-        return []
-    reasons = []
-    for predictor, end in ((LEADING, f" {LAW}"), (NEXT, "")):
-        laws = zip(finite_size.paths, finite_size.power_laws(predictor), strict=False)
-        slopes = "; ".join(
-            f"{path} {Number(law.slope, law.slope_error)}"
-            for path, law in laws
-            if np.isfinite(law.slope)
-        )
-        if slopes:
-            name = predictor_name(predictor)
-            reasons.append(
-                f"Fitted powers of N of the difference of U₁ from N = 30 on, {name}: {slopes}.{end}"
-            )
-    return reasons
 
 
 def accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:

@@ -166,7 +166,7 @@ class Sweep(Stored):
         """On the theory: whether it and the exact posterior approach each other with the width."""
         from sampler.analysis.sweep_results import sweep_trend
 
-        return sweep_trend(self._results.points, self._results.finite_size)
+        return sweep_trend(self._results.points)
 
     @property
     def reliability(self) -> "Verdict":

@@ -122,16 +122,10 @@ def points_in_words(sweep: Plan) -> list[tuple[str, str]]:
     """Weights of every point, and what is done there."""
     rows = []
     for plan in sweep.points:
-        network, settings = plan.asked.network, plan.asked.sampler
+        settings = plan.asked.sampler
         reason = "attention is sampled" if plan.sizes.logits else "outside the theory"
         what = "theory and sampling" if plan.is_solved else f"sampling ({reason})"
-        alone = "theory only" if plan.is_solved else "nothing"
-        if not settings.spaces_for(network, plan.asked.fits_theory):
-            limit = max(settings.largest_width[space] for space in settings.spaces)
-            what = f"{alone} (wider than {limit})"
-        elif not plan.is_sampled:
-            what = f"{alone} (not in sampler.at_widths)"
-        elif settings.points == "selected":
+        if settings.points == "selected":
             what = "theory, and sampling if its temperature is chosen"
         left_open = AUTO in (settings.space, settings.algorithm)
         if left_open and plan.method is not None:

@@ -126,9 +126,9 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
     named = None if settings.algorithm == AUTO else settings.algorithm
     if settings.space != AUTO and named:
         return SamplingMethod(settings.space, named, NAMED)
-    spaces = settings.spaces_for(network, recipe.fits_theory) or settings.spaces
+    spaces = settings.spaces_for(network, recipe.fits_theory)
     if not recipe.fits_theory:
-        space = next(space for space in (*spaces, *settings.spaces) if kind_of(space) in OF_TOKENS)
+        space = next(space for space in spaces if kind_of(space) in OF_TOKENS)
         reason = "of a network outside the theory"
         if space == HIDDEN_WEIGHTS:
             reason = f"fewer gradients than all weights, {reason}"

@@ -248,7 +248,7 @@ def plan_with_data(
     sizes = Sizes.of(recipe, task, eigenvalue)
     refuse_infinite_kernel(recipe, task, sizes.architecture)
     method, filled = None, recipe
-    if is_sampled(command, recipe):
+    if command in ("run", "sample"):
         if recorded is None:
             recorded = Manifest() if directory is None else read_manifest(directory)
         method = choose_method(recipe, sizes)
@@ -267,13 +267,6 @@ def with_own_data(plan: Plan) -> Plan:
     task = make_labelled_task(plan.asked)
     made = plan_with_data(plan.command, plan.asked, plan.directory, task)
     return replace(made, label=plan.label, sampling=plan.sampling, figures=plan.figures)
-
-
-def is_sampled(command: str, recipe: Recipe) -> bool:
-    """Whether a command samples; "sample" does at any width."""
-    if command == "run":
-        return recipe.sampler.samples(recipe.network, recipe.fits_theory)
-    return command == "sample"
 
 
 def shares_data(recipe: Recipe, other: Recipe) -> bool:

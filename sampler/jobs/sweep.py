@@ -25,7 +25,7 @@ from sampler.storage.directory import (
     point_directory,
     remove_unfinished,
 )
-from sampler.storage.files import write_table
+from sampler.storage.files import to_json, write_json, write_table
 from sampler.storage.manifest import finish_command, finished_code
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def gather(plan: Plan, code: ExitCode) -> None:
     if plan.command == "run" and any(point.stored for point in sweep.points):
         with log_errors("the report"):
             write_page(plan.directory, code, sweep, plan.figures)
-            print_line(wrapped(sweep_trend(sweep.points, sweep.finite_size).line))
+            print_line(wrapped(sweep_trend(sweep.points).line))
     elif plan.command != "sample" and plan.figures:
         with log_errors("figures"):
             draw_stored_figures(plan.directory, sweep)
@@ -198,14 +198,16 @@ def gather(plan: Plan, code: ExitCode) -> None:
 
 def write_sweep(sweep: "SweepResults", recipe: Recipe, points: Sequence["SweptPoint"]) -> None:
     """Write everything that a sweep stores beside its points, which are chosen from."""
-    from sampler.analysis.selection import write_selection
-    from sampler.analysis.sweep_results import SEED_AVERAGES_FILE, SWEEP_FILE
+    from sampler.analysis.selection import selection
+    from sampler.analysis.sweep_results import SEED_AVERAGES_FILE, SELECTION_FILE, SWEEP_FILE
     from sampler.storage.result_files import write_result
 
     write_table(sweep.directory / SWEEP_FILE, sweep.table)
     if sweep.seed_averages is not None:
         write_table(sweep.directory / SEED_AVERAGES_FILE, sweep.seed_averages)
-    write_selection(sweep.directory, recipe, points)
+    chosen = selection(recipe, points)
+    if chosen:
+        write_json(sweep.directory / SELECTION_FILE, to_json(chosen))
     write_result(sweep.directory, SWEEP_DATASET_FILE, sweep.dataset)
 
 

@@ -57,7 +57,7 @@ FILES = {
     "comparison.json": "its summary, diagnostics and cost",
     "sweep.csv": "the sweep, a row per point",
     "sweep.nc": "the sweep, a dimension per swept key",
-    "selection.json": "the points chosen on the validation split",
+    "selection.json": "the temperatures chosen on the validation split",
     "pruning.json": "heads removed, and what it costs",
     "run.log": "what was printed",
 }
@@ -237,7 +237,7 @@ def sweep_contents(sweep: SweepResults, recipe: Recipe) -> dict[str, Any]:
     return {
         "subtitle": f"{subtitle(recipe)}; {len(points)} points over {', '.join(recipe.sweep)}",
         "titles": {"verdict": "Verdict", "comparison": "Along the sweep"},
-        "trend": sweep_trend(points, sweep.finite_size),
+        "trend": sweep_trend(points),
         "trust": sweep_trust(points),
         "points": points_table(points),
         "comparison_tables": [selection_table(sweep.selection)],

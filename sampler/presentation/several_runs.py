@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -13,7 +12,6 @@ from sampler.analysis.predictors import (
     AXIS,
     INFINITE,
     LEADING,
-    NAMES,
     NEXT,
     SAMPLED,
     TUNED,
@@ -35,11 +33,6 @@ if TYPE_CHECKING:
 
 SHARE = {"unit": f"{NO_BREAK}%", "scale": 100.0, "digits": 3}
 POINTS = {"unit": f"{NO_BREAK}points"}
-CRITERIA = {
-    "log_predictive_density": "log predictive density",
-    "accuracy": "accuracy",
-    "log_evidence": "log evidence of the training labels",
-}
 MODELS = "Models by leave-one-out cross-validation"
 
 
@@ -111,42 +104,46 @@ def difference_cell(difference: Difference | None) -> Cell:
     )
 
 
-# --- points chosen on the validation split
+# --- temperatures chosen on the validation split
 
 
-def selection_table(selection: Mapping | None) -> Table:
-    """The points that every predictor chooses by every criterion.
-
-    Among temperatures a row for each other setting. selection: the content of `selection.json`.
-    """
-    selection = selection or {"by_temperature": []}
-    groups = selection.get("by_temperature", [{"settings": {}, **selection}])
-    rows = []
-    for group, (criterion, name) in product(groups, CRITERIA.items()):
-        chosen = group["log_evidence"] if criterion == "log_evidence" else group
-        choices = [(chosen.get(who) or {}).get(criterion) for who in NAMES]
-        if any(choices):
-            others = short_label(group["settings"])
-            label = f"{others}: {name}" if others else name
-            rows.append([label, *(choice_text(choice, group["settings"]) for choice in choices)])
+def selection_table(rows: Mapping[str, Mapping] | None) -> Table:
+    """The temperatures that the validation split chooses. rows: the content of `selection.json`."""
+    columns = (
+        "at",
+        Column("𝒯 chosen"),
+        Column("accuracy", **SHARE),
+        Column("log density", dropped=2),
+        Column("next best 𝒯", dropped=1),
+        Column("accuracy ahead of it", **SHARE | POINTS, dropped=1),
+        Column("infinite width: 𝒯", digits=3, dropped=3),
+        Column("its accuracy", **SHARE, dropped=3),
+    )
+    cells = [
+        [
+            short_label(row["settings"]) or "all points",
+            f"{row['temperature']:g}",
+            score_of(row, "accuracy"),
+            score_of(row, "log_predictive_density"),
+            "" if row["next_best"] is None else f"{row['next_best']:g}",
+            score_of(row, "ahead_accuracy"),
+            row["infinite_tuned_temperature"],
+            score_of(row, "infinite_tuned_accuracy"),
+        ]
+        for row in (rows or {}).values()
+    ]
     caption = (
-        "By log predictive density and accuracy on the validation split, by the evidence of the "
-        "training labels. In brackets a second one within one standard error."
+        "Temperature with the best accuracy of the leading order on the validation split, of equal "
+        "ones that with the best log predictive density. ± standard error by the finite number of "
+        "examples, that of the difference example by example. Infinite width is at a "
+        "temperature of its own."
     )
-    return Table("Points chosen", ("chosen by", *NAMES.values()), rows, caption)
+    return Table("Temperatures chosen by validation", columns, cells, caption)
 
 
-def choice_text(choice: Mapping | None, fixed: Mapping) -> str:
-    """The settings that were chosen, but for those that were given."""
-    if choice is None:
-        return ""
-    runner_up = choice.get("runner_up")
-    close = [runner_up] if runner_up and runner_up["within_errors"] else []
-    first, *second = (
-        short_label({key: value for key, value in row["settings"].items() if key not in fixed})
-        for row in [choice, *close]
-    )
-    return f"{first} ({second[0]})" if second else first
+def score_of(row: Mapping, name: str) -> tuple | None:
+    """A score of `selection.json` with its error; None where labels are no classes."""
+    return (row[name], row[f"{name}_error"]) if row.get(name) is not None else None
 
 
 # --- models of several runs

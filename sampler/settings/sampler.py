@@ -146,13 +146,6 @@ class SamplerSection(Section):
     target_acceptance: Fraction | None = None
     """Mean acceptance that step sizes are adapted to; by default 0.8, and 0.95 for "split_hmc" of a
     network within the theory."""
-    largest_width: Annotated[dict[SpaceName, Count], Mark.NOT_IN_PYTHON] = Field(
-        default_factory=dict
-    )
-    """By space: wider points of a sweep are theory only."""
-    at_widths: Annotated[tuple[Count, ...] | None, Mark.NOT_IN_PYTHON] = None
-    """Widths of the points of a sweep that are sampled, the others being theory only; all by
-    default."""
     points: Annotated[Literal["all", "selected"], Mark.NOT_IN_PYTHON] = "all"
     """The points of a sweep that are sampled: all, or of the temperatures only the one that the
     theory predicts to be the most accurate on the validation split."""
@@ -227,16 +220,10 @@ class SamplerSection(Section):
         return tuple(s for s in asked if s == ORDER_PARAMETERS or not self.evidence)
 
     def spaces_for(self, network: NetworkSection, fits_theory: bool) -> tuple[str, ...]:
-        """Those in which this network may be sampled: as the theory fits or not, and by width."""
+        """Those in which this network may be sampled, as the theory fits or not."""
         return tuple(
             space
             for space in self.spaces
             if (fits_theory or kind_of(space) in OF_TOKENS)
             and (space == ATTENTION) == network.is_infinite
-            and network.widest <= self.largest_width.get(space, network.widest)
         )
-
-    def samples(self, network: NetworkSection, fits_theory: bool) -> bool:
-        """Whether a network of these widths is sampled."""
-        listed = self.at_widths is None or network.widest in self.at_widths
-        return listed and bool(self.spaces_for(network, fits_theory))

@@ -23,10 +23,10 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from scipy.special import chdtrc
 
 import sampler
+from runs.studies.next_order.power_law import fit_power_law
 from runs.studies.study import Study, estimate
 from sampler.analysis.difference import NOT_TRUSTED, Difference, difference_of
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.finite_size import fit_power_law
 from sampler.presentation import style
 from theory import LearningProblem, solve_next_order, solve_saddle_point
 
@@ -191,7 +191,7 @@ def summary(found: dict[int, dict]) -> dict[str, dict]:
     for order in ORDERS:
         rows = {width: one[order] for width, one in found.items() if order in one}
         widths, table = np.array(list(rows)), np.array(list(rows.values())).reshape(-1, 4)
-        law = fit_power_law(widths, table[:, 0], table[:, 1], smallest_width=0)
+        law = fit_power_law(widths, table[:, 0], table[:, 1])
         orders[order] = {
             "slope": estimate(law.slope, law.slope_error, "of the fit"),
             "difference": {
@@ -219,7 +219,7 @@ def draw_order(ax: Axes, order: str, found: dict) -> None:
     if not clear.all():
         marks |= {"marker": "v", "fillstyle": "none", "label": f"{label}: unresolved, below"}
         ax.plot(widths[~clear], bounds[~clear], **marks)
-    law = fit_power_law(widths, values, errors, smallest_width=0)
+    law = fit_power_law(widths, values, errors)
     if not np.isfinite(law.slope):
         return
     line = {"color": colour, "linewidth": 1.0, "label": f"{label}: power law"}

@@ -98,9 +98,6 @@ def draw_predictions(ax: Axes, position: np.ndarray, sweep: SweepResults) -> Non
         )
         for name in names
     ]
-    for place, (name, values) in enumerate(sweep.sub_networks.items()):
-        colour = style.SUBNETWORKS[place % len(style.SUBNETWORKS)]
-        lines.append((values, (f"{style.LIMIT}, only {name}", colour), (level, "-.", LEVEL)))
     for accuracy, (label, colour), (marker, dashes, marks) in lines:
         if np.isfinite(accuracy).any():
             shape = {"marker": marker, "linestyle": dashes if curve else "none"}

@@ -1,18 +1,19 @@
 """Figure of a sweep over widths: theory and exact posterior approach each other."""
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from sampler.analysis.difference import element_bound, largest_by_chance
-from sampler.analysis.finite_size import FiniteSize
-from sampler.analysis.predictors import LEADING, NEXT, is_users, predictor_name
+from sampler.analysis.predictors import AXIS, LEADING, NEXT, SAMPLED, is_users, predictor_name
 from sampler.analysis.results import temperature_text
-from sampler.analysis.sweep_results import SweepResults
+from sampler.analysis.sweep_results import FAILED, SweepResults
 from sampler.posterior.spaces import ORDER_PARAMETERS
 from sampler.presentation import style
 
+WIDTHS, SPACE = "network.widths", "sampler.space"
 MOST_PATHS, COLUMNS = 4, 2
 # Marker of the differences of a theory, and dashes of its values; of users' theories the last.
 LOOKS = {LEADING: ("o", "-"), NEXT: ("s", (0, (4, 1)))}
@@ -20,29 +21,31 @@ OF_USERS = ("D", (0, (1, 1)))
 
 
 def draw_finite_size(sweep: SweepResults) -> Figure | None:
-    """Draw the diagonal of U_1 against width, and below it |theory − exact| with its power law.
+    """Draw the diagonal of U_1 against width, and below it |theory − exact|.
 
     Both with the next order and with the user's theories, where they are known. None unless widths
     were swept.
     """
-    table, solved = sweep.finite_size, sweep.solved
-    if table is None:
+    points, solved = by_width(sweep.dataset), sweep.solved
+    if points is None:
         return None
-    names = table.paths[:MOST_PATHS]
-    columns = min(COLUMNS, len(names))
-    rows = -(-len(names) // columns)
+    names = [str(name) for name in points["path"].values]
+    shown = names[:MOST_PATHS]
+    columns = min(COLUMNS, len(shown))
+    rows = -(-len(shown) // columns)
     title = "$U_1$: theory against exact posterior"
     setting = temperature_text(None if solved is None else solved.temperature)
     width = style.WIDTH if columns > 1 else 3.8
     figure = style.new_figure(width, 5.4 * rows + 1.0, title, setting)
     axes = figure.subplots(2 * rows, columns, squeeze=False)
-    for path, name in enumerate(names):
+    compared = points.isel(place=(points["space"] == ORDER_PARAMETERS).values)
+    for path, name in enumerate(shown):
         row, column = divmod(path, columns)
         above, below = axes[2 * row, column], axes[2 * row + 1, column]
         above.set_title(name)
-        draw_values(above, table, path)
-        if ORDER_PARAMETERS in table.sampled:
-            draw_differences(below, table, path)
+        diagonal = {"path": path, "path_": path}
+        draw_values(above, points.isel(diagonal))
+        draw_differences(below, compared.isel(diagonal), len(names) * (len(names) + 1) // 2)
         set_scales(above, below)
         if column == 0:
             above.set_ylabel("diagonal of $U_1$")
@@ -54,6 +57,38 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
     by_label = {label: handle for pair in entries for handle, label in zip(*pair, strict=True)}
     style.legend_below(figure, (list(by_label.values()), list(by_label)))
     return figure
+
+
+def by_width(dataset: xr.Dataset) -> xr.Dataset | None:
+    """The points of a sweep in the order of their widths, along `place`.
+
+    value      U_1 by theories and samples [place, predictor, path, path_]
+    error      Monte Carlo error of the samples [place, path, path_]
+    degrees    of freedom that it is known by
+    space, sound
+               what was sampled, empty where nothing was; whether it passed its diagnostics
+
+    None unless the points differ by width (and space) alone, layers have one width, and some point
+    is solved.
+    """
+    swept = set(dataset["point"].dims)
+    if not {WIDTHS} <= swept <= {WIDTHS, SPACE} or dataset[WIDTHS].dtype.kind not in "iu":
+        return None
+    if "order_parameter" not in dataset or set(dataset[AXIS].values) <= {SAMPLED}:
+        return None
+    points = dataset.stack(place=list(dataset["point"].dims), create_index=False).sortby("width")
+    value = points["order_parameter"]
+    columns = {"width": points["width"], "value": value, "sound": value["place"] >= 0}
+    columns["space"] = xr.full_like(points["width"], "", dtype=object)
+    if "order_parameter_error" in points:
+        there = value.sel({AXIS: SAMPLED}).notnull().any(("path", "path_"))
+        columns |= {
+            "error": points["order_parameter_error"],
+            "degrees": points["degrees"].sel(quantity="order_parameter").max(AXIS),
+            "space": points["sampled_space"].where(there, ""),
+            "sound": points["diagnostics"] != FAILED,
+        }
+    return xr.Dataset(columns)
 
 
 def set_scales(above: Axes, below: Axes) -> None:
@@ -75,96 +110,71 @@ def set_scales(above: Axes, below: Axes) -> None:
     above.yaxis.set_minor_formatter(NullFormatter())
 
 
-def theories_of(table: FiniteSize) -> dict[str, tuple[str, str, object]]:
+def theories_of(points: xr.Dataset) -> dict[str, tuple[str, str, object]]:
     """Both orders and the user's theories: name → colour, marker, dashes."""
-    names = [name for name in table.predicted if name in LOOKS or is_users(name)]
+    known = points["value"].notnull().any("place")
+    names = [str(name) for name in points[AXIS].values if known.sel({AXIS: name})]
+    names = [name for name in names if name in LOOKS or is_users(name)]
     return {name: (style.colour_of(name, names), *LOOKS.get(name, OF_USERS)) for name in names}
 
 
-def draw_values(ax: Axes, table: FiniteSize, path: int) -> None:
-    """Draw U_1 of theories as lines, and of the samples of every space as points.
+def draw_values(ax: Axes, points: xr.Dataset) -> None:
+    """Draw an element of U_1 of theories as lines, and of the samples of every space as points.
 
     Samples whose diagnostics failed are crosses, as below.
     """
-    for name, (colour, _, dashes) in theories_of(table).items():
-        values = table.predicted[name][:, path, path]
-        if np.isfinite(values).any():
-            ax.plot(
-                table.widths, values, color=colour, linestyle=dashes, label=predictor_name(name)
-            )
+    for name, (colour, _, dashes) in theories_of(points).items():
+        # Theories are the same in every space: of each width the first point that has them.
+        curve = points["value"].sel({AXIS: name}).groupby(points["width"]).first()
+        label = predictor_name(name)
+        ax.plot(curve["width"], curve, color=colour, linestyle=dashes, label=label)
     for (space, label), marker in zip(style.SPACES.items(), "osD", strict=True):
-        if space in table.sampled:
-            sampled = table.sampled[space]
-            mean, mcse = (of[:, path, path] for of in (sampled.values, sampled.errors))
-            marks = {"color": style.SAMPLED, "linestyle": "none", "markersize": 5}
-            marks["fillstyle"] = "full" if space == ORDER_PARAMETERS else "none"
-            kinds = (
-                (sampled.trusted, marker, "± MCSE"),
-                (~sampled.trusted, "x", "diagnostics failed"),
+        marks = {"color": style.SAMPLED, "linestyle": "none", "markersize": 5}
+        marks["fillstyle"] = "full" if space == ORDER_PARAMETERS else "none"
+        for sound, of_kind, text in ((True, marker, "± MCSE"), (False, "x", "diagnostics failed")):
+            shown = points.isel(
+                place=((points["space"] == space) & (points["sound"] == sound)).values
             )
-            for shown, of_kind, text in kinds:
-                if shown.any():
-                    points = sampled.widths[shown], mean[shown], mcse[shown]
-                    ax.errorbar(*points, label=f"{label} ({text})", marker=of_kind, **marks)
+            if shown.sizes["place"]:
+                sampled = shown["value"].sel({AXIS: SAMPLED})
+                bars = {"label": f"{label} ({text})", "marker": of_kind, **marks}
+                ax.errorbar(shown["width"], sampled, shown["error"], **bars)
 
 
-def draw_differences(ax: Axes, table: FiniteSize, path: int) -> None:
+def draw_differences(ax: Axes, points: xr.Dataset, elements: int) -> None:
     """Draw |theory − exact| with errors where theory and samples differ, elsewhere its bound.
 
-    They differ by the limit of all elements of U_1 at once. Dashed lines are power laws, over a
-    band of the widths that they are fitted to.
+    They differ by the limit of all elements of U_1 at once.
     """
-    exact, slopes = table.sampled[ORDER_PARAMETERS], []
-    elements = len(table.paths) * (len(table.paths) + 1) // 2
-    limits = np.array([largest_by_chance(elements, one) for one in exact.degrees])
-    for name, (colour, marker, _) in theories_of(table).items():
-        difference = table.difference(name)[:, path, path]
-        if not np.isfinite(difference).any():
-            continue
-        error = exact.errors[:, path, path]
-        size, failed = np.abs(difference), np.isfinite(difference) & ~exact.trusted
-        differs = (size > limits * error) & exact.trusted
-        hidden = (size <= limits * error) & exact.trusted
-        label = predictor_name(name)
-        fill = "full" if name == LEADING else "none"
+    if not points.sizes["place"]:
+        return
+    sampled, width = points["value"].sel({AXIS: SAMPLED}), points["width"].values
+    error, degrees, sound = (points[name].values for name in ("error", "degrees", "sound"))
+    limits = [largest_by_chance(elements, one) for one in degrees]
+    for name, (colour, marker, _) in theories_of(points).items():
+        size = np.abs(points["value"].sel({AXIS: name}) - sampled).values
+        apart = size > limits * error
+        label, fill = predictor_name(name), "full" if name == LEADING else "none"
         marks = {"color": colour, "linestyle": "none", "fillstyle": fill}
+        known = np.isfinite(size)
+        differs, hidden, failed = known & sound & apart, known & sound & ~apart, known & ~sound
         if differs.any():
             bars = {"marker": marker, "markersize": 4, "label": f"|{label} − exact| (± MCSE)"}
-            ax.errorbar(exact.widths[differs], size[differs], error[differs], **bars, **marks)
+            ax.errorbar(width[differs], size[differs], error[differs], **bars, **marks)
         if hidden.any():
             bounds = {"marker": "v", "markersize": 5, "label": f"{label}: unresolved, below"}
-            below = [*map(element_bound, size[hidden], error[hidden], exact.degrees[hidden])]
-            ax.plot(exact.widths[hidden], below, **bounds, **marks)
+            below = [*map(element_bound, size[hidden], error[hidden], degrees[hidden])]
+            ax.plot(width[hidden], below, **bounds, **marks)
         if failed.any():
             crosses = {"marker": "x", "markersize": 5, "label": f"{label}: diagnostics failed"}
-            ax.plot(exact.widths[failed], size[failed], **crosses, **marks)
-        laws = table.power_laws(name)
-        if laws and np.isfinite(laws[path].slope):
-            law = laws[path]
-            widths = np.array(law.widths, dtype=float)
-            line = {"color": colour, "linestyle": "--", "label": f"fitted power law, {label}"}
-            ax.plot(widths, abs(law.prefactor) * widths**law.slope, **line)
-            ax.axvspan(widths[0], widths[-1], color=colour, alpha=0.06, linewidth=0.0, zorder=0)
-            range_text = " to ".join(width_text(end) for end in widths[[0, -1]])
-            slope = style.minus_signs(f"slope {law.slope:.2f} ± {law.slope_error:.2f}")
-            slopes.append((f"{slope}, $N$ = {range_text}", colour))
-    for place, (text, colour) in enumerate(reversed(slopes)):
-        marks = {"xytext": (0, 4 + 11 * place), "textcoords": "offset points", "fontsize": 8.0}
-        ax.annotate(text, (0.0, 1.0), xycoords="axes fraction", color=colour, **marks)
-
-
-def width_text(width: float) -> str:
-    """Write a width, from ten thousand on as a power of ten where it is one."""
-    power = np.log10(width)
-    return f"10$^{{{power:.0f}}}$" if power >= 4 and power == round(power) else f"{width:,.0f}"
+            ax.plot(width[failed], size[failed], **crosses, **marks)
 
 
 FINITE_SIZE = style.FigureEntry(
     draw_finite_size,
     "Theory and exact posterior approach each other as the width grows: above the diagonal of "
-    "U₁, below the difference with a fitted power law, of the leading and, where it is known, of "
+    "U₁, below the difference, of the leading and, where it is known, of "
     "the next order in 1/N, and of further theories.",
-    "Diagonal of U₁ against width for theory and samples, and below their difference with its "
-    "power law.",
+    "Diagonal of U₁ against width for theory and samples, and below their difference.",
     of=("sweep",),
 )

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,7 +45,7 @@ SPECIAL = {
 }
 FAILING, UNTRUSTED, LARGE, UNSAMPLED = (10, 0.6), (20, 0.3), (20, 0.6), (40, 0.6)
 OF_THEORY = ("accuracy", "elpd", "log_evidence", "temperature")
-CRITERIA = ("log_predictive_density", "accuracy")
+CRITERIA = ("accuracy", "log_predictive_density")
 ROUNDINGS = {"operations": 1e5, "condition": 100}
 
 
@@ -169,7 +168,6 @@ def test_columns_of_every_point(stored, table):
         overlap = point.told.predictions["leading"]["order_parameter"]
         ratio = np.linalg.eigvalsh(overlap).sum() ** 2 / np.sum(np.linalg.eigvalsh(overlap) ** 2)
         assert float(here["participation_ratio"]) == pytest.approx(ratio, rel=1e-12)
-        assert here["accuracy_of_sub_network"].values.tolist() == [0.5, 0.875]
         # U₁ of every predictor and of the samples.
         for who, of in point.told.predictions.items():
             exact = of.get("order_parameter", np.full_like(overlap, np.nan))
@@ -201,7 +199,6 @@ def test_a_file_of_rows_has_the_same_numbers(stored, table):
                     told.add(f"{quantity}_{who}{ending}")
                     assert text == ("" if np.isnan(value) else repr(value)), (quantity, who)
         assert row["diagnostics"] == str(here["diagnostics"].values)
-        assert float(row["accuracy_infinite: good + uniform"]) == 0.875
         for name in set(row) - told:
             assert not name.endswith(("_sampled", "_leading", "_next", "_infinite")), name
 
@@ -218,7 +215,7 @@ def test_verdicts_count_points_that_pass(stored):
     assert sweep_trust(others).tone == "good"
     # At one temperature each width stands once, and all samples are sound there.
     of_one = [p for p in sweep.points if p.settings["posterior.temperature"] == TEMPERATURES[0]]
-    assert sweep_trend(of_one, None).tone == "good"
+    assert sweep_trend(of_one).tone == "good"
 
 
 @pytest.mark.parametrize("tone", ["good", "caution", "neutral"])
@@ -234,14 +231,10 @@ def test_a_trend_is_told_as_it_is(stored, tone):
         "caution": (replace(far, one_width=40), replace(near, one_width=10)),
         "neutral": (replace(far, one_width=10), replace(far, one_width=40)),
     }[tone]
-    assert sweep_trend(points, None).tone == tone
+    assert sweep_trend(points).tone == tone
 
 
 # --- the selection
-
-# Where an evidence is not to be chosen by.
-LEFT_OUT = {"sampled": (FAILING, UNTRUSTED, UNSAMPLED), "next": (LARGE,)}
-PREDICTORS = ("leading", "next", "infinite", "infinite_tuned", "sampled")
 
 
 @pytest.fixture(scope="module")
@@ -249,130 +242,37 @@ def chosen(stored) -> dict:
     return json.loads((stored[0] / "selection.json").read_text(encoding="utf-8"))
 
 
-def candidates(points: list[Point], who: str, by_evidence: bool = False) -> list[Point]:
-    """Points that may be chosen: sound samples, a next order that holds, tuned once a width."""
-    if who == "sampled":
-        left_out = {FAILING, UNSAMPLED} | ({UNTRUSTED} if by_evidence else set())
-    else:
-        left_out = {LARGE} if who == "next" else set()
-    if who == "infinite_tuned":
-        points = [p for p in points if p.at[1] == TEMPERATURES[0]]
-    return [point for point in points if point.at not in left_out]
-
-
 def by_example(point: Point, who: str) -> dict[str, np.ndarray]:
     """Score → that of every validation example."""
-    if who == "sampled":
-        return expected.validation_by_example(point.told)
     of = point.told.predictions[who]
     mean, variance = of["_validation"]
     noise = variance + of["temperature"]
     return expected.scores_by_example(mean, noise, point.told.labels["validation"])
 
 
-def settings_of(point: Point, who: str) -> dict:
-    temperature = point.at[1]
-    if who == "infinite_tuned":
-        temperature = float(point.told.predictions[who]["temperature"])
-    return {"network.widths": point.at[0], "posterior.temperature": temperature}
-
-
-@pytest.mark.parametrize("width", [None, *WIDTHS])
-@pytest.mark.parametrize("who", PREDICTORS)
-def test_the_point_with_the_best_score_is_chosen(stored, chosen, numbers, who, width):
-    """Among all points, and at each width among its temperatures."""
-    points = [point for point in stored[1] if width in (None, point.at[0])]
-    found = chosen
-    if width is not None:
-        (found,) = (
-            group
-            for group in chosen["by_temperature"]
-            if group["settings"] == {"network.widths": width}
+def test_each_width_has_the_temperature_with_the_best_accuracy(stored, chosen):
+    """Of equal accuracies that with the best density; the other one is told with its error."""
+    assert len(chosen) == len(WIDTHS)
+    for width in WIDTHS:
+        points = {point.at[1]: point for point in stored[1] if point.at[0] == width}
+        scores = {at: by_example(point, "leading") for at, point in points.items()}
+        first, second = sorted(
+            scores, key=lambda at: [scores[at][name].mean() for name in CRITERIA], reverse=True
         )
-    found, among = found[who], candidates(points, who)
-    every = points if who != "infinite_tuned" else among
-    assert found["candidates"] == len(among)
-    assert set(found["left_out"]) == {p.label for p in every} - {p.label for p in among}
-    scores = {point.label: by_example(point, who) for point in among}
-    for criterion in CRITERIA:
-        if not among:
-            assert found[criterion] is None
-            continue
-        best, *others = sorted(
-            among,
-            key=lambda point: [
-                scores[point.label][name].mean() for name in (criterion, CRITERIA[0])
-            ],
-            reverse=True,
-        )
-        choice, values = found[criterion], scores[best.label][criterion]
-        assert (choice["point"], choice["settings"]) == (best.label, settings_of(best, who))
-        assert choice["value"] == pytest.approx(values.mean(), rel=1e-9)
-        error = expected.error_of_mean(values)
-        assert choice["validation_error"] == pytest.approx(error, rel=1e-9)
-        mcse = mcse_of(best, who, criterion, numbers)
-        assert_error(choice.get("mcse", 0.0), *mcse)
-        predicted, sampled = numbers[best.label]
-        test = sampled["accuracy"] if who == "sampled" else predicted["accuracy"][who]
-        assert choice["test_accuracy"]["value"] == pytest.approx(test.value)
-        if who == "sampled":
-            assert choice["test_accuracy"]["test_error"] == pytest.approx(test.test_error)
-        if not others:
-            assert choice["runner_up"] is None
-            continue
-        second, runner_up = others[0], choice["runner_up"]
-        assert (runner_up["point"], runner_up["settings"]) == (
-            second.label,
-            settings_of(second, who),
-        )
-        other = scores[second.label][criterion]
-        difference = values.mean() - other.mean()
-        assert runner_up["value"] == pytest.approx(other.mean(), rel=1e-9)
-        assert runner_up["difference"] == pytest.approx(difference, rel=1e-6, abs=1e-12)
-        # Example by example, which both points have in common.
-        of_split = expected.error_of_mean(values - other)
-        errors = [mcse, mcse_of(second, who, criterion, numbers)]
-        error = np.sqrt(of_split**2 + sum(one**2 for one, _ in errors))
-        received = runner_up["error_of_difference"]
-        assert_error(received, error, max(slack for _, slack in errors))
-        assert runner_up["within_errors"] == (not runner_up["difference"] > received)
-
-
-def mcse_of(point: Point, who: str, criterion: str, numbers) -> tuple[float, float]:
-    """The Monte Carlo error of a score, and by how much bootstraps may differ."""
-    if who != "sampled":
-        return 0.0, 0.0
-    one = numbers[point.label][1][f"validation_{criterion}"]
-    return float(one.error), one.slack
-
-
-def assert_error(received: float, error: float, slack: float) -> None:
-    assert abs(received - error) <= slack * error + 1e-9 * (1.0 + error)
-
-
-@pytest.mark.parametrize("who", PREDICTORS)
-def test_the_point_with_the_largest_evidence_is_chosen(stored, chosen, who):
-    found, among = chosen["log_evidence"][who], candidates(stored[1], who, by_evidence=True)
-    assert found["candidates"] == len(among)
-    left_out = {point.label for point in stored[1] if point.at in LEFT_OUT.get(who, ())}
-    assert left_out <= set(found["left_out"])
-
-    def evidence(point: Point) -> tuple[float, float]:
-        if who == "sampled":
-            return point.told.evidence[:2]
-        return float(point.told.predictions[who]["log_evidence"]), 0.0
-
-    best, second, *_ = sorted(among, key=lambda point: -evidence(point)[0])
-    choice = found["log_evidence"]
-    assert (choice["point"], choice["settings"]) == (best.label, settings_of(best, who))
-    (value, error), (other, other_error) = map(evidence, (best, second))
-    assert choice["value"] == pytest.approx(value, rel=1e-12)
-    assert choice.get("mcse", 0.0) == pytest.approx(error, rel=1e-12)
-    runner_up = choice["runner_up"]
-    assert runner_up["point"] == second.label
-    assert runner_up["difference"] == pytest.approx(value - other, rel=1e-9)
-    assert runner_up["error_of_difference"] == pytest.approx(np.hypot(error, other_error))
-    assert runner_up["within_errors"] == (value - other <= np.hypot(error, other_error))
+        best = points[first]
+        row = chosen[best.label]
+        assert row["settings"] == {"network.widths": width}
+        assert (row["temperature"], row["next_best"]) == (first, second)
+        infinite = by_example(best, "infinite_tuned")
+        tuned = float(best.told.predictions["infinite_tuned"]["temperature"])
+        assert row["infinite_tuned_temperature"] == tuned
+        for name in CRITERIA:
+            here, other = scores[first][name], scores[second][name]
+            told = {"": here, "ahead_": here - other, "infinite_tuned_": infinite[name]}
+            for prefix, values in told.items():
+                mean, error = values.mean(), expected.error_of_mean(values)
+                assert row[f"{prefix}{name}"] == pytest.approx(mean, rel=1e-9, abs=1e-12)
+                assert row[f"{prefix}{name}_error"] == pytest.approx(error, rel=1e-9)
 
 
 # --- on the page and on the terminal
@@ -448,24 +348,13 @@ def cells_of(point: Point, here: xr.Dataset) -> list[tuple[float, list[float], s
     ]
 
 
-def test_points_chosen_are_the_stored_ones(chosen, shown):
-    """At each width the temperatures by each criterion, in brackets one that is as good."""
-    (found,) = (one for one in shown[1].tables if one.caption.startswith("Points chosen"))
-    order = ("leading", "next", "sampled", "infinite", "infinite_tuned")
-    rows = iter(found.rows[1:])
-    for group in chosen["by_temperature"]:
-        for criterion in (*CRITERIA, "log_evidence"):
-            of = group["log_evidence"] if criterion == "log_evidence" else group
-            choices = [(of.get(who) or {}).get(criterion) for who in order]
-            if not any(choices):
-                continue
-            row = next(rows)
-            assert f"widths={group['settings']['network.widths']}" in row[0]
-            for choice, cell in zip(choices, row[1:], strict=True):
-                close = choice and choice["runner_up"] and choice["runner_up"]["within_errors"]
-                told = [choice, *([choice["runner_up"]] if close else [])] if choice else []
-                wanted = [one["settings"]["posterior.temperature"] for one in told]
-                assert [float(one) for one in re.findall(r"=([\d.]+)", cell)] == pytest.approx(
-                    wanted
-                )
-    assert not list(rows)
+def test_temperatures_chosen_are_the_stored_ones(chosen, shown):
+    (found,) = (one for one in shown[1].tables if one.caption.startswith("Temperatures chosen"))
+    for row, cells in zip(chosen.values(), found.rows[1:], strict=True):
+        assert f"widths={row['settings']['network.widths']}" in cells[0]
+        assert (float(cells[1]), float(cells[4])) == (row["temperature"], row["next_best"])
+        assert_shows(cells[2], row["accuracy"], [row["accuracy_error"]], "%", cells[0])
+        density = row["log_predictive_density"], [row["log_predictive_density_error"]]
+        assert_shows(cells[3], *density, "", cells[0])
+        ahead, error = row["ahead_accuracy"], row["ahead_accuracy_error"]
+        assert_shows(cells[5], 100.0 * ahead, [100.0 * error], "points", cells[0])

@@ -168,10 +168,7 @@ def test_heads_have_scores_with_errors(done):
 
 
 def test_a_sweep_opens_with_its_points(tmp_path, undrawn, monkeypatch):
-    limits = {"sampler.space": "order_parameters", "sampler.largest_width": {"order_parameters": 2}}
-    swept = sampler.sweep(
-        TABLES, {"network.widths": [3, 4]}, out=tmp_path / "sweep", settings=limits
-    )
+    swept = sampler.sweep(TABLES, {"network.widths": [3, 4]}, out=tmp_path / "sweep")
     assert swept.table["width"].tolist() == [3, 4]
     assert swept.dataset.sizes["network.widths"] == 2
     assert list(swept.points) == ["network.widths=3", "network.widths=4"]

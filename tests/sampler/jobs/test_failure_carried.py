@@ -20,7 +20,6 @@ import sampler
 from sampler.analysis.difference import NOT_TRUSTED
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.results import RunResults
-from sampler.analysis.selection import CRITERIA, EVIDENCE, PREDICTORS, selection
 from sampler.analysis.sweep_dataset import gathered, swept_points
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
 from sampler.analysis.text import MISSING
@@ -64,7 +63,7 @@ def sound():
 
 
 def sweep_of(folder: Path, sound, first, sampled: bool = True, swept: str = WIDTHS):
-    """A sweep, and its points, whose first one is another run, sampled or not."""
+    """A sweep whose first point is another run, sampled or not."""
     folder.mkdir()
     (folder / "recipe.toml").write_text(RECIPE.format(swept=swept))
     recipe, points = load_recipe(folder / "recipe.toml"), []
@@ -76,7 +75,7 @@ def sweep_of(folder: Path, sound, first, sampled: bool = True, swept: str = WIDT
         points.append(replace(point, run=run))
     sweep = gathered(folder, recipe, points)
     vars(sweep)["runs"] = [point.run for point in points]
-    return sweep, points
+    return sweep
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +138,8 @@ CARRIED = ("chain_alone", "element_without_r_hat", "repetitions_apart")
 
 @pytest.mark.parametrize("kind", CARRIED)
 def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp_path):
-    sweep, points = sweep_of(tmp_path / "a", sound, stored(FAILURES[kind], **BETTER))
-    without, others = unsampled
+    sweep = sweep_of(tmp_path / "a", sound, stored(FAILURES[kind], **BETTER))
+    without = unsampled
     labels = [point.label for point in sweep.points]
     # What fails is marked.
     assert [point.trusted for point in sweep.points] == [False, True, True, True]
@@ -157,27 +156,10 @@ def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp
         shown = [row[table.rows[0].index(name)] for row in table.rows[1:]]
         assert [text == MISSING for text in shown] == [True, False, False, False]
     # The rest is that of the points that pass.
-    trend, expected = (sweep_trend(one.points, one.finite_size) for one in (sweep, without))
+    trend, expected = (sweep_trend(one.points) for one in (sweep, without))
     assert trend == expected
-    for predictor in ("leading", "next"):
-        laws, expected = (one.finite_size.power_laws(predictor) for one in (sweep, without))
-        assert {law.widths for law in laws} == {(40, 50, 60)}
-        assert str(laws) == str(expected)  # where NaN is NaN
     columns = of_samples(sweep.table)
     pd.testing.assert_frame_equal(sweep.table.loc[1:, columns], without.table.loc[1:, columns])
-    chosen, expected = selection(points), selection(others)
-    for criterion in CRITERIA:
-        assert chosen["sampled"][criterion] == expected["sampled"][criterion]
-        assert chosen["sampled"][criterion]["point"] == labels[3]
-    by_evidence, expected_one = (of[EVIDENCE]["sampled"] for of in (chosen, expected))
-    assert by_evidence[EVIDENCE] == expected_one[EVIDENCE]
-    assert by_evidence[EVIDENCE]["point"] == labels[1]
-    for found in (chosen["sampled"], by_evidence):
-        assert found["candidates"] == 3
-        assert list(found["left_out"]) == labels[:1]
-    for name in set(PREDICTORS) - {"sampled"}:
-        assert chosen[name] == expected[name]
-        assert chosen[EVIDENCE][name] == expected[EVIDENCE][name]
 
 
 @pytest.mark.parametrize(
@@ -185,18 +167,16 @@ def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp
 )
 def test_no_trend_ends_where_draws_are_too_few_for_a_difference(spoil, tone, sound, tmp_path):
     """Theory and samples differ by 0.5 · 1, which is a smaller share of a larger U₁."""
-    sweep, _ = sweep_of(tmp_path / "a", sound, stored(spoil, scale=4.0))
+    sweep = sweep_of(tmp_path / "a", sound, stored(spoil, scale=4.0))
     narrow, *_, wide = (point.difference("order_parameter") for point in sweep.points)
     assert sweep_trust(sweep.points).tone == "good"
     assert narrow.high < wide.low
     assert narrow.decided is (tone != "neutral")
-    assert sweep_trend(sweep.points, sweep.finite_size).tone == tone
+    assert sweep_trend(sweep.points).tone == tone
 
 
 @pytest.mark.parametrize("kind", UNTRUSTED)
-def test_a_number_that_is_not_trusted_is_in_no_table_and_chooses_nothing(
-    kind, sound, unsampled, tmp_path
-):
+def test_a_number_that_is_not_trusted_is_in_no_table(kind, sound, tmp_path):
     """The other numbers of the same draws stay, as their diagnostics pass."""
     spoil, number = UNTRUSTED[kind]
     bad = stored(spoil, **BETTER)
@@ -205,22 +185,11 @@ def test_a_number_that_is_not_trusted_is_in_no_table_and_chooses_nothing(
     names = [name for name in comparison.quantities if comparison.estimate(name) is not None]
     assert [name for name in names if not comparison.estimate(name).trusted] == [number]
     assert comparison.to_json()["summary"][number]["sampled"]["state"] == NOT_TRUSTED
-    sweep, points = sweep_of(tmp_path / "a", sound, bad)
+    sweep = sweep_of(tmp_path / "a", sound, bad)
     assert set(sweep.table["diagnostics"]) == {"pass"}
     for name in of_samples(sweep.table):
         missing = np.flatnonzero(sweep.table[name].isna()).tolist()
         assert missing == ([0] if name.startswith(f"{number}_sampled") else [])
-    chosen, labels = selection(points), [point.label for point in sweep.points]
-    assert chosen["sampled"]["candidates"] == 4
-    assert chosen["sampled"][CRITERIA[0]]["point"] == labels[0]
-    by_evidence = chosen[EVIDENCE]["sampled"]
-    if number != EVIDENCE:
-        assert by_evidence["candidates"] == 4
-        return
-    assert by_evidence["candidates"] == 3
-    assert list(by_evidence["left_out"]) == labels[:1]
-    _, others = unsampled
-    assert by_evidence[EVIDENCE] == selection(others)[EVIDENCE]["sampled"][EVIDENCE]
 
 
 def marked_best(sweep: SweepResults) -> list[tuple]:
@@ -236,7 +205,7 @@ def marked_best(sweep: SweepResults) -> list[tuple]:
 @pytest.mark.parametrize("kind", ["chain_alone", "repetitions_apart"])
 def test_no_temperature_is_the_best_by_draws_that_fail(kind, sound, tmp_path):
     found, expected = (
-        sweep_of(tmp_path / name, sound, one, sampled, TEMPERATURES)[0]
+        sweep_of(tmp_path / name, sound, one, sampled, TEMPERATURES)
         for name, one, sampled in (
             ("a", stored(FAILURES[kind], **BETTER), True), ("b", stored(**BETTER), False),
         )
@@ -253,7 +222,7 @@ def test_no_temperature_is_the_best_by_a_next_order_that_does_not_hold(sound, tm
     places = {}
     for status in ("large", "fine"):
         first = stored(**BETTER, status=status)
-        sweep, _ = sweep_of(tmp_path / status, sound, first, swept=TEMPERATURES)
+        sweep = sweep_of(tmp_path / status, sound, first, swept=TEMPERATURES)
         best = [place for colour, place in marked_best(sweep) if colour == style.NEXT_ORDER]
         places[status] = [place < 0.15 for place in best]
     assert len(places["large"]) == len(places["fine"]) == 3
@@ -262,7 +231,7 @@ def test_no_temperature_is_the_best_by_a_next_order_that_does_not_hold(sound, tm
 
 
 def test_widths_that_fail_are_crosses_in_both_panels(sound, tmp_path):
-    sweep, _ = sweep_of(tmp_path / "a", sound, stored(FAILURES["chain_alone"], **BETTER))
+    sweep = sweep_of(tmp_path / "a", sound, stored(FAILURES["chain_alone"], **BETTER))
     for ax in draw_finite_size(sweep).axes[:4]:
         crosses = [line.get_xdata() for line in ax.lines if line.get_marker() == "x"]
         assert crosses
@@ -272,7 +241,7 @@ def test_widths_that_fail_are_crosses_in_both_panels(sound, tmp_path):
 @pytest.mark.parametrize("kind", CARRIED)
 def test_averages_over_seeds_are_those_of_the_points_that_pass(kind, sound, tmp_path):
     bad = stored(FAILURES[kind], **BETTER)
-    found = sweep_of(tmp_path / "a", sound, bad, swept=SEEDS)[0].seed_averages
+    found = sweep_of(tmp_path / "a", sound, bad, swept=SEEDS).seed_averages
     assert found["points"].tolist() == [2, 2]
     assert found["failed"].tolist() == [1, 0]
     assert len(set(found)) == len(found.columns)
@@ -406,7 +375,7 @@ def test_every_command_ends_with_the_exit_code_of_what_failed(finished, capsys, 
 
 
 @pytest.mark.heavy
-def test_an_evidence_beside_draws_that_fail_chooses_nothing(finished):
+def test_an_evidence_beside_draws_that_fail_is_not_trusted(finished):
     """By importance it needs none of the draws, and is right beside a few of them."""
     directory, _ = finished
     for point in state_of(directory).points.values():
@@ -414,8 +383,9 @@ def test_an_evidence_beside_draws_that_fail_chooses_nothing(finished):
         assert attributes["log_evidence_error"] > 0.0
         assert attributes["log_evidence_method"] == "importance"
         assert attributes["log_evidence_trusted"] == 1
-    chosen = json.loads((directory / "selection.json").read_text())
-    assert chosen[EVIDENCE]["sampled"]["candidates"] == 0
+    table = SweepResults(directory).dataset
+    cell = {"quantity": "log_evidence", "predictor": "sampled"}
+    assert set(table["state"].sel(cell).values) == {NOT_TRUSTED}
 
 
 @pytest.mark.heavy

@@ -48,16 +48,6 @@ def test_other_settings_restrict_the_spaces(load, setting, spaces):
     assert choose(*load(setting, "sampler.draws=8")).space in spaces
 
 
-def test_widths_beyond_the_limit_of_a_space_exclude_it(load):
-    limits = "sampler.largest_width={order_parameters = 2}"
-    assert choose(*load(limits)).space == "weights"
-    limits = "sampler.largest_width={order_parameters=2,hidden_weights=2,weights=2}"
-    assert choose(*load(limits)) is None
-    stream = "attention.heads=[['learned'], ['uniform']]", "attention.reads=stream"
-    limits = "sampler.largest_width={hidden_weights=2, weights=2}"
-    assert choose(*load(limits, *stream)) is None
-
-
 @pytest.mark.parametrize("most", [400, 4])
 def test_stiffness_is_that_of_the_kernel_at_infinite_width(most, load, monkeypatch):
     """Of a part of the examples as well as of all; steps in the space of weights follow from it."""

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode
 from sampler.jobs.stages import wants_evidence
 from sampler.settings.recipe import load_recipe
-from sampler.storage.manifest import read_manifest
-from tests.commands import FEW_DRAWS, SMALLEST, TINY_SAMPLED, made_once, settings
+from tests.commands import FEW_DRAWS, SMALLEST, made_once, settings
 from tests.commands import in_process as command
 from theory import Architecture
 
@@ -124,18 +122,6 @@ def test_stored_weights_reproduce_stored_overlaps(finished):
     np.testing.assert_allclose(draws["order_parameter"], expected, rtol=1e-12, atol=1e-12)
     expected = np.einsum("sdri,sdqi->sdrq", upper, upper) / width
     np.testing.assert_allclose(draws["order_parameter_layer_2"], expected, rtol=1e-12)
-
-
-@pytest.mark.heavy
-def test_sample_samples_widths_that_run_leaves_to_the_theory(tmp_path):
-    file, out = tmp_path / "tiny.toml", tmp_path / "out"
-    file.write_text(TINY_SAMPLED + "at_widths = [7]\n")
-    assert command("sample", file, "--out", out) == ExitCode.DIAGNOSTICS_FAILED
-    assert RunResults(out).draws["posterior"].sizes["draw"] == 6
-    manifest = read_manifest(out)
-    assert manifest.choice["algorithm"] == RunResults(out).draws["sample_stats"].attrs["algorithm"]
-    assert command("run", file, "--out", tmp_path / "run") == ExitCode.OK
-    assert not (tmp_path / "run" / "draws.nc").exists()
 
 
 @pytest.mark.heavy

@@ -1,4 +1,4 @@
-"""Tables of a sweep: one row per point, means and errors over seeds, power laws."""
+"""Tables of a sweep: one row per point, means and errors over seeds."""
 
 import csv
 import math
@@ -10,7 +10,6 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.finite_size import FiniteSize, SampledByWidth
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import coordinate, gathered, swept_points
@@ -35,7 +34,7 @@ widths = 10
 """
 
 
-def theory(accuracy, limit, overlap=None, labelled=True, further=None):
+def theory(accuracy, limit, overlap=None, further=None):
     """A table of both orders (as far as it is given) and infinite width."""
     moments = {name: (("test_example",), np.ones(3))
                for name in ("predictor_mean", "predictor_variance")}  # fmt: skip
@@ -45,9 +44,6 @@ def theory(accuracy, limit, overlap=None, labelled=True, further=None):
     predictions = {"leading": leading, **(further or {})}
     table = along_predictors(predictions | {"infinite": moments | {"accuracy": ((), limit)}})
     table["participation_ratio"] = ((), 1.5)
-    if labelled:
-        table["accuracy_of_sub_network"] = (("sub_network",), [0.9, 0.95])
-        table = table.assign_coords(sub_network=["good", "good + denoising"])
     return table.assign_coords(path=["good", "other"], path_=["good", "other"])
 
 
@@ -99,7 +95,6 @@ def test_rows_follow_the_points_and_missing_numbers_are_empty(recipe, tmp_path):
     assert first["accuracy_sampled_error"] == "0.001"
     assert first["accuracy_sampled_test_error"] == "0.005"
     assert first["sampled_space"] == recipe.sampler.space
-    assert first["accuracy_infinite: good + denoising"] == "0.95"
     assert (second["accuracy_leading"], second["accuracy_infinite"]) == ("", "0.83")
     assert (second["accuracy_sampled"], second["sampled_space"]) == ("", recipe.sampler.space)
     assert {
@@ -162,74 +157,6 @@ def test_differences_are_those_of_the_points(recipe, tmp_path):
             assert repr(second.difference(quantity)) == repr(one)
         assert first.difference("order_parameter") is None
         assert (first.one_width, second.one_width) == (10, None)
-
-
-def by_width(leading, sampled, beyond=None, trusted=None, expanded=None) -> FiniteSize:
-    """U_1 of one path at several widths: width → number."""
-    widths = np.array(list(sampled))
-
-    def column(values):
-        return np.array([values[w] for w in widths], dtype=float).reshape(-1, 1, 1)
-
-    def flags(given):
-        return np.array([(given or {}).get(w, True) for w in widths])
-
-    samples = SampledByWidth(
-        widths, column(sampled), np.full((len(widths), 1, 1), 1e-7),
-        np.full(len(widths), 39.0), flags(trusted), flags(expanded),
-    )  # fmt: skip
-    predicted = {"leading": column(leading)} | ({"next": column(beyond)} if beyond else {})
-    return FiniteSize(["path"], widths, predicted, {"order_parameters": samples})
-
-
-WIDTHS = (10, 30, 100, 300, 1000)
-
-
-def test_points_that_failed_have_no_part_in_a_power_law():
-    """Their differences would bend the fit."""
-    sampled = {w: 1.0 - (1.0 / w if w != 300 else 7.0) for w in WIDTHS}
-    table = by_width(dict.fromkeys(WIDTHS, 1.0), sampled, trusted={300: False})
-    (law,) = table.power_laws("leading")
-    assert law.widths == (30, 100, 1000)
-    assert law.slope == pytest.approx(-1.0, abs=1e-4)
-    assert law.prefactor == pytest.approx(1.0, abs=1e-3)
-
-
-def test_the_law_of_the_next_order_is_of_points_where_the_expansion_holds():
-    leading = {w: 1.0 + 1.0 / w for w in WIDTHS}
-    beyond = {w: 1.0 + (100.0 / w**2 if w != 300 else 7.0) for w in WIDTHS}
-    table = by_width(leading, dict.fromkeys(WIDTHS, 1.0), beyond, expanded={300: False})
-    (first,), (second,) = (table.power_laws(name) for name in ("leading", "next"))
-    assert second.widths == (30, 100, 1000)
-    assert second.slope == pytest.approx(-2.0, abs=1e-4)
-    assert first.widths == (30, 100, 300, 1000)
-    assert first.slope == pytest.approx(-1.0, abs=1e-4)
-
-
-def test_u_1_by_width_follows_the_widths(tmp_path):
-    """The next order is not known at the smallest width, and too large at the next one."""
-    path, widths = tmp_path / "recipe.toml", (50, 10, 30)
-    path.write_text(RECIPE.replace("[10, [20, 30, 40], 50]", str(list(widths))))
-    recipe = load_recipe(path, ["sampler.space=order_parameters"])
-    for label, point in recipe.points():
-        directory, width = point_directory(tmp_path, label), point.network.widths
-        directory.mkdir()
-        beyond = {} if width == 10 else to_next_order(overlap=(1.0 + 1.0 / width**2) * np.eye(2))
-        solved = theory(0.9, 0.8, (1.0 + 1.0 / width) * np.eye(2), further=beyond)
-        status = "large" if width == 30 else "fine"
-        solved = solved.assign_attrs(next_order_status=status)
-        write_result(directory, "theory.nc", solved)
-        sampled = Estimate(np.eye(2), np.full((2, 2), 1e-6 * width))
-        write_comparison(directory, {"order_parameter": sampled})
-    table = store(tmp_path, recipe).finite_size
-    assert table.widths.tolist() == [10, 30, 50]
-    assert list(table.paths) == ["good", "other"]
-    (samples,) = table.sampled.values()
-    np.testing.assert_allclose(samples.errors[:, 0, 0], [1e-5, 3e-5, 5e-5])
-    gaps = {name: table.difference(name)[:, 0, 0] for name in ("leading", "next")}
-    np.testing.assert_allclose(gaps["leading"], 1.0 / table.widths, rtol=1e-9)
-    np.testing.assert_allclose(gaps["next"], [np.nan, 1 / 900, 1 / 2500], rtol=1e-9)
-    assert samples.expanded.tolist() == [True, False, True]
 
 
 def test_rows_are_means_over_seeds_with_their_errors():

@@ -11,7 +11,6 @@ from scipy.stats import norm, t
 from sampler.analysis.comparison import Row, summary_table
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.finite_size import FiniteSize, SampledByWidth
 from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.sweep_results import PointSummary, SweepResults
 from sampler.errors import InputError
@@ -73,38 +72,42 @@ def test_order_parameters_are_drawn_of_the_points_that_have_one(tmp_path):
 ERROR, DEGREES = 1e-4, 39
 
 
-def finite_size(next_order: bool) -> FiniteSize:
-    """U_1 of one path, theory off by 1/N and next order by 1/N² from N = 30 on."""
+def over_widths(widths, predicted, sampled=2.0, paths=1) -> SweepResults:
+    """A sweep over widths in memory, all elements of whose U_1 are equal: predictor → by width."""
+    values = {**predicted, "sampled": np.full(len(widths), sampled)}
+    matrices = np.array([[np.full((paths, paths), one) for one in of] for of in values.values()])
+    key, names = "network.widths", [f"path {n}" for n in range(paths)]
+    degrees = np.full((len(values), 1, len(widths)), float(DEGREES))
+    columns = {
+        "order_parameter": (("predictor", key, "path", "path_"), matrices),
+        "order_parameter_error": ((key, "path", "path_"), np.full_like(matrices[0], ERROR)),
+        "degrees": (("predictor", "quantity", key), degrees),
+        "width": ((key,), widths),
+    }
+    texts = {"point": "", "sampled_space": "order_parameters", "diagnostics": "pass"}
+    columns |= {n: ((key,), np.full(len(widths), text, dtype=object)) for n, text in texts.items()}
+    axes = {key: widths, "predictor": list(values), "path": names, "path_": names}
+    dataset = xr.Dataset(columns, axes | {"quantity": ["order_parameter"]})
+    return held_sweep(dataset=dataset)
+
+
+def test_finite_size_shows_values_and_differences_of_both_orders():
+    """Theory off by 1/N and next order by 1/N² from N = 30 on."""
     widths = np.array([10, 30, 100, 300])
-
-    def column(values):
-        return np.reshape(np.asarray(values, dtype=float), (-1, 1, 1))
-
-    true = np.array([True] * 4)
-    values, errors = column(np.full(4, 2.0)), column(np.full(4, ERROR))
-    degrees = np.full(4, float(DEGREES))
-    sampled = SampledByWidth(widths, values, errors, degrees, true, true)
-    predicted = {"leading": column(2.0 + 1 / widths)}
-    if next_order:
-        beyond = 2.0 + 1.0 / widths**2
-        beyond[0] = np.nan
-        predicted["next"] = column(beyond)
-    return FiniteSize(["good"], widths, predicted, {"order_parameters": sampled})
-
-
-def test_finite_size_shows_values_differences_and_law_of_both_orders():
-    above, below = draw_finite_size(held_sweep(finite_size=finite_size(next_order=True))).axes
+    beyond = np.where(widths > 10, 2.0 + 1.0 / widths**2, np.nan)
+    sweep = over_widths(widths, {"leading": 2.0 + 1.0 / widths, "next": beyond})
+    above, below = draw_finite_size(sweep).axes
     (values,) = of_colour(above, style.NEXT_ORDER)
-    np.testing.assert_allclose(values[1:, 1], 2.0 + 1 / values[1:, 0] ** 2)
-    assert np.isnan(values[0, 1])
-    resolved, hidden, law = of_colour(below, style.NEXT_ORDER)
+    np.testing.assert_array_equal(values, np.stack([widths, beyond], axis=1))
+    resolved, hidden = of_colour(below, style.NEXT_ORDER)
     # The difference at 30 and at 100 is more than noise or not, of a single element of U_1.
     np.testing.assert_allclose(resolved, [[30.0, 1 / 900]])
     chance = 2.0 * norm.sf(3.0)
     assert 2.0 * t.sf(1 / 900 / ERROR, DEGREES) < chance < 2.0 * t.sf(1e-4 / ERROR, DEGREES)
     # What a difference of one number is below with 95 % confidence.
     np.testing.assert_allclose(hidden, [[w, bound(1 / w**2)] for w in (100.0, 300.0)])
-    np.testing.assert_allclose(law[:, 1], law[:, 0] ** -2.0, rtol=0.1)
+    (leading,) = of_colour(below, style.THEORY)
+    np.testing.assert_allclose(leading, np.stack([widths, 1.0 / widths], axis=1))
 
 
 def bound(gap: float) -> float:
@@ -116,15 +119,10 @@ def test_an_element_of_several_is_told_from_noise_by_the_limit_of_all_at_once():
     """3.5 errors are more than noise of one number, not of ten."""
     gap, shown = 3.5 * ERROR, {}
     for paths in (1, 4):
-        matrix, width = np.full((1, paths, paths), 2.0), np.array([30])
-        true, degrees = np.array([True]), np.array([float(DEGREES)])
-        errors = np.full_like(matrix, ERROR)
-        sampled = SampledByWidth(width, matrix, errors, degrees, true, true)
-        names = [str(path) for path in range(paths)]
-        table = FiniteSize(names, width, {"leading": matrix + gap}, {"order_parameters": sampled})
-        below = draw_finite_size(held_sweep(finite_size=table)).axes[1 if paths == 1 else 2]
-        ((point,),) = of_colour(below, style.THEORY)
-        shown[paths] = point.tolist()
+        sweep = over_widths(np.array([30, 10]), {"leading": [2.0 + gap, 2.0]}, paths=paths)
+        below = draw_finite_size(sweep).axes[1 if paths == 1 else 2]
+        points = np.concatenate(of_colour(below, style.THEORY)).tolist()
+        (shown[paths],) = [point for point in points if point[0] == 30.0]
     limits = {paths: t.isf(norm.sf(3.0) / (paths * (paths + 1) / 2), DEGREES) for paths in shown}
     assert limits[1] < 3.5 < limits[4]
     np.testing.assert_allclose(shown[1], [30.0, gap])
@@ -132,7 +130,7 @@ def test_an_element_of_several_is_told_from_noise_by_the_limit_of_all_at_once():
 
 
 def test_finite_size_without_next_order_has_the_leading_one_alone():
-    figure = draw_finite_size(held_sweep(finite_size=finite_size(next_order=False)))
+    figure = draw_finite_size(over_widths(np.array([10, 30]), {"leading": [2.1, 2.0]}))
     assert [of_colour(ax, style.NEXT_ORDER) for ax in figure.axes] == [[], []]
     assert len(of_colour(figure.axes[0], style.THEORY)) == 1
 

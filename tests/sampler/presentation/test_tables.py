@@ -10,7 +10,7 @@ from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, wrapped
-from sampler.presentation.several_runs import difference_cell, selection_table
+from sampler.presentation.several_runs import difference_cell
 from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.tables import head_score_table, numbers_table, order_parameter_table
@@ -153,21 +153,6 @@ def test_a_difference_has_its_error_where_it_is_resolved_and_else_a_limit(gap, r
     else:
         assert shown == f"< {one.number(one.below)}"
     assert not difference_cell(None).defined
-
-
-def test_the_choices_of_a_sweep_stand_side_by_side():
-    def choice(temperature):
-        return {"settings": {"posterior.temperature": temperature, "network.widths": 10}}
-
-    chosen = {
-        "settings": {"network.widths": 10},
-        "leading": {"accuracy": choice(0.1)},
-        "next": {"accuracy": choice(1.0)},
-        "log_evidence": {"next": {"log_evidence": choice(10.0)}, "infinite": {}},
-    }
-    cells = [column for _, column in selection_table({"by_temperature": [chosen]}).shown]
-    assert cells[1:] == [["temperature=0.1", ""], ["temperature=1.0", "temperature=10.0"]]
-    assert not selection_table(None)
 
 
 # --- one table in three forms

@@ -52,14 +52,14 @@ def test_overrides_are_toml_values_and_single_words(write):
         "posterior.temperature = 1",
         "sampler.space=order_parameters",
         "sampler.evidence=true",
-        "sampler.largest_width.weights=30",
+        "sampler.draws.order_parameters=30",
     ]
     recipe = load_recipe(write(SHORTEST), overrides)
     assert recipe.network.widths == (3, 4, 5)
     assert recipe.network.readout == "mean"
     assert isinstance(recipe.posterior.temperature, float)
     assert recipe.sampler.evidence is True
-    assert recipe.sampler.largest_width == {"weights": 30}
+    assert recipe.sampler.draws == {"order_parameters": 30}
 
 
 def test_widths_and_variances_are_repeated_for_every_layer(write):
