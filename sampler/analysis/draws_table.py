@@ -7,7 +7,7 @@ import xarray as xr
 
 from sampler.analysis.cross_validation import GROUP
 from sampler.analysis.estimates import RepetitionWeights
-from sampler.analysis.kernels import learned_kernels, sampled_kernels
+from sampler.analysis.kernels import learned_kernels, sampled_alignment
 from sampler.analysis.matched_heads import attention_table
 from sampler.analysis.names import (
     PURE_NUMBER,
@@ -129,7 +129,7 @@ def draws_tree(
     )
     weights_of_chains = repetition_weights(collected.statistics)
     if isinstance(problem, Problem):
-        groups["kernel"] = sampled_kernels(problem, drawn, weights_of_chains)
+        groups["kernel"] = sampled_alignment(problem, drawn, weights_of_chains)
     if isinstance(problem, LearnedProblem):
         groups["kernel"] = learned_kernels(problem, collected, weights_of_chains)
         groups["attention"] = attention_table(problem, collected)

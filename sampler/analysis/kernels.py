@@ -5,6 +5,7 @@ sampled, too, it is the mean of K over draws of U_1 and attention: no exchange o
 With several outputs it is shown as the mean over outputs.
 """
 
+import math
 from collections.abc import Callable, Mapping
 
 import jax
@@ -14,7 +15,13 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
-from sampler.analysis.estimates import RepetitionWeights, batch_means, bootstrap, mean_over_batches
+from sampler.analysis.estimates import (
+    Estimate,
+    RepetitionWeights,
+    batch_means,
+    bootstrap,
+    mean_over_batches,
+)
 from sampler.analysis.matched_heads import MOST_DRAWS, kept_logits
 from sampler.analysis.validation import kept_draws
 from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
@@ -24,126 +31,89 @@ from sampler.token_problem import LearnedProblem
 from theory import Features, centred_kernel
 from theory.path_kernels import assemble_kernel, path_features
 
-# Paths whose kernels are shown, components whose sampled alignment is known, and eigenvectors of
-# the mean kernel that these may turn into within the error of the draws.
-MOST_KERNEL_PATHS, COMPONENTS = 4, 50
+# Components whose sampled alignment is known, and eigenvectors of the mean kernel that these may
+# turn into within the error of the draws.
+COMPONENTS = 50
 FOLLOWED = 2 * COMPONENTS
-# Examples that are shown where attention is sampled.
-MOST_SHOWN = 40
+# Examples that are shown where attention is sampled, and numbers that features are stored as.
+MOST_SHOWN, MOST_NUMBERS = 40, 2**20
 REPLICATES = 200
-TINY = np.finfo(np.float64).tiny
 SHOWN = ("shown_example", "shown_example_")
 
 
-def relative_to_size(
-    kernels: Float[np.ndarray, "*batch example example"],
-) -> Float[np.ndarray, "*batch example example"]:
-    """Centred kernels in units of the mean of their diagonal; 0 for one that is constant."""
-    centred = centred_kernel(kernels)
-    sizes = np.einsum("...xx->...", centred) / centred.shape[-1]
-    return centred / np.maximum(sizes, TINY)[..., None, None]
-
-
 def kernel_at(
-    features: Float[np.ndarray, "example path channel"], overlap: Float[np.ndarray, "path path"]
+    features: Float[np.ndarray, "example path channel"],
+    overlap: Float[np.ndarray, "row row"],
 ) -> Float[np.ndarray, "example example"]:
-    """K = Σ U^{ππ'} φ^π(x)·φ^π'(x')."""
-    weighed = np.einsum("xpi,pq->xqi", features, overlap, optimize=True)
+    """K = Σ U^{ππ'} φ^π(x)·φ^π'(x'), its mean over outputs."""
+    paths, outputs = features.shape[1], len(overlap) // features.shape[1]
+    by_output = overlap.reshape(paths, outputs, paths, outputs)
+    of_paths = np.einsum("pcqc->pq", by_output) / outputs
+    weighed = np.einsum("xpi,pq->xqi", features, of_paths, optimize=True)
     return weighed.reshape(len(features), -1) @ features.reshape(len(features), -1).T
-
-
-def mean_over_outputs(
-    problem: Problem, overlap: Float[np.ndarray, "row row"]
-) -> Float[np.ndarray, "path path"]:
-    """Σ_c U_1^{(π,c),(π',c)}/O."""
-    paths, outputs = problem.architecture.path_count, problem.architecture.outputs
-    return np.einsum("pcqc->pq", overlap.reshape(paths, outputs, paths, outputs)) / outputs
 
 
 # --- of the theory
 
 
-def shown_features(problem: Problem) -> Float[np.ndarray, "example path channel"]:
-    """φ^π of the examples that are shown."""
-    return path_features(np.asarray(problem.shown.attended), problem.architecture.variances[0])
+def shown_features(problem: Problem) -> xr.Dataset:
+    """Features of some training examples, from which K follows for any U_1, and their labels.
+
+    Of many paths fewer examples than the problem shows. Channels are combined, which changes no
+    product, where there are more of them than rows. Empty where no training examples can be shown.
+    """
+    shown = problem.shown
+    if shown is None:
+        return xr.Dataset()
+    _, paths, channels = shown.attended.shape
+    most = max(2, MOST_NUMBERS // (paths * channels), math.isqrt(MOST_NUMBERS) // paths)
+    chosen = evenly_spaced(len(shown.numbers), most)
+    features = path_features(np.asarray(shown.attended)[chosen], problem.architecture.variances[0])
+    if len(chosen) * paths < channels:
+        rows = features.reshape(-1, channels)
+        features = np.linalg.qr(rows.T, mode="r").T.reshape(len(chosen), paths, -1)
+    columns = {
+        "kernel_features": (("shown_example", "kernel_path", "feature"), features),
+        "labels_shown": (("shown_example", "output"), shown.labels[chosen]),
+    }
+    coordinates = {"shown_example": shown.numbers[chosen], "kernel_path": list(problem.path_names)}
+    return xr.Dataset(columns, coordinates)
 
 
 def kernel_of(problem: Problem, overlap: Float[np.ndarray, "row row"]) -> dict:
     """Column `kernel` of `theory.nc` at U_1; empty where no training examples can be shown."""
-    if problem.shown is None:
-        return {}
-    kernel = kernel_at(shown_features(problem), mean_over_outputs(problem, overlap))
-    return {"kernel": (SHOWN, kernel)}
-
-
-def strongest_paths(
-    problem: Problem, overlap: Float[np.ndarray, "row row"]
-) -> Int[np.ndarray, " path"]:
-    """The paths with the largest diagonal of U_1, in their order."""
-    weights = np.diagonal(mean_over_outputs(problem, overlap))
-    return np.sort(np.argsort(-weights, kind="stable")[:MOST_KERNEL_PATHS])
-
-
-def path_kernels(problem: Problem, overlap: Float[np.ndarray, "row row"]) -> xr.Dataset:
-    """Kernels between the paths with the largest U_1, and labels, of the examples shown.
-
-    Empty where no training examples can be shown.
-    """
-    if problem.shown is None:
-        return xr.Dataset()
-    strongest = strongest_paths(problem, overlap)
-    features, names = shown_features(problem)[:, strongest], np.array(problem.path_names)[strongest]
-    kernels = np.einsum("xpi,yqi->pqxy", features, features, optimize=True)
-    columns = {
-        "path_kernels": (("shown_path", "shown_path_", *SHOWN), kernels),
-        "labels_shown": (("shown_example", "output"), problem.shown.labels),
-    }
-    coordinates = dict.fromkeys(SHOWN, problem.shown.numbers)
-    return xr.Dataset(columns, coordinates | dict.fromkeys(("shown_path", "shown_path_"), names))
+    table = shown_features(problem)
+    return {"kernel": (SHOWN, kernel_at(table["kernel_features"].values, overlap))} if table else {}
 
 
 # --- of draws
 
+Statistic = Callable[[np.ndarray], np.ndarray]
 
-def sampled_kernels(
-    problem: Problem, draws: Mapping[str, np.ndarray], weights: RepetitionWeights = None
-) -> xr.Dataset:
-    """The group `kernel` of `draws.nc`: kernel and alignment of the posterior with their errors.
 
-    Empty without order parameters, and where chains are too short for an error.
+def similarity_to_draws(
+    kernel: Float[np.ndarray, "example example"],
+    batches: Float[np.ndarray, "batch example example"],
+    weights: RepetitionWeights = None,
+) -> Estimate:
+    """Centred kernel alignment ⟨K, K'⟩/(‖K‖ ‖K'‖) of K with the mean K' over batches of draws.
+
+    With ‖K'‖² without the bias by the noise of the draws (Cortes, Mohri and Rostamizadeh, 2012).
     """
-    if "order_parameter" not in draws:
-        return xr.Dataset()
-    batches = batch_means(np.asarray(draws["order_parameter"], np.float64), weights=weights)
-    if len(batches) < 2:
-        return xr.Dataset()
-    with jax_settings():
-        table = sampled_alignment_table(problem, batches, weights)
-    if problem.shown is None:
-        return table
-    features = shown_features(problem)
-    kernels = [kernel_at(features, mean_over_outputs(problem, batch)) for batch in batches]
-    return table.merge(shown_kernels(np.stack(kernels), problem.shown.numbers, weights))
+    kernel, batches = centred_kernel(kernel), centred_kernel(batches)
+    noise = np.sum(bootstrap(np.asarray, batches, weights=weights).mcse ** 2)
 
+    def alignment(means: np.ndarray) -> np.ndarray:
+        square = np.maximum(np.sum(means**2, axis=(-2, -1)) - noise, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            product = np.sum(kernel * means, axis=(-2, -1))
+            return product / np.sqrt(np.sum(kernel**2) * square)
 
-def shown_kernels(
-    kernels: Float[np.ndarray, "batch example example"],
-    numbers: Int[np.ndarray, " example"],
-    weights: RepetitionWeights,
-) -> xr.Dataset:
-    """Mean kernel between examples of these numbers, and centred and scaled, with their errors."""
-    columns = {}
-    for name, statistic in {"kernel": np.asarray, "centred_kernel": relative_to_size}.items():
-        estimate = bootstrap(statistic, kernels, weights=weights)
-        columns |= {name: (SHOWN, estimate.value), f"{name}_mcse": (SHOWN, estimate.mcse)}
-    return xr.Dataset(columns, coords=dict.fromkeys(SHOWN, numbers))
-
-
-Alignments = Callable[[np.ndarray], np.ndarray]
+    return bootstrap(alignment, batches, weights=weights)
 
 
 def alignment_table(
-    alignments: Alignments,
+    alignments: Statistic,
     kernels: Float[np.ndarray, "batch row row"],
     weights: RepetitionWeights,
     defined: np.ndarray | bool = True,
@@ -158,6 +128,22 @@ def alignment_table(
         "kernel_alignment_mcse": ("component", np.where(defined, estimate.mcse, np.nan)),
     }
     return xr.Dataset(columns, coords={"component": range(len(estimate.value))})
+
+
+def sampled_alignment(
+    problem: Problem, draws: Mapping[str, np.ndarray], weights: RepetitionWeights = None
+) -> xr.Dataset:
+    """The group `kernel` of `draws.nc`: kernel–task alignment of the first components.
+
+    Empty without order parameters, and where chains are too short for an error.
+    """
+    if "order_parameter" not in draws:
+        return xr.Dataset()
+    batches = batch_means(np.asarray(draws["order_parameter"], np.float64), weights=weights)
+    if len(batches) < 2:
+        return xr.Dataset()
+    with jax_settings():
+        return sampled_alignment_table(problem, batches, weights)
 
 
 def sampled_alignment_table(
@@ -181,7 +167,6 @@ def sampled_alignment_table(
     features = np.asarray(learning.features)
     projected = np.einsum("xcm,xpi->mpci", by_example, features, optimize=True)
     rows = projected.reshape(vectors.shape[1], batches.shape[-1], -1)
-    kernels = np.stack([kernel_at(rows, batch) for batch in batches])
     along = labels @ vectors / np.sqrt(labels @ labels + learning.residual_squares)
 
     def alignments(means: np.ndarray) -> np.ndarray:
@@ -190,6 +175,7 @@ def sampled_alignment_table(
 
     rounding = len(kernel) * np.finfo(np.float64).eps * eigenvalues[-1]
     defined = (eigenvalues > rounding)[::-1][:COMPONENTS]
+    kernels = np.stack([kernel_at(rows, batch) for batch in batches])
     return alignment_table(alignments, kernels, weights, defined)
 
 
@@ -201,9 +187,8 @@ def learned_kernels(
 ) -> xr.Dataset:
     """The group `kernel` of `draws.nc` where attention is sampled, of some training examples.
 
-    Kernels and alignments as in `sampled_kernels`, the alignments of the kernel between the
-    examples that are shown; `labels_shown` [shown_example, output]. Empty where chains are too
-    short for an error.
+    Kernel and alignment of the posterior with their errors; `labels_shown` [shown_example, output].
+    Empty where chains are too short for an error.
     """
     order = np.lexsort(np.asarray(problem.labels).T[::-1])
     shown = order[evenly_spaced(len(order), MOST_SHOWN)]
@@ -221,7 +206,6 @@ def learned_kernels(
     if len(batches) < 2:
         return xr.Dataset()
     size, outputs = labels.shape
-    by_output = batches.reshape(len(batches), size, outputs, size, outputs)
     along = labels.reshape(-1) / np.linalg.norm(labels)
 
     def alignments(means: np.ndarray) -> np.ndarray:
@@ -230,10 +214,15 @@ def learned_kernels(
         aligned = np.where(values > rounding, np.abs(along @ vectors), np.nan)
         return aligned[:, ::-1][:, :COMPONENTS]
 
-    mean_of_outputs = np.einsum("bxcyc->bxy", by_output) / outputs
-    table = shown_kernels(mean_of_outputs, shown, weights)
-    table = table.merge(alignment_table(alignments, batches, weights))
-    return table.assign(labels_shown=(("shown_example", "output"), labels))
+    by_output = batches.reshape(len(batches), size, outputs, size, outputs)
+    mean = bootstrap(np.asarray, np.einsum("bxcyc->bxy", by_output) / outputs, weights=weights)
+    columns = {
+        "kernel": (SHOWN, mean.value),
+        "kernel_mcse": (SHOWN, mean.mcse),
+        "labels_shown": (("shown_example", "output"), labels),
+    }
+    table = xr.Dataset(columns, dict.fromkeys(SHOWN, shown))
+    return table.merge(alignment_table(alignments, batches, weights))
 
 
 def overlaps_at(

@@ -90,9 +90,7 @@ KNOWN = {
     r"kernel_alignment_mcse": ("Monte Carlo standard error of the alignment", PURE_NUMBER),
     r"kernel": ("kernel K between some training examples", PURE_NUMBER),
     r"kernel_mcse": ("Monte Carlo standard error of the kernel", PURE_NUMBER),
-    r"centred_kernel": ("kernel of centred features, relative to its mean diagonal", PURE_NUMBER),
-    r"centred_kernel_mcse": ("Monte Carlo standard error of the centred kernel", PURE_NUMBER),
-    r"path_kernels": ("kernels between the strongest paths, of the same examples", PURE_NUMBER),
+    r"kernel_features": ("features of the same examples by path: K = Σ U_1 φ·φ", PURE_NUMBER),
     r"head_score": (
         "share of |U_1| on paths through the head, relative to the largest",
         PURE_NUMBER,
@@ -125,7 +123,6 @@ COORDINATES = {
     r"test_example": "test example",
     r"validation_example": "validation example",
     r"shown_example_?": "training example, sorted by label",
-    r"shown_path_?": "attention path, of those with the largest U_1",
     r"chain": "Markov chain",
     r"draw": "draw within the chain",
     r"component": "eigenvector of the kernel, largest eigenvalue first",

@@ -30,6 +30,7 @@ from sampler.analysis.estimates import (
     predictor_estimates,
     variance_of,
 )
+from sampler.analysis.kernels import kernel_at, similarity_to_draws
 from sampler.analysis.names import quantity_name
 from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean, log_normal_density
 from sampler.analysis.theory_and_draws import Prediction, TheoryAndDraws
@@ -128,6 +129,27 @@ def sampled_alignment(given: TheoryAndDraws) -> Estimate | None:
     drawn = drawn.assign_coords(component=range(drawn.sizes["component"]))
     drawn = drawn.reindex(component=components)
     return Estimate(drawn["kernel_alignment"].values, drawn["kernel_alignment_mcse"].values)
+
+
+def predicted_kernel(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
+    """K between the examples that are shown, at the U_1 of a predictor."""
+    if "kernel" in of or given.kernels is None or HEADLINE not in of:
+        return of.get("kernel")
+    return kernel_at(given.theory["kernel_features"].values, of[HEADLINE])
+
+
+def sampled_kernel(given: TheoryAndDraws) -> Estimate | None:
+    if given.kernels is None:
+        return None
+    return bootstrap(np.asarray, given.kernels, weights=given.weights)
+
+
+def kernel_similarity(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+    """Centred alignment of the kernel of a predictor with that of the draws."""
+    kernel = predicted_kernel(of, given)
+    if kernel is None or given.kernels is None or not np.isfinite(kernel).all():
+        return None
+    return similarity_to_draws(kernel, given.kernels, given.weights)
 
 
 def sampled_temperature(given: TheoryAndDraws) -> Estimate | None:
@@ -362,6 +384,11 @@ QUANTITIES: Registry[Quantity] = Registry(
         ),
         "head_score": Quantity(
             "head score", **of_overlap(scores_of_heads), show=HEADS, brief=False
+        ),
+        "kernel": Quantity("kernel K(x, x′)", predicted_kernel, sampled_kernel, show=WHOLE),
+        "kernel_similarity": Quantity(
+            "alignment of K with that of the draws", kernel_similarity, lambda _: None, unit="",
+            brief=False,
         ),
         # Where little is to be seen of a component, noise makes its absolute value larger on
         # average: nothing is said of a difference.

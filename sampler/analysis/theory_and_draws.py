@@ -15,7 +15,8 @@ from sampler.analysis.draws_table import (
     stored_predictors,
     stored_weights,
 )
-from sampler.analysis.estimates import RepetitionWeights
+from sampler.analysis.estimates import RepetitionWeights, batch_means
+from sampler.analysis.kernels import kernel_at
 from sampler.analysis.predictors import AXIS, prediction, predictors_of
 from sampler.analysis.scores import LabelMoments
 
@@ -81,6 +82,16 @@ class TheoryAndDraws:
         return LabelMoments.of(
             mean.reshape(shape), variance.reshape(shape), temperature, self.weights
         )
+
+    @cached_property
+    def kernels(self) -> Float[np.ndarray, "batch example example"] | None:
+        """K of batches of draws, between the examples whose features the theory has stored."""
+        overlaps = self.draws.get("order_parameter")
+        if self.theory is None or "kernel_features" not in self.theory or overlaps is None:
+            return None
+        features = self.theory["kernel_features"].values
+        batches = batch_means(overlaps, weights=self.weights)
+        return np.stack([kernel_at(features, batch) for batch in batches])
 
     @cached_property
     def heads(self) -> tuple[int, ...]:

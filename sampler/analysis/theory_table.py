@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from sampler.analysis.cross_validation import left_out_by_example
 from sampler.analysis.infinite_width_table import TunedInfiniteWidth
-from sampler.analysis.kernels import kernel_of, path_kernels
+from sampler.analysis.kernels import SHOWN, kernel_of, shown_features
 from sampler.analysis.names import (
     head_names,
     label,
@@ -86,11 +86,11 @@ def theory_table(
     table = label(table.assign(columns), problem).assign_coords({AXIS: predictors})
     names = head_names(problem, (table.sizes["layer"], table.sizes["head"]))
     table = table.assign_coords(head_name=(("layer", "head"), names))
-    if converged:
-        overlap = np.asarray(saddle_point.order_parameters.matrices[0])
-        # Examples that are shown have the numbers that they have in the training set.
-        shown = path_kernels(problem, overlap)
-        table = table.drop_vars(shown.coords, errors="ignore").merge(shown)
+    # Examples that are shown have the numbers that they have in the training set.
+    shown = shown_features(problem)
+    if shown:
+        numbers = dict.fromkeys(SHOWN, shown["shown_example"].values)
+        table = table.assign_coords(numbers).merge(shown)
     if subnetworks:
         paths = AttentionPaths(problem.architecture.heads)
         chosen = [[problem.path_names[p] for p in paths.subset(kept)] for kept in subnetworks]

@@ -120,7 +120,7 @@ class Run(Stored):
         """Whether the samples passed their diagnostics; None where nothing was sampled."""
         return self._results.trusted
 
-    def plot(self, figure: str = "order_parameter", **options: Any) -> "Figure":
+    def plot(self, figure: str = "theory_against_draws", **options: Any) -> "Figure":
         """A figure by its name in the folder `figures`; InputError for one that there is not.
 
         `plot("kernels", paths=True)` has, below, the kernels of pairs of paths.

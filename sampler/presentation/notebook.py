@@ -37,8 +37,8 @@ class Comparison(comparison.ComparisonTree):
     def of(cls, run: RunResults) -> "Comparison":
         return cls(run.comparison.tree, run)
 
-    def plot(self, figure: str = "order_parameter", **options: Any) -> "Figure":
-        """Draw a figure, by its name among those of a run, such as "kernels" or "predictor_mean".
+    def plot(self, figure: str = "theory_against_draws", **options: Any) -> "Figure":
+        """Draw theory against draws, or another figure of a run by its name, such as "kernels".
 
         `plot("kernels", paths=True)` has, below, the kernels of pairs of paths. Raises InputError,
         with the names that there are, for a figure that there is not.

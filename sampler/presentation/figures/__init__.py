@@ -1,8 +1,9 @@
 """Figures, one subject a file: drawings, captions, and alternative texts.
 
 catalogue          the table of figures, and drawing those that apply
+theory_against_draws
+                   theories against draws, element by element, of U_1 and the predictor
 order_parameter    order parameters as coloured matrices
-predictor_errors   what theories leave of the predictor on the test set
 kernel_matrices    kernels between training examples, of pairs of paths too, and their alignment
 attention          attention that was sampled, beside the prior mean
 traces             an overview of chains

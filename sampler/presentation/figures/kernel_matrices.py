@@ -1,21 +1,22 @@
 """Kernels between training examples, of the network and of pairs of paths, and their alignment."""
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from sampler.analysis.kernels import TINY, relative_to_size
 from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_results import SweepResults
 from sampler.presentation import style
 from theory import centred_kernel
 
-# Thickness of the lines between blocks, in examples.
-GAP = 1
+# Thickness of the lines between blocks, in examples, and paths that have a block.
+GAP, MOST_PATHS = 1, 4
 # Share of the elements that lie within the colour scale: diagonals are much larger than the rest.
 UNSATURATED = 0.97
 COMPONENTS = 50
+TINY = np.finfo(np.float64).tiny
 # Where all curves of alignment agree, all are still seen: a cross on a diamond in a ring.
 MARKS = {
     INFINITE: {"fmt": "s--", "markersize": 3.5},
@@ -23,6 +24,14 @@ MARKS = {
     NEXT: {"fmt": "x", "markersize": 5.0, "zorder": 4},
     SAMPLED: {"fmt": "D", "markersize": 4.5, "zorder": 3.5},
 }
+
+
+def relative_to_size(
+    kernel: Float[np.ndarray, "example example"],
+) -> Float[np.ndarray, "example example"]:
+    """The centred kernel in units of the mean of its diagonal; 0 for one that is constant."""
+    centred = centred_kernel(kernel)
+    return centred / max(np.mean(np.diagonal(centred)), TINY)
 
 
 def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
@@ -33,34 +42,27 @@ def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
     paths: below them, the kernels of pairs of paths that they are sums of; of more than four paths,
     of those with the largest U_1
     """
-    predicted = {name: run.predicted("kernel", name) for name in (INFINITE, LEADING, NEXT)}
-    kernels = {
-        run.name_of(name): relative_to_size(kernel)
-        for name, kernel in predicted.items()
-        if kernel is not None
-    }
-    if not kernels:
-        return None
-    sampled, note = run.drawn("centred_kernel", "kernel"), ""
+    kernels = {name: run.predicted("kernel", name) for name in (INFINITE, LEADING, NEXT)}
+    sampled = run.sampled("kernel")
     if sampled is not None:
-        kernels[run.name_of(SAMPLED)] = sampled.values
-        mcse = float(run.drawn("centred_kernel_mcse", "kernel").max())
-        note = f"; exact posterior ± {mcse:.1g} or less"
+        kernels[SAMPLED] = sampled.value
+    shown = {n: relative_to_size(one) for n, one in kernels.items() if one is not None}
+    if not shown or "labels_shown" not in run.theory:
+        return None
     title = f"Centred kernel, {run.setting}\ntraining examples, sorted by label"
-    stored = run.theory_values("path_kernels") if paths else None
-    height, below = 2.75 * -(-len(kernels) // 2) + 1.3, 0.0 if stored is None else style.WIDTH + 0.6
+    height, below = 2.75 * -(-len(shown) // 2) + 1.3, style.WIDTH + 0.6 if paths else 0.0
     figure = style.new_figure(style.WIDTH, height + below, title)
     above: Figure | SubFigure = figure
-    if stored is not None:
+    if paths:
         above, lower = figure.subfigures(2, 1, height_ratios=(height, below))
-        draw_path_kernels(lower, run, stored)
-    axes = style.panel_grid(above, len(kernels), 2, sharex=True, sharey=True)
-    limit = style.within_scale(np.stack(list(kernels.values())), UNSATURATED)
-    for ax, (name, kernel) in zip(axes.flat, kernels.items(), strict=False):
+        draw_path_kernels(lower, run)
+    axes = style.panel_grid(above, len(shown), 2, sharex=True, sharey=True)
+    limit = style.within_scale(np.stack(list(shown.values())), UNSATURATED)
+    for ax, (name, kernel) in zip(axes.flat, shown.items(), strict=False):
         image = style.draw_matrix(ax, kernel, limit)
-        ax.set_title(style.bracket_below(name))
+        ax.set_title(style.bracket_below(run.name_of(name)))
         mark_classes(ax, run.theory["labels_shown"].values)
-    label = f"$\\bar K(x, x')$ / mean of its diagonal{note}"
+    label = r"$\bar K(x, x')$ / mean of its diagonal"
     style.colour_bar(above, image, list(axes.flat), label, extend="both")
     return figure
 
@@ -92,29 +94,33 @@ def class_ends(labels: np.ndarray) -> np.ndarray | None:
     return ends if len(ends) <= max(2, labels.shape[1]) else None
 
 
-def draw_path_kernels(figure: SubFigure, run: RunResults, stored: np.ndarray) -> None:
-    """Draw C̄_{ππ'} [path, path_, example, example] / √(c_π c_π') as blocks of one matrix.
+def draw_path_kernels(figure: SubFigure, run: RunResults) -> None:
+    """Draw C̄_{ππ'}/√(c_π c_π') of the strongest paths as blocks of one matrix.
 
     C̄ is the centred kernel, c_π the mean of the diagonal of C̄_{ππ}: paths differ in size more than
     in structure.
     """
-    kernels, names = centred_kernel(stored), run.theory["shown_path"].values
-    paths, _, size, _ = kernels.shape
-    sizes = np.einsum("ppxx->p", kernels) / size
-    blocks = kernels / np.maximum(np.sqrt(np.outer(sizes, sizes)), TINY)[..., None, None]
+    features = run.theory["kernel_features"]
+    count, overlap = features.sizes["kernel_path"], run.predicted("order_parameter")
+    weights = np.ones(count)
+    if overlap is not None:
+        weights = np.diagonal(overlap).reshape(count, -1).mean(axis=1)
+    strongest = np.sort(np.argsort(-weights, kind="stable")[:MOST_PATHS])
+    centred = features.isel(kernel_path=strongest) - features.mean("shown_example")
+    rows = centred.transpose("kernel_path", "shown_example", "feature").values
+    rows /= np.maximum(np.sqrt(np.sum(rows**2, axis=2).mean(axis=1)), TINY)[:, None, None]
     # A line of nothing between blocks.
-    blocks = np.pad(blocks, ((0, 0), (0, 0), (0, GAP), (0, GAP)), constant_values=np.nan)
-    step = size + GAP
-    mosaic = blocks.swapaxes(1, 2).reshape(paths * step, paths * step)[:-GAP, :-GAP]
-    ax = figure.subplots()
+    rows = np.pad(rows, ((0, 0), (0, GAP), (0, 0)), constant_values=np.nan)
+    step, rows = rows.shape[1], rows.reshape(-1, rows.shape[2])[:-GAP]
+    ax, mosaic = figure.subplots(), rows @ rows.T
     image = style.draw_matrix(ax, mosaic, style.within_scale(mosaic, UNSATURATED))
-    middles = step * np.arange(paths) + (size - 1) / 2.0
+    middles = step * np.arange(len(strongest)) + (step - GAP - 1) / 2.0
+    names = features["kernel_path"].values[strongest]
     ax.tick_params(length=0)
     ax.set_xticks(middles, names)
     ax.set_yticks(middles, names, rotation=90, va="center")
     title = r"Centred path kernels $\bar C_{\pi\pi'}$"
-    count = len(run.path_names) // run.theory["labels_shown"].shape[1]
-    title += f" of the {paths} strongest of {count} paths" if count > paths else ""
+    title += f" of the {len(names)} strongest of {count} paths" if count > len(names) else ""
     ax.set(title=title, xlabel=r"path $\pi'$", ylabel=r"path $\pi$")
     unit = r"\sqrt{c_\pi c_{\pi'}}$,  $c_\pi$ = mean of $\bar C_{\pi\pi}(x, x)$"
     label = r"$\bar C_{\pi\pi'}(x, x')\,/\," + unit

@@ -8,18 +8,26 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from sampler.analysis import kernels
+from sampler.analysis.comparison import compare
+from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.kernels import (
     kernel_of,
-    path_kernels,
     sampled_alignment_table,
-    sampled_kernels,
+    shown_features,
 )
+from sampler.analysis.kernels import sampled_alignment as sampled_alignment_of
+from sampler.analysis.names import label
+from sampler.analysis.predictors import along_predictors
 from sampler.analysis.quantities import sampled_alignment
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.data.split import AttendedSplit, StreamedSplit, spread_over_labels
+from sampler.mcmc.diagnostics import Diagnostics
 from sampler.problem import Problem, ShownExamples, square_roots
-from tests.small import PATH_NAMES, random_observables, small_problem
-from theory import Features, OrderParameters, kernel_alignment
+from tests.small import PATH_NAMES, collect, healthy_statistics, random_observables, small_problem
+from theory import Features, kernel_alignment
+
+PASSED = Diagnostics("pass", (), (), {}, 2, 40, {})
 
 
 def showing_all(problem: Problem) -> Problem:
@@ -36,48 +44,99 @@ def whole_kernel(problem: Problem, overlap: np.ndarray) -> np.ndarray:
     return np.asarray(Features(problem.learning.features, None).kernel(factor))
 
 
-def mean_of_outputs(kernel: np.ndarray, outputs: int) -> np.ndarray:
-    size = len(kernel) // outputs
-    return np.einsum("xcyc->xy", kernel.reshape(size, outputs, size, outputs)) / outputs
+def kernel_by_loops(problem: Problem, overlap: np.ndarray) -> np.ndarray:
+    """Σ_{ππ'} U_ππ' C_ππ', C_ππ'(x, x') = σ_0² ξ^π(x)·ξ^π'(x')/(D Π), mean over outputs."""
+    arch, attended = problem.architecture, np.asarray(problem.learning.attended)
+    size, outputs = len(attended), arch.outputs
+    scale = arch.variances[0] / (arch.channels * arch.path_count)
+    kernel = np.zeros((size, size))
+    for x, y in np.ndindex(size, size):
+        for p, q in np.ndindex(arch.path_count, arch.path_count):
+            product = sum(a * b for a, b in zip(attended[x, p], attended[y, q], strict=True))
+            for c in range(outputs):
+                weight = overlap[p * outputs + c, q * outputs + c] / outputs
+                kernel[x, y] += weight * scale * product
+    return kernel
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_kernels_shown_are_those_of_the_network(rng, outputs):
     problem = showing_all(small_problem(rng, outputs=outputs))
     draws = random_observables(problem, rng)
-    leading, beyond = draws["order_parameter"][0, :2]
-    for overlap in (leading, beyond):
-        expected = mean_of_outputs(whole_kernel(problem, overlap), outputs)
-        np.testing.assert_allclose(kernel_of(problem, overlap)["kernel"][1], expected, rtol=1e-12)
-    # At infinite width U_1 is a multiple of 1: the sum over paths of their own kernels.
-    table = path_kernels(problem, leading)
-    blocks = table["path_kernels"].values
-    limit = np.asarray(OrderParameters.gp_limit(problem.architecture).matrices[0])
-    scale = np.prod(problem.architecture.order_parameter_variances)
-    expected = scale * np.einsum("ppxy->xy", blocks)
-    np.testing.assert_allclose(kernel_of(problem, limit)["kernel"][1], expected, rtol=1e-12)
-    assert tuple(table["shown_path"].values) == PATH_NAMES
+    for overlap in draws["order_parameter"][0, :2]:
+        expected = kernel_by_loops(problem, overlap)
+        np.testing.assert_allclose(kernel_of(problem, overlap)["kernel"][1], expected, rtol=1e-10)
+    table = shown_features(problem)
+    assert tuple(table["kernel_path"].values) == PATH_NAMES
+    np.testing.assert_array_equal(table["labels_shown"], problem.labels)
+
+
+def test_of_many_paths_fewer_examples_are_stored(rng, monkeypatch):
+    monkeypatch.setattr(kernels, "MOST_NUMBERS", 5 * 4 * 6)
+    problem = showing_all(small_problem(rng))
+    table, overlap = shown_features(problem), np.eye(4)
+    numbers = table["shown_example"].values
+    assert table["kernel_features"].size <= 5 * 4 * 6 < problem.learning.attended.size
+    expected = kernel_by_loops(problem, overlap)[np.ix_(numbers, numbers)]
+    np.testing.assert_allclose(kernel_of(problem, overlap)["kernel"][1], expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_kernel_of_draws_is_the_mean_of_their_kernels(rng, outputs):
+def test_the_kernel_of_every_theory_is_compared_with_that_of_the_draws(rng, outputs):
+    """Against loops: K̄ − K of a theory less the noise of the draws, and centred alignments."""
     problem = showing_all(small_problem(rng, outputs=outputs))
+    drawn = {"order_parameter": random_observables(problem, rng)["order_parameter"]}
+    tree = draws_tree(problem, collect(drawn, healthy_statistics(rng)), {"algorithm": "nuts"})
+    overlaps = drawn["order_parameter"]
+    centre = overlaps.mean(axis=(0, 1))
+    theories = {"leading": 2.0 * centre, "next": centre, "mine": 2.0 * centre}
+    rows = ("path", "path_")
+    predictions = {
+        name: {"order_parameter": (rows, theories[name])} | kernel_of(problem, theories[name])
+        for name in ("leading", "next")
+    }
+    theory = label(along_predictors(predictions), problem).merge(shown_features(problem))
+    theory = theory.assign_coords(predictor=list(predictions))
+    own = {"mine": {"order_parameter": theories["mine"]}}
+    compared = compare(TheoryAndDraws(theory, tree, own), PASSED, {"seconds": 1.0})
+    elements, table = compared.elements("kernel"), compared.summary
+
+    of_batches = [part.mean(axis=0) for chain in overlaps for part in np.split(chain, 10)]
+    batches = np.stack([kernel_by_loops(problem, one) for one in of_batches])
+    sampled = batches.mean(axis=0)
+    np.testing.assert_allclose(elements["sampled"], sampled, rtol=1e-9)
+    noise = np.sum(batches.var(axis=0, ddof=1)) / len(batches)
+    # Variances by 400 replicates, of which few are independent of each other.
+    uncertain = 4.0 * np.sqrt(2.0 / 400) * noise + noise / len(batches)
+    middle = np.eye(len(sampled)) - 1.0 / len(sampled)
+    for name, overlap in theories.items():
+        kernel = kernel_by_loops(problem, overlap)
+        np.testing.assert_allclose(elements["predicted"].sel(predictor=name), kernel, rtol=1e-9)
+        cell = table.sel(quantity="kernel", predictor=name)
+        square = np.sum((sampled - kernel) ** 2) - noise
+        size = np.sum(sampled**2) - noise
+        assert abs(float(cell["square"]) - square / size) < uncertain / size
+        if square > uncertain:
+            assert float(cell["difference"]) == pytest.approx(float(cell["square"]) ** 0.5)
+        one, other = middle @ kernel @ middle, middle @ sampled @ middle
+        of_centred = np.einsum("ij,bjk,kl->bil", middle, batches - sampled, middle)
+        less = np.sum(of_centred**2) / len(batches) / (len(batches) - 1)
+        expected = np.sum(one * other) / np.sqrt(np.sum(one**2) * (np.sum(other**2) - less))
+        found = table["value"].sel(quantity="kernel_similarity", predictor=name)
+        near = 0.5 * 4.0 * np.sqrt(2.0 / 400) * less / np.sum(other**2) + less / len(batches)
+        assert float(found) == pytest.approx(expected, abs=near)
+    state = table["state"].sel(quantity="kernel")
+    assert state.sel(predictor="leading") == "resolved"
+    assert state.sel(predictor="next") != "resolved"
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_alignment_of_draws_is_that_of_their_mean_kernel(rng, outputs):
+    problem = small_problem(rng, outputs=outputs)
     draws = random_observables(problem, rng)
-    received = sampled_kernels(problem, draws)
-    overlaps = draws["order_parameter"].reshape(-1, *draws["order_parameter"].shape[2:])
-    kernels = [mean_of_outputs(whole_kernel(problem, one), outputs) for one in overlaps]
-    np.testing.assert_allclose(received["kernel"], np.mean(kernels, axis=0), rtol=1e-10)
-    mean = np.mean(kernels, axis=0)
-    middle = np.eye(len(mean)) - 1.0 / len(mean)
-    centred = middle @ mean @ middle
-    expected = centred / np.mean(np.diag(centred))
-    np.testing.assert_allclose(received["centred_kernel"], expected, rtol=1e-9, atol=1e-12)
-    error = np.std(kernels, axis=0, ddof=1) / np.sqrt(len(kernels))
-    # Independent draws: 20 batches know a standard deviation to 16 %.
-    ratio = received["kernel_mcse"].values / error
-    assert abs(ratio.mean() - 1.0) < 3.0 * 0.16
-    labels = jnp.asarray(problem.labels).reshape(-1)
-    expected = kernel_alignment(jnp.asarray(whole_kernel(problem, overlaps.mean(axis=0))), labels)
+    received = sampled_alignment_of(problem, draws)
+    labels, mean = jnp.asarray(problem.labels).reshape(-1), draws["order_parameter"].mean((0, 1))
+    expected = kernel_alignment(jnp.asarray(whole_kernel(problem, mean)), labels)
     np.testing.assert_allclose(received["kernel_alignment"], expected, rtol=1e-8)
 
 

@@ -6,13 +6,12 @@ import pytest
 from scipy.stats import norm, t
 
 from sampler.analysis.estimates import Estimate
-from sampler.analysis.kernels import relative_to_size
 from sampler.analysis.results import open_run
 from sampler.errors import InputError
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.kernel_matrices import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.order_parameter import draw_order_parameter
-from sampler.presentation.figures.predictor_errors import MOMENTS, draw_predictor, residuals
+from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
 from tests.held import comparison_of, held, theory_of
 from tests.pages import STORED, stored_run
 
@@ -43,34 +42,50 @@ def test_order_parameter_panels_show_the_stored_matrices():
     assert len({image.get_clim() for image in panels}) == 2
 
 
-def test_residuals_of_the_predictor_are_in_errors_of_the_samples():
-    sampled, mcse = np.array([0.25, 1.5, 2.0]), np.array([0.125, 0.5, 0.0])
-    received = residuals(sampled, np.array([0.0, 1.0, 1.0]), mcse)
-    np.testing.assert_array_equal(received, [2.0, 1.0])
-    theory = theory_of({"leading": {"predictor_mean": (("test_example",), np.zeros(3))}})
+def test_theories_and_draws_are_drawn_element_by_element():
+    """U_1 once for each pair of paths; without an error nothing is drawn."""
+    sampled, mcse = np.array([[2.0, -1.0], [-1.0, 3.0]]), np.array([[0.5, 0.1], [0.1, 0.25]])
+    theories = {"leading": 1.5 * sampled, "next": sampled + 0.1}
 
     def drawn(errors):
-        estimate, predicted = Estimate(sampled, errors), {"predictor_mean": np.zeros(3)}
-        compared = comparison_of({"predictor_mean": estimate}, {"leading": predicted})
-        return draw_predictor(held(theory, comparison=compared))
+        estimate = Estimate(sampled, errors)
+        predictions = {name: {"order_parameter": one} for name, one in theories.items()}
+        compared = comparison_of({"order_parameter": estimate}, predictions)
+        return draw_theory_against_draws(held(theory_of({"leading": {}}), comparison=compared))
 
-    assert drawn(np.full(3, np.nan)) is None  # of too few draws
-    (ax,) = drawn(mcse).axes
-    heights, edges, _ = ax.patches[0].get_data()
-    assert np.sum(heights * np.diff(edges)) == pytest.approx(1.0)
+    assert drawn(np.full((2, 2), np.nan)) is None
+    above, below = drawn(mcse).axes
+    upper = ([0, 0, 1], [0, 1, 1])
+    for bars, points, theory in zip(above.containers, below.lines, theories.values(), strict=False):
+        marks, _, (segments,) = bars.lines
+        np.testing.assert_array_equal(marks.get_xdata(), theory[upper])
+        ends = [segment[:, 1] for segment in segments.get_segments()]
+        expected = sampled[upper] + np.outer([-1, 1], mcse[upper])
+        np.testing.assert_allclose(np.transpose(ends), expected)
+        gaps = ((sampled - theory) / mcse)[upper]
+        low, high = below.get_ylim()
+        np.testing.assert_allclose(points.get_ydata(), np.clip(gaps, low, high))
 
 
-def test_residuals_of_the_predictor_stand_beside_what_chance_allows():
+def test_differences_stand_beside_what_chance_allows():
     """The largest of all values of a panel, by Student's t: two chains have twenty batches."""
     run = open_run(STORED)
-    for ax, quantity in zip(draw_predictor(run).axes, MOMENTS, strict=True):
+    _, *below = np.reshape(draw_theory_against_draws(run).axes, (2, -1))[1]
+    for ax, quantity in zip(below, ("predictor_mean", "predictor_variance"), strict=True):
         values = np.size(run.sampled(quantity).value)
         limit = t.isf(norm.sf(3.0) / values, 2 * 10 - 1)
-        drawn = sorted(line.get_xdata()[0] for line in ax.lines)
+        drawn = sorted(line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":")
         np.testing.assert_allclose(drawn, [-limit, limit], rtol=1e-9)
 
 
 # --- kernels
+
+
+def centred(kernel):
+    """Less the means of rows and columns, over the mean of the diagonal."""
+    middle = np.eye(len(kernel)) - 1.0 / len(kernel)
+    kernel = middle @ kernel @ middle
+    return kernel / np.mean(np.diag(kernel))
 
 
 def test_kernels_are_drawn_as_stored_on_one_scale():
@@ -81,38 +96,40 @@ def test_kernels_are_drawn_as_stored_on_one_scale():
         {name: {"kernel": (axes, one)} for name, one in kernels.items()},
         labels_shown=(("shown_example", "output"), labels),
     )
-    figure = draw_kernels(held(theory))
+    sampled = np.diag([3.0, 2.0, 1.0])
+    compared = comparison_of({"kernel": Estimate(sampled, 0.1 * np.ones((3, 3)))}, {})
+    figure = draw_kernels(held(theory, comparison=compared))
     images = [ax.images[0] for ax in figure.axes if ax.images and ax.get_title()]
     assert len({image.get_clim() for image in images}) == 1
-    for image, kernel in zip(images, kernels.values(), strict=True):
-        np.testing.assert_array_equal(image.get_array(), relative_to_size(kernel))
+    for image, kernel in zip(images, [*kernels.values(), sampled], strict=True):
+        np.testing.assert_allclose(image.get_array(), centred(kernel), atol=1e-15)
     np.testing.assert_array_equal(figure.axes[0].get_yticks(), [0.5, 2.0])
 
 
 def test_path_kernels_are_centred_and_relative_to_their_size(rng):
-    features = rng.standard_normal((3, 2, 4)) * np.array([1.0, 5.0])[:, None]
-    kernels = np.einsum("xpi,yqi->pqxy", features + 1.0, features + 1.0)
-    columns = {"path_kernels": (("shown_path", "shown_path_", *"xz"), kernels)}
-    columns |= {"labels_shown": (("x", "output"), np.ones((3, 1)))}
-    of_limit = {"order_parameter": (PAIRS, np.eye(5)), "kernel": (("x", "z"), np.eye(3))}
-    theory = theory_of({"infinite": of_limit}, **columns)
-    run = held(theory.assign_coords(shown_path=["a", "b"], path=list("abcde")))
-    centred = features - features.mean(axis=0)
-    centred /= np.sqrt((centred**2).sum(axis=2).mean(axis=0))[:, None]
-    expected = np.einsum("xpi,yqi->pqxy", centred, centred)
+    """Of five paths the four with the largest U_1, by loops over pairs of them."""
+    features = rng.standard_normal((3, 5, 4)) * np.array([1.0, 5.0, 1.0, 2.0, 0.1])[:, None] + 1.0
+    columns = {"kernel_features": (("shown_example", "kernel_path", "feature"), features)}
+    columns |= {"labels_shown": (("shown_example", "output"), np.ones((3, 1)))}
+    of_limit = {"order_parameter": (PAIRS, np.diag([5.0, 4.0, 1.0, 2.0, 3.0]))}
+    of_limit["kernel"] = (("shown_example", "shown_example_"), np.eye(3))
+    theory = theory_of({"leading": of_limit}, **columns)
+    run = held(theory.assign_coords(kernel_path=list("abcde")))
     alone, both = (
         [ax.images[0] for ax in draw_kernels(run, paths=paths).axes if ax.images]
         for paths in (False, True)
     )
+    (mosaic,) = [one.get_array() for one in both if one.get_array().shape == (15, 15)]
     assert len(both) == len(alone) + 1
-    (mosaic,) = [
-        np.ma.filled(image.get_array(), np.nan)
-        for image in both
-        if image.get_array().shape == (7, 7)
-    ]
-    received = [[mosaic[:3, :3], mosaic[:3, 4:]], [mosaic[4:, :3], mosaic[4:, 4:]]]
-    np.testing.assert_allclose(received, expected, atol=1e-13)
-    assert np.isnan(mosaic[3]).all()
+    strongest = [0, 1, 3, 4]
+    kernels = np.einsum("xpi,yqi->pqxy", features, features)[np.ix_(strongest, strongest)]
+    middle = np.eye(3) - 1.0 / 3.0
+    sizes = [np.trace(middle @ kernels[p, p] @ middle) / 3.0 for p in range(4)]
+    for p, q in np.ndindex(4, 4):
+        expected = middle @ kernels[p, q] @ middle / np.sqrt(sizes[p] * sizes[q])
+        received = mosaic[4 * p : 4 * p + 3, 4 * q : 4 * q + 3]
+        np.testing.assert_allclose(received, expected, atol=1e-13)
+    assert np.isnan(np.ma.filled(mosaic, np.nan)[[3, 7, 11]]).all()
 
 
 @pytest.mark.parametrize(
@@ -154,12 +171,12 @@ def drawn(directory) -> set[str]:
 @pytest.mark.usefixtures("undrawn")
 def test_a_missing_table_leaves_out_its_figures_only(directory):
     every, settings = drawn(directory), dict(matplotlib.rcParams)
-    assert {"order_parameter", "predictor_mean", "kernels", "chains"} <= every
+    assert {"order_parameter", "theory_against_draws", "kernels", "chains"} <= every
     (directory / "comparison.nc").unlink()
     theory = drawn(directory)
     assert theory < every
     assert {"order_parameter", "kernels", "chains"} <= theory
-    assert "predictor_mean" not in theory
+    assert "theory_against_draws" not in theory
     (directory / "theory.nc").unlink()
     assert "chains" in drawn(directory) <= theory - {"order_parameter", "kernels"}
     assert dict(matplotlib.rcParams) == settings
