@@ -221,9 +221,9 @@ def method_of(recipe_file: Path) -> Entries:
 def entries_of_user_theory(comparison: Any, name: str) -> Entries:
     """By how much a theory of the user's own is off, relative to each quantity, with the error."""
     quantities = ("order_parameter", "predictor_mean", "predictor_variance", "head_score")
-    differences = comparison.differences(name)
-    chosen = {one: differences[one] for one in quantities if one in differences}
-    return {"exact": {k: {"mean": one.value, "mcse": one.error} for k, one in chosen.items()}}
+    rows = comparison.table().xs(name, level="predictor").loc[[*quantities]].query("state != ''")
+    columns = {"difference": "mean", "difference_error": "mcse"}
+    return {"exact": rows.rename(columns=columns)[[*columns.values()]].to_dict("index")}
 
 
 def entries_of_training(directory: Path) -> Entries:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.comparison import ComparisonTree, Row, elements_table, summary_table
+from sampler.analysis.comparison import ComparisonTree, cell, elements_table, summary_table
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.names import is_overlap
 from sampler.analysis.predictors import SAMPLED, in_order
@@ -47,7 +47,8 @@ def comparison_of(
                 axes = dict.fromkeys(("path", "path_"), np.array(names))
             of_elements = predictors, known, estimate, is_overlap(quantity)
             elements[f"/elements/{quantity}"] = elements_table(axes, *of_elements)
-        rows[quantity] = Row(QUANTITIES[quantity], known | {SAMPLED: estimate})
+        cells = {who: cell(one) for who, one in (known | {SAMPLED: estimate}).items()}
+        rows[quantity] = QUANTITIES[quantity], cells
     tree = xr.DataTree.from_dict({"/summary": summary_table(rows, predictors)} | elements)
     attributes = {"diagnostics": PASSED, "cost": "{}", "doubt_of_next_order": ""}
     tree.attrs = attributes | {"temperature_sampled": 0, "converged": 1}

@@ -174,6 +174,150 @@ class SquaredDistance:
         return float(spread / (2.0 * np.sqrt(size))) if size else float("nan")
 
 
+def statement(row: Mapping[str, Any], short: bool = False) -> str:
+    """What a row of a comparison's table says of a difference; short: for a cell of a table.
+
+    Of a relative error or a difference its size, or what it is below with 95 % confidence; of
+    elements that are further off than noise the largest pull. Empty where nothing is compared.
+    """
+    state = row["state"]
+    if not state or state in UNDECIDED:
+        return UNDECIDED.get(state, "")
+    if state == RESOLVED:
+        size = str(amount(row["difference"], row["unit"], row["difference_error"]))
+    else:
+        size = f"< {amount(row['below'], row['unit'])}"
+    pull = f", {largest_pull(row, short)}" if state == DIFFERS else ""
+    if short:
+        return f"{size}{pull}"
+    sure = "" if state == RESOLVED else f" (95{NO_BREAK}%)"
+    return f"{'relative error' if row['unit'] == RELATIVE else 'difference'} {size}{sure}{pull}"
+
+
+def largest_pull(row: Mapping[str, Any], short: bool = False) -> str:
+    """How many Monte Carlo errors the worst element is off, beside what noise brings it to."""
+    pull = f"largest pull {Number(row['largest_mcse'], digits=2)}"
+    limit = Number(largest_by_chance(row["compared"], row["degrees"]), digits=2)
+    return pull if short else f"{pull} (noise: up to {limit})"
+
+
+def amount(value: float | int, unit: str, error: float | None = None) -> Number:
+    """A difference in its unit, with its error."""
+    if unit == RELATIVE:
+        return percent(value, error, digits=2)
+    return Number(value, error, 1.0, f"{NO_BREAK}{unit}", digits=2)
+
+
+def largest_by_chance(elements: float | int, degrees: float | int) -> float:
+    """MCSE that the largest of so many errors is above as rarely as one is above 3 of known size.
+
+    degrees: of freedom that the MCSE are known by; infinite without any, where nothing is known.
+    """
+    if not degrees > 0.0:
+        return float("inf")
+    return float(-stdtrit(degrees, ndtr(-RARE) / max(1, elements)))
+
+
+def relative_elements(
+    theory: Float[np.ndarray, "row row"], sampled: Estimate
+) -> tuple[Float[np.ndarray, "row row"], Float[np.ndarray, "row row"]]:
+    """(s − t)_ij/√(s_ii s_jj) of every element of an order parameter, and its error.
+
+    Of an element of the diagonal it is relative to that element; off it, in the unit that no
+    element exceeds in size, since an element near 0 has none of its own. Errors are to first
+    order, those of the unit included: on the diagonal σ|t|/s².
+    """
+    value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
+    size = np.diagonal(value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unit = np.sqrt(np.outer(size, size))
+        relative = (value - theory) / unit
+        rows, _ = sampled.rows(np.ones(value.shape, dtype=bool))
+        rows = rows.reshape(-1, *value.shape)
+        # The correlation of batch means, with the errors of single elements.
+        scale = np.where(mcse > 0.0, mcse / np.sqrt(np.sum(rows**2, axis=0)), mcse)
+        square = np.zeros(value.shape)
+        for row in rows:
+            moved = scale * row
+            of_size = np.diagonal(moved) / size
+            square += (moved / unit - 0.5 * relative * (of_size[:, None] + of_size)) ** 2
+    return relative, np.sqrt(square)
+
+
+def element_bound(gap: float, mcse: float, degrees: float | int) -> float:
+    """What the difference of a single element is below with 95 % confidence, in its own unit."""
+    noise = Noise.of(np.array([[mcse]]), mcse**2, degrees)
+    return SquaredDistance.of(np.array([gap]), np.array([gap]), noise).bound
+
+
+def difference_of(
+    theory: Float[np.ndarray, "*element"] | np.floating | float,
+    sampled: Estimate,
+    unit: str = RELATIVE,
+    symmetric: bool = False,
+) -> dict[str, Any]:
+    """All elements of a quantity taken together, as columns of a comparison; none without any.
+
+    The norm of a matrix is Frobenius'. The difference is relative to the size of the quantity, or
+    in the unit of the numbers where that is named. symmetric: elements are counted once.
+
+    state        what may be said: RESOLVED, DIFFERS, AGREES, TOO_FEW or NOT_TRUSTED
+    difference   D with its standard `difference_error`; 0 where D² < 0
+    square       D², without bias, negative where there is less difference than noise
+    low, high    95 % interval of Δ; `below`: what Δ is below with 95 % confidence
+    compared     how many elements are defined; of a symmetric matrix its upper triangle
+    median_mcse, largest_mcse
+                 absolute values over the elements, in Monte Carlo standard errors
+    degrees      of freedom that these errors are known by
+    """
+    theory, value, mcse = map(np.asarray, (theory, sampled.value, sampled.mcse))
+    shown = np.asarray(np.isfinite(theory) & np.isfinite(value) & np.isfinite(mcse) & (mcse > 0.0))
+    if not shown.any():
+        return {}
+    gap = (value - theory)[shown]
+    deviations, degrees = sampled.rows(shown)
+    noise = Noise.of(deviations, float(np.sum(mcse[shown] ** 2)), degrees)
+    distance, size = SquaredDistance.of(gap, gap, noise), 1.0
+    if unit == RELATIVE:
+        mean = value[shown]
+        own = SquaredDistance.of(mean, mean, noise)
+        size = np.sqrt(own.excess) if own.interval[0] > 0.0 else float("nan")
+        if size > 0.0:
+            ratio = max(distance.excess, 0.0) / size**2
+            distance = SquaredDistance.of(gap, gap - ratio * mean, noise)
+    low, high = distance.interval
+    below = distance.bound / size
+    each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if symmetric else shown
+    pulls = np.abs(value - theory)[each] / mcse[each]
+    # Unequal weights of repetitions widen the interval. Whether there are enough is asked of their
+    # number: weights look most equal where the largest ones are missing.
+    means = sampled.repetitions - 1 if sampled.repetitions else degrees
+    if means < FEWEST_DEGREES or not np.isfinite(size):
+        state = TOO_FEW
+    elif low > 0.0:
+        state = RESOLVED
+    elif pulls.max() > largest_by_chance(pulls.size, degrees):
+        state = DIFFERS
+    else:
+        state = TOO_FEW if unit == RELATIVE and below >= 1.0 else AGREES
+    numbers = {
+        "difference": np.sqrt(max(distance.excess, 0.0)) / size,
+        "difference_error": distance.error / size,
+        "square": distance.excess / size**2,
+        "low": low / size,
+        "high": high / size,
+        "below": below,
+        "compared": pulls.size,
+        "median_mcse": np.median(pulls),
+        "largest_mcse": pulls.max(),
+        "degrees": degrees,
+    }
+    return {name: float(value) for name, value in numbers.items()} | {"state": state}
+
+
+# --- until sweeps read rows of a frame
+
+
 @dataclass(frozen=True)
 class Difference:
     """A prediction against samples over the elements of one quantity.
@@ -239,136 +383,3 @@ class Difference:
 
     def number(self, value: float, error: float | None = None) -> Number:
         return amount(value, self.unit, error)
-
-
-def statement(row: Mapping[str, Any], short: bool = False) -> str:
-    """What a row of a comparison's table says of a difference; short: for a cell of a table.
-
-    Of a relative error or a difference its size, or what it is below with 95 % confidence; of
-    elements that are further off than noise the largest pull. Empty where nothing is compared.
-    """
-    state = row["state"]
-    if not state or state in UNDECIDED:
-        return UNDECIDED.get(state, "")
-    if state == RESOLVED:
-        size = str(amount(row["difference"], row["unit"], row["difference_error"]))
-    else:
-        size = f"< {amount(row['below'], row['unit'])}"
-    pull = ""
-    if state == DIFFERS:
-        limit = Number(largest_by_chance(row["compared"], row["degrees"]), digits=2)
-        pull = f"largest pull {Number(row['largest_mcse'], digits=2)}"
-        pull = f", {pull}" if short else f", {pull} (noise: up to {limit})"
-    if short:
-        return f"{size}{pull}"
-    sure = "" if state == RESOLVED else f" (95{NO_BREAK}%)"
-    return f"{'relative error' if row['unit'] == RELATIVE else 'difference'} {size}{sure}{pull}"
-
-
-def amount(value: float | int, unit: str, error: float | None = None) -> Number:
-    """A difference in its unit, with its error."""
-    if unit == RELATIVE:
-        return percent(value, error, digits=2)
-    return Number(value, error, 1.0, f"{NO_BREAK}{unit}", digits=2)
-
-
-def largest_by_chance(elements: float | int, degrees: float | int) -> float:
-    """MCSE that the largest of so many errors is above as rarely as one is above 3 of known size.
-
-    degrees: of freedom that the MCSE are known by; infinite without any, where nothing is known.
-    """
-    if not degrees > 0.0:
-        return float("inf")
-    return float(-stdtrit(degrees, ndtr(-RARE) / max(1, elements)))
-
-
-def relative_elements(
-    theory: Float[np.ndarray, "row row"], sampled: Estimate
-) -> tuple[Float[np.ndarray, "row row"], Float[np.ndarray, "row row"]]:
-    """(s − t)_ij/√(s_ii s_jj) of every element of an order parameter, and its error.
-
-    Of an element of the diagonal it is relative to that element; off it, in the unit that no
-    element exceeds in size, since an element near 0 has none of its own. Errors are to first
-    order, those of the unit included: on the diagonal σ|t|/s².
-    """
-    value, mcse = np.asarray(sampled.value), np.asarray(sampled.mcse)
-    size = np.diagonal(value)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        unit = np.sqrt(np.outer(size, size))
-        relative = (value - theory) / unit
-        rows, _ = sampled.rows(np.ones(value.shape, dtype=bool))
-        rows = rows.reshape(-1, *value.shape)
-        # The correlation of batch means, with the errors of single elements.
-        scale = np.where(mcse > 0.0, mcse / np.sqrt(np.sum(rows**2, axis=0)), mcse)
-        square = np.zeros(value.shape)
-        for row in rows:
-            moved = scale * row
-            of_size = np.diagonal(moved) / size
-            square += (moved / unit - 0.5 * relative * (of_size[:, None] + of_size)) ** 2
-    return relative, np.sqrt(square)
-
-
-def element_bound(gap: float, mcse: float, degrees: float | int) -> float:
-    """What the difference of a single element is below with 95 % confidence, in its own unit."""
-    noise = Noise.of(np.array([[mcse]]), mcse**2, degrees)
-    return SquaredDistance.of(np.array([gap]), np.array([gap]), noise).bound
-
-
-def difference_of(
-    theory: Float[np.ndarray, "*element"] | np.floating | float,
-    sampled: Estimate,
-    unit: str = RELATIVE,
-    symmetric: bool = False,
-) -> Difference | None:
-    """All elements of a quantity taken together; None if none of them is defined.
-
-    The norm of a matrix is Frobenius'. The difference is relative to the size of the quantity, or
-    in the unit of the numbers where that is named. symmetric: elements are counted once.
-    """
-    theory, value, mcse = map(np.asarray, (theory, sampled.value, sampled.mcse))
-    shown = np.asarray(np.isfinite(theory) & np.isfinite(value) & np.isfinite(mcse) & (mcse > 0.0))
-    if not shown.any():
-        return None
-    gap = (value - theory)[shown]
-    trace = float(np.sum(mcse[shown] ** 2))
-    deviations, degrees = sampled.rows(shown)
-    noise = Noise.of(deviations, trace, degrees)
-    distance = SquaredDistance.of(gap, gap, noise)
-    size = 1.0
-    if unit == RELATIVE:
-        mean = value[shown]
-        own = SquaredDistance.of(mean, mean, noise)
-        size = np.sqrt(own.excess) if own.interval[0] > 0.0 else float("nan")
-        if size > 0.0:
-            ratio = max(distance.excess, 0.0) / size**2
-            distance = SquaredDistance.of(gap, gap - ratio * mean, noise)
-    low, high = distance.interval
-    below = distance.bound / size
-    each = shown & np.triu(np.ones(shown.shape, dtype=bool)) if symmetric else shown
-    with np.errstate(divide="ignore", invalid="ignore"):
-        in_mcse = np.where(each, np.abs((value - theory) / mcse), -np.inf)
-    # Unequal weights of repetitions widen the interval. Whether there are enough is asked of their
-    # number: weights look most equal where the largest ones are missing.
-    means = sampled.repetitions - 1 if sampled.repetitions else degrees
-    if means < FEWEST_DEGREES or not np.isfinite(size):
-        state = TOO_FEW
-    elif low > 0.0:
-        state = RESOLVED
-    elif in_mcse.max() > largest_by_chance(int(each.sum()), degrees):
-        state = DIFFERS
-    else:
-        state = TOO_FEW if unit == RELATIVE and below >= 1.0 else AGREES
-    return Difference(
-        state=state,
-        value=float(np.sqrt(max(distance.excess, 0.0)) / size),
-        error=distance.error / size,
-        square=distance.excess / size**2,
-        low=low / size,
-        high=high / size,
-        below=below,
-        elements=int(each.sum()),
-        median_mcse=float(np.median(in_mcse[each])),
-        largest_mcse=float(in_mcse.max()),
-        degrees=float(degrees),
-        unit=unit,
-    )

@@ -21,7 +21,7 @@ from sampler.analysis.calibration import (
     probability_of_positive,
 )
 from sampler.analysis.cross_validation import error_of_sum, sampled_elpd, sampled_elpd_by_example
-from sampler.analysis.difference import RELATIVE, Difference, difference_of
+from sampler.analysis.difference import RELATIVE, difference_of
 from sampler.analysis.estimates import (
     Estimate,
     batch_means,
@@ -63,7 +63,8 @@ class Quantity:
     brief      whether the terminal shows it, beside the report
     least      the smallest Monte Carlo error that a difference is compared with
     ahead      the posterior's score minus that of another network on the same examples, with the
-               error of their difference, example by example; None where there is no such score
+               error of their difference, example by example, as columns of a comparison
+    needs      the setting that gives the number where it is missing
     """
 
     label: str
@@ -74,7 +75,8 @@ class Quantity:
     share: bool = False
     brief: bool = True
     least: Callable[[TheoryAndDraws], float] | None = None
-    ahead: Callable[[Prediction, TheoryAndDraws], Estimate | None] | None = None
+    ahead: Callable[[Prediction, TheoryAndDraws], dict[str, float]] | None = None
+    needs: str = ""
 
     def prediction(self, of: Prediction, given: TheoryAndDraws) -> Estimate | None:
         """What one predictor predicts; None where it does not."""
@@ -86,10 +88,10 @@ class Quantity:
 
     def difference(
         self, predicted: Estimate, sampled: Estimate, given: TheoryAndDraws, symmetric: bool
-    ) -> Difference | None:
-        """The prediction against the samples as a whole; None where nothing is said of it."""
+    ) -> dict[str, Any]:
+        """The prediction against the samples as a whole; empty where nothing is said of it."""
         if not self.unit:
-            return None
+            return {}
         theory, value, mcse = map(np.asarray, (predicted.value, sampled.value, sampled.mcse))
         if self.least is not None:
             mcse = np.maximum(mcse, self.least(given))
@@ -283,12 +285,13 @@ def of_test_set(
         estimate = moments.estimate(partial(value, labels=labels))
         return replace(estimate, test_error=test_error(*moments.posterior, labels))
 
-    def ahead(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+    def ahead(of: Prediction, given: TheoryAndDraws) -> dict[str, float]:
         other, own = moments_of(of, given), given.test_moments
         if other is None or own is None:
-            return None
+            return {}
         ours, theirs = (by_example(*one, given.labels_test) for one in (own.posterior, other))
-        return Estimate(np.mean(ours - theirs), test_error=error_of_mean(ours - theirs))
+        gaps = ours - theirs
+        return {"ahead": float(np.mean(gaps)), "ahead_error": error_of_mean(gaps)}
 
     functions: dict[str, Any] = {"predicted": predicted, "sampled": sampled}
     return functions if by_example is None else functions | {"ahead": ahead}
@@ -330,12 +333,12 @@ def error_of_density(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray)
     return error_of_mean(density_of_examples(mean, variance, labels))
 
 
-def elpd_ahead(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+def elpd_ahead(of: Prediction, given: TheoryAndDraws) -> dict[str, float]:
     """Σ_i ln p(y_i | y_{−i}) of the samples minus that of another network."""
     ours, theirs = sampled_elpd_by_example(given.tree), of.get("elpd_by_example")
     if ours is None or theirs is None or ours.shape != theirs.shape:
-        return None
-    return Estimate(np.sum(ours - theirs), test_error=error_of_sum(ours - theirs))
+        return {}
+    return {"ahead": float(np.sum(ours - theirs)), "ahead_error": error_of_sum(ours - theirs)}
 
 
 def are_several_signs(labels: np.ndarray) -> bool:
@@ -409,7 +412,7 @@ QUANTITIES: Registry[Quantity] = Registry(
             unit="points", share=True, least=half_an_example,
         ),
         DENSITY: Quantity(
-            "log predictive density",
+            "test log density per label",
             **of_test_set(
                 are_several, densities, error_of_density, by_example=density_of_examples
             ),
@@ -421,10 +424,12 @@ QUANTITIES: Registry[Quantity] = Registry(
             unit="", brief=False,
         ),
         "elpd": Quantity(
-            "leave-one-out density", "elpd", lambda given: sampled_elpd(given.tree), unit="",
+            "elpd (LOO)", "elpd", lambda given: sampled_elpd(given.tree), unit="",
             ahead=elpd_ahead,
         ),
-        "log_evidence": Quantity("log evidence", predicted_evidence, sampled_evidence, unit=""),
+        "log_evidence": Quantity(
+            "log evidence", predicted_evidence, sampled_evidence, unit="", needs="sampler.evidence"
+        ),
         "temperature": Quantity(
             "temperature", predicted_temperature, sampled_temperature, unit=""
         ),

@@ -150,7 +150,7 @@ class RunResults:
         """On the theory: that of the comparison, or that nothing was sampled or compared."""
         if self.comparison is not None:
             return self.comparison.verdict
-        return theory_verdict(None, saddle_point_converged(self.theory), {}, {})
+        return theory_verdict(None, saddle_point_converged(self.theory), {})
 
     # --- parts of them
 

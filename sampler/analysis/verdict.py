@@ -9,12 +9,27 @@ quantities without any difference one may well seem to be off.
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 import xarray as xr
 
-from sampler.analysis.difference import AGREES, DIFFERS, RESOLVED, Difference
-from sampler.analysis.predictors import LEADING, NEXT, predictor_name
-from sampler.analysis.text import count
+from sampler.analysis.difference import (
+    AGREES,
+    DIFFERS,
+    RESOLVED,
+    UNDECIDED,
+    amount,
+    largest_pull,
+    statement,
+)
+from sampler.analysis.predictors import (
+    LEADING,
+    NEXT,
+    OTHER_NETWORKS,
+    is_users,
+    predictor_name,
+)
+from sampler.analysis.text import NO_BREAK, Number, count
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
@@ -22,25 +37,21 @@ HEADLINE = "order_parameter"
 MOST_REASONS = 3
 TONES = {RESOLVED: "caution", DIFFERS: "caution", AGREES: "good"}
 NO_THEORY = (
-    "No theory of this network at its width: infinite width is another network, and its scores "
-    "stand beside those of the samples."
+    "No theory of this network at its width: infinite width is another network, whose scores stand "
+    "beside those of the samples."
 )
 TEMPERATURE_SAMPLED = (
-    "The temperature was sampled; the theory is solved at its prior median, and part of its "
-    "difference comes from there."
+    "The temperature was sampled; the theory is solved at its prior median, and part of its error "
+    "comes from there."
 )
-ORDER = (
-    "The theory is that of wide layers. At finite width its error is of order 1/N, with a factor "
-    "that it does not know: what is seen here is that error, not a fault of the samples."
-)
-BOTH_ORDERS = (
-    "The theory is that of wide layers. At finite width its leading order has an error of order "
-    "1/N, its next order one of order 1/N², with factors that it does not know: what is seen "
-    "here is that error, not a fault of the samples."
+EXPECTED = (
+    "Expected of a theory of wide layers: an error of order 1/N to leading order and 1/N² to next "
+    "order, with factors that it does not give. One width shows no scaling."
 )
 
-# Quantity → difference.
-Differences = Mapping[str, Difference]
+# (quantity, predictor) → the row of a comparison's table.
+Row = Mapping[str, Any]
+Rows = Mapping[tuple[str, str], Row]
 
 
 @dataclass(frozen=True)
@@ -67,41 +78,41 @@ class Verdict:
         return f"<p><b>{escape(self.headline)}</b></p>" + (f"<ul>{reasons}</ul>" * bool(reasons))
 
 
+# --- on theories
+
+
 def saddle_point_converged(theory: xr.Dataset | None) -> bool | None:
     """Whether the saddle point converged, True where that is not stored; None without a table."""
     return None if theory is None else bool(theory.attrs.get("converged", 1))
 
 
-def doubt_of_next_order(theory: xr.Dataset | None) -> str | None:
-    """Reason why the next order is not trusted or not there; None where there is none."""
+def doubt_of_next_order(theory: xr.Dataset | None) -> str:
+    """Reason why the next order is not trusted or not there; empty where there is none."""
     status = None if theory is None else theory.attrs.get("next_order_status")
     if status is None or status == "fine":
-        return None
+        return ""
     explanation = str(theory.attrs["next_order_explanation"])
     return f"{explanation[0].upper()}{explanation[1:]}."
 
 
 def theory_verdict(
-    trusted: bool | None,
+    diagnostics: Diagnostics | None,
     converged: bool | None,
-    differences: Mapping[str, Differences],
-    labels: Mapping[str, str],
+    rows: Rows,
+    *,
+    width: int | None = None,
+    doubt: str = "",
     temperature_sampled: bool = False,
-    doubt: str | None = None,
-    has_user_theories: bool = False,
-    has_other_networks: bool = False,
 ) -> Verdict:
     """Verdict of the samples on the theory.
 
-    trusted      whether the draws passed their diagnostics, None if nothing was sampled
+    diagnostics  of the draws, None if nothing was sampled
     converged    None if there is no theory
-    differences  predictor → quantity → difference
-    labels       quantity → what it is called
+    width        N, the smallest one
     doubt        why the next order is not to be trusted
-    has_other_networks
-                 whether infinite width stands beside the samples, which is no theory of theirs
     """
-    if converged is None and has_user_theories:
+    predictors = {who for _, who in rows}
+    if converged is None and any(map(is_users, predictors)):
         return Verdict("neutral", "Each theory of this network has a verdict of its own.")
     if converged is None:
         headline = "There is no theory in this directory to compare the samples with."
@@ -109,68 +120,85 @@ def theory_verdict(
     if not converged:
         headline = "The saddle point did not converge: the theory predicts nothing here."
         return Verdict("bad", headline)
-    if trusted is None:
+    if diagnostics is None:
         return Verdict("neutral", "Theory only: nothing was sampled to compare it with.")
-    if not trusted:
-        headline = "No conclusion about the theory: the samples fail their diagnostics."
-        return Verdict("bad", headline)
-    names = [name for name in (LEADING, NEXT) if differences.get(name)]
-    if not names and has_other_networks:
-        return Verdict("neutral", NO_THEORY)
-    if not names:
-        return Verdict("neutral", "Theory and samples have nothing in common to compare.")
-    of_orders = {name: differences[name] for name in names}
-    decisive, *others = headline_first(of_orders[names[0]])
-    reasons = [sentence(labels[name], name, of_orders) for name in others]
-    if any(difference.differs for of in of_orders.values() for difference in of.values()):
-        reasons.append(BOTH_ORDERS if NEXT in names else ORDER)
+    warning = (diagnostics.warning,) if diagnostics.warning else ()
+    if not diagnostics.passed:
+        headline = "No conclusion about the theory: MCMC diagnostics failed."
+        return Verdict("bad", headline, warning)
+    compared = {order: told_of(order, rows) for order in (LEADING, NEXT)}
+    compared = {order: of for order, of in compared.items() if of}
+    if not compared and predictors & {*OTHER_NETWORKS}:
+        return Verdict("neutral", NO_THEORY, warning)
+    if not compared:
+        headline = "Theory and samples have nothing in common to compare."
+        return Verdict("neutral", headline, warning)
+    decisive, *others = next(iter(compared.values()))
+    reasons = [sentence(name, compared) for name in others]
+    states = {row["state"] for of in compared.values() for row in of.values()}
+    reasons += [EXPECTED] if states & {RESOLVED, DIFFERS} else []
     reasons += [doubt] if doubt else []
     reasons += [TEMPERATURE_SAMPLED] if temperature_sampled else []
-    tone = TONES.get(of_orders[names[0]][decisive].state, "neutral")
-    return Verdict(tone, sentence(labels[decisive], decisive, of_orders), tuple(reasons))
+    tone = TONES.get(next(iter(compared.values()))[decisive]["state"], "neutral")
+    return Verdict(tone, sentence(decisive, compared, width), warning + tuple(reasons))
 
 
-def headline_first(quantities: Collection[str]) -> list[str]:
-    return sorted(quantities, key=lambda name: name != HEADLINE)
-
-
-def user_verdict(
-    name: str, trusted: bool, differences: Differences, labels: Mapping[str, str]
-) -> Verdict:
+def user_verdict(name: str, trusted: bool, rows: Rows) -> Verdict:
     """Verdict of the samples on a theory of the user's own, from its predictions alone.
 
     The headline is about U_1 where it predicts that, else about the first quantity it predicts.
     """
     if not trusted:
-        headline = f"No conclusion about {name}: the samples fail their diagnostics."
-        return Verdict("bad", headline)
-    if not differences:
+        return Verdict("bad", f"No conclusion about {name}: MCMC diagnostics failed.")
+    compared = {name: told_of(name, rows)}
+    if not compared[name]:
         return Verdict("neutral", f"{name} predicts nothing that the samples can be compared with.")
-    decisive, *others = headline_first(differences)
-    texts = {key: f"{labels[key]}: {difference.text()}." for key, difference in differences.items()}
-    tone = TONES.get(differences[decisive].state, "neutral")
-    return Verdict(tone, f"{name}, {texts[decisive]}", tuple(texts[key] for key in others))
+    decisive, *others = compared[name]
+    tone = TONES.get(compared[name][decisive]["state"], "neutral")
+    reasons = tuple(sentence(quantity, compared) for quantity in others)
+    return Verdict(tone, sentence(decisive, compared), reasons)
 
 
-def sentence(label: str, quantity: str, differences: Mapping[str, Differences]) -> str:
-    """How far every predictor is off in a quantity."""
-    texts = {
-        predictor_name(name): of[quantity].text()
-        for name, of in differences.items()
-        if quantity in of
-    }
-    if len(texts) == 2 and len(set(texts.values())) == 1:
-        return f"{label}: {both_agree(next(iter(texts.values())))}."
-    return f"{label}: {'; '.join(f'{name} {text}' for name, text in texts.items())}."
+def told_of(predictor: str, rows: Rows) -> dict[str, Row]:
+    """Quantity → the row of a predictor, of those that something is said of, headline first."""
+    told = {name: row for (name, who), row in rows.items() if who == predictor and row["state"]}
+    return {name: told[name] for name in sorted(told, key=lambda name: name != HEADLINE)}
 
 
-def both_agree(text: str) -> str:
-    """What is said of one order, of both of them: `differs` becomes `differ`."""
-    if text.startswith("not "):
-        return text
-    for one, several in (("agrees", "agree"), ("differs", "differ")):
-        text = text.replace(one, several)
-    return f"both orders {text}"
+def sentence(
+    quantity: str, compared: Mapping[str, Mapping[str, Row]], width: int | None = None
+) -> str:
+    """How far every predictor is off in a quantity; of U_1 as a norm, and times the width."""
+    told = {who: of[quantity] for who, of in compared.items() if quantity in of}
+    row = next(iter(told.values()))
+    label = row["label"]
+    names = {who: predictor_name(who) for who in told}
+    if quantity != HEADLINE or row["state"] in UNDECIDED:
+        said = "; ".join(f"{names[who]} {statement(row)}" for who, row in told.items())
+        return f"{label}: {said}."
+    norm = f"‖{label} − theory‖/‖{label}‖"
+    parts = [f"{norm_text(row)} ({names[who]})" for who, row in told.items()]
+    times = ""
+    if width is not None:
+        times = f"; N × relative error {scaled_text(row, width)} ({next(iter(names.values()))})"
+    return f"{norm} {', '.join(parts)}{times}."
+
+
+def norm_text(row: Row) -> str:
+    """`= 3.14 ± 0.29 %` or `< 0.85 %`; where elements differ with the largest pull."""
+    if row["state"] in UNDECIDED:
+        return f"unknown: {statement(row)}"
+    if row["state"] == RESOLVED:
+        return f"= {amount(row['difference'], row['unit'], row['difference_error'])}"
+    pull = f", {largest_pull(row)}" if row["state"] == DIFFERS else ""
+    return f"< {amount(row['below'], row['unit'])} at 95{NO_BREAK}%{pull}"
+
+
+def scaled_text(row: Row, width: int) -> str:
+    """The relative error times the width."""
+    if row["state"] == RESOLVED:
+        return f"= {Number(width * row['difference'], width * row['difference_error'])}"
+    return f"< {Number(width * row['below'], digits=2)}"
 
 
 # --- on the samples
@@ -181,16 +209,16 @@ def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
     if diagnostics is None:
         return Verdict("neutral", "Nothing has been sampled, or the draws were not judged yet.")
     numbers = (limits_sentence(diagnostics),) if diagnostics.quantities else ()
-    warning = diagnostics.warning
+    warning, passed = diagnostics.warning, "MCMC diagnostics passed."
     if diagnostics.passed and warning:
-        return Verdict("caution", warning, ("The samples pass their diagnostics.", *numbers))
+        return Verdict("caution", warning, (passed, *numbers))
     if diagnostics.passed:
-        return Verdict("good", "The samples can be trusted.", numbers)
+        return Verdict("good", passed, numbers)
     reasons = diagnostics.reasons
     if len(reasons) > MOST_REASONS:
         more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
         reasons = (*reasons[:MOST_REASONS], more)
-    headline = "The samples cannot be trusted: diagnostics failed."
+    headline = "MCMC diagnostics failed: the samples cannot be trusted."
     headline = f"{warning} {headline}" if warning else headline
     return Verdict("bad", headline, numbers + reasons)
 

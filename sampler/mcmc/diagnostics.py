@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -87,7 +87,7 @@ def diagnose(
     quantities = {**draws, **{name: some.values for name, some in (selected or {}).items()}}
     quantities["log_posterior"] = statistics["lp"]
     chains, count = statistics["lp"].shape
-    reasons, judged, judgement = [], {}, algorithm.judge(statistics)
+    reasons, shortfalls, judged, judgement = [], [], {}, algorithm.judge(statistics)
     if_frozen = judgement.remedy or algorithm.remedy_if_frozen
     limits, worth = Limits(ess_limit), algorithm.repetitions(statistics)
     if worth is not None:
@@ -116,7 +116,9 @@ def diagnose(
         moving = places[~(known | stuck)[places]]
         if chains > 1 and moving.size:
             judged[name] = _judge(flat[..., moving], worth)
-            reasons += _shortfalls(name, judged[name], limits, more_draws, judgement.remedy)
+            missed = _shortfall(name, judged[name], limits, more_draws, judgement.remedy)
+            shortfalls += [missed] if missed else []
+    reasons += [missed.text for missed in sorted(shortfalls)]  # the worst first
     reasons += judgement.reasons
     return Diagnostics(
         verdict="fail" if reasons else "pass",
@@ -219,19 +221,29 @@ class Limits:
     remedy: str = ""
 
 
-def _shortfalls(
+class Shortfall(NamedTuple):
+    """A quantity that misses limits, and the share of the effective draws that it has."""
+
+    enough: float
+    text: str
+
+
+def _shortfall(
     name: str, judged: QuantityDiagnostics, limits: Limits, more_draws: str, of_all: str
-) -> list[str]:
-    """Limits that are missed; a comparison with NaN counts as missed.
+) -> Shortfall | None:
+    """Limits that a quantity misses, in one line; a comparison with NaN counts as missed.
 
     of_all  the remedy of everything that fails, where there is such
     """
-    missed, ess_limit = [], limits.ess
+    missed, remedy = [], of_all or f"raise `{more_draws}`"
     if not judged.r_hat <= limits.r_hat:
         remedy = of_all or "raise " + (limits.remedy or f"`warmup` and `{more_draws}`")
-        missed.append(f"{name}: R-hat {judged.r_hat:.4f} exceeds {limits.r_hat:.5g}; {remedy}")
-    for kind, ess in (("bulk", judged.ess_bulk), ("tail", judged.ess_tail)):
-        if not ess >= ess_limit:
-            remedy = of_all or f"raise `{more_draws}`"
-            missed.append(f"{name}: {kind} ESS {ess:.0f} is below {ess_limit:.0f}; {remedy}")
-    return missed
+        missed.append(f"R-hat {judged.r_hat:.4f} exceeds {limits.r_hat:.5g}")
+    sizes = {"bulk": judged.ess_bulk, "tail": judged.ess_tail}
+    few = [f"{kind} ESS {ess:.0f}" for kind, ess in sizes.items() if not ess >= limits.ess]
+    if few:
+        missed.append(f"{', '.join(few)} below {limits.ess:.0f}")
+    if not missed:
+        return None
+    enough = min(sizes.values()) / limits.ess
+    return Shortfall(enough if enough == enough else -1.0, f"{name}: {'; '.join(missed)}; {remedy}")

@@ -16,7 +16,7 @@ from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.errors import InputError, Verbatim
 from sampler.posterior.spaces import SpaceName
 from sampler.presentation.summary import comparison_text, diagnostics_text, verdicts_text
-from sampler.presentation.tables import tables_of
+from sampler.presentation.views import tables_of
 from sampler.storage.files import write_json
 
 if TYPE_CHECKING:

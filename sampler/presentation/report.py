@@ -28,7 +28,7 @@ from sampler.presentation.several_runs import points_table, selection_table
 from sampler.presentation.status_text import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
-from sampler.presentation.tables import tables_of
+from sampler.presentation.views import tables_of
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import DRAWS_FILE, RECIPE_FILE
 from sampler.storage.files import write_whole

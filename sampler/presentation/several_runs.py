@@ -23,7 +23,7 @@ from sampler.analysis.text import NO_BREAK, Number, count
 from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.status_text import state_text
 from sampler.presentation.table import Cell, Column, Link, Table
-from sampler.presentation.tables import AS_A_WHOLE, with_test_error
+from sampler.presentation.views import AS_A_WHOLE, BOTH_ERRORS
 from sampler.settings.point_labels import short_label
 from sampler.storage.status import state_of
 
@@ -47,7 +47,8 @@ def points_table(points: Sequence[PointSummary]) -> Table:
     of_predictors = {
         name: Column(predictor_name(name), **SHARE, dropped=at) for name, at in predictors.items()
     }
-    of_predictors[SAMPLED] = with_test_error(of_predictors[SAMPLED])
+    header = f"{predictor_name(SAMPLED)} {BOTH_ERRORS}"
+    of_predictors[SAMPLED] = Column(header, **SHARE)
     columns = [
         Column("point"),
         *of_predictors.values(),

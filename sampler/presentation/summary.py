@@ -12,14 +12,14 @@ import xarray as xr
 
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import unbroken, wrapped
-from sampler.analysis.verdict import limits_sentence
+from sampler.analysis.verdict import HEADLINE, limits_sentence, trust_verdict
 from sampler.mcmc.convergence import FEWEST_DRAWS
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.table import Table
-from sampler.presentation.tables import (
+from sampler.presentation.views import (
     MOST_ROWS,
+    elements_table,
     numbers_table,
-    order_parameter_table,
     other_accuracies_table,
     other_networks_table,
     sampled_temperature_table,
@@ -71,11 +71,10 @@ def printed_tables(tables: Sequence[Table]) -> str:
 
 def diagnostics_text(diagnostics: Diagnostics) -> str:
     """The verdict on the draws, the worst numbers beside their limits, and every reason."""
-    verdict = "can be trusted" if diagnostics.passed else "FAIL their diagnostics"
+    verdict = trust_verdict(diagnostics).headline.rstrip(".")
     numbers = f"; {limits_sentence(diagnostics)}" if diagnostics.quantities else ""
     lines = [
-        *([diagnostics.warning] if diagnostics.warning else []),
-        f"samples: {verdict}{numbers}",
+        f"{verdict}{numbers}",
         *(f"  failed: {reason}" for reason in diagnostics.reasons),
         *(f"  note: {remark}" for remark in diagnostics.remarks),
     ]
@@ -86,19 +85,19 @@ def comparison_text(run: RunResults) -> str:
     """U₁, how far every theory is off, and numbers by predictor."""
     comparison = run.comparison
     tables = [
-        order_parameter_table(comparison),
+        elements_table(comparison, HEADLINE),
         statements_table(comparison, brief=True),
         numbers_table(run, brief=True),
         other_networks_table(comparison),
         sampled_temperature_table(comparison),
     ]
     text = printed_tables([replace(table, title="") for table in tables])
-    if run.theory is None and not comparison.user_theories:
+    if run.theory is None and not comparison.user_verdicts:
         text = f"\ncomparison: no theory stored in this directory{text}"
     remarks = {
-        f"{comparison.about(name, 'label')}: {comparison.about(name, 'remark')}": None
-        for name in comparison.quantities
-        if "NOT" in str(comparison.about(name, "remark"))
+        f"{row['label']}: {row['remark']}": None
+        for row in comparison.rows.values()
+        if "NOT" in row["remark"]
     }
     return "\n".join([text, *map(wrapped, remarks)])
 

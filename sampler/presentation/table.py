@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from sampler.analysis.text import (
     DIGITS,
-    MISSING,
     NO_BREAK,
     Number,
     terminal_width,
@@ -277,6 +276,8 @@ def cell_texts(cells: Sequence[Cell]) -> list[str]:
     texts = [str(cell).replace(NO_BREAK, " ") for cell in cells]
     if not holds_numbers(cells):
         return texts
+    numbers = [any(map(str.isdigit, text)) for text in texts]
     behind = [len(text) - len(WHOLE_PART.match(text)[0]) for text in texts]
-    padded = zip(texts, behind, strict=True)
-    return [text if text == MISSING else text + " " * (max(behind) - n) for text, n in padded]
+    most = max((n for n, is_number in zip(behind, numbers, strict=True) if is_number), default=0)
+    padded = zip(texts, behind, numbers, strict=True)
+    return [text + " " * (most - n) if is_number else text for text, n, is_number in padded]

@@ -15,6 +15,7 @@ from sampler.jobs import stages
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
 from tests.pages import STORED
+from tests.shown import numbers_in
 
 SAME, WRONG = "leading order again", "three times U"
 
@@ -53,26 +54,29 @@ def test_a_theory_that_is_the_leading_order_has_its_numbers(comparison):
         mine, leading = (table.sel(predictor=name).values for name in (SAME, "leading"))
         np.testing.assert_array_equal(mine, leading, err_msg=quantity)
         # as text, where undefined numbers are equal
-        assert repr(comparison.difference(quantity, SAME)) == repr(comparison.difference(quantity))
+        assert repr(comparison.rows[quantity, SAME]) == repr(comparison.rows[quantity, "leading"])
     # The kernel is what own theories say nothing of.
     assert SAME not in comparison.elements("kernel_alignment")["predictor"].values
     for score in ("accuracy", "log_predictive_density", "log_evidence"):
-        assert comparison.number(score, SAME) == comparison.number(score, "leading")
+        same, leading = (comparison.rows[score, who]["value"] for who in (SAME, "leading"))
+        assert same == leading
     # Own theories predict the test set, not what the other training examples say of each.
-    assert np.isnan(comparison.number("elpd", SAME))
+    assert np.isnan(comparison.rows["elpd", SAME]["value"])
     assert comparison.user_verdicts[SAME].tone == comparison.verdict.tone
 
 
 def test_a_wrong_theory_is_off_by_more(comparison):
-    found, leading = (comparison.difference("order_parameter", name) for name in (WRONG, "leading"))
-    assert found.resolved
-    assert found.value > leading.value
+    found, leading = (comparison.rows["order_parameter", name] for name in (WRONG, "leading"))
+    assert found["state"] == "resolved"
+    assert found["difference"] > leading["difference"]
     verdict = comparison.user_verdicts[WRONG]
     assert verdict.tone == "caution"
-    assert found.text() in verdict.headline
+    off = (found["difference"], [found["difference_error"]], "%")
+    assert any(one.shows(*off) for one in numbers_in(verdict.headline))
     # Head scores follow from U_1; what it does not predict is left open.
-    assert set(comparison.differences(WRONG)) == {"order_parameter", "head_score"}
-    assert np.isnan(comparison.number("accuracy", WRONG))
+    told = comparison.table().xs(WRONG, level="predictor").query("state != ''").index
+    assert set(told) == {"order_parameter", "head_score"}
+    assert np.isnan(comparison.rows["accuracy", WRONG]["value"])
     assert WRONG not in comparison.verdict.headline + "".join(comparison.verdict.reasons)
 
 

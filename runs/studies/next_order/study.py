@@ -12,7 +12,7 @@ each copy in channels of its own, so that nothing but the size changes.
 3,000,000 weighted draws at most, and chains of 1,500.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ from scipy.special import chdtrc
 import sampler
 from runs.studies.next_order.power_law import fit_power_law
 from runs.studies.study import Study, estimate
-from sampler.analysis.difference import NOT_TRUSTED, Difference, difference_of
+from sampler.analysis.difference import DIFFERS, NOT_TRUSTED, RESOLVED, difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.presentation import style
 from theory import LearningProblem, solve_next_order, solve_saddle_point
@@ -125,11 +125,12 @@ def by_weighted_draws(data: Data, width: int, temperature: float, most_draws: in
     return dict(zip(ORDERS, map(row_of, found), strict=True))
 
 
-def row_of(one: Difference) -> list:
+def row_of(one: Mapping) -> list:
     """Size, error, whether there is a difference, and what it is below."""
     # Near zero the square is known, not its root.
-    error = one.error if one.resolved else np.fmin(one.error, one.below)
-    return [one.value, float(error), one.differs, one.below]
+    error, below = one["difference_error"], one["below"]
+    error = error if one["state"] == RESOLVED else np.fmin(error, below)
+    return [one["difference"], float(error), one["state"] in (RESOLVED, DIFFERS), below]
 
 
 def by_chains(data: Data, width: int, draws: int) -> dict:
@@ -141,10 +142,10 @@ def by_chains(data: Data, width: int, draws: int) -> dict:
     compared = sampler.compare(theory, sampler.sample(task, network, draws=draws, progress=False))
     fine = theory.attrs["next_order_status"] == "fine"
     found = {
-        order: compared.difference("order_parameter", order)
+        order: compared.rows["order_parameter", order]
         for order in (ORDERS if fine else ["leading"])
     }
-    return {order: row_of(one) for order, one in found.items() if one.state != NOT_TRUSTED}
+    return {order: row_of(one) for order, one in found.items() if one["state"] != NOT_TRUSTED}
 
 
 # --- all widths together

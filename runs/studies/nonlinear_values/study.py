@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 import sampler
 from runs.studies.nonlinear_values.mathematics import by_heads
 from runs.studies.study import Study, mean_over
-from sampler.analysis.difference import difference_of
+from sampler.analysis.difference import UNDECIDED, difference_of
 from sampler.analysis.estimates import mean_of
 from sampler.network import path_weights
 from sampler.presentation import style
@@ -50,7 +50,9 @@ def task_of(kind: str, depth: int, seed: int):
 def relative(predicted: np.ndarray, sampled) -> list[float] | None:
     """Relative difference and its error; None where nothing can be said."""
     found = difference_of(predicted, sampled, symmetric=True)
-    return [found.value, found.error, found.below] if found is not None and found.decided else None
+    if not found or found["state"] in UNDECIDED:
+        return None
+    return [found["difference"], found["difference_error"], found["below"]]
 
 
 def overlaps_of(draws, depth: int, width: int) -> np.ndarray:
@@ -88,13 +90,9 @@ def measure(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
         own = {} if of_heads is None else {"by heads": of_heads[0]}
     found = sampler.compare(theory, draws, own=own)
     of_chains = found.diagnostics
-    of_mean = {
-        found.name_of(name): found.difference("predictor_mean", name) for name in found.predictors
-    }
-    differences = {
-        name: [one.value, one.error, one.below] for name, one in of_mean.items()
-        if one is not None and one.decided
-    }  # fmt: skip
+    of_mean = found.table().loc["predictor_mean"].query("state != '' and state not in @UNDECIDED")
+    columns = ["difference", "difference_error", "below"]
+    differences = {found.names[name]: list(row) for name, row in of_mean[columns].iterrows()}
     row = {
         "trusted": bool(of_chains.passed),
         "r_hat": max(one.r_hat for one in of_chains.quantities.values()),

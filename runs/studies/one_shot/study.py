@@ -233,15 +233,17 @@ def of_heads(name: str, place: Path) -> dict[str, dict]:
 def of_posterior(place: Path) -> dict[str, dict]:
     """Accuracy of exact posterior and theory, and how far they are apart."""
     compared = sampler.open_results(place).comparison
-    sampled = compared.estimate("accuracy")
-    differences = {name: compared.difference(name) for name in COMPARED}
+    table = compared.table()
+    sampled = table.loc["accuracy", "sampled"]
+    differences = table.xs("leading", level="predictor").loc[[*COMPARED]]
     return {
         "accuracy": {
-            "leading": compared.number("accuracy", "leading"),
-            "sampled": estimate(sampled.value, sampled.mcse, "MCSE"),
+            "leading": table.loc[("accuracy", "leading"), "value"],
+            "sampled": estimate(sampled["value"], sampled["error"], "MCSE"),
         },
         "differences": {
-            name: estimate(found.value, found.error, "MCSE") for name, found in differences.items()
+            name: estimate(row["difference"], row["difference_error"], "MCSE")
+            for name, row in differences.iterrows()
         },
         "r_hat": max(one.r_hat for one in compared.diagnostics.quantities.values() if one.r_hat),
     }

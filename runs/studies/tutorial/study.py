@@ -128,9 +128,9 @@ with style.figure_style():
     left.yaxis.set_minor_locator(NullLocator())
     accuracies = [100 * number(solved, "accuracy") for solved in by_width]
     right.semilogx(widths, accuracies, color=style.THEORY, label=style.LEADING)
-    found = comparison.estimate("accuracy")
+    found = comparison.table().loc["accuracy", "sampled"]
     right.errorbar(
-        [10], 100 * found.value, 100 * found.test_error, fmt="D", color=style.SAMPLED,
+        [10], 100 * found["value"], 100 * found["test_error"], fmt="D", color=style.SAMPLED,
         label=f"{style.EXACT}; accuracy ± error of the test set",
     )  # fmt: skip
     limit = 100 * number(theory, "accuracy", "infinite")
@@ -160,7 +160,7 @@ with style.figure_style():
     figure = style.new_figure(style.WIDTH, 4.6, "Calibration on the test set, $N$ = 10")
     ax = figure.subplots()
     for predictor, one in probabilities.items():
-        marks = {"color": style.colour_of(predictor), "name": comparison.name_of(predictor)}
+        marks = {"color": style.colour_of(predictor), "name": comparison.names[predictor]}
         marks["linestyle"] = "--" if predictor == "infinite_tuned" else "-"
         bins = {"n_bins": BINS, "strategy": "quantile"}  # fifty examples in each
         CalibrationDisplay.from_predictions(positive, one, ax=ax, **bins, **marks)
@@ -181,25 +181,26 @@ def error_if_calibrated(probability: np.ndarray) -> tuple[float, float]:
 
 
 # %% What the documentation quotes of it.
-sampled = comparison.estimate("accuracy")
+table = comparison.table()
+sampled = table.loc["accuracy", "sampled"]
 numbers = {
     "widths": rows,
-    "accuracy": {name: comparison.number("accuracy", name) for name in predictors}
-    | {"sampled": estimate(sampled.value, sampled.mcse, "MCSE")},
-    "accuracy of the test set": estimate(sampled.value, sampled.test_error, "binomial"),
+    "accuracy": {name: table.loc[("accuracy", name), "value"] for name in predictors}
+    | {"sampled": estimate(sampled["value"], sampled["error"], "MCSE")},
+    "accuracy of the test set": estimate(sampled["value"], sampled["test_error"], "binomial"),
     "own temperature": number(theory, "temperature", "infinite_tuned"),
 }
 for predictor in predictors:
     density, error = (
-        comparison.estimate(name, predictor)
+        table.loc[name, predictor]
         for name in ("log_predictive_density", "expected_calibration_error")
     )
     expected, deviation = error_if_calibrated(probabilities[predictor])
     numbers[predictor] = {
-        "density": estimate(density.value, density.test_error, "over test examples"),
-        "calibration error": estimate(error.value, error.test_error, "over test examples"),
+        "density": estimate(density["value"], density["test_error"], "over test examples"),
+        "calibration error": estimate(error["value"], error["test_error"], "over test examples"),
         "if calibrated": estimate(expected, deviation, "over drawn labels"),
-        "deviations": (error.value - expected) / deviation,
-        "MCSE": {"density": density.mcse, "calibration error": error.mcse},
+        "deviations": (error["value"] - expected) / deviation,
+        "MCSE": {"density": density["error"], "calibration error": error["error"]},
     }
 study.record(numbers, seeds={"task": 8})

@@ -94,16 +94,18 @@ def test_the_accuracy_is_that_of_the_mean_of_every_predictor(outputs, rng):
     for predictor, shift in {SAMPLED: 0.0, **SHIFT}.items():
         one = mean + shift
         right = np.sign(one) == labels if outputs == 1 else one.argmax(1) == labels.argmax(1)
-        assert comparison.number("accuracy", predictor) == right.mean()
+        assert comparison.rows["accuracy", predictor]["value"] == right.mean()
 
 
 def test_differences_as_a_whole_are_those_of_the_elements(rng):
     given = draws_of(rng)
     comparison, sampled = compared(given), mean_of(given.draws["order_parameter"])
     expected = difference_of(sampled.value + SHIFT[LEADING], sampled, symmetric=True)
-    assert comparison.difference("order_parameter") == expected
-    failed = compared(given, diagnostics=FAILED)
-    assert failed.difference("order_parameter").state == "not trusted"
+    row = comparison.rows["order_parameter", LEADING]
+    assert {name: row[name] for name in expected} == expected
+    failed = compared(given, diagnostics=FAILED).rows["order_parameter", LEADING]
+    assert failed["state"] == "not trusted"
+    assert failed["difference"] == row["difference"]
 
 
 def test_a_comparison_is_read_back_by_xarray_alone(rng, tmp_path):
@@ -128,7 +130,7 @@ def test_a_comparison_is_read_back_by_xarray_alone(rng, tmp_path):
     stored = json.loads(text, parse_constant=refuse)
     assert len(text) < 30_000
     cell = stored["summary"]["order_parameter"]["mine"]
-    assert cell["difference"] == comparison.difference("order_parameter", "mine").value
+    assert cell["difference"] == comparison.rows["order_parameter", "mine"]["difference"]
     assert stored["summary"]["accuracy"]["sampled"]["low"] is None
 
 
@@ -212,9 +214,9 @@ def test_a_predictor_without_any_number_has_no_difference(rng):
     theory = theory_beside(given)
     theory = theory.where(theory["predictor"] != LEADING)
     comparison = compare(TheoryAndDraws(theory, given.tree), PASSED, COST)
-    assert not comparison.differences(LEADING)
-    assert np.isnan(comparison.number("accuracy", LEADING))
-    assert comparison.difference("order_parameter", "next") is not None
+    assert not any(comparison.rows[name, LEADING]["state"] for name in comparison.quantities)
+    assert np.isnan(comparison.rows["accuracy", LEADING]["value"])
+    assert comparison.rows["order_parameter", "next"]["state"]
 
 
 def test_draws_that_are_not_finite_have_no_scores(rng):
@@ -222,8 +224,8 @@ def test_draws_that_are_not_finite_have_no_scores(rng):
     tree = given.tree.copy(deep=True)
     tree["predictions"]["predictor"].values[1, 3] = np.nan
     comparison = compare(TheoryAndDraws(theory_beside(given), tree), FAILED, COST)
-    assert np.isnan(comparison.number("log_predictive_density", SAMPLED))
-    assert np.isfinite(comparison.number("log_predictive_density", LEADING))
+    assert np.isnan(comparison.rows["log_predictive_density", SAMPLED]["value"])
+    assert np.isfinite(comparison.rows["log_predictive_density", LEADING]["value"])
 
 
 @pytest.fixture
@@ -247,10 +249,10 @@ def test_a_quantity_is_one_row_and_a_predictor_one_label(rng):
     matrix = np.diag(np.arange(1.0, 5.0))
     comparison = compared(given, own={"mine": {"order_parameter": matrix}})
     exact = np.trace(given.draws["order_parameter"].mean((0, 1)))
-    assert comparison.number("trace", SAMPLED) == pytest.approx(exact, rel=1e-12)
-    assert comparison.number("trace", LEADING) == pytest.approx(exact + 4 * SHIFT[LEADING])
-    assert comparison.number("trace", "mine") == 10.0
-    assert comparison.difference("trace", "mine").value == pytest.approx(
-        abs(exact - 10.0) / exact, abs=3 * comparison.difference("trace", "mine").error
-    )
+    assert comparison.rows["trace", SAMPLED]["value"] == pytest.approx(exact, rel=1e-12)
+    assert comparison.rows["trace", LEADING]["value"] == pytest.approx(exact + 4 * SHIFT[LEADING])
+    assert comparison.rows["trace", "mine"]["value"] == 10.0
+    error = comparison.rows["trace", "mine"]["difference_error"]
+    off = comparison.rows["trace", "mine"]["difference"]
+    assert off == pytest.approx(abs(exact - 10.0) / exact, abs=3 * error)
     assert len(given.labels_test) == TEST

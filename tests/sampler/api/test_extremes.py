@@ -64,4 +64,4 @@ def test_at_the_lowest_temperature_results_are_compared():
     comparison = sampler.compare(theory, draws)
     for score in ("log_predictive_density", "expected_calibration_error"):
         for predictor in ("leading", "infinite", "sampled"):
-            assert np.isfinite(comparison.number(score, predictor))
+            assert np.isfinite(comparison.rows[score, predictor]["value"])

@@ -17,7 +17,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import sampler
-from sampler.analysis.difference import NOT_TRUSTED
+from sampler.analysis.difference import NOT_TRUSTED, UNDECIDED
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import gathered, swept_points
@@ -101,16 +101,10 @@ def test_nothing_is_said_by_draws_that_fail(kind, tmp_path):
     assert run.diagnostics.reasons
     assert {run.verdict.tone, run.reliability.tone, comparison.verdict.tone} == {"bad"}
     assert {verdict.tone for verdict in comparison.user_verdicts.values()} == {"bad"}
-    said = [
-        (quantity, who) for who in comparison.predictors for quantity in comparison.differences(who)
-    ]
-    assert ("order_parameter", "leading") in said
-    assert ("predictor_mean", "next") in said
-    for quantity, who in said:
-        difference = comparison.difference(quantity, who)
-        assert (difference.state, difference.decided) == (NOT_TRUSTED, False)
-    estimates = [comparison.estimate(quantity) for quantity in comparison.quantities]
-    assert not any(one.trusted for one in estimates if one is not None)
+    said = comparison.table().query("state != ''")["state"]
+    assert {("order_parameter", "leading"), ("predictor_mean", "next")} <= set(said.index)
+    assert set(said) == {NOT_TRUSTED}
+    assert set(said.xs("sampled", level="predictor").index) == set(comparison.quantities)
     content = json.loads((tmp_path / "run" / "comparison.json").read_text())
     assert content["diagnostics"]["verdict"] == "fail"
     states = {
@@ -128,9 +122,9 @@ def test_draws_that_pass_are_trusted(spoil):
     assert run.trusted
     assert run.verdict.tone in ("good", "caution")
     comparison = run.comparison
-    assert comparison.difference("order_parameter").decided or spoil is not None
-    estimates = [comparison.estimate(quantity) for quantity in comparison.quantities]
-    assert all(one.trusted for one in estimates if one is not None)
+    decided = comparison.rows["order_parameter", "leading"]["state"] not in UNDECIDED
+    assert decided or spoil is not None
+    assert not any(comparison.rows[name, "sampled"]["state"] for name in comparison.quantities)
 
 
 CARRIED = ("chain_alone", "element_without_r_hat", "repetitions_apart")
@@ -182,8 +176,8 @@ def test_a_number_that_is_not_trusted_is_in_no_table(kind, sound, tmp_path):
     bad = stored(spoil, **BETTER)
     comparison = bad.comparison
     assert comparison.diagnostics.passed
-    names = [name for name in comparison.quantities if comparison.estimate(name) is not None]
-    assert [name for name in names if not comparison.estimate(name).trusted] == [number]
+    states = {name: comparison.rows[name, "sampled"]["state"] for name in comparison.quantities}
+    assert {name: state for name, state in states.items() if state} == {number: NOT_TRUSTED}
     assert comparison.to_json()["summary"][number]["sampled"]["state"] == NOT_TRUSTED
     sweep = sweep_of(tmp_path / "a", sound, bad)
     assert set(sweep.table["diagnostics"]) == {"pass"}
@@ -247,7 +241,7 @@ def test_averages_over_seeds_are_those_of_the_points_that_pass(kind, sound, tmp_
     assert len(set(found)) == len(found.columns)
     name = "log_predictive_density_sampled"
     quantity = name.removesuffix("_sampled")
-    values = [sound[place].comparison.number(quantity, "sampled") for place in (1, 2, 3)]
+    values = [sound[place].comparison.rows[quantity, "sampled"]["value"] for place in (1, 2, 3)]
     assert found[name].tolist() == pytest.approx([values[0], np.mean(values[1:])], rel=1e-12)
     errors = found[f"{name}_error"]
     assert np.isnan(errors[0])

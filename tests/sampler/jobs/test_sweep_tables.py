@@ -152,9 +152,13 @@ def test_differences_are_those_of_the_points(recipe, tmp_path):
     comparison = RunResults(point_directory(tmp_path, label)).comparison
     for found in (sweep, SweepResults(tmp_path)):
         first, second, _ = found.points
-        for quantity, one in comparison.differences("leading").items():
-            # as text, where undefined numbers are equal
-            assert repr(second.difference(quantity)) == repr(one)
+        for quantity in comparison.quantities:
+            row = comparison.rows[quantity, "leading"]
+            if row["state"]:
+                one = second.difference(quantity)
+                stored = (row["difference"], row["low"], row["below"])
+                np.testing.assert_array_equal((one.value, one.low, one.below), stored)
+                assert one.state == row["state"]
         assert first.difference("order_parameter") is None
         assert (first.one_width, second.one_width) == (10, None)
 

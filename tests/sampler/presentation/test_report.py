@@ -86,7 +86,7 @@ def test_the_mean_of_draws_is_the_number_on_the_page(page, directory):
 
 def test_the_largest_pull_stands_beside_what_noise_makes_of_it(page, elements):
     """Of the elements once, against Student's t with a degree less than there are batches."""
-    table = page.table("How far theories are off")
+    table = page.table("Relative error of")
     row = table.values[table.rows.index(table.row("U₁"))]
     shown = [row[table.rows[0].index("largest pull, leading order")], row[-1]]
     each = elements["order_parameter"].to_dataset()

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.colors import to_hex
 from scipy.stats import norm, t
 
-from sampler.analysis.comparison import Row, summary_table
+from sampler.analysis.comparison import cell, summary_table
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.quantities import QUANTITIES
@@ -112,7 +112,7 @@ def test_finite_size_shows_values_and_differences_of_both_orders():
 
 def bound(gap: float) -> float:
     estimate = Estimate(np.array([2.0]), np.array([ERROR]), None, DEGREES)
-    return difference_of(np.array([2.0 + gap]), estimate, unit="1").below
+    return difference_of(np.array([2.0 + gap]), estimate, unit="1")["below"]
 
 
 def test_an_element_of_several_is_told_from_noise_by_the_limit_of_all_at_once():
@@ -140,7 +140,7 @@ def swept(scores, **setting):
     points = []
     for value, of in scores.items():
         cells = {
-            name: Row(QUANTITIES[name], {who: Estimate(one) for who, one in by.items()})
+            name: (QUANTITIES[name], {who: cell(Estimate(one)) for who, one in by.items()})
             for name, by in of.items()
         }
         summary = summary_table(cells, ["leading", "infinite"])

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, wrapped
-from sampler.presentation.several_runs import difference_cell
 from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
-from sampler.presentation.tables import head_score_table, numbers_table, order_parameter_table
+from sampler.presentation.views import elements_table, numbers_table
 from tests.held import comparison_of, held
 from tests.pages import STORED
 
@@ -35,13 +33,13 @@ def test_heads_stand_in_the_order_of_their_sampled_scores(stored):
         ]
         for at in sorted(places, key=lambda at: -scores["sampled"].values[at])
     ]
-    table = head_score_table(RunResults(STORED).comparison).to_dataframe()
-    assert table[["leading", "sampled", "error"]].to_numpy().tolist() == expected
-    # They are in units of the largest, and so are their differences.
-    gaps = table[["difference_leading", "difference_leading_error"]].to_numpy().tolist()
-    assert gaps == [[sampled - leading, error] for leading, sampled, error in expected]
+    rows = elements_table(RunResults(STORED).comparison, "head_score").rows
+    for (_, leading, sampled, gap), numbers in zip(rows, expected, strict=True):
+        assert [leading.value, sampled.value, sampled.error] == numbers
+        # They are in units of the largest, and so are their differences.
+        assert (gap.value, gap.error) == (sampled.value - leading.value, sampled.error)
     # Names of the heads are those of the task, whatever the paths are called.
-    assert set(table.index) == {
+    assert {row[0] for row in rows} == {
         "layer 1, head 0 (good)", "layer 1, head 1 (uniform)", "layer 2, head 0 (uniform)"
     }  # fmt: skip
 
@@ -66,12 +64,12 @@ def test_an_element_has_each_number_in_its_place():
         {"leading": {"order_parameter": [[3.0]]}, "next": {"order_parameter": [[5.0]]}},
         names=("good",),
     )
-    row = order_parameter_table(comparison).to_dataframe().loc["good"]
-    assert row.to_dict() == {
-        "leading": 3.0, "next": 5.0, "sampled": 4.0, "error": 0.5,
-        "difference_leading": 0.25, "difference_leading_error": 0.5 * 3.0 / 4.0**2,
-        "difference_next": -0.25, "difference_next_error": 0.5 * 5.0 / 4.0**2,
-    }  # fmt: skip
+    ((name, *numbers),) = elements_table(comparison, "order_parameter").rows
+    assert name == "good"
+    assert [(one.value, one.error) for one in numbers] == [
+        (3.0, None), (5.0, None), (4.0, 0.5), (0.25, 0.5 * 3.0 / 4.0**2),
+        (-0.25, 0.5 * 5.0 / 4.0**2),
+    ]  # fmt: skip
 
 
 def test_elements_off_the_diagonal_differ_in_units_of_their_rows():
@@ -80,8 +78,8 @@ def test_elements_off_the_diagonal_differ_in_units_of_their_rows():
     comparison = comparison_of(
         {"order_parameter": sampled}, {"leading": {"order_parameter": theory}}
     )
-    row = order_parameter_table(comparison).to_dataframe().loc["a × b"]
-    assert row["difference_leading"] == pytest.approx((0.1 - 0.7) / (2.0 * 3.0), rel=1e-12)
+    rows = {row[0]: row[1:] for row in elements_table(comparison, "order_parameter").rows}
+    assert rows["a × b"][-1].value == pytest.approx((0.1 - 0.7) / (2.0 * 3.0), rel=1e-12)
 
 
 def test_numbers_stand_by_predictor_with_both_errors():
@@ -90,10 +88,25 @@ def test_numbers_stand_by_predictor_with_both_errors():
     comparison = comparison_of(
         {"accuracy": accuracy}, {who: {"accuracy": one} for who, one in predictions.items()}
     )
-    row = numbers_table(held(comparison=comparison)).to_dataframe().loc["accuracy"]
-    assert row.to_dict() == predictions | {
-        "sampled": 0.75, "error": 0.0625, "test_error": 0.125
-    }  # fmt: skip
+    ((_, *cells),) = numbers_table(held(comparison=comparison)).rows
+    numbers = dict(zip(comparison.predictors, cells, strict=True))
+    sampled = numbers.pop("sampled")
+    assert (sampled.value, sampled.error, sampled.test_error) == (0.75, 0.0625, 0.125)
+    assert {who: one.value for who, one in numbers.items()} == predictions
+    assert not any(one.error or one.test_error for one in numbers.values())
+
+
+def test_an_empty_cell_names_the_setting_that_fills_it():
+    """Of the samples and of the next order, which take it from the same setting."""
+    comparison = comparison_of(
+        {"log_evidence": Estimate(np.nan)},
+        {"leading": {"log_evidence": -5.0}, "next": {}, "infinite": {}},
+    )
+    ((_, leading, following, sampled, infinite),) = numbers_table(held(comparison=comparison)).rows
+    assert leading.value == -5.0
+    assert "sampler.evidence" in following
+    assert "sampler.evidence" in sampled
+    assert not infinite.defined
 
 
 @pytest.mark.parametrize(
@@ -139,20 +152,6 @@ def test_both_errors_are_seen_in_eighty_columns():
     assert "95.10 ± 0.05 ± 0.68 %" in text
     assert "−0.315 ± 0.001 ± 0.023" in text
     assert "83.0 %" in text
-
-
-@pytest.mark.parametrize(("gap", "resolved"), [(0.0, False), (0.5, True)])
-def test_a_difference_has_its_error_where_it_is_resolved_and_else_a_limit(gap, resolved):
-    sampled = Estimate(np.array([[1.0 + gap]]), np.array([[0.01]]), None, 39)
-    one = difference_of(np.ones((1, 1)), sampled)
-    assert one.resolved is resolved
-    shown = difference_cell(one)
-    if resolved:
-        assert (shown.value, shown.error) == (one.value, one.error)
-        assert one.value == pytest.approx(gap / (1.0 + gap), abs=3 * one.error)
-    else:
-        assert shown == f"< {one.number(one.below)}"
-    assert not difference_cell(None).defined
 
 
 # --- one table in three forms

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from sampler.presentation.summary import slowest_text
-from sampler.presentation.tables import MOST_ROWS
+from sampler.presentation.views import MOST_ROWS
 from sampler.storage.directory import DRAWS_FILE
 from sampler.storage.result_files import read_draws, write_result
 from tests import FIXTURES

@@ -118,6 +118,9 @@ def assert_numbers(run: Run, quantity: str, cells: list[str], where: str) -> Non
     for who, cell in zip(run.predictors, cells, strict=True):
         errors = errors_of(run, quantity, who)
         value, what = run.number(quantity, who), f"{where}: {quantity}, {who}"
+        if np.isnan(value) and run.about(quantity, "needs") and who in ("next", "sampled"):
+            assert plain(cell).endswith(run.about(quantity, "needs")), what
+            continue
         assert_shows(cell, value, errors, unit_of(run, quantity), what)
 
 
@@ -201,25 +204,35 @@ def test_a_temperature_that_was_sampled_has_its_numbers(run):
 # --- differences as a whole
 
 
-def assert_statement(run: Run, quantity: str, who: str, cell: str) -> None:
-    """Off by a number with its error, below a bound, or a word where nothing may be said."""
+def said_of(run: Run, quantity: str, who: str) -> list[tuple[float, list[float], str]]:
+    """Numbers of a statement, with errors and units: a size or a bound, and the largest pull."""
     state, unit = run.state(quantity, who), run.about(quantity, "unit")
+    names = ("difference", "difference_error", "below", "largest_mcse", "compared", "degrees")
+    numbers = {name: run.number(quantity, who, name) for name in names}
     if state == "resolved":
-        error = run.number(quantity, who, "difference_error")
-        assert_shows(cell, run.number(quantity, who, "difference"), [error], unit, quantity)
-    elif state in BOUNDS:
-        (shown,) = numbers_in(cell)
-        assert shown.below
-        assert shown.shows(run.number(quantity, who, "below"), (), unit), (quantity, who, cell)
-        assert (plain(cell) == f"< {shown.value} {unit}") == (state == "agrees")
-    else:
-        assert cell == state
+        return [(numbers["difference"], [numbers["difference_error"]], unit)]
+    bound = [(numbers["below"], [], unit)] if state in BOUNDS else []
+    return bound + [(numbers["largest_mcse"], [], "")] * (state == "differs")
+
+
+def assert_statement(run: Run, quantity: str, who: str, cell: str) -> None:
+    """A size with its error, a bound, or words alone where nothing may be said."""
+    shown, stored = numbers_in(cell), said_of(run, quantity, who)
+    assert len(shown) == len(stored), (quantity, who, cell)
+    for one, numbers in zip(shown, stored, strict=True):
+        assert one.shows(*numbers), (quantity, who, cell)
+    assert bool(cell) == bool(run.state(quantity, who))
+    if stored:
+        assert shown[0].below == (run.state(quantity, who) in BOUNDS)
 
 
 def test_differences_as_a_whole_are_the_stored_ones(run):
-    """In the terminal those of both orders that are no single numbers, on the page all."""
+    """In the terminal those of both orders that are no single numbers, on the page all.
+
+    There with intervals and largest pulls, and with what noise makes of these.
+    """
     rows = rows_of(run.printed.split("\n\n")[1])
-    table, told = run.page.table("How far theories are off"), 0
+    table, told = run.page.table("Relative error"), 0
     theories = [
         who
         for who in run.predictors
@@ -228,38 +241,31 @@ def test_differences_as_a_whole_are_the_stored_ones(run):
     for quantity in run.quantities:
         if not any(run.state(quantity, who) for who in theories):
             continue
-        cells = dict(zip(theories, page_row(table, run.about(quantity, "label"))[0], strict=True))
-        for who in theories:
-            if run.state(quantity, who):
-                assert_statement(run, quantity, who, cells[who])
-            else:
-                assert cells[who] == ""
+        cells, values = page_row(table, run.about(quantity, "label"))
+        statements, intervals, pulls = (cells[2 * at : 2 * at + 2] for at in range(3))
+        unit = run.about(quantity, "unit")
+        by_noise = []
+        for at, who in enumerate(theories):
+            assert_statement(run, quantity, who, statements[at])
+            if not run.state(quantity, who):
+                assert not intervals[at]
+                continue
+            ends = zip(intervals[at].split(" to "), ("low", "high"), strict=True)
+            for end, name in ends:
+                assert_shows(end, run.number(quantity, who, name), (), unit, quantity)
+            largest = run.number(quantity, who, "largest_mcse")
+            assert_shows(pulls[at], largest, what=quantity)
+            assert float(values[4 + at]) == largest
+            numbers = (run.number(quantity, who, name) for name in ("compared", "degrees"))
+            by_noise.append(largest_by_chance(*numbers))
+        assert float(values[-1]) == pytest.approx(max(by_noise), rel=1e-9)
+        assert_shows(cells[-1], float(values[-1]), what=quantity)
         if run.about(quantity, "brief") and run.about(quantity, "show") != "number":
             told += 1
             both = zip(ORDERS, rows[run.about(quantity, "label")], strict=True)
             for who, cell in both:
                 assert_statement(run, quantity, who, cell)
     assert len(rows) == 1 + told
-
-
-def test_intervals_and_pulls_are_the_stored_ones(run):
-    for who, title in zip(ORDERS, ("Leading order", "Next order"), strict=True):
-        table = run.page.table(f"{title} against")
-        for quantity in run.quantities:
-            if not run.state(quantity, who):
-                continue
-            cells, values = page_row(table, run.about(quantity, "label"))
-            unit = run.about(quantity, "unit")
-            ends = map(read, cells[1].split(" to "))
-            for end, name in zip(ends, ("low", "high"), strict=True):
-                assert end.shows(run.number(quantity, who, name), (), unit), (quantity, cells[1])
-            compared = run.number(quantity, who, "compared")
-            by_chance = largest_by_chance(compared, run.number(quantity, who, "degrees"))
-            names = ("compared", "median_mcse", "largest_mcse")
-            stored = [*(run.number(quantity, who, name) for name in names), by_chance]
-            for cell, value, exact in zip(cells[2:], values[2:], stored, strict=True):
-                assert float(value) == pytest.approx(exact, rel=1e-9)
-                assert_shows(cell, float(value), what=quantity)
 
 
 # --- element by element
@@ -318,30 +324,33 @@ def test_elements_are_the_stored_ones(run):
 
 
 def test_every_number_of_the_verdicts_is_a_stored_one(run):
-    """Differences with their errors, bounds of 95 %, and what the next order says of itself."""
+    """Differences with their errors, bounds of 95 %, and what the next order says of itself.
+
+    That of U₁ to leading order also times the width.
+    """
     start = run.page.text.index("How to cite")
-    text = run.page.text[start : run.page.text.index("How far theories are off")]
-    verdict = text.split("The samples can be trusted")[0]
-    stored = []
-    for quantity in run.quantities:
-        unit = run.about(quantity, "unit")
-        for who in ORDERS:
-            if run.state(quantity, who) == "resolved":
-                error = run.number(quantity, who, "difference_error")
-                stored.append((run.number(quantity, who, "difference"), [error], unit))
-            elif run.state(quantity, who):
-                stored.append((run.number(quantity, who, "below"), [], unit))
+    text = run.page.text[start : run.page.text.index("Relative error of")]
+    verdict = text.split("MCMC diagnostics passed")[0]
+    stored = [
+        numbers
+        for quantity in run.quantities
+        for who in ORDERS
+        for numbers in said_of(run, quantity, who)
+    ]
     shown = [one for one in numbers_in(verdict) if (one.value, one.unit) != ("95", "%")]
-    doubt = [float(one.value) for one in shown if not one.unit]
     said = [one for one in shown if one.unit]
     assert said
     for one in said:
         assert any(one.shows(*each) for each in stored), one
     # All are said, headline first.
     for value, errors, unit in stored:
-        assert any(one.shows(value, errors, unit) for one in said), (value, unit)
+        assert any(one.shows(value, errors, unit) for one in shown), (value, unit)
+    value, errors, _ = said_of(run, "order_parameter", "leading")[0]
+    width = run.told.width
+    assert any(one.shows(width * value, [width * error for error in errors]) for one in shown)
     doubts = {0.4137, 0.25, 0.7259}
-    assert doubts & set(doubt) == (doubts if run.told.kind == "signs" else set())
+    without_units = {float(one.value) for one in shown if not one.unit}
+    assert doubts & without_units == (doubts if run.told.kind == "signs" else set())
     headline = plain(run.content["headline"])
     assert headline in plain(verdict)
     assert headline in plain(run.printed)
@@ -367,7 +376,7 @@ def test_diagnostics_are_the_stored_ones(run):
         ]
     (line,) = (one for one in run.diagnosed.splitlines() if "R-hat" in one)
     start = run.page.text.index("How to cite")
-    page = run.page.text[start:].split("The samples can be trusted")[1].split("How far")[0]
+    page = run.page.text[start:].split("MCMC diagnostics passed")[1].split("Relative")[0]
     for text in (line, page):
         shown = numbers_in(text)
         assert len(shown) == len(expected), text

@@ -5,17 +5,41 @@ import pytest
 from scipy.stats import norm
 
 from sampler.analysis.comparison import read_diagnostics
-from sampler.analysis.difference import Difference, difference_of
+from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.verdict import theory_verdict, trust_verdict, user_verdict
+from tests.shown import numbers_in
 
-LABELS = {"predictor_mean": "m(x)", "order_parameter": "U₁"}
+QUANTITIES = {"predictor_mean": "m(x)", "order_parameter": "U₁"}
+PASSED = {
+    "verdict": "pass",
+    "quantities": {"a": {"r_hat": 1.0021, "ess_bulk": 812.7, "ess_tail": 900.0}},
+    "bfmi": [0.91, 0.87],
+    "chains": 2,
+    "draws": 500,
+    "divergences": 1,
+}
+FAILED = PASSED | {"verdict": "fail", "reasons": ["why"]}
+DIAGNOSTICS = {True: read_diagnostics(PASSED), False: read_diagnostics(FAILED), None: None}
 
 
-def compared(gap: float, mcse: float) -> dict[str, Difference]:
+def rows_of(found: dict, *predictors: str) -> dict:
+    """Rows of a table: quantity → what is found of these predictors."""
+    return {
+        (name, who): difference | {"label": QUANTITIES[name], "unit": "%"}
+        for name, difference in found.items()
+        for who in predictors
+    }
+
+
+def compared(gap: float, mcse: float) -> dict[str, dict]:
     """Quantities whose samples are by `gap` beside a theory of ones."""
     estimate = Estimate(np.array([[1.0 + gap]]), np.array([[mcse]]), None, 39)
-    return {key: difference_of(np.ones((1, 1)), estimate) for key in LABELS}
+    return {name: difference_of(np.ones((1, 1)), estimate) for name in QUANTITIES}
+
+
+def verdict_on(found: dict, *predictors: str, trusted=True, converged=True, **others):
+    return theory_verdict(DIAGNOSTICS[trusted], converged, rows_of(found, *predictors), **others)
 
 
 def test_a_difference_in_one_element_alone_is_no_agreement():
@@ -25,13 +49,12 @@ def test_a_difference_in_one_element_alone_is_no_agreement():
     noise[0, 0] = 6.0
     estimate = Estimate(value, np.ones(value.shape), np.eye(400).reshape(400, 20, 20), 39)
     found = {"order_parameter": difference_of(value - noise, estimate)}
-    assert found["order_parameter"].low == 0.0
-    alone = theory_verdict(True, True, {"leading": found}, LABELS)
-    both = theory_verdict(True, True, {"leading": found, "next": found}, LABELS)
+    assert found["order_parameter"]["low"] == 0.0
+    alone, both = verdict_on(found, "leading"), verdict_on(found, "leading", "next")
     assert alone.tone == both.tone == "caution"
     # The theory has an error of a known order.
     assert len(alone.reasons) == len(both.reasons) == 1
-    assert user_verdict("mine", True, found, LABELS).tone == "caution"
+    assert user_verdict("mine", True, rows_of(found, "mine")).tone == "caution"
 
 
 @pytest.mark.parametrize(
@@ -49,25 +72,31 @@ def test_a_difference_in_one_element_alone_is_no_agreement():
 def test_the_verdict_on_the_theory_follows_from_the_differences(
     trusted, converged, gap, mcse, expected
 ):
-    found = {"leading": compared(gap, mcse)}
-    assert theory_verdict(trusted, converged, found, LABELS).tone == expected
+    found = compared(gap, mcse)
+    assert verdict_on(found, "leading", trusted=trusted, converged=converged).tone == expected
 
 
 def test_the_headline_is_about_the_order_parameter_whatever_the_others_are():
     found = compared(0.0, 0.01)
-    alone = theory_verdict(True, True, {"leading": found}, LABELS)
+    alone = verdict_on(found, "leading", width=10)
     found["predictor_mean"] = compared(0.5, 0.01)["predictor_mean"]
-    assert theory_verdict(True, True, {"leading": found}, LABELS).headline == alone.headline
+    assert verdict_on(found, "leading", width=10).headline == alone.headline
 
 
-PASSED = {
-    "verdict": "pass",
-    "quantities": {"a": {"r_hat": 1.0021, "ess_bulk": 812.7, "ess_tail": 900.0}},
-    "bfmi": [0.91, 0.87],
-    "chains": 2,
-    "draws": 500,
-    "divergences": 1,
-}
+@pytest.mark.parametrize(("gap", "below"), [(0.25, False), (0.0, True)])
+def test_the_headline_has_the_relative_error_and_that_times_the_width(gap, below):
+    """‖U₁ − theory‖/‖U₁‖ and N times it; of no scaling, without a width, is anything said."""
+    found = compared(gap, 0.01)
+    row = found["order_parameter"]
+    value, errors = row["difference"], [row["difference_error"]]
+    if below:
+        value, errors = row["below"], []
+    for width in (10, None):
+        first, *others = numbers_in(verdict_on(found, "leading", width=width).headline)
+        assert first.shows(value, errors, "%")
+        assert first.below is below
+        times = [one for one in others if one.shows(10 * value, [10 * e for e in errors])]
+        assert bool(times) == (width is not None)
 
 
 @pytest.mark.parametrize(
