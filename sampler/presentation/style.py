@@ -77,7 +77,6 @@ PREDICTORS = {
 }
 OWN_THEORIES = (BROWN, OLIVE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
-SERIES = (GREEN, ORANGE, PURPLE)  # quantities side by side in one panel
 UNDEFINED_CELL = "#D9D9D9"
 GRID = "#E5E5E5"
 EXPECTED = "#DDDDDD"  # range of independent draws
@@ -184,8 +183,8 @@ def accuracy_axis(axis: Axis) -> None:
 
 def colour_limit(*matrices: np.ndarray) -> float:
     """Return the largest absolute value of matrices; 1 where all are zero or undefined."""
-    largest = max(np.max(np.abs(m), where=np.isfinite(m), initial=0.0) for m in matrices)
-    return float(largest) if largest > 0 else 1.0
+    sizes = (np.max(np.abs(m), where=np.isfinite(m), initial=0.0) for m in matrices)
+    return float(max(sizes, default=0.0)) or 1.0
 
 
 def within_scale(values: np.ndarray, share: float) -> float:

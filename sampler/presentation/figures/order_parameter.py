@@ -1,7 +1,7 @@
 """Order parameters U_1 as coloured matrices over pairs of attention paths."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib import colormaps
@@ -17,42 +17,43 @@ from sampler.presentation import style
 from sampler.settings.point_labels import short_label
 
 TITLE = "Order parameter $U_1$"
-MOST_NUMBERED = 6  # paths; of more the numbers no longer fit their cells
-MOST_TICKED = 24
+MOST_NUMBERED, MOST_TICKED = 6, 24  # paths; of more, numbers no longer fit their cells
 SHOWN_WIDTHS = (100, 1000)  # that a sweep shows beside its smallest width
-NARROWEST_NUMBERED = 0.5  # inches of a cell that a number with its error needs
-LARGEST_CELL = 0.8  # inches
-DIFFERENCES = "PuOr"
+NARROWEST_NUMBERED, LARGEST_CELL = 0.5, 0.8  # inches of a cell: with a number and its error; most
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix [path, path_] with its title, and its Monte Carlo errors where it has some."""
+    """A matrix [path, path_] with its title, the end of its colour scale, and Monte Carlo errors.
+
+    signed  of differences, which have colours of their own
+    """
 
     title: str
     values: np.ndarray
     mcse: np.ndarray | None = None
-    is_difference: bool = False
-
-    def over(self, unit: float) -> "Matrix":
-        """The matrix and its errors in another unit."""
-        return Matrix(
-            self.title, self.values / unit, None if self.mcse is None else self.mcse / unit
-        )
+    limit: float = 1.0
+    signed: bool = False
 
 
 # [row][column]; None leaves a place empty.
 Grid = Sequence[Sequence[Matrix | None]]
 
 
-def matrices_of(run: RunResults) -> tuple[list[Matrix], Matrix | None]:
-    """U_1 of both orders and of the user's theories, and of the samples, if there are any."""
+def on_one_scale(titled: Mapping[str, tuple[np.ndarray, np.ndarray | None]]) -> list[Matrix]:
+    """Title → values and errors, as matrices on one colour scale."""
+    limit = style.colour_limit(*(values for values, _ in titled.values()))
+    return [Matrix(title, values, mcse, limit) for title, (values, mcse) in titled.items()]
+
+
+def matrices_of(run: RunResults) -> list[Matrix]:
+    """U_1 of every theory and, last, of the samples, if there are any."""
     predicted = run.predictions("order_parameter")
-    theories = [Matrix(run.name_of(name), values) for name, values in predicted.items()]
+    titled = {run.name_of(name): (values, None) for name, values in predicted.items()}
     sampled = run.sampled("order_parameter")
-    if sampled is None or not theories:
-        return theories, None
-    return theories, Matrix(run.name_of(SAMPLED), sampled.value, sampled.mcse)
+    if sampled is not None and titled:
+        titled[run.name_of(SAMPLED)] = sampled.value, sampled.mcse
+    return on_one_scale(titled)
 
 
 def draw_order_parameter(run: RunResults) -> Figure | None:
@@ -61,100 +62,26 @@ def draw_order_parameter(run: RunResults) -> Figure | None:
     All matrices have one colour scale; so have the differences (exact − theory)/MCSE to the right
     of their theory, undefined where the MCSE is zero. Without samples the theories alone are drawn.
     """
-    theories, sampled = matrices_of(run)
-    if not theories:
+    matrices = matrices_of(run)
+    if not matrices:
         return None
-    title = f"{TITLE}, {run.setting}"
-    if sampled is None:
-        rows = [theories[place : place + 2] for place in range(0, len(theories), 2)]
+    title, sampled = f"{TITLE}, {run.setting}", matrices[-1]
+    if sampled.mcse is None:
+        rows = [matrices[place : place + 2] for place in range(0, len(matrices), 2)]
         return draw_on_one_scale(run.path_names, rows, title)
     errors = np.where(sampled.mcse > 0, sampled.mcse, np.nan)
-    gaps = [
-        Matrix(f"(exact − {theory.title})\nin MCSE", (sampled.values - theory.values) / errors,
-               is_difference=True)
-        for theory in theories
-    ]  # fmt: skip
-    limit = style.colour_limit(*(matrix.values for matrix in [*theories, sampled]))
+    gaps = [(sampled.values - theory.values) / errors for theory in matrices[:-1]]
     # The largest by chance is the least range: differences within the noise stay pale.
-    by_chance = run.comparison.largest_by_chance("order_parameter")
-    widest = max(by_chance, style.colour_limit(*(gap.values for gap in gaps)))
-    rows = [[sampled, None], *zip(theories, gaps, strict=True)]
-    figure, axes = draw_grid(run.path_names, rows, [[limit, widest]] * len(rows), title)
+    least = run.comparison.largest_by_chance("order_parameter")
+    widest = max(least, style.colour_limit(*gaps))
+    rows = [[sampled, None]]
+    for theory, gap in zip(matrices[:-1], gaps, strict=True):
+        words = f"(exact − {theory.title})\nin MCSE"
+        rows.append([theory, Matrix(words, gap, limit=widest, signed=True)])
+    figure, axes = draw_grid(run.path_names, rows, title)
     style.colour_bar(figure, axes[0, 0].images[0], list(axes[:, 0]), "$U_1$")
     style.colour_bar(figure, axes[1, 1].images[0], list(axes[:, 1]), "difference in MCSE")
     return figure
-
-
-def draw_on_one_scale(path_names: Sequence[str], rows: Grid, title: str) -> Figure:
-    """Draw matrices [row][column] on one colour scale."""
-    limit = style.colour_limit(*(matrix.values for row in rows for matrix in row if matrix))
-    columns = max(map(len, rows))
-    figure, axes = draw_grid(path_names, rows, [[limit] * columns] * len(rows), title)
-    style.colour_bar(figure, axes[0, 0].images[0], list(axes.flat), "$U_1$")
-    return figure
-
-
-def draw_grid(
-    path_names: Sequence[str], rows: Grid, limits: Sequence[Sequence[float]], title: str
-) -> tuple[Figure, np.ndarray]:
-    """Draw matrices, each with the end of its colour scale; return the figure and its axes."""
-    columns, count = max(map(len, rows)), len(path_names)
-    names = 0.075 * max(map(len, path_names)) + 0.4
-    side = min((style.WIDTH - names) / columns - 0.2, LARGEST_CELL * max(2, count))
-    width = names + columns * (side + 0.25)
-    figure = style.new_figure(width, len(rows) * (side + 0.5) + 0.7 * names + 1.4, title)
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    numbered = count <= MOST_NUMBERED and side / count >= NARROWEST_NUMBERED
-    for place, ax in np.ndenumerate(axes):
-        row, column = place
-        matrix = rows[row][column] if column < len(rows[row]) else None
-        if matrix is None:
-            ax.set_axis_off()
-            continue
-        draw_matrix(ax, matrix, limits[row][column], numbered)
-        below = [each[column] for each in rows[row + 1 :] if column < len(each)]
-        tick_paths(ax, path_names, rows=column == 0, columns=not any(below))
-    return figure, axes
-
-
-def draw_matrix(ax: Axes, matrix: Matrix, limit: float, numbered: bool) -> None:
-    """Draw a matrix with its title and, where they fit, its numbers."""
-    colours = colormaps[DIFFERENCES if matrix.is_difference else style.VALUES]
-    colours = colours.with_extremes(bad=style.UNDEFINED_CELL)
-    image = style.draw_matrix(ax, matrix.values, limit, cmap=colours)
-    # A warning in brackets on a line of its own: it is wider than the panel.
-    ax.set_title(style.bracket_below(matrix.title))
-    for (row, column), value in np.ndenumerate(matrix.values if numbered else np.empty((0, 0))):
-        error = None if matrix.mcse is None else matrix.mcse[row, column]
-        red, green, blue, _ = image.cmap(image.norm(value))
-        # Relative luminance decides whether black or white is easier to read.
-        is_dark = np.isfinite(value) and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
-        text = cell_text(value, error, limit, signed=matrix.is_difference)
-        marks = {"fontsize": 9.5 if len(matrix.values) <= 3 else 7.5, "ha": "center"}
-        ax.text(column, row, text, va="center", color="white" if is_dark else "black", **marks)
-
-
-def cell_text(value: float, error: float | None, limit: float, *, signed: bool) -> str:
-    """Write a number with its error below it, or with as many decimals as the largest needs."""
-    if not np.isfinite(value):
-        return "undefined"
-    if error is not None:
-        return str(Number(value, error)).replace(" ± ", "\n± ")
-    decimals = max(3 - int(np.floor(np.log10(limit))), 0)
-    form = "+z.1f" if signed else f"z.{decimals}f" if decimals <= 5 else ".2e"
-    return style.minus_signs(f"{value:{form}}")
-
-
-def tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: bool) -> None:
-    """Name the paths along these axes, as many as there is room for."""
-    step = -(-len(path_names) // MOST_TICKED)
-    places, labels = range(0, len(path_names), step), list(path_names[::step])
-    ax.tick_params(length=0, labelsize=9.0 if len(path_names) <= MOST_NUMBERED else 7.0)
-    ax.set_xticks(places, labels if columns else [])
-    ax.set_yticks(places, labels if rows else [])
-    if columns and max(map(len, labels)) * len(labels) > 10:
-        marks = {"rotation": 45.0, "ha": "right", "rotation_mode": "anchor"}
-        ax.set_xticks(places, labels, **marks)
 
 
 def draw_trained_order_parameter(run: RunResults) -> Figure | None:
@@ -166,18 +93,24 @@ def draw_trained_order_parameter(run: RunResults) -> Figure | None:
     if theory is None or trained is None:
         return None
     cosines = {LEADING: Number(float(off_diagonal_cosine(theory, trained)), digits=3)}
-    sampled = run.comparison and run.comparison.estimate("cosine_to_trained")
+    titled = {style.LEADING: (theory, None)}
+    sampled, cosine = run.sampled("order_parameter"), None
     if sampled is not None:
-        cosines[SAMPLED] = Number(sampled.value, sampled.mcse)
-    matrices = [Matrix(style.LEADING, theory), matrices_of(run)[1]]
-    matrices += [Matrix("gradient descent", trained)]
-    shown = [matrix.over(np.diag(matrix.values).mean()) for matrix in matrices if matrix]
+        titled[run.name_of(SAMPLED)] = sampled.value, sampled.mcse
+        cosine = run.comparison.estimate("cosine_to_trained")
+    if cosine is not None:
+        cosines[SAMPLED] = Number(cosine.value, cosine.mcse)
+    titled["gradient descent"] = trained, None
+    for title, (values, mcse) in titled.items():
+        unit = np.diag(values).mean()
+        titled[title] = values / unit, None if mcse is None else mcse / unit
+    matrices = on_one_scale(titled)
     texts = [f"{predictor_name(name)} {value}" for name, value in cosines.items() if value.defined]
     title = (
         f"$U_1$ / mean of its diagonal, {run.setting}\n"
         f"cosine off the diagonal with gradient descent:\n{', '.join(texts)}"
     )
-    return draw_on_one_scale(run.path_names, [shown[:2], shown[2:]], title)
+    return draw_on_one_scale(run.path_names, [matrices[:2], matrices[2:]], title)
 
 
 def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
@@ -196,27 +129,89 @@ def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:
         shown = [row for row in solved if row == solved[0] or widths[row] in SHOWN_WIDTHS]
     names, rows = runs[shown[0]].path_names, []
     for row in shown:
+        point = short_label(sweep.rows[row].settings).replace(",", "\n")
+        point = point if widths is None else f"$N$ = {widths[row]:g}"
         # A sweep may change the heads; only matrices over the same paths can share a grid.
-        theories, sampled = matrices_of(runs[row]) if runs[row].path_names == names else ([], None)
-        point = f"$N$ = {widths[row]:g}" if widths is not None else ""
-        point = point or short_label(sweep.rows[row].settings).replace(",", "\n")
-        if theories:
-            matrices = [*theories, sampled] if sampled else theories
-            rows.append(
-                [
-                    Matrix(f"{matrix.title}\n{point}", matrix.values, matrix.mcse)
-                    for matrix in matrices
-                ]
-            )
+        if runs[row].path_names == names:
+            of_point = matrices_of(runs[row])
+            rows.append([replace(one, title=f"{one.title}\n{point}") for one in of_point])
+    rows = [row for row in rows if row]
     if not rows:
         return None
-    scales = [style.colour_limit(*(matrix.values for matrix in row)) for row in rows]
-    limits = [[scale] * max(map(len, rows)) for scale in scales]
-    figure, axes = draw_grid(names, rows, limits, TITLE)
+    figure, axes = draw_grid(names, rows, TITLE)
     for row in axes:
         where = {"location": "right", "shrink": 0.65, "aspect": 12.0}
         style.colour_bar(figure, row[0].images[0], list(row), "", **where)
     return figure
+
+
+# --- grids of matrices
+
+
+def draw_on_one_scale(path_names: Sequence[str], rows: Grid, title: str) -> Figure:
+    figure, axes = draw_grid(path_names, rows, title)
+    style.colour_bar(figure, axes[0, 0].images[0], list(axes.flat), "$U_1$")
+    return figure
+
+
+def draw_grid(path_names: Sequence[str], rows: Grid, title: str) -> tuple[Figure, np.ndarray]:
+    """Draw matrices [row][column]; return the figure and its axes."""
+    columns, count = max(map(len, rows)), len(path_names)
+    names = 0.075 * max(map(len, path_names)) + 0.4
+    side = min((style.WIDTH - names) / columns - 0.2, LARGEST_CELL * max(2, count))
+    width = names + columns * (side + 0.25)
+    figure = style.new_figure(width, len(rows) * (side + 0.5) + 0.7 * names + 1.4, title)
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    numbered = count <= MOST_NUMBERED and side / count >= NARROWEST_NUMBERED
+    full = [[*row, *[None] * (columns - len(row))] for row in rows]
+    for (row, column), ax in np.ndenumerate(axes):
+        matrix = full[row][column]
+        if matrix is None:
+            ax.set_axis_off()
+            continue
+        draw_matrix(ax, matrix, numbered)
+        lowest = not any(below[column] for below in full[row + 1 :])
+        tick_paths(ax, path_names, rows=column == 0, columns=lowest)
+    return figure, axes
+
+
+def draw_matrix(ax: Axes, matrix: Matrix, numbered: bool) -> None:
+    """Draw a matrix with its title and, where they fit, its numbers."""
+    colours = colormaps["PuOr" if matrix.signed else style.VALUES]
+    colours = colours.with_extremes(bad=style.UNDEFINED_CELL)
+    image = style.draw_matrix(ax, matrix.values, matrix.limit, cmap=colours)
+    # A warning in brackets on a line of its own: it is wider than the panel.
+    ax.set_title(style.bracket_below(matrix.title))
+    for at, value in np.ndenumerate(matrix.values if numbered else np.empty((0, 0))):
+        red, green, blue, _ = image.cmap(image.norm(value))
+        # Relative luminance decides whether black or white is easier to read.
+        is_dark = np.isfinite(value) and 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
+        marks = {"fontsize": 9.5 if len(matrix.values) <= 3 else 7.5, "ha": "center"}
+        marks["color"] = "white" if is_dark else "black"
+        error = None if matrix.mcse is None else matrix.mcse[at]
+        ax.text(*at[::-1], cell_text(value, error, matrix), va="center", **marks)
+
+
+def cell_text(value: float, error: float | None, matrix: Matrix) -> str:
+    """Write a number with its error below it, or with as many decimals as the largest needs."""
+    if not np.isfinite(value):
+        return "undefined"
+    if error is not None:
+        return str(Number(value, error)).replace(" ± ", "\n± ")
+    decimals = max(3 - int(np.floor(np.log10(matrix.limit))), 0)
+    form = "+z.1f" if matrix.signed else f"z.{decimals}f" if decimals <= 5 else ".2e"
+    return style.minus_signs(f"{value:{form}}")
+
+
+def tick_paths(ax: Axes, path_names: Sequence[str], *, rows: bool, columns: bool) -> None:
+    """Name the paths along these axes, as many as there is room for."""
+    step = -(-len(path_names) // MOST_TICKED)
+    places, labels = range(0, len(path_names), step), list(path_names[::step])
+    ax.tick_params(length=0, labelsize=9.0 if len(path_names) <= MOST_NUMBERED else 7.0)
+    slanted = {"rotation": 45.0, "ha": "right", "rotation_mode": "anchor"}
+    wide = columns and max(map(len, labels)) * len(labels) > 10
+    ax.set_xticks(places, labels if columns else [], **slanted if wide else {})
+    ax.set_yticks(places, labels if rows else [])
 
 
 ORDER_PARAMETER = style.FigureEntry(

@@ -38,9 +38,10 @@ def draw_theory_against_draws(run: RunResults) -> Figure | None:
     for (above, below), (name, table) in zip(axes.T, tables.items(), strict=True):
         draw_elements(above, below, run, table, run.comparison.largest_by_chance(name))
         above.set_title(PANELS[name])
-    axes[0, 0].set_ylabel(f"{run.name_of(SAMPLED)} ± MCSE")
+    axes[0, 0].set_ylabel(style.bracket_below(f"{run.name_of(SAMPLED)}") + "\n± MCSE")
     axes[1, 0].set_ylabel("difference\nin MCSE")
-    axes[1, len(tables) // 2].set_xlabel("theory")
+    for ax in axes[1]:
+        ax.set_xlabel("prediction")
     style.legend_below(figure, axes[0, 0].get_legend_handles_labels())
     return figure
 

@@ -50,7 +50,7 @@ def draw_chains(run: RunResults) -> Figure | None:
         trace.set_ylabel(label)
         trace.yaxis.set_major_locator(MaxNLocator(4))
         _draw_ranks(ranks, values)
-    axes[0, 1].set_title("counts of ranks / expected")
+    axes[0, 1].set_title("rank counts / expected")
     axes[-1, 0].set_xlabel("draw")
     axes[-1, 1].set_xlabel("rank / draws")
     style.legend_below(figure, axes[0, 1].get_legend_handles_labels(), 3)
