@@ -24,6 +24,12 @@ from sampler.posterior.spaces import HIDDEN_WEIGHTS, ORDER_PARAMETERS, WEIGHTS
 # What theories and samples are called, here as in tables and the terminal.
 LEADING, NEXT, EXACT = NAMES["leading"], NAMES["next"], NAMES["sampled"]
 LIMIT = NAMES["infinite"]
+# Label of the samples by the space that they were drawn in.
+SPACES = {
+    ORDER_PARAMETERS: EXACT,
+    HIDDEN_WEIGHTS: f"{EXACT}, hidden weights",
+    WEIGHTS: f"{EXACT}, all weights",
+}
 
 
 @dataclass(frozen=True)
@@ -48,26 +54,14 @@ class FigureEntry:
 
 
 # Okabe–Ito palette: told apart with every common kind of colour blindness.
-BLACK = "#000000"
-ORANGE = "#E69F00"
-SKY_BLUE = "#56B4E9"
-GREEN = "#009E73"
-YELLOW = "#F0E442"
-BLUE = "#0072B2"
-VERMILLION = "#D55E00"
-PURPLE = "#CC79A7"
+BLACK, ORANGE, SKY_BLUE, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#767676"
-
 # Not of that palette; with every kind of colour blindness further from each of its colours
 # (CIELAB distance at least 26) than some of these are from each other.
-INDIGO = "#4B0092"
-BROWN = "#8C510A"
-OLIVE = "#6B6B00"
+INDIGO, BROWN, OLIVE = "#4B0092", "#8C510A", "#6B6B00"
 
-THEORY = BLUE
-NEXT_ORDER = INDIGO
-SAMPLED = VERMILLION
-GAUSSIAN_PROCESS = BLACK
+THEORY, NEXT_ORDER, SAMPLED, GAUSSIAN_PROCESS = BLUE, INDIGO, VERMILLION, BLACK
 PREDICTORS = {
     "leading": THEORY,
     "next": NEXT_ORDER,
@@ -76,17 +70,10 @@ PREDICTORS = {
     "infinite_tuned": GAUSSIAN_PROCESS,
 }
 OWN_THEORIES = (BROWN, OLIVE)
+SUBNETWORKS = (GREEN, ORANGE, SKY_BLUE, PURPLE)
 CHAINS = (BLUE, VERMILLION, GREEN, ORANGE, SKY_BLUE, PURPLE, BLACK, YELLOW)
-UNDEFINED_CELL = "#D9D9D9"
-GRID = "#E5E5E5"
-EXPECTED = "#DDDDDD"  # range of independent draws
+UNDEFINED_CELL, GRID = "#D9D9D9", "#E5E5E5"
 VALUES = "RdBu_r"  # colours of matrices, white at 0
-# Label of the samples by the space that they were drawn in.
-SPACES = {
-    ORDER_PARAMETERS: EXACT,
-    HIDDEN_WEIGHTS: f"{EXACT}, hidden weights",
-    WEIGHTS: f"{EXACT}, all weights",
-}
 
 # Inches. On a phone a figure is as wide as the screen: text of one this wide is still legible.
 WIDTH = 5.8
@@ -135,7 +122,7 @@ class ShownFigure(Figure):
     def _repr_png_(self) -> bytes:
         content = BytesIO()
         with figure_style():
-            self.savefig(content, format="png", **SAVED | {"dpi": 100.0})
+            self.savefig(content, format="png", dpi=100.0)
         return content.getvalue()
 
 
@@ -148,14 +135,6 @@ def new_figure(width: float, height: float, title: str = "", setting: str = "") 
     return figure
 
 
-def panel_grid(figure: Figure | SubFigure, count: int, columns: int, **shared: Any) -> np.ndarray:
-    """Return the axes [row, column] of so many panels, row by row; places left over stay empty."""
-    axes = figure.subplots(-(-count // columns), columns, squeeze=False, **shared)
-    for ax in axes.flat[count:]:
-        ax.set_axis_off()
-    return axes
-
-
 def colour_of(predictor: str, predictors: Iterable[str] = ()) -> str:
     """The colour of a predictor, the same in every figure; of the user's by their order."""
     if not is_users(predictor):
@@ -163,9 +142,6 @@ def colour_of(predictor: str, predictors: Iterable[str] = ()) -> str:
     own = [name for name in predictors if is_users(name)]
     place = own.index(predictor) if predictor in own else 0
     return OWN_THEORIES[place % len(OWN_THEORIES)]
-
-
-# --- axes of accuracies
 
 
 def accuracy_axis(axis: Axis) -> None:
@@ -247,21 +223,17 @@ def bracket_below(text: str) -> str:
 def save_figure(figure: Figure, folder: Path, name: str, svg: bool = False) -> list[Path]:
     """Write `name.png` (150 dots per inch) into `folder`; return the paths of what was written.
 
-    svg: `name.svg` as well. One that is there is drawn again in any case: it shows the same.
+    With a palette: drawings need no more colours, and a third of the bytes. svg: `name.svg` as
+    well. One that is there is drawn again in any case: it shows the same.
     """
     folder.mkdir(parents=True, exist_ok=True)
     png, vectors = folder / f"{name}.png", folder / f"{name}.svg"
     figure.savefig(png, **SAVED, metadata={"Software": None})
-    reduce_colours(png)
+    with Image.open(png) as picture:
+        reduced = picture.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE)
+    reduced.save(png, optimize=True)
     if not (svg or vectors.exists()):
         return [png]
     # Without a date the same tables give the same bytes.
     figure.savefig(vectors, **SAVED, metadata={"Date": None, "Creator": None})
     return [png, vectors]
-
-
-def reduce_colours(png: Path) -> None:
-    """Store a picture with a palette: drawings need no more colours, and a third of the bytes."""
-    with Image.open(png) as picture:
-        reduced = picture.convert("RGB").quantize(COLOURS, Image.Quantize.FASTOCTREE)
-    reduced.save(png, optimize=True)

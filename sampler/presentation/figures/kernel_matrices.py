@@ -56,12 +56,14 @@ def draw_kernels(run: RunResults, paths: bool = False) -> Figure | None:
     if paths:
         above, lower = figure.subfigures(2, 1, height_ratios=(height, below))
         draw_path_kernels(lower, run)
-    axes = style.panel_grid(above, len(shown), 2, sharex=True, sharey=True)
+    axes = above.subplots(-(-len(shown) // 2), 2, squeeze=False, sharex=True, sharey=True)
     limit = style.within_scale(np.stack(list(shown.values())), UNSATURATED)
     for ax, (name, kernel) in zip(axes.flat, shown.items(), strict=False):
         image = style.draw_matrix(ax, kernel, limit)
         ax.set_title(style.bracket_below(run.name_of(name)))
         mark_classes(ax, run.theory["labels_shown"].values)
+    for ax in axes.flat[len(shown) :]:
+        ax.set_axis_off()
     label = r"$\bar K(x, x')$ / mean of its diagonal"
     style.colour_bar(above, image, list(axes.flat), label, extend="both")
     return figure

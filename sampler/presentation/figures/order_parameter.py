@@ -94,12 +94,11 @@ def draw_trained_order_parameter(run: RunResults) -> Figure | None:
         return None
     cosines = {LEADING: Number(float(off_diagonal_cosine(theory, trained)), digits=3)}
     titled = {style.LEADING: (theory, None)}
-    sampled, cosine = run.sampled("order_parameter"), None
+    sampled = run.sampled("order_parameter")
     if sampled is not None:
         titled[run.name_of(SAMPLED)] = sampled.value, sampled.mcse
-        cosine = run.comparison.estimate("cosine_to_trained")
-    if cosine is not None:
-        cosines[SAMPLED] = Number(cosine.value, cosine.mcse)
+        told = run.comparison.rows.get(("cosine_to_trained", SAMPLED), {})
+        cosines[SAMPLED] = Number(told.get("value", np.nan), told.get("error"))
     titled["gradient descent"] = trained, None
     for title, (values, mcse) in titled.items():
         unit = np.diag(values).mean()

@@ -11,7 +11,7 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
 from sampler.presentation import style
 
-INDEPENDENT = "95 % of independent draws"
+INDEPENDENT, BAND = "95 % of independent draws", "#DDDDDD"
 RANK_BINS = 20
 MOST_POINTS = 400  # of a chain; of more every so many are drawn
 MOST_LINES, MOST_LABELS = 64, 16  # chains that have a line, and a label
@@ -67,7 +67,7 @@ def _draw_ranks(ax: Axes, draws: np.ndarray) -> None:
     # Quantiles of the binomial law of a count.
     up_to = bdtr(np.arange(length + 1), length, 1.0 / bins)
     low, high = np.searchsorted(up_to, (0.025, 0.975)) / expected
-    ax.axhspan(low, high, color=style.EXPECTED, zorder=0, label=INDEPENDENT)
+    ax.axhspan(low, high, color=BAND, zorder=0, label=INDEPENDENT)
     for chain, counts in enumerate(rank_histogram(draws, bins)[:MOST_LINES]):
         ax.stairs(counts / expected, edges, baseline=None, linewidth=1.0, **chain_marks(chain))
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, None))
