@@ -12,7 +12,7 @@ from sampler.analysis.cross_validation import leave_one_out_table
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
-from sampler.analysis.scores import example_scores
+from sampler.analysis.scores import example_scores, labelled
 from sampler.jobs.stages import compare_tables
 from sampler.storage.result_files import write_comparison, write_result
 from tests.small import (
@@ -223,8 +223,9 @@ def theory_beside(tree: xr.DataTree, means, variance, scale: float) -> xr.Datase
     predictions = {}
     for name, off in {"leading": 0.5, "next": 0.1, "infinite": 1.0}.items():
         mean = np.full(EXAMPLES_VALIDATION, 0.4) * LABELS_VALIDATION[:, 0] * scale / (1 + off)
-        given = mean[:, None], np.full((EXAMPLES_VALIDATION, 1), 0.3), LABELS_VALIDATION
-        scores = example_scores(*given, TEMPERATURE)
+        of_split = xr.DataArray(LABELS_VALIDATION, dims=VALIDATION_AXES[2:])
+        variance_there = xr.full_like(of_split, 0.3 + TEMPERATURE)
+        scores = example_scores(labelled(mean, of_split), variance_there, of_split)
         columns = {
             "predictor_mean": (("test_example",), means["predictor"][:, 0] + off),
             "predictor_variance": (("test_example",), variance),
@@ -239,8 +240,8 @@ def theory_beside(tree: xr.DataTree, means, variance, scale: float) -> xr.Datase
             columns["elpd_by_example"] = (("example",), -1.5 - off - 0.1 * np.arange(TRAIN))
             columns["elpd"] = ((), columns["elpd_by_example"][1].sum())
         for score, values in scores.items():
-            columns[f"validation_{score}"] = ((), values.mean())
-            columns[f"validation_{score}_by_example"] = (("validation_example",), values)
+            columns[f"validation_{score}"] = ((), float(values.mean()))
+            columns[f"validation_{score}_by_example"] = (values.dims, values.values)
         predictions[name] = columns
     table = along_predictors(predictions)
     table["elpd_by_example"].attrs["labels"] = labels

@@ -98,7 +98,7 @@ def compare(
             if not any(np.isfinite(value.value) for value in predictions.values()):
                 continue
         if sampled.shape:
-            axes = given.axes_of(name, sampled.shape)
+            axes = axes_of(name, sampled.value)
             of_elements = predictors, predictions, sampled, is_overlap(name)
             elements[name] = elements_table(axes, *of_elements)
             if quantity.show == HEADS and "head_name" in given.theory.coords:
@@ -122,6 +122,13 @@ def compare(
         "cost": json.dumps(dict(cost)),
     }
     return ComparisonTree(tree)
+
+
+def axes_of(name: str, values: Any) -> dict[str, np.ndarray]:
+    """Axes of a quantity with their labels; numbered where it has none."""
+    if isinstance(values, xr.DataArray):
+        return {str(axis): values[axis].values for axis in values.dims}
+    return {f"{name}_{place}": np.arange(size) for place, size in enumerate(values.shape)}
 
 
 def attributes_of(given: TheoryAndDraws) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from sampler.analysis.estimates import Estimate, RepetitionWeights, over_repetitions
+from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
 from sampler.analysis.predictors import INFINITE, LEADING, TUNED
 from sampler.mcmc.collected_draws import (
     LOG_LIKELIHOOD,
@@ -24,7 +24,6 @@ from sampler.mcmc.collected_draws import (
     evenly_spaced,
 )
 from sampler.mcmc.convergence import bulk_ess, mean_mcse
-from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.spaces import HIDDEN_WEIGHTS, WEIGHTS, kind_of
 from sampler.problem import AnyProblem, Problem
 from theory import (
@@ -55,7 +54,7 @@ GIVEN_HIDDEN = GIVEN_OVERLAP.replace("U_1), weights", "hidden weights), the read
 
 def pointwise_elpd(
     log_likelihood: Float[np.ndarray, "chain draw example"],
-    repetitions: RepetitionWeights = None,
+    averages: Averages = OF_CHAINS,
 ) -> tuple[dict[str, Float[np.ndarray, " example"]], Float[np.ndarray, "chain draw"]]:
     """Each example's ln p(y_i | y_{−i}) by PSIS, its Monte Carlo error, and Pareto's k.
 
@@ -65,7 +64,7 @@ def pointwise_elpd(
     """
     values = np.moveaxis(np.asarray(log_likelihood, dtype=np.float64), -1, 0)
     values = values.reshape(len(values), -1)
-    efficiency = relative_efficiency(log_likelihood)
+    efficiency, repetitions = relative_efficiency(log_likelihood), averages.weights
     log_weights, pareto_k = -values, np.full(len(values), np.nan)
     if repetitions is not None:
         with np.errstate(divide="ignore"):  # an evidence may be too small to have a weight
@@ -89,30 +88,28 @@ def pointwise_elpd(
         error = np.sqrt(np.sum(shares**2, axis=1) / efficiency)
     else:
         each = shares.reshape(len(shares), len(repetitions), -1)
-        error = error_over_repetitions(each, repetitions)
+        error = error_over_repetitions(each, averages)
     terms = {ELPD: elpd[:, 0], MCSE: error, PARETO_K: pareto_k}
     return terms, shares.sum(axis=0).reshape(log_likelihood.shape[:2])
 
 
 def error_over_repetitions(
-    shares: Float[np.ndarray, "*term repetition draw"], weights: Float[np.ndarray, " repetition"]
+    shares: Float[np.ndarray, "*term repetition draw"], averages: Averages
 ) -> np.ndarray:
     """The error of sums over all draws, from the spread between repetitions.
 
     shares: by how much each draw moves a sum, which is its weight times how far it is from it.
     """
     moved = np.moveaxis(shares.sum(axis=-1), -1, 0)
-    of_weight = weights.reshape(-1, *[1] * (moved.ndim - 1))
+    of_weight = averages.weights.reshape(-1, *[1] * (moved.ndim - 1))
     apart = np.divide(moved, of_weight, out=np.zeros_like(moved), where=of_weight > 0.0)
-    return np.asarray(over_repetitions(apart, weights).mcse)
+    return np.asarray(averages.of_means(apart).mcse)
 
 
-def error_of_total(
-    moved: Float[np.ndarray, "chain draw"], repetitions: RepetitionWeights = None
-) -> float:
+def error_of_total(moved: Float[np.ndarray, "chain draw"], averages: Averages = OF_CHAINS) -> float:
     """The Monte Carlo error of Σ_i ln p(y_i | y_{−i}), from what each draw moves it by."""
-    if repetitions is not None:
-        return float(error_over_repetitions(moved, repetitions))
+    if averages.weights is not None:
+        return float(error_over_repetitions(moved, averages))
     return float(moved.size * mean_mcse(moved))
 
 
@@ -144,10 +141,10 @@ def leave_one_out_table(
         stored = collected.thinned[LOG_LIKELIHOOD].values
     if stored is None:
         return None
-    weights = repetition_weights(collected.statistics)
+    averages = Averages.of(collected.statistics)
     labels, checksum = np.asarray(problem.training_examples[1]), hashlib.sha256()
     add_labels(checksum, labels)
-    terms, moved = pointwise_elpd(stored, weights)
+    terms, moved = pointwise_elpd(stored, averages)
     table = {name: (("example",), values.astype(np.float32)) for name, values in terms.items()}
     table["y"] = (("example", "output"), labels)
     definition = GIVEN_WEIGHTS if kind_of(space) == WEIGHTS else GIVEN_OVERLAP
@@ -155,7 +152,7 @@ def leave_one_out_table(
         "log_likelihood": GIVEN_HIDDEN if space == HIDDEN_WEIGHTS else definition,
         "draws": stored.shape[0] * stored.shape[1],
         "labels": checksum.hexdigest(),
-        MCSE_OF_SUM: error_of_total(moved, weights),
+        MCSE_OF_SUM: error_of_total(moved, averages),
     }
     return xr.Dataset(table, attrs=about)
 

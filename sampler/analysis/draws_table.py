@@ -6,12 +6,12 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.cross_validation import GROUP
-from sampler.analysis.estimates import RepetitionWeights
+from sampler.analysis.draws import BARTLETT, FIXED, VALIDATION, group_of
+from sampler.analysis.estimates import Averages
 from sampler.analysis.kernels import learned_kernels, sampled_alignment
 from sampler.analysis.matched_heads import attention_table
 from sampler.analysis.names import (
     PURE_NUMBER,
-    is_overlap,
     label,
     label_dimensions,
     order_parameter_dimensions,
@@ -34,29 +34,15 @@ from sampler.mcmc.collected_draws import (
     SelectedDraws,
     ThinnedDraws,
 )
-from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.data import SPECTRUM
 from sampler.posterior.weights_from_order_parameters import WeightDraws
 from sampler.problem import AnyProblem, Problem
 from sampler.token_problem import LearnedProblem, TokenProblem
 
-# Groups of ArviZ for what is drawn beside the posterior, and the variable that labels have there.
-PREDICTIONS, COORDINATES, LABELS = "predictions", "unconstrained_posterior", "y"
-# Group of elements that the problem fixes.
-FIXED = "fixed"
-BARTLETT = "bartlett_"
-# Attribute of draws in which chains may differ by an exchange of heads.
-EXCHANGEABLE = "exchangeable_heads"
+# Variable that labels of training examples have in every group.
+LABELS = "y"
 # Draws whose last axis is that of the outputs.
 WITH_OUTPUTS = (*PREDICTORS, REPLICATED, LEFT_OUT)
-
-
-def group_of(name: str) -> str:
-    if name in PREDICTORS:
-        return PREDICTIONS
-    if name.startswith(BARTLETT):
-        return COORDINATES
-    return name if name in (*POINTWISE, LOG_PRIOR) else "posterior"
 
 
 def draws_tree(
@@ -122,16 +108,16 @@ def draws_tree(
     else:
         validation = validation_draws(problem, drawn)
     if validation is not None:
-        groups["validation"] = validation.assign_attrs(attributes)
+        groups[VALIDATION] = validation.assign_attrs(attributes)
     groups["selected"] = selected_table(collected.selected)
     groups[FIXED] = xr.Dataset(
         {n: (f"{n}_element", np.asarray(m, np.int8)) for n, m in (fixed or {}).items() if m.any()}
     )
-    weights_of_chains = repetition_weights(collected.statistics)
+    averages = Averages.of(collected.statistics)
     if isinstance(problem, Problem):
-        groups["kernel"] = sampled_alignment(problem, drawn, weights_of_chains)
+        groups["kernel"] = sampled_alignment(problem, drawn, averages)
     if isinstance(problem, LearnedProblem):
-        groups["kernel"] = learned_kernels(problem, collected, weights_of_chains)
+        groups["kernel"] = learned_kernels(problem, collected, averages)
         groups["attention"] = attention_table(problem, collected)
     return xr.DataTree.from_dict(
         {
@@ -251,56 +237,6 @@ def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
 # --- and back
 
 
-def stored_draws(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Draws by name, [chain, draw, …], of all but weights and statistics; in double precision."""
-    exchangeable = bool(tree["posterior"].attrs.get(EXCHANGEABLE, 0))
-    return {
-        name: np.asarray(values.values, dtype=np.float64)
-        for name, values in drawn_variables(tree).items()
-        if is_judged(name, exchangeable)
-    }
-
-
-def drawn_variables(tree: xr.DataTree) -> dict[str, xr.DataArray]:
-    """Name → draws in the groups that have every draw, under the names they were drawn by."""
-    variables = {}
-    for group in ("posterior", PREDICTIONS, COORDINATES, LOG_PRIOR, *POINTWISE):
-        if group in tree.children and not tree[group].attrs.get("thinned"):
-            for name, values in tree[group].to_dataset().items():
-                variables[group if group in POINTWISE else str(name)] = values
-    return variables
-
-
-def stored_predictors(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Draws of predictors on the test set, [chain, draw, …], all of them or every k-th.
-
-    With the temperature of these draws, where it was sampled.
-    """
-    if PREDICTIONS not in tree.children:
-        return {}
-    table = tree[PREDICTIONS].to_dataset()
-    if "temperature" in tree["posterior"]:
-        table["temperature"] = tree["posterior"]["temperature"].sel(draw=table["draw"])
-    return {str(name): drawn.values.astype(np.float64) for name, drawn in table.items()}
-
-
-def with_output(name: str, drawn: xr.DataArray) -> np.ndarray:
-    """Values with the axis of outputs, which is left out of a file where there is one output."""
-    squeezed = name in WITH_OUTPUTS and drawn.dims[-1] != "output"
-    return drawn.values[..., None] if squeezed else drawn.values
-
-
-def is_judged(name: str, exchangeable: bool = False) -> bool:
-    """Whether draws of this name are neither weights nor coordinates of the sampler.
-
-    exchangeable  whether chains may differ by an exchange of heads, which changes order parameters
-                  but not their eigenvalues
-    """
-    if is_overlap(name):
-        return not exchangeable
-    return name.startswith(SPECTRUM) or name in (*PREDICTORS, "temperature")
-
-
 def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
     """Name → draws of some elements of predictors whose draws were not all kept."""
     table = tree["selected"].to_dataset() if "selected" in tree.children else xr.Dataset()
@@ -312,28 +248,3 @@ def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
         )
         for name, values in table.items()
     }
-
-
-def stored_fixed(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Name → which elements of a draw the problem fixes."""
-    table = tree[FIXED].to_dataset() if FIXED in tree.children else xr.Dataset()
-    return {str(name): values.values.astype(bool) for name, values in table.items()}
-
-
-def stored_statistics(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Sampler statistics of the draws."""
-    if "sample_stats" not in tree.children:
-        return {}
-    return {str(n): v.values for n, v in tree["sample_stats"].to_dataset().items()}
-
-
-def stored_weights(tree: xr.DataTree) -> RepetitionWeights:
-    """Weights of the chains where these are repetitions, in proportion to their evidence."""
-    return repetition_weights(stored_statistics(tree))
-
-
-def stored_labels(tree: xr.DataTree) -> np.ndarray | None:
-    """Test labels [test_example, output], or None."""
-    if "predictions_constant_data" not in tree.children:
-        return None
-    return tree["predictions_constant_data"]["labels_test"].values

@@ -1,15 +1,21 @@
 """Estimates with their Monte Carlo errors: means and variances of draws, and functions of them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Bool, Float
 
 from sampler.mcmc.convergence import mean_mcse
+from sampler.mcmc.tempered import repetition_weights
 from sampler.posterior.importance_weights import effective_draws
 from sampler.streams import Stream, stream
+
+# Arrays, labelled or not; labels that go in come out again.
+Values = Any
+Statistic = Callable[[Any], Values]
 
 
 @dataclass(frozen=True)
@@ -27,8 +33,8 @@ class Estimate:
     trusted     whether it may be used: by checks of its own, or by those of the draws
     """
 
-    value: np.ndarray | np.floating | float
-    mcse: np.ndarray | np.floating | float = np.nan
+    value: Values
+    mcse: Values = np.nan
     deviations: np.ndarray | None = None
     degrees: float | int = 0
     test_error: float = np.nan
@@ -42,6 +48,15 @@ class Estimate:
         """The axes of the value; empty of a number."""
         return np.shape(self.value)
 
+    def __sub__(self, predicted: xr.DataArray) -> "Estimate":
+        """By how much the samples are above predictions, with the error of the samples.
+
+        Axes meet by their names: of a table of the theory every predictor at once. The labels of
+        an axis that both have must be the same.
+        """
+        with xr.set_options(arithmetic_join="exact"):
+            return replace(self, value=self.value - predicted)
+
     def rows(
         self, chosen: Bool[np.ndarray, "*element"]
     ) -> tuple[Float[np.ndarray, "row chosen"], float | int]:
@@ -54,11 +69,14 @@ class Estimate:
         return self.deviations[:, chosen], self.degrees
 
 
-# Weights of repetitions, summing to one, where chains are such; None where they are Markov chains.
-# Draws of a repetition have ancestors in common: its mean counts as one number, whatever their
-# number, and errors come from the spread of these means.
-RepetitionWeights = Float[np.ndarray, " repetition"] | None
-# What the largest weights may hide, in `over_repetitions`. By simulation of 8 to 32 repetitions,
+class PredictorEstimates(NamedTuple):
+    """Posterior mean and variance of f on the test set."""
+
+    mean: Estimate
+    variance: Estimate
+
+
+# What the largest weights may hide, in `Averages.of_means`. By simulation of 8 to 32 repetitions,
 # whose ln Z and means are Gaussian, correlated or not, or Z and the share of one of two modes, 95 %
 # intervals cover 92 to 98 % where ln Z spreads by up to 1 (without it, and by the number of
 # repetitions alone, 71 to 95 %), and 87 % at worst where means are quadratic in ln Z.
@@ -69,36 +87,154 @@ LOWEST_LOG = -1.5
 ROUNDING = float(np.finfo(np.float64).eps)
 
 
-def mean_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
-    """Mean over chains and draws, MCSE from the effective sample size; draws [chain, draw, …].
+@dataclass(frozen=True)
+class Averages:
+    """How draws [chain, draw, …] are averaged: chains alike, or repetitions by their weights.
 
-    The covariance between elements is that of batch means. With weights of repetitions the mean is
-    theirs, and MCSE and covariance come from the spread between them.
+    Draws of a repetition have ancestors in common: its mean counts as one number, whatever their
+    number, and errors come from the spread of these means.
+
+    weights  of the repetitions, summing to one; None where chains are Markov chains
     """
-    draws = np.asarray(draws, dtype=np.float64)
-    if weights is not None:
-        return over_repetitions(batch_means(draws, weights=weights), weights)
-    return Estimate(draws.mean(axis=(0, 1)), mean_mcse(draws), *_spread(batch_means(draws)))
+
+    weights: Float[np.ndarray, " repetition"] | None = None
+
+    @classmethod
+    def of(cls, statistics: Mapping[str, Any]) -> "Averages":
+        """Weigh repetitions by the evidence that is among the statistics of draws."""
+        return cls(repetition_weights(statistics))
+
+    def mean(self, draws: Values) -> Estimate:
+        """Mean over chains and draws, MCSE from the effective sample size.
+
+        The covariance between elements is that of batch means. With weights of repetitions the
+        mean is theirs, and MCSE and covariance come from the spread between them.
+        """
+        values = np.asarray(draws, dtype=np.float64)
+        if self.weights is not None:
+            found = self.of_means(values.mean(axis=1))
+        else:
+            found = Estimate(values.mean(axis=(0, 1)), mean_mcse(values), *_spread(values))
+        value, mcse = (of_one_draw(draws, one) for one in (found.value, found.mcse))
+        return replace(found, value=value, mcse=mcse)
+
+    def of_means(self, means: np.ndarray) -> Estimate:
+        """Σ_r w_r m_r of means, w_r in proportion to an evidence that varies with m_r.
+
+        The deviations are what the mean changes by without each repetition (jackknife),
+        w_r/(1 − w_r) (m_r − m̄), and one more. Where m goes with the evidence, the repetitions that
+        would have the largest weight are the rarest, and may be missing. To second order in the
+        cumulants of ln w and m the mean is E[m] + Cov(ln w, m), which the middle of their law
+        tells: how far that is from the weighted mean, `BEYOND` times, is the last row.
+        """
+        weights = self.weights
+        value = np.tensordot(weights, means, axes=1)
+        apart = means - value
+        count, axes = len(weights), [1] * (means.ndim - 1)
+        without = weights / np.maximum(1.0 - weights, ROUNDING) * np.sqrt((count - 1) / count)
+        beyond = BEYOND * np.tensordot(cumulant_shares(weights), apart, axes=1)
+        deviations = np.concatenate([without.reshape(-1, *axes) * apart, beyond[None]])
+        error = np.sqrt(np.sum(deviations**2, axis=0))
+        degrees = effective_draws(weights) - 1.0
+        return Estimate(value, error, deviations, degrees, repetitions=count)
+
+    def variance(self, draws: Values) -> Estimate:
+        """Variance over chains and draws; MCSE that of the mean of squared deviations."""
+        return self.mean(self.squared_deviations(draws))
+
+    def squared_deviations(self, draws: Values) -> Values:
+        """Squared deviations from the mean over all draws, of which the mean is unbiased."""
+        values = np.asarray(draws, dtype=np.float64)
+        count = values.shape[0] * values.shape[1]
+        squares = (values - self.centre(values)) ** 2 * (count / (count - 1))
+        return draws.copy(data=squares) if isinstance(draws, xr.DataArray) else squares
+
+    def centre(self, draws: Values) -> Values:
+        """The mean alone, over chains and draws."""
+        values = np.asarray(draws)
+        if self.weights is None:
+            return of_one_draw(draws, np.asarray(values.mean(axis=(0, 1))))
+        means = np.tensordot(self.weights, values.mean(axis=1), axes=1)
+        return of_one_draw(draws, np.asarray(means))
+
+    def batches(self, draws: Values) -> Values:
+        """Means of ten consecutive batches of draws of each chain, [batch, …]; chains in order.
+
+        A repetition is one batch.
+        """
+        values = np.asarray(draws)
+        means = batch_means(values) if self.weights is None else values.mean(axis=1)
+        if not isinstance(draws, xr.DataArray):
+            return means
+        one = draws.isel(chain=0, draw=0, drop=True)
+        return one.expand_dims(batch=len(means)).copy(data=means)
+
+    def mean_of_batches(self, batches: Values) -> Values:
+        """Mean over batches [batch, …], or that of repetitions by their weights."""
+        values = np.asarray(batches)
+        mean = values.mean(0) if self.weights is None else np.tensordot(self.weights, values, 1)
+        return batches[0].copy(data=mean) if isinstance(batches, xr.DataArray) else np.asarray(mean)
+
+    def bootstrap(
+        self, statistic: Statistic, batches: Values, replicates: int = 400, seed: int = 0
+    ) -> Estimate:
+        """A function of the mean over batches, with its bootstrap error over batches.
+
+        `statistic` maps [replicate, …] means to [replicate, …] numbers; it need not be smooth (an
+        accuracy is not, which rules out the jackknife). Repetitions are drawn again with their
+        weights.
+        """
+        weights, count = self.weights, len(batches)
+        chosen = stream(seed, Stream.BOOTSTRAP).multinomial(
+            count, np.full(count, 1 / count), replicates
+        )
+        shares, wider = chosen / count, 1.0
+        if weights is not None:
+            shares = chosen * weights
+            shares = shares / shares.sum(axis=1, keepdims=True)
+            # Of few batches drawn again the spread is smaller than that of the jackknife.
+            without = weights / np.maximum(1.0 - weights, ROUNDING)
+            wider = np.sqrt((count - 1) / count * np.sum(without**2) / np.sum(weights**2))
+
+        def of_shares(shares: np.ndarray) -> Values:
+            return statistic(_weighed(shares, batches))
+
+        values = np.asarray(of_shares(shares), dtype=np.float64)
+        # About the first of them, so that values that are all the same have no error at all.
+        shifts = wider * (values - values[0])
+        deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(replicates - 1)
+        mean = self.mean_of_batches(batches)
+        value = statistic(_replicated(mean))[0]
+        if weights is None:
+            error = shifts.std(axis=0, ddof=1)
+            return Estimate(value, _like(value, error), deviations, count - 1)
+        # As in `of_means`, with no negative share: not every function takes what lies outside.
+        shares = np.maximum(cumulant_shares(weights), 0.0)
+        middle = np.asarray(of_shares((shares / shares.sum())[None]), dtype=np.float64)
+        deviations = np.concatenate([deviations, BEYOND * (middle - np.asarray(value))])
+        error = np.sqrt(np.sum(deviations**2, axis=0))
+        degrees = effective_draws(weights) - 1.0
+        return Estimate(value, _like(value, error), deviations, degrees, repetitions=count)
+
+    def predictor(self, draws: Mapping[Any, Values]) -> PredictorEstimates:
+        """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
+        if "predictor_mean" in draws:
+            mean, variance = draws["predictor_mean"], draws["predictor_variance"]
+            total = variance + self.squared_deviations(mean)
+            return PredictorEstimates(self.mean(mean), self.mean(total))
+        return PredictorEstimates(self.mean(draws["predictor"]), self.variance(draws["predictor"]))
 
 
-def over_repetitions(means: np.ndarray, weights: np.ndarray) -> Estimate:
-    """Σ_r w_r m_r of means [repetition, …], w_r in proportion to an evidence that varies with m_r.
+# Chains that all count alike.
+OF_CHAINS = Averages()
 
-    The deviations are what the mean changes by without each repetition (jackknife),
-    w_r/(1 − w_r) (m_r − m̄), and one more. Where m goes with the evidence, the repetitions that
-    would have the largest weight are the rarest, and may be missing. To second order in the
-    cumulants of ln w and m the mean is E[m] + Cov(ln w, m), which the middle of their law tells:
-    how far that is from the weighted mean, `BEYOND` times, is the last row.
-    """
-    value = np.tensordot(weights, means, axes=1)
-    apart = means - value
-    count, axes = len(weights), [1] * (means.ndim - 1)
-    without = weights / np.maximum(1.0 - weights, ROUNDING) * np.sqrt((count - 1) / count)
-    beyond = BEYOND * np.tensordot(cumulant_shares(weights), apart, axes=1)
-    deviations = np.concatenate([without.reshape(-1, *axes) * apart, beyond[None]])
-    error = np.sqrt(np.sum(deviations**2, axis=0))
-    degrees = effective_draws(weights) - 1.0
-    return Estimate(value, error, deviations, degrees, repetitions=count)
+
+def batch_means(draws: np.ndarray, batches_per_chain: int = 10) -> np.ndarray:
+    """Means of consecutive batches of draws [chain, draw, …], chains one after another."""
+    size = max(1, draws.shape[1] // batches_per_chain)
+    kept = draws[:, : size * (draws.shape[1] // size)]
+    shape = (draws.shape[0] * (draws.shape[1] // size), size, *draws.shape[2:])
+    return kept.reshape(shape).mean(axis=1)
 
 
 def cumulant_shares(weights: Float[np.ndarray, " repetition"]) -> Float[np.ndarray, " repetition"]:
@@ -108,107 +244,36 @@ def cumulant_shares(weights: Float[np.ndarray, " repetition"]) -> Float[np.ndarr
     return 1.0 / count + (logs - logs.mean()) / max(count - 1, 1)
 
 
-def _spread(batches: np.ndarray) -> tuple[np.ndarray, int]:
+def _spread(draws: np.ndarray) -> tuple[np.ndarray, int]:
     """Deviations of batch means, scaled to the error of their mean, and degrees of freedom."""
+    batches = batch_means(draws)
     count = len(batches)
     return (batches - batches.mean(axis=0)) / np.sqrt(max(count * (count - 1), 1)), count - 1
 
 
-def variance_of(draws: np.ndarray, weights: RepetitionWeights = None) -> Estimate:
-    """Variance over chains and draws; MCSE that of the mean of squared deviations."""
-    return mean_of(squared_deviations(draws, weights), weights)
+# --- labels
 
 
-def squared_deviations(draws: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
-    """Squared deviations from the mean over all draws, scaled so that their mean is unbiased."""
-    draws = np.asarray(draws, dtype=np.float64)
-    count = draws.shape[0] * draws.shape[1]
-    return (draws - centre_of(draws, weights)) ** 2 * (count / (count - 1))
+def of_one_draw(draws: Values, values: Values) -> Values:
+    """Values with the labels that one of the draws has, where it has some."""
+    if not isinstance(draws, xr.DataArray):
+        return values
+    return draws.isel(chain=0, draw=0, drop=True).copy(data=values)
 
 
-def centre_of(draws: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
-    """The mean alone, over chains and draws [chain, draw, …]."""
-    if weights is None:
-        return np.asarray(draws.mean(axis=(0, 1)))
-    return np.tensordot(weights, batch_means(draws, weights=weights), axes=1)
+def _weighed(shares: Float[np.ndarray, "replicate batch"], batches: Values) -> Values:
+    """Weighed means [replicate, …] of batches, labelled as these."""
+    means = np.tensordot(shares, np.asarray(batches), axes=1)
+    if not isinstance(batches, xr.DataArray):
+        return means
+    return batches[0].expand_dims(replicate=len(means)).copy(data=means)
 
 
-def batch_means(
-    draws: np.ndarray, batches_per_chain: int = 10, weights: RepetitionWeights = None
-) -> np.ndarray:
-    """Means of consecutive batches of draws, [batch, …], chains one after another.
-
-    A repetition is one batch.
-    """
-    if weights is not None:
-        return draws.mean(axis=1)
-    size = max(1, draws.shape[1] // batches_per_chain)
-    kept = draws[:, : size * (draws.shape[1] // size)]
-    shape = (draws.shape[0] * (draws.shape[1] // size), size, *draws.shape[2:])
-    return kept.reshape(shape).mean(axis=1)
+def _replicated(mean: Values) -> Values:
+    if isinstance(mean, xr.DataArray):
+        return mean.expand_dims(replicate=1)
+    return mean[None]
 
 
-def mean_over_batches(batches: np.ndarray, weights: RepetitionWeights = None) -> np.ndarray:
-    """Mean over batches [batch, …], or that of repetitions by their weights."""
-    mean = batches.mean(axis=0) if weights is None else np.tensordot(weights, batches, axes=1)
-    return np.asarray(mean)
-
-
-def bootstrap(
-    statistic,
-    batches: np.ndarray,
-    replicates: int = 400,
-    seed: int = 0,
-    weights: RepetitionWeights = None,
-) -> Estimate:
-    """A function of the mean over batches, with its bootstrap error over batches.
-
-    `statistic` maps [replicate, …] means to [replicate] numbers; it need not be smooth (an accuracy
-    is not, which rules out the jackknife). Repetitions are drawn again with their weights.
-    """
-    count = batches.shape[0]
-    chosen = stream(seed, Stream.BOOTSTRAP).multinomial(
-        count, np.full(count, 1 / count), replicates
-    )
-    shares, wider = chosen / count, 1.0
-    if weights is not None:
-        shares = chosen * weights
-        shares = shares / shares.sum(axis=1, keepdims=True)
-        # Of few batches drawn again the spread is smaller than that of the jackknife.
-        without = weights / np.maximum(1.0 - weights, ROUNDING)
-        wider = np.sqrt((count - 1) / count * np.sum(without**2) / np.sum(weights**2))
-    means = np.tensordot(shares, batches, axes=1)
-    values = np.asarray(statistic(means), dtype=np.float64)
-    # About the first of them, so that values that are all the same have no error at all.
-    shifts = wider * (values - values[0])
-    deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(replicates - 1)
-    value = np.asarray(statistic(mean_over_batches(batches, weights)[None]))[0]
-    if weights is None:
-        return Estimate(value, shifts.std(axis=0, ddof=1), deviations, count - 1)
-    # As in `over_repetitions`, with no negative share: not every function takes what lies outside.
-    shares = np.maximum(cumulant_shares(weights), 0.0)
-    middle = np.tensordot(shares / shares.sum(), batches, axes=1)
-    beyond = BEYOND * (np.asarray(statistic(middle[None]), dtype=np.float64) - value)
-    deviations = np.concatenate([deviations, beyond])
-    error = np.sqrt(np.sum(deviations**2, axis=0))
-    degrees = effective_draws(weights) - 1.0
-    return Estimate(value, error, deviations, degrees, repetitions=count)
-
-
-class PredictorEstimates(NamedTuple):
-    """Posterior mean and variance of f on the test set."""
-
-    mean: Estimate
-    variance: Estimate
-
-
-def predictor_estimates(
-    draws: Mapping[str, np.ndarray], weights: RepetitionWeights = None
-) -> PredictorEstimates:
-    """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
-    if "predictor_mean" in draws:
-        mean, variance = draws["predictor_mean"], draws["predictor_variance"]
-        total = variance + squared_deviations(mean, weights)
-        return PredictorEstimates(mean_of(mean, weights), mean_of(total, weights))
-    values = draws["predictor"]
-    return PredictorEstimates(mean_of(values, weights), variance_of(values, weights))
+def _like(value: Values, error: Values) -> Values:
+    return value.copy(data=error) if isinstance(value, xr.DataArray) else error

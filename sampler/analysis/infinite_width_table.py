@@ -16,7 +16,8 @@ from sampler.analysis.predictors import (
     along_predictors,
     predictor_name,
 )
-from sampler.analysis.scores import example_scores, moment_columns
+from sampler.analysis.scores import moment_columns
+from sampler.analysis.validation import scores_of
 from sampler.errors import InputError
 from sampler.problem import Problem
 from sampler.token_problem import TokenProblem
@@ -52,8 +53,8 @@ class TunedInfiniteWidth:
             chosen_by = BY_VALIDATION
 
             def score(temperature: float) -> float:
-                given = (*moments(temperature), problem.labels_validation, temperature)
-                return float(example_scores(*given)[BY_VALIDATION].mean())
+                scores = scores_of(moments(temperature), problem, temperature)
+                return float(scores[BY_VALIDATION].mean())
 
         lowest = problem.learning.lowest_temperature
         best = best_temperature(score, limit.mean_square_label, problem.temperature, lowest)

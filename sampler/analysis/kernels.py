@@ -15,13 +15,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
-from sampler.analysis.estimates import (
-    Estimate,
-    RepetitionWeights,
-    batch_means,
-    bootstrap,
-    mean_over_batches,
-)
+from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
 from sampler.analysis.matched_heads import MOST_DRAWS, kept_logits
 from sampler.analysis.validation import kept_draws
 from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
@@ -94,14 +88,14 @@ Statistic = Callable[[np.ndarray], np.ndarray]
 def similarity_to_draws(
     kernel: Float[np.ndarray, "example example"],
     batches: Float[np.ndarray, "batch example example"],
-    weights: RepetitionWeights = None,
+    averages: Averages = OF_CHAINS,
 ) -> Estimate:
     """Centred kernel alignment ⟨K, K'⟩/(‖K‖ ‖K'‖) of K with the mean K' over batches of draws.
 
     With ‖K'‖² without the bias by the noise of the draws (Cortes, Mohri and Rostamizadeh, 2012).
     """
     kernel, batches = centred_kernel(kernel), centred_kernel(batches)
-    noise = np.sum(bootstrap(np.asarray, batches, weights=weights).mcse ** 2)
+    noise = np.sum(averages.bootstrap(np.asarray, batches).mcse ** 2)
 
     def alignment(means: np.ndarray) -> np.ndarray:
         square = np.maximum(np.sum(means**2, axis=(-2, -1)) - noise, 0.0)
@@ -109,20 +103,20 @@ def similarity_to_draws(
             product = np.sum(kernel * means, axis=(-2, -1))
             return product / np.sqrt(np.sum(kernel**2) * square)
 
-    return bootstrap(alignment, batches, weights=weights)
+    return averages.bootstrap(alignment, batches)
 
 
 def alignment_table(
     alignments: Statistic,
     kernels: Float[np.ndarray, "batch row row"],
-    weights: RepetitionWeights,
+    averages: Averages,
     defined: np.ndarray | bool = True,
 ) -> xr.Dataset:
     """Alignments [component] of the mean of batches of kernels, NaN where they are undefined.
 
     Errors are those of a bootstrap over batches.
     """
-    estimate = bootstrap(alignments, kernels, REPLICATES, weights=weights)
+    estimate = averages.bootstrap(alignments, kernels, REPLICATES)
     columns = {
         "kernel_alignment": ("component", np.where(defined, estimate.value, np.nan)),
         "kernel_alignment_mcse": ("component", np.where(defined, estimate.mcse, np.nan)),
@@ -131,7 +125,7 @@ def alignment_table(
 
 
 def sampled_alignment(
-    problem: Problem, draws: Mapping[str, np.ndarray], weights: RepetitionWeights = None
+    problem: Problem, draws: Mapping[str, np.ndarray], averages: Averages = OF_CHAINS
 ) -> xr.Dataset:
     """The group `kernel` of `draws.nc`: kernel–task alignment of the first components.
 
@@ -139,17 +133,17 @@ def sampled_alignment(
     """
     if "order_parameter" not in draws:
         return xr.Dataset()
-    batches = batch_means(np.asarray(draws["order_parameter"], np.float64), weights=weights)
+    batches = averages.batches(np.asarray(draws["order_parameter"], np.float64))
     if len(batches) < 2:
         return xr.Dataset()
     with jax_settings():
-        return sampled_alignment_table(problem, batches, weights)
+        return sampled_alignment_table(problem, batches, averages)
 
 
 def sampled_alignment_table(
     problem: Problem,
     batches: Float[np.ndarray, "batch row row"],
-    weights: RepetitionWeights = None,
+    averages: Averages = OF_CHAINS,
 ) -> xr.Dataset:
     """Kernel–task alignment of the first components at the mean of batches of U_1.
 
@@ -158,7 +152,7 @@ def sampled_alignment_table(
     """
     learning, outputs = problem.learning, problem.architecture.outputs
     labels = np.asarray(learning.labels).reshape(-1)
-    factor = jnp.asarray(square_roots(mean_over_batches(batches, weights)))
+    factor = jnp.asarray(square_roots(averages.mean_of_batches(batches)))
     kernel = np.asarray(assemble_kernel(Features(learning.features, None), factor))
     first = len(kernel) - min(len(kernel), FOLLOWED)
     eigenvalues, vectors = eigh(kernel, subset_by_index=[first, len(kernel) - 1])
@@ -176,14 +170,14 @@ def sampled_alignment_table(
     rounding = len(kernel) * np.finfo(np.float64).eps * eigenvalues[-1]
     defined = (eigenvalues > rounding)[::-1][:COMPONENTS]
     kernels = np.stack([kernel_at(rows, batch) for batch in batches])
-    return alignment_table(alignments, kernels, weights, defined)
+    return alignment_table(alignments, kernels, averages, defined)
 
 
 # --- of draws of attention
 
 
 def learned_kernels(
-    problem: LearnedProblem, collected: DrawCollector, weights: RepetitionWeights
+    problem: LearnedProblem, collected: DrawCollector, averages: Averages
 ) -> xr.Dataset:
     """The group `kernel` of `draws.nc` where attention is sampled, of some training examples.
 
@@ -202,7 +196,7 @@ def learned_kernels(
     with jax_settings():
         variance, attention = problem.architecture.variances[0], problem.data.attention
         kernels = np.asarray(_kernels(attention, variance, tokens, of_draws, overlaps))
-    batches = batch_means(kernels, weights=weights)
+    batches = averages.batches(kernels)
     if len(batches) < 2:
         return xr.Dataset()
     size, outputs = labels.shape
@@ -215,14 +209,14 @@ def learned_kernels(
         return aligned[:, ::-1][:, :COMPONENTS]
 
     by_output = batches.reshape(len(batches), size, outputs, size, outputs)
-    mean = bootstrap(np.asarray, np.einsum("bxcyc->bxy", by_output) / outputs, weights=weights)
+    mean = averages.bootstrap(np.asarray, np.einsum("bxcyc->bxy", by_output) / outputs)
     columns = {
         "kernel": (SHOWN, mean.value),
         "kernel_mcse": (SHOWN, mean.mcse),
         "labels_shown": (("shown_example", "output"), labels),
     }
     table = xr.Dataset(columns, dict.fromkeys(SHOWN, shown))
-    return table.merge(alignment_table(alignments, batches, weights))
+    return table.merge(alignment_table(alignments, batches, averages))
 
 
 def overlaps_at(

@@ -29,7 +29,14 @@ from sampler.analysis.cross_validation import (
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import LEADING, OTHER_NETWORKS, SAMPLED, number
 from sampler.analysis.results import RunResults, open_run
-from sampler.analysis.scores import ACCURACY, DENSITY, error_of_mean, example_scores
+from sampler.analysis.scores import (
+    ACCURACY,
+    DENSITY,
+    OUTPUT,
+    error_of_mean,
+    example_scores,
+    labelled,
+)
 from sampler.errors import InputError
 
 if TYPE_CHECKING:
@@ -126,7 +133,9 @@ def tests_of(run: RunResults, predictor: str) -> Tests | None:
     moments = run.label_moments(predictor)
     if moments is None:
         return None
-    return Tests(run.labels_test, example_scores(*moments, run.labels_test, 0.0))
+    labels = xr.DataArray(run.labels_test, dims=("test_example", OUTPUT))
+    scores = example_scores(*(labelled(one, labels) for one in moments), labels)
+    return Tests(run.labels_test, {name: values.values for name, values in scores.items()})
 
 
 def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 
 from sampler.analysis.calibration import (
@@ -22,23 +23,23 @@ from sampler.analysis.calibration import (
 )
 from sampler.analysis.cross_validation import error_of_sum, sampled_elpd, sampled_elpd_by_example
 from sampler.analysis.difference import RELATIVE, difference_of
-from sampler.analysis.estimates import (
-    Estimate,
-    batch_means,
-    bootstrap,
-    mean_of,
-    predictor_estimates,
-    variance_of,
-)
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.kernels import kernel_at, similarity_to_draws
 from sampler.analysis.names import quantity_name
-from sampler.analysis.scores import ACCURACY, DENSITY, SCORES, error_of_mean, log_normal_density
+from sampler.analysis.scores import (
+    ACCURACY,
+    DENSITY,
+    SCORES,
+    density,
+    error_of_mean,
+    hits,
+    labelled,
+)
 from sampler.analysis.theory_and_draws import Prediction, TheoryAndDraws
-from sampler.analysis.validation import GROUP as VALIDATION
-from sampler.analysis.validation import sampled_scores
+from sampler.analysis.validation import validation_scores
 from sampler.registry import Registry
 from theory import AttentionPaths, head_scores
-from theory.observables import binomial_error, correct, labels_are_classes
+from theory.observables import binomial_error, labels_are_classes
 
 # How a quantity is shown: element by element with paths or heads as names, as a number in the table
 # of all predictors, or by its difference as a whole alone.
@@ -106,31 +107,27 @@ class Quantity:
 
 def mean(name: str) -> Sampled:
     """The posterior mean of a quantity under its name in `draws.nc`."""
-    return lambda given: mean_of(given.draws[name], given.weights) if name in given.draws else None
+    return lambda given: given.draws.mean(name) if name in given.draws else None
 
 
 def of_predictor(moment: str) -> Sampled:
     """The posterior "mean" or "variance" of f."""
 
     def sampled(given: TheoryAndDraws) -> Estimate | None:
-        if not given.predictors:
-            return None
-        return getattr(predictor_estimates(given.predictors, given.weights), moment)
+        predictor = given.draws.predictor
+        return None if predictor is None else getattr(predictor, moment)
 
     return sampled
 
 
 def sampled_alignment(given: TheoryAndDraws) -> Estimate | None:
     """Kernel–task alignment by component, NaN where it is not known; None without a theory."""
-    if given.theory is None or "kernel_alignment" not in given.theory:
+    drawn = given.draws.group("kernel")
+    if given.theory is None or "kernel_alignment" not in given.theory or drawn is None:
         return None
-    if "kernel" not in given.tree.children:
-        return None
-    components = range(given.theory.sizes["component"])
-    drawn = given.tree["kernel"].to_dataset()
     drawn = drawn.assign_coords(component=range(drawn.sizes["component"]))
-    drawn = drawn.reindex(component=components)
-    return Estimate(drawn["kernel_alignment"].values, drawn["kernel_alignment_mcse"].values)
+    drawn = drawn.reindex(component=range(given.theory.sizes["component"]))
+    return Estimate(drawn["kernel_alignment"], drawn["kernel_alignment_mcse"])
 
 
 def predicted_kernel(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
@@ -143,7 +140,7 @@ def predicted_kernel(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None
 def sampled_kernel(given: TheoryAndDraws) -> Estimate | None:
     if given.kernels is None:
         return None
-    return bootstrap(np.asarray, given.kernels, weights=given.weights)
+    return given.draws.averages.bootstrap(lambda kernels: kernels, given.kernels)
 
 
 def kernel_similarity(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
@@ -151,16 +148,15 @@ def kernel_similarity(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
     kernel = predicted_kernel(of, given)
     if kernel is None or given.kernels is None or not np.isfinite(kernel).all():
         return None
-    return similarity_to_draws(kernel, given.kernels, given.weights)
+    return similarity_to_draws(kernel, given.kernels.values, given.draws.averages)
 
 
 def sampled_temperature(given: TheoryAndDraws) -> Estimate | None:
     """The temperature that was sampled; None where it was given."""
     if "temperature" not in given.draws:
         return None
-    draws = given.draws["temperature"]
-    spread = float(np.sqrt(variance_of(draws, given.weights).value))
-    return replace(mean_of(draws, given.weights), spread=spread)
+    spread = float(np.sqrt(given.draws.variance("temperature").value))
+    return replace(given.draws.mean("temperature"), spread=spread)
 
 
 def predicted_temperature(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
@@ -169,7 +165,7 @@ def predicted_temperature(of: Prediction, given: TheoryAndDraws) -> np.ndarray |
 
 def sampled_evidence(given: TheoryAndDraws) -> Estimate | None:
     """ln p(y) of the samples: exact at this width up to its Monte Carlo error."""
-    attributes = given.tree["sample_stats"].attrs
+    attributes = given.draws.attributes
     if "log_evidence" not in attributes:
         return None
     remark = str(attributes["log_evidence_method"])
@@ -196,7 +192,7 @@ def of_overlap(statistic_of: Callable[[TheoryAndDraws], Statistic | None]) -> di
     statistic_of: the function for these theories and draws, None where there is none.
     """
 
-    def predicted(of: Prediction, given: TheoryAndDraws) -> np.ndarray | np.floating | None:
+    def predicted(of: Prediction, given: TheoryAndDraws) -> Any:
         statistic = statistic_of(given)
         defined = statistic is not None and "order_parameter" in of
         return statistic(of["order_parameter"][None])[0] if defined else None
@@ -205,8 +201,7 @@ def of_overlap(statistic_of: Callable[[TheoryAndDraws], Statistic | None]) -> di
         statistic = statistic_of(given)
         if statistic is None or "order_parameter" not in given.draws:
             return None
-        batches = batch_means(given.draws["order_parameter"], weights=given.weights)
-        return bootstrap(statistic, batches, weights=given.weights)
+        return given.draws.bootstrap(statistic, "order_parameter")
 
     return {"predicted": predicted, "sampled": sampled}
 
@@ -214,8 +209,14 @@ def of_overlap(statistic_of: Callable[[TheoryAndDraws], Statistic | None]) -> di
 def scores_of_heads(given: TheoryAndDraws) -> Statistic | None:
     if not given.heads:
         return None
-    paths = AttentionPaths(given.heads)
-    return lambda overlaps: np.stack([head_scores(overlap, paths) for overlap in overlaps])
+    paths, known = AttentionPaths(given.heads), given.theory["head_score"]
+    labels = {axis: known[axis].values for axis in ("layer", "head")}
+
+    def scores(overlaps: Any) -> xr.DataArray:
+        found = [head_scores(overlap, paths) for overlap in np.asarray(overlaps)]
+        return xr.DataArray(np.stack(found), labels, ("replicate", *labels))
+
+    return scores
 
 
 def cosine_to_trained(given: TheoryAndDraws) -> Statistic | None:
@@ -223,7 +224,8 @@ def cosine_to_trained(given: TheoryAndDraws) -> Statistic | None:
     table = given.theory
     if table is None or "order_parameter_trained" not in table or table.sizes["path"] == 1:
         return None
-    return partial(off_diagonal_cosine, other=table["order_parameter_trained"].values)
+    other = table["order_parameter_trained"].values
+    return lambda overlaps: off_diagonal_cosine(np.asarray(overlaps), other)
 
 
 def off_diagonal_cosine(
@@ -239,16 +241,16 @@ def off_diagonal_cosine(
 # --- scores of mean and variance of test labels, predicted and of the posterior
 
 
-# One of each mean and variance.
-Numbers = np.ndarray | np.floating
+# Of means and variances [..., example, output] and labels [example, output].
+OfLabels = Callable[[xr.DataArray, xr.DataArray, xr.DataArray], Any]
 
 
 def of_test_set(
     applies: Callable[[np.ndarray], bool],
-    value: Callable[..., Numbers],
-    test_error: Callable[..., float],
+    value: OfLabels,
+    test_error: OfLabels,
     needs_variance: bool = True,
-    by_example: Callable[..., np.ndarray] | None = None,
+    by_example: OfLabels | None = None,
 ) -> dict[str, Any]:
     """Predicted and sampled, by bootstrap, of a function of means, variances and labels.
 
@@ -258,60 +260,60 @@ def of_test_set(
     by_example  the numbers [example] of one mean and variance that `value` is the mean of
     """
 
-    def moments_of(of: Prediction, given: TheoryAndDraws) -> tuple[np.ndarray, np.ndarray] | None:
-        labels = given.labels_test
-        if labels is None or not applies(labels) or "predictor_mean" not in of:
+    def moments_of(
+        of: Prediction, given: TheoryAndDraws
+    ) -> tuple[xr.DataArray, xr.DataArray] | None:
+        labels = given.draws.labels_test
+        if labels is None or not applies(labels.values) or "predictor_mean" not in of:
             return None
-        mean = of["predictor_mean"].reshape(labels.shape)
-        variance = np.full_like(mean, np.nan)
+        mean = labelled(of["predictor_mean"], labels)
+        variance = xr.full_like(mean, np.nan)
         if "predictor_variance" in of:
-            variance = of["predictor_variance"].reshape(labels.shape) + float(of["temperature"])
+            variance = labelled(of["predictor_variance"], labels) + float(of["temperature"])
         if needs_variance and not (np.isfinite(mean).all() and np.isfinite(variance).all()):
             return None
         return mean, variance
 
     def predicted(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
-        moments, labels = moments_of(of, given), given.labels_test
+        moments = moments_of(of, given)
         if moments is None:
             return None
-        mean, variance = moments
-        error = test_error(mean, variance, labels)
-        return Estimate(value(mean[None], variance[None], labels)[0], test_error=error)
+        given_labels = (*moments, given.draws.labels_test)
+        return Estimate(float(value(*given_labels)), test_error=test_error(*given_labels))
 
     def sampled(given: TheoryAndDraws) -> Estimate | None:
-        labels, moments = given.labels_test, given.test_moments
-        if moments is None or not applies(labels):
+        labels, moments = given.draws.labels_test, given.draws.test_moments
+        if moments is None or not applies(labels.values):
             return None
         estimate = moments.estimate(partial(value, labels=labels))
         return replace(estimate, test_error=test_error(*moments.posterior, labels))
 
     def ahead(of: Prediction, given: TheoryAndDraws) -> dict[str, float]:
-        other, own = moments_of(of, given), given.test_moments
+        other, own = moments_of(of, given), given.draws.test_moments
         if other is None or own is None:
             return {}
-        ours, theirs = (by_example(*one, given.labels_test) for one in (own.posterior, other))
+        labels = given.draws.labels_test
+        ours, theirs = (by_example(*one, labels) for one in (own.posterior, other))
         gaps = ours - theirs
-        return {"ahead": float(np.mean(gaps)), "ahead_error": error_of_mean(gaps)}
+        return {"ahead": float(gaps.mean()), "ahead_error": error_of_mean(gaps)}
 
     functions: dict[str, Any] = {"predicted": predicted, "sampled": sampled}
     return functions if by_example is None else functions | {"ahead": ahead}
 
 
-def shares_correct(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> Numbers:
-    return correct(mean, labels).mean(axis=-1)
+def shares_correct(
+    mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray
+) -> xr.DataArray:
+    return hits(mean, variance, labels).mean(labels.dims[0])
 
 
-def is_correct(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return correct(mean, labels).astype(np.float64)
-
-
-def error_of_accuracy(mean: np.ndarray, _: np.ndarray, labels: np.ndarray) -> float:
-    return binomial_error(float(correct(mean, labels).mean()), len(labels))
+def error_of_accuracy(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> float:
+    return binomial_error(float(hits(mean, variance, labels).mean()), len(labels))
 
 
 def half_an_example(given: TheoryAndDraws) -> float:
     """An accuracy moves in steps of one test example: its error is no less than half of one."""
-    return 0.5 / len(given.labels_test)
+    return 0.5 / len(given.draws.labels_test)
 
 
 def are_several(labels: np.ndarray) -> bool:
@@ -319,23 +321,18 @@ def are_several(labels: np.ndarray) -> bool:
     return len(labels) > 1
 
 
-def densities(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> Numbers:
+def mean_density(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> xr.DataArray:
     """Log predictive density of one Gaussian with this mean and variance."""
-    return density_of_examples(mean, variance, labels).mean(axis=-1)
+    return density(mean, variance, labels).mean(labels.dims[0])
 
 
-def density_of_examples(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """The same of every example, outputs averaged."""
-    return log_normal_density((labels - mean) ** 2, variance).mean(axis=-1)
-
-
-def error_of_density(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> float:
-    return error_of_mean(density_of_examples(mean, variance, labels))
+def error_of_density(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> float:
+    return error_of_mean(density(mean, variance, labels))
 
 
 def elpd_ahead(of: Prediction, given: TheoryAndDraws) -> dict[str, float]:
     """Σ_i ln p(y_i | y_{−i}) of the samples minus that of another network."""
-    ours, theirs = sampled_elpd_by_example(given.tree), of.get("elpd_by_example")
+    ours, theirs = sampled_elpd_by_example(given.draws.tree), of.get("elpd_by_example")
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return {}
     return {"ahead": float(np.sum(ours - theirs)), "ahead_error": error_of_sum(ours - theirs)}
@@ -345,12 +342,18 @@ def are_several_signs(labels: np.ndarray) -> bool:
     return are_several(labels) and labels_are_signs(labels)
 
 
-def calibration_errors(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> Numbers:
-    return calibration_error(probability_of_positive(mean, variance), labels > 0)
+def calibration_errors(
+    mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray
+) -> np.ndarray:
+    return calibration_error(probability(mean, variance), labels.values > 0)
 
 
-def error_of_calibration(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray) -> float:
-    return calibration_error_of_test_set(probability_of_positive(mean, variance), labels > 0)
+def error_of_calibration(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> float:
+    return calibration_error_of_test_set(probability(mean, variance), labels.values > 0)
+
+
+def probability(mean: xr.DataArray, variance: xr.DataArray) -> np.ndarray:
+    return probability_of_positive(mean.values, variance.values)
 
 
 # --- scores on the validation split
@@ -366,9 +369,7 @@ def of_validation(score: str) -> Quantity:
         return Estimate(of[name], test_error=error_of_mean(of[f"{name}_by_example"]))
 
     def sampled(given: TheoryAndDraws) -> Estimate | None:
-        if VALIDATION not in given.tree.children:
-            return None
-        return sampled_scores(given.tree[VALIDATION].to_dataset(), given.weights).get(score)
+        return validation_scores(given.draws).get(score)
 
     label = f"{score.replace('_', ' ')}, validation split"
     return Quantity(label, predicted, sampled, unit="", share=score == ACCURACY, brief=False)
@@ -407,14 +408,14 @@ QUANTITIES: Registry[Quantity] = Registry(
             "accuracy",
             **of_test_set(
                 labels_are_classes, shares_correct, error_of_accuracy, needs_variance=False,
-                by_example=is_correct,
+                by_example=hits,
             ),
             unit="points", share=True, least=half_an_example,
         ),
         DENSITY: Quantity(
             "test log density per label",
             **of_test_set(
-                are_several, densities, error_of_density, by_example=density_of_examples
+                are_several, mean_density, error_of_density, by_example=density
             ),
             unit="nats",
         ),
@@ -424,7 +425,7 @@ QUANTITIES: Registry[Quantity] = Registry(
             unit="", brief=False,
         ),
         "elpd": Quantity(
-            "elpd (LOO)", "elpd", lambda given: sampled_elpd(given.tree), unit="",
+            "elpd (LOO)", "elpd", lambda given: sampled_elpd(given.draws.tree), unit="",
             ahead=elpd_ahead,
         ),
         "log_evidence": Quantity(
@@ -443,7 +444,7 @@ def quantities_of(given: TheoryAndDraws) -> dict[str, Quantity]:
     """All rows that may apply: order parameters of upper layers follow U_1."""
     upper = {
         name: Quantity(quantity_name(name), name, mean(name), show=WHOLE, brief=False)
-        for name in given.draws
+        for name in given.draws.names
         if UPPER.fullmatch(name)
     }
     rows = dict(QUANTITIES.items())

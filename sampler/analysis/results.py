@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import ComparisonTree
-from sampler.analysis.draws_table import group_of
-from sampler.analysis.estimates import Estimate, RepetitionWeights, centre_of
+from sampler.analysis.draws import group_of
+from sampler.analysis.estimates import Averages, Estimate
 from sampler.analysis.predictors import (
     LEADING,
     NEXT,
@@ -27,7 +27,6 @@ from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.mcmc.tempered import repetition_weights
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import (
     COMPARISON_FILE,
@@ -210,7 +209,7 @@ class RunResults:
         kept = next((values for values in predictors if values is not None), None)
         if kept is not None and "draw" in kept.coords:
             drawn = drawn.sel(draw=kept["draw"])
-        return float(centre_of(drawn.values, self.repetition_weights))
+        return float(self.averages.centre(drawn.values))
 
     def sampled(self, quantity: str) -> Estimate | None:
         """The posterior mean of an array with its Monte Carlo error; None where it is not known."""
@@ -251,11 +250,11 @@ class RunResults:
         return None if draws is None else draws.transpose("chain", "draw", "path", "path_")
 
     @cached_property
-    def repetition_weights(self) -> RepetitionWeights:
-        """Weights of the chains where these are repetitions; None where they are Markov chains."""
+    def averages(self) -> Averages:
+        """How draws are averaged: chains alike, or repetitions by their weights."""
         names = ("ancestor", "log_evidence")
         statistics = {name: self.drawn(name, "sample_stats") for name in names}
-        return repetition_weights({n: v.values for n, v in statistics.items() if v is not None})
+        return Averages.of({n: v.values for n, v in statistics.items() if v is not None})
 
     @property
     def labels_test(self) -> np.ndarray | None:

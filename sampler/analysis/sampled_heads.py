@@ -16,15 +16,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from sampler.analysis.draws_table import PREDICTIONS, stored_weights, with_output
-from sampler.analysis.estimates import (
-    Estimate,
-    PredictorEstimates,
-    RepetitionWeights,
-    mean_of,
-    predictor_estimates,
-)
+from sampler.analysis.draws import Draws
+from sampler.analysis.estimates import Averages, Estimate, PredictorEstimates
 from sampler.analysis.matched_heads import NUMBERS
+from sampler.analysis.scores import with_output
 from sampler.attention.layers import paired
 from sampler.errors import InputError
 from sampler.mcmc.convergence import rank_diagnostics, repetition_diagnostics
@@ -68,9 +63,14 @@ class SampledHeads:
         return tuple(sorted(int(match[1]) for match in matches if match))
 
     @cached_property
-    def weights(self) -> RepetitionWeights:
+    def averages(self) -> Averages:
+        """How draws are averaged: chains alike, or repetitions by their weights."""
+        return Draws(self.draws).averages
+
+    @property
+    def weights(self) -> Float[np.ndarray, " repetition"] | None:
         """Weights of the chains where they are repetitions; None where they are Markov chains."""
-        return stored_weights(self.draws)
+        return self.averages.weights
 
     @property
     def chain_weights(self) -> Float[np.ndarray, " chain"]:
@@ -104,7 +104,7 @@ class SampledHeads:
         for (layer, head), (key, quantity) in product(self.heads, NUMBERS.items()):
             drawn = self.table[f"{key}_{layer}"].values[..., head]
             prior = self.table[f"{key}_{layer}_prior"].values[..., head]
-            mean = mean_of(drawn, self.weights)
+            mean = self.averages.mean(drawn)
             rows.append(
                 {
                     "layer": layer,
@@ -151,7 +151,7 @@ class SampledHeads:
         ]
         rows = matched_rows(paired(tuple(orders), tuple(map(bool, pairs))), overlaps.shape[-1])
         ordered = np.take_along_axis(overlaps, rows[..., :, None], axis=2)
-        return mean_of(np.take_along_axis(ordered, rows[..., None, :], axis=3), self.weights)
+        return self.averages.mean(np.take_along_axis(ordered, rows[..., None, :], axis=3))
 
     @property
     def path_names(self) -> tuple[str, ...]:
@@ -162,9 +162,8 @@ class SampledHeads:
     @cached_property
     def predictor(self) -> PredictorEstimates:
         """Mean and variance of f on the test set, with their errors."""
-        table = self.draws[PREDICTIONS].to_dataset()
-        draws = {str(name): with_output(str(name), drawn) for name, drawn in table.items()}
-        return predictor_estimates(draws, self.weights)
+        draws = Draws(self.draws).predictors
+        return self.averages.predictor(draws.map(with_output))
 
     @property
     def kernel_alignment(self) -> Estimate | None:

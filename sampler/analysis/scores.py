@@ -1,54 +1,76 @@
 """Scores of predictions: of a mean and a variance at every example, and of draws with errors.
 
 Theories and draws are scored by the same density, one Gaussian N(y; m, v + 𝒯) at every label, with
-mean and variance of the posterior: scores then differ by what is predicted alone.
+mean and variance of the posterior: scores then differ by what is predicted alone. Examples and
+outputs are axes by name; any others, as that of predictors, stay.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float
+import xarray as xr
 
-from sampler.analysis.estimates import (
-    Estimate,
-    RepetitionWeights,
-    batch_means,
-    bootstrap,
-    centre_of,
-)
+from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
 from sampler.analysis.names import predictor_dimensions, squeeze_output
 from theory.observables import accuracy, correct, labels_are_classes
 
 DENSITY, ACCURACY, SQUARED_ERROR = "log_predictive_density", "accuracy", "squared_error"
 SCORES = (DENSITY, ACCURACY, SQUARED_ERROR)
+OUTPUT, PART = "output", "part"
+MOMENTS = ("predictor_mean", "predictor_variance")
+
+Statistic = Callable[[xr.DataArray, xr.DataArray], xr.DataArray]
 
 
-def log_normal_density(squared_error: np.ndarray, variance: np.ndarray) -> np.ndarray:
+def log_normal_density(squared_error, variance):
     """ln N(y; m, s) of squared errors (y − m)² and variances s."""
     return -0.5 * (np.log(2 * np.pi * variance) + squared_error / variance)
 
 
-def example_scores(mean, variance, labels, temperature) -> dict[str, np.ndarray]:
-    """Scores [..., example] of means and variances [..., example, output], outputs averaged.
-
-    (y − m)²,   ln N(y; m, v + 𝒯),   and, where labels are classes, whether m finds the class
-    """
-    error = (labels - mean) ** 2
-    density = log_normal_density(error, variance + temperature)
-    scores = {DENSITY: density.mean(axis=-1), SQUARED_ERROR: error.mean(axis=-1)}
-    if labels_are_classes(labels):
-        scores[ACCURACY] = correct(mean, labels).astype(np.float64)
-    return scores
+def with_output(values: xr.DataArray) -> xr.DataArray:
+    """Values with the axis of outputs, last, which is left out where there is one output."""
+    return values if OUTPUT in values.dims else values.expand_dims(OUTPUT, -1)
 
 
-def error_of_mean(by_example: np.ndarray) -> float:
+def labelled(values, like: xr.DataArray) -> xr.DataArray:
+    """Numbers [example, output] with the axes of these labels."""
+    return xr.DataArray(np.asarray(values).reshape(like.shape), like.coords, like.dims)
+
+
+def density(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> xr.DataArray:
+    """ln N(y; m, s) of every example, outputs averaged; s the variance of labels, v + 𝒯."""
+    return log_normal_density((mean - labels) ** 2, variance).mean(OUTPUT)
+
+
+def squared_error(mean: xr.DataArray, _: xr.DataArray, labels: xr.DataArray) -> xr.DataArray:
+    """(y − m)² of every example, outputs averaged."""
+    return ((mean - labels) ** 2).mean(OUTPUT)
+
+
+def hits(mean: xr.DataArray, _: xr.DataArray, labels: xr.DataArray) -> xr.DataArray:
+    """1 where a mean finds the class of the example, else 0; of labels that are classes."""
+    core = [labels.dims, labels.dims]
+    found = xr.apply_ufunc(
+        correct, mean, labels, input_core_dims=core, output_core_dims=[labels.dims[:1]]
+    )
+    return found.astype(np.float64)
+
+
+def example_scores(
+    mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray
+) -> dict[str, xr.DataArray]:
+    """Every score by example; the accuracy where labels are classes. variance: of labels."""
+    functions = {DENSITY: density, SQUARED_ERROR: squared_error}
+    if labels_are_classes(labels.values):
+        functions[ACCURACY] = hits
+    return {name: function(mean, variance, labels) for name, function in functions.items()}
+
+
+def error_of_mean(of_examples: np.ndarray | xr.DataArray) -> float:
     """Standard error of the mean over a finite number of examples."""
-    count = by_example.size
-    return float(by_example.std(ddof=1) / np.sqrt(count)) if count > 1 else np.nan
-
-
-Statistic = Callable[[np.ndarray, np.ndarray], np.ndarray]
+    values = np.asarray(of_examples)
+    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else np.nan
 
 
 @dataclass(frozen=True)
@@ -58,59 +80,61 @@ class LabelMoments:
     Given U_1 or all weights a label has mean m and variance v + 𝒯; over draws it has the mean E[m]
     and the variance E[v + 𝒯] + Var[m].
 
-    batches  [batch, example, output, part] of m, (m − centre)² and v + 𝒯; `whole` over all draws
+    batches  [part, batch, example, output] of m, (m − centre)² and v + 𝒯; `whole` over all draws
     draws    how many there are
     """
 
-    batches: Float[np.ndarray, "batch example output part"]
-    whole: Float[np.ndarray, "example output part"]
-    centre: Float[np.ndarray, "example output"]
+    batches: xr.DataArray
+    whole: xr.DataArray
+    centre: xr.DataArray
     draws: int
-    weights: RepetitionWeights = None
+    averages: Averages
 
     @classmethod
     def of(
         cls,
-        mean: Float[np.ndarray, "chain draw example output"],
-        variance: Float[np.ndarray, "chain draw example output"],
-        temperature: float | Float[np.ndarray, "chain draw"],
-        weights: RepetitionWeights = None,
+        mean: xr.DataArray,
+        variance: xr.DataArray,
+        temperature: float | xr.DataArray,
+        averages: Averages = OF_CHAINS,
     ) -> "LabelMoments":
-        """Return the moments of draws that know their own mean and variance."""
-        centre, temperature = centre_of(mean, weights), np.asarray(temperature)
-        noise = temperature[..., None, None] if temperature.ndim else temperature
-        parts = np.stack([mean, (mean - centre) ** 2, variance + noise], axis=-1)
-        draws = mean.shape[0] * mean.shape[1]
-        return cls(
-            batch_means(parts, weights=weights), centre_of(parts, weights), centre, draws, weights
-        )
+        """Return the moments of draws that know their own mean and variance.
 
-    def moments(self, means: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of labels from means over draws [..., example, output, part]."""
-        shift = means[..., 0] - self.centre
-        between = np.maximum(means[..., 1] - shift**2, 0.0)
+        mean, variance  [chain, draw, example, output]; temperature: also [chain, draw]
+        """
+        centre = averages.centre(mean)
+        parts = [mean, (mean - centre) ** 2, variance + temperature]
+        whole = xr.concat([averages.centre(part) for part in parts], PART)
+        batches = xr.concat([averages.batches(part) for part in parts], PART)
+        draws = mean.sizes["chain"] * mean.sizes["draw"]
+        return cls(batches.transpose("batch", ..., PART), whole, centre, draws, averages)
+
+    @classmethod
+    def of_table(cls, table: xr.Dataset, averages: Averages = OF_CHAINS) -> "LabelMoments":
+        """The moments of a table of draws with their temperature."""
+        return cls.of(*(table[name] for name in (*MOMENTS, "temperature")), averages)
+
+    def moments(self, means: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+        """Mean and variance of labels from means of the parts over draws."""
+        mean, square, within = (means.isel({PART: place}) for place in range(3))
+        between = np.maximum(square - (mean - self.centre) ** 2, 0.0)
         between = between * (self.draws / max(self.draws - 1, 1))
-        return means[..., 0], means[..., 2] + between
+        return mean, within + between
 
     @property
-    def posterior(self) -> tuple[np.ndarray, np.ndarray]:
+    def posterior(self) -> tuple[xr.DataArray, xr.DataArray]:
         """Mean and variance [example, output] over all draws."""
         return self.moments(self.whole)
 
     def estimate(self, statistic: Statistic) -> Estimate:
         """A function of mean and variance, with its bootstrap error over batches of draws."""
-        estimate = bootstrap(
-            lambda means: statistic(*self.moments(means)), self.batches, weights=self.weights
+        estimate = self.averages.bootstrap(
+            lambda means: statistic(*self.moments(means)), self.batches
         )
-        mean, variance = self.posterior
-        return replace(estimate, value=np.asarray(statistic(mean[None], variance[None]))[0])
+        return replace(estimate, value=statistic(*self.posterior))
 
 
-def moment_columns(
-    mean: Float[np.ndarray, "example output"],
-    variance: Float[np.ndarray, "example output"],
-    labels: Float[np.ndarray, "example output"] | None,
-) -> dict:
+def moment_columns(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray | None) -> dict:
     """Columns of `theory.nc`: mean and variance of f on the test set, the accuracy of the mean."""
     axes = predictor_dimensions(mean.shape[1])
     return {

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.draws_table import PREDICTIONS
+from sampler.analysis.draws import PREDICTIONS
 from sampler.analysis.results import RunResults
 from sampler.mcmc.convergence import bulk_ess
 

@@ -9,16 +9,21 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float
 
-from sampler.analysis.estimates import Estimate, RepetitionWeights
+from sampler.analysis.draws import VALIDATION, Draws
+from sampler.analysis.estimates import Estimate
 from sampler.analysis.names import label
-from sampler.analysis.predictors import predicted
-from sampler.analysis.scores import SCORES, LabelMoments, error_of_mean, example_scores
+from sampler.analysis.scores import (
+    OUTPUT,
+    LabelMoments,
+    error_of_mean,
+    example_scores,
+    labelled,
+)
 from sampler.mcmc.collected_draws import ThinnedDraws
 from sampler.problem import AnyProblem, Problem, square_roots
 from sampler.runtime import jax_settings
 from theory import LearningProblem, OrderParameters, Predictor, predict, sub_network
 
-GROUP = "validation"
 # Each draw costs one solution of the training kernel; the errors say whether more are needed.
 MOST_DRAWS = 200
 
@@ -50,11 +55,20 @@ def validation_columns(
         return {}
     columns: dict = {}
     temperature = problem.temperature if temperature is None else temperature
-    given = (*moments(problem.attended_validation), problem.labels_validation, temperature)
-    for score, values in example_scores(*given).items():
-        columns[f"validation_{score}"] = ((), values.mean())
-        columns[f"validation_{score}_by_example"] = (("validation_example",), values)
+    scores = scores_of(moments(problem.attended_validation), problem, temperature)
+    for score, values in scores.items():
+        columns[f"validation_{score}"] = ((), float(values.mean()))
+        columns[f"validation_{score}_by_example"] = (values.dims, values.values)
     return columns
+
+
+def scores_of(
+    moments: tuple[np.ndarray, np.ndarray], problem: Problem, temperature: float
+) -> dict[str, xr.DataArray]:
+    """Scores on the validation split of mean and variance of f there, by example."""
+    labels = xr.DataArray(problem.labels_validation, dims=("validation_example", OUTPUT))
+    mean, variance = (labelled(values, labels) for values in moments)
+    return example_scores(mean, variance + temperature, labels)
 
 
 def validation_of_subnetworks(problem: Problem, subnetworks: SubNetworks) -> dict:
@@ -65,20 +79,15 @@ def validation_of_subnetworks(problem: Problem, subnetworks: SubNetworks) -> dic
     for kept in subnetworks:
         smaller, attended = sub_network(problem.learning, kept, problem.attended_validation)
         factor = OrderParameters.gp_limit(smaller.architecture).factors[0]
-        given = (*moments_at(smaller, factor)(attended), problem.labels_validation)
-        scores.append(example_scores(*given, smaller.temperature))
+        moments = moments_at(smaller, factor)(attended)
+        scores.append(scores_of(moments, problem, smaller.temperature))
     return {
-        f"validation_{score}_of_sub_network": (("sub_network",), [s[score].mean() for s in scores])
+        f"validation_{score}_of_sub_network": (
+            ("sub_network",),
+            [float(one[score].mean()) for one in scores],
+        )
         for score in scores[0]
     }
-
-
-def predicted_by_example(theory: xr.Dataset, predictor: str) -> dict[str, np.ndarray]:
-    """Score → that of a predictor at every example; empty without a validation split."""
-    columns = {
-        score: predicted(theory, f"validation_{score}_by_example", predictor) for score in SCORES
-    }
-    return {score: values for score, values in columns.items() if values is not None}
 
 
 # --- of draws
@@ -174,38 +183,32 @@ def validation_table(
     return label(xr.Dataset(columns), problem).assign_coords(draw=chosen)
 
 
-def label_moments(table: xr.Dataset, weights: RepetitionWeights = None) -> LabelMoments:
-    """Moments of the labels of the validation split over the draws that were kept."""
-    names = ("predictor_mean", "predictor_variance", "temperature")
-    return LabelMoments.of(*(table[name].values for name in names), weights)
+def validation_scores(draws: Draws) -> dict[str, Estimate]:
+    """Scores of posterior mean and variance of the draws that were kept, with their errors.
+
+    Empty without a validation split.
+    """
+    moments = draws.validation_moments
+    return {} if moments is None else sampled_scores(moments, draws.group(VALIDATION)["labels"])
 
 
-def sampled_scores(table: xr.Dataset, weights: RepetitionWeights = None) -> dict[str, Estimate]:
-    """Scores of posterior mean and variance of the draws that were kept, with their errors."""
-    moments, labels = label_moments(table, weights), table["labels"].values
+def sampled_scores(moments: LabelMoments, labels: xr.DataArray) -> dict[str, Estimate]:
+    """The same from the moments of labels."""
 
-    def averages(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
-        scores = example_scores(mean, variance, labels, 0.0)
-        return np.stack([values.mean(axis=-1) for values in scores.values()], axis=-1)
+    def averages(mean: xr.DataArray, variance: xr.DataArray) -> xr.DataArray:
+        scores = example_scores(mean, variance, labels)
+        return xr.concat(
+            [values.mean(labels.dims[0]) for values in scores.values()], "score"
+        ).transpose(..., "score")
 
-    of_all = moments.estimate(averages)
-    by_example = example_scores(*moments.posterior, labels, 0.0)
+    of_all, by_example = moments.estimate(averages), example_scores(*moments.posterior, labels)
     return {
-        score: Estimate(
-            of_all.value[place],
-            of_all.mcse[place],
-            of_all.deviations[:, place],
-            of_all.degrees,
-            error_of_mean(values),
-            repetitions=of_all.repetitions,
+        score: replace(
+            of_all,
+            value=of_all.value[place],
+            mcse=of_all.mcse[place],
+            deviations=of_all.deviations[:, place],
+            test_error=error_of_mean(values),
         )
         for place, (score, values) in enumerate(by_example.items())
     }
-
-
-def sampled_by_example(
-    table: xr.Dataset, weights: RepetitionWeights = None
-) -> dict[str, np.ndarray]:
-    """Score → that of posterior mean and variance at every example of the validation split."""
-    moments = label_moments(table, weights)
-    return example_scores(*moments.posterior, table["labels"].values, 0.0)

@@ -29,7 +29,7 @@ from sampler.settings.network_sections import NetworkSection, PosteriorSection
 from sampler.settings.sampler import SamplerSection
 
 if TYPE_CHECKING:
-    from sampler.analysis.estimates import RepetitionWeights
+    from sampler.analysis.estimates import Averages
     from sampler.problem import Problem
 
 # Chains are judged by their predictions at so many training examples, evenly spaced.
@@ -171,37 +171,38 @@ class AttentionEstimator(BaseEstimator):
 
     def _predict(self, problem: "Problem", attended: Attended) -> xr.Dataset:
         """Averages over the draws, with their errors; or the predictions at the saddle point."""
-        from sampler.analysis.draws_table import stored_draws, stored_weights
-        from sampler.analysis.estimates import mean_of, squared_deviations
+        from sampler.analysis.draws import Draws
+        from sampler.analysis.estimates import OF_CHAINS
         from sampler.analysis.predictors import predicted
         from sampler.analysis.validation import predictor_draws
 
         is_sampled = hasattr(self, "draws_")
         if is_sampled:
-            drawn, weights = stored_draws(self.draws_), stored_weights(self.draws_)
+            draws = Draws(self.draws_)
+            drawn, averages = draws.judged, draws.averages
         else:
             overlap = predicted(self.theory_, "order_parameter")
-            drawn, weights = {"order_parameter": overlap[None, None]}, None
+            drawn, averages = {"order_parameter": overlap[None, None]}, OF_CHAINS
         _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
-        of_label = self._quantities(mean, variance + problem.temperature, weights)
+        of_label = self._quantities(mean, variance + problem.temperature, averages)
         if not is_sampled:
             columns = {"mean": mean, "variance": variance, **of_label}
             return xr.Dataset({name: (AXES, values[0, 0]) for name, values in columns.items()})
-        variance = variance + squared_deviations(mean, weights)
+        variance = variance + averages.squared_deviations(mean)
         table = xr.Dataset()
         for name, values in {"mean": mean, "variance": variance, **of_label}.items():
-            average = mean_of(values, weights)
+            average = averages.mean(values)
             table[name] = AXES, average.value
             table[f"{name}_mcse"] = AXES, average.mcse
         return table
 
     def _quantities(
-        self, mean: OfDraws, variance: OfDraws, weights: "RepetitionWeights" = None
+        self, mean: OfDraws, variance: OfDraws, averages: "Averages"
     ) -> dict[str, OfDraws]:
         """Further quantities whose averages over draws are wanted.
 
         mean, variance  of a label in each draw
-        weights         of repetitions, where chains are such
+        averages        how draws are averaged
         """
         return {}
 
@@ -319,22 +320,21 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
         return 2.0 * of_class - 1.0
 
     def _quantities(
-        self, mean: OfDraws, variance: OfDraws, weights: "RepetitionWeights" = None
+        self, mean: OfDraws, variance: OfDraws, averages: "Averages"
     ) -> dict[str, OfDraws]:
         """Numbers whose average is p₊ = ⟨p(+1)⟩/⟨p(+1) + p(−1)⟩, and whose MCSE is that of it.
 
         To first order in the errors of both averages p₊ varies as the average of
         (p_d(+1) − p₊ (p_d(+1) + p_d(−1)))/⟨p(+1) + p(−1)⟩ over draws d.
         """
-        from sampler.analysis.estimates import centre_of
         from sampler.analysis.scores import log_normal_density
 
         labels = np.array([1.0, -1.0])
         logarithms = log_normal_density((labels - mean[..., None]) ** 2, variance[..., None])
         densities = np.exp(logarithms - logarithms.max(axis=(0, 1, -1), keepdims=True))
         both = densities.sum(axis=-1)
-        whole = centre_of(both, weights)
-        ratio = centre_of(densities[..., 0], weights) / whole
+        whole = averages.centre(both)
+        ratio = averages.centre(densities[..., 0]) / whole
         return {"probability": ratio + (densities[..., 0] - ratio * both) / whole}
 
     def __sklearn_tags__(self) -> Tags:

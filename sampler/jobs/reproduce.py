@@ -1,6 +1,6 @@
 """Redo a run in a directory of its own, and compare it with the stored one number by number."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sampler.analysis.draws_table import stored_draws, stored_selected, stored_weights
-from sampler.analysis.estimates import RepetitionWeights, mean_of
+from sampler.analysis.draws import Draws
+from sampler.analysis.draws_table import stored_selected
+from sampler.analysis.estimates import OF_CHAINS, Averages
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.interruption import Interruption
@@ -96,7 +97,7 @@ def agreements(directory: Path, other: Path) -> dict[str, Agreement]:
         trees = stored.draws, redone.draws
         left, right = map(every_draw, trees)
         limit = LARGEST_DEVIATION if all(diagnose_stage(tree).passed for tree in trees) else 0.0
-        deviation = partial(deviation_of_means, weights=tuple(map(stored_weights, trees)))
+        deviation = partial(deviation_of_means, averages=[Draws(tree).averages for tree in trees])
         for name in sorted(left.keys() | right.keys()):
             arrays = left.get(name), right.get(name)
             results[f"draws: {name}"] = agreement(*arrays, deviation, limit)
@@ -106,7 +107,7 @@ def agreements(directory: Path, other: Path) -> dict[str, Agreement]:
 def every_draw(tree: xr.DataTree) -> dict[str, np.ndarray]:
     """Name → [chain, draw, …]: of quantities too large to keep, the elements that were kept."""
     selected = {f"{name}, some": some.values for name, some in stored_selected(tree).items()}
-    return stored_draws(tree) | selected
+    return Draws(tree).judged | selected
 
 
 def agreement(
@@ -130,10 +131,10 @@ def relative_difference(left: np.ndarray, right: np.ndarray) -> float:
 def deviation_of_means(
     left: np.ndarray,
     right: np.ndarray,
-    weights: tuple[RepetitionWeights, RepetitionWeights] = (None, None),
+    averages: Sequence[Averages] = (OF_CHAINS, OF_CHAINS),
 ) -> float:
     """The largest difference of posterior means, in units of its Monte Carlo standard error."""
-    first, other = map(mean_of, (left, right), weights)
+    first, other = (of.mean(draws) for of, draws in zip(averages, (left, right), strict=True))
     with np.errstate(divide="ignore", invalid="ignore"):  # what never moves has no error
         deviation = np.abs(first.value - other.value) / np.hypot(first.mcse, other.mcse)
     return float(np.max(np.nan_to_num(deviation, nan=np.inf)))

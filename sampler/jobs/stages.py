@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,8 @@ import numpy as np
 import xarray as xr
 
 from sampler.analysis.comparison import ComparisonTree, compare
-from sampler.analysis.draws_table import (
-    stored_draws,
-    stored_fixed,
-    stored_selected,
-    stored_statistics,
-)
+from sampler.analysis.draws import Draws
+from sampler.analysis.draws_table import stored_selected
 from sampler.analysis.infinite_width_table import nonlinear_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.teacher_table import teacher_table
@@ -256,9 +252,9 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     more = algorithm.counts.more
     if attributes.get("ended_by") in ("max_draws", "max_minutes"):
         more = attributes["ended_by"]
-    arguments = stored_statistics(tree), algorithm, stored_selected(tree)
-    fixed = partial(stored_fixed, tree)
-    diagnostics = diagnose(stored_draws(tree), *arguments, fixed, more_draws=more)
+    draws = Draws(tree)
+    arguments = draws.statistics, algorithm, stored_selected(tree), lambda: draws.fixed
+    diagnostics = diagnose(draws.judged, *arguments, more_draws=more)
     if reasons := reasons_of_density(tree):
         diagnostics = replace(diagnostics, verdict="fail", reasons=diagnostics.reasons + reasons)
     if attributes.get("mode_converged", 1):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import xarray as xr
 
 from sampler.analysis import comparison
-from sampler.analysis.draws_table import PREDICTIONS
+from sampler.analysis.draws import PREDICTIONS
 from sampler.analysis.names import numbers_in_model
 from sampler.analysis.predictors import LEADING, NEXT, predicted
 from sampler.analysis.quantities import QUANTITIES

@@ -326,7 +326,7 @@ def listed(value: object) -> str:
 def opening_of(directory: Path, results: RunResults | SweepResults) -> str:
     """Lines of Python that open the first file that there is; empty where there is none."""
     first = next((name for name in OPENING if (directory / name).is_file()), "")
-    if first == DRAWS_FILE and results.repetition_weights is not None:
+    if first == DRAWS_FILE and results.averages.weights is not None:
         return OPENING_REPETITIONS
     return OPENING.get(first, "")
 

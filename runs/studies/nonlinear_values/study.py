@@ -22,7 +22,7 @@ import sampler
 from runs.studies.nonlinear_values.mathematics import by_heads
 from runs.studies.study import Study, mean_over
 from sampler.analysis.difference import UNDECIDED, difference_of
-from sampler.analysis.estimates import mean_of
+from sampler.analysis.estimates import OF_CHAINS
 from sampler.network import path_weights
 from sampler.presentation import style
 from sampler.runtime import jax_settings
@@ -100,7 +100,7 @@ def measure(kind: str, depth: int, width: int, values: str, seed: int) -> dict:
         "differences": differences,
     }
     if kept and of_heads is not None:
-        sampled = mean_of(overlaps_of(draws, depth, width))
+        sampled = OF_CHAINS.mean(overlaps_of(draws, depth, width))
         row["overlaps"] = relative(of_heads[1], sampled)
     return row
 

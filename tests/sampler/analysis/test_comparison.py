@@ -9,7 +9,7 @@ import xarray as xr
 from sampler.analysis.comparison import ComparisonTree, compare
 from sampler.analysis.difference import difference_of, statement
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.estimates import mean_of, predictor_estimates, variance_of
+from sampler.analysis.estimates import OF_CHAINS
 from sampler.analysis.predictors import LEADING, SAMPLED, along_predictors
 from sampler.analysis.quantities import (
     QUANTITIES,
@@ -45,7 +45,7 @@ def draws_of(rng, outputs=1, **settings) -> TheoryAndDraws:
 
 def theory_beside(given: TheoryAndDraws) -> xr.Dataset:
     """Predictors that are off by their `SHIFT` in every quantity; one of them has no U_1."""
-    draws, tree = given.draws, given.tree["posterior"]
+    draws, tree = given.draws.judged, given.tree["posterior"]
     outputs = ["output"] if draws["predictor"].ndim > 3 else []
     predictor = draws["predictor"]
     exact = {n: (tree[n].dims[2:], draws[n].mean((0, 1))) for n in draws if n != "predictor"}
@@ -71,11 +71,11 @@ def compared(given: TheoryAndDraws, own=None, diagnostics=PASSED) -> ComparisonT
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_every_element_stands_by_every_predictor_with_its_own_error(outputs, rng):
     given = draws_of(rng, outputs)
-    draws, comparison = given.draws, compared(given)
+    draws, comparison = given.draws.judged, compared(given)
     names = {"order_parameter", "order_parameter_layer_2", "readout_order_parameter"}
-    expected = {name: mean_of(draws[name]) for name in names}
-    expected["predictor_mean"] = mean_of(draws["predictor"])
-    expected["predictor_variance"] = variance_of(draws["predictor"])
+    expected = {name: OF_CHAINS.mean(draws[name]) for name in names}
+    expected["predictor_mean"] = OF_CHAINS.mean(draws["predictor"])
+    expected["predictor_variance"] = OF_CHAINS.variance(draws["predictor"])
     for name, estimate in expected.items():
         table = comparison.elements(name)
         np.testing.assert_array_equal(table["sampled"], estimate.value)
@@ -89,8 +89,8 @@ def test_every_element_stands_by_every_predictor_with_its_own_error(outputs, rng
 @pytest.mark.parametrize("outputs", [1, 2])
 def test_the_accuracy_is_that_of_the_mean_of_every_predictor(outputs, rng):
     given = draws_of(rng, outputs)
-    comparison, labels = compared(given), given.labels_test
-    mean = given.draws["predictor"].mean(axis=(0, 1)).reshape(labels.shape)
+    comparison, labels = compared(given), given.draws.labels_test.values
+    mean = given.draws["predictor"].values.mean(axis=(0, 1)).reshape(labels.shape)
     for predictor, shift in {SAMPLED: 0.0, **SHIFT}.items():
         one = mean + shift
         right = np.sign(one) == labels if outputs == 1 else one.argmax(1) == labels.argmax(1)
@@ -99,8 +99,8 @@ def test_the_accuracy_is_that_of_the_mean_of_every_predictor(outputs, rng):
 
 def test_differences_as_a_whole_are_those_of_the_elements(rng):
     given = draws_of(rng)
-    comparison, sampled = compared(given), mean_of(given.draws["order_parameter"])
-    expected = difference_of(sampled.value + SHIFT[LEADING], sampled, symmetric=True)
+    comparison, sampled = compared(given), OF_CHAINS.mean(given.draws["order_parameter"])
+    expected = difference_of(sampled.value.values + SHIFT[LEADING], sampled, symmetric=True)
     row = comparison.rows["order_parameter", LEADING]
     assert {name: row[name] for name in expected} == expected
     failed = compared(given, diagnostics=FAILED).rows["order_parameter", LEADING]
@@ -116,7 +116,7 @@ def test_a_comparison_is_read_back_by_xarray_alone(rng, tmp_path):
     write_comparison(tmp_path, comparison.tree, comparison.to_json())
     with xr.open_datatree(tmp_path / "comparison.nc", engine="h5netcdf") as tree:
         sampled = tree["elements/order_parameter"]["sampled"].values
-        np.testing.assert_array_equal(sampled, given.draws["order_parameter"].mean((0, 1)))
+        np.testing.assert_array_equal(sampled, given.draws["order_parameter"].values.mean((0, 1)))
         xr.testing.assert_identical(tree["summary"].to_dataset().load(), comparison.summary)
     again = ComparisonTree(read_comparison(tmp_path))
     assert again.table().equals(comparison.table())
@@ -172,15 +172,15 @@ def test_every_kth_draw_of_a_predictor_gives_its_own_mean_with_its_error(rng):
     """A third of the draws fit, a quarter is kept; other quantities are as before."""
     state = rng.bit_generator.state
     given = draws_of(rng)
-    draws, expected = given.draws, compared(given)
+    draws, expected = given.draws.judged, compared(given)
     rng.bit_generator.state = state
     limit = draws["predictor"].nbytes // 2 // 3
     reduced = draws_of(rng, limits=within(limit))
-    assert "predictor" not in reduced.draws
+    assert "predictor" not in reduced.draws.judged
     theory = theory_beside(given)
     received = compare(TheoryAndDraws(theory, reduced.tree), PASSED, COST)
     assert received.quantities == expected.quantities
-    kept = mean_of(draws["predictor"][:, ::4])
+    kept = OF_CHAINS.mean(draws["predictor"][:, ::4])
     table = received.elements("predictor_mean")
     np.testing.assert_allclose(table["sampled"], kept.value, rtol=1e-12)
     np.testing.assert_allclose(table["error"], kept.mcse, rtol=1e-12)
@@ -193,12 +193,12 @@ def test_the_variance_of_the_predictor_is_that_within_and_between_draws(rng):
     """E[v] + Var[m], and its error that of the mean of both together."""
     shape = (2, 40, 5)
     mean, variance = 2.0 * rng.standard_normal(shape), rng.uniform(0.1, 1.0, shape)
-    found = predictor_estimates({"predictor_mean": mean, "predictor_variance": variance})
+    found = OF_CHAINS.predictor({"predictor_mean": mean, "predictor_variance": variance})
     np.testing.assert_allclose(found.mean.value, mean.mean(axis=(0, 1)), rtol=1e-13)
     total = variance.mean(axis=(0, 1)) + mean.var(axis=(0, 1), ddof=1)
     np.testing.assert_allclose(found.variance.value, total, rtol=1e-13)
     each = variance + (mean - mean.mean(axis=(0, 1))) ** 2 * 80 / 79
-    np.testing.assert_allclose(found.variance.mcse, mean_of(each).mcse, rtol=1e-12)
+    np.testing.assert_allclose(found.variance.mcse, OF_CHAINS.mean(each).mcse, rtol=1e-12)
 
 
 def test_cosines_are_those_of_the_elements_off_the_diagonal(rng):
@@ -233,7 +233,7 @@ def registered():
     """A quantity of the user's, known in this test alone: the trace of U_1."""
 
     def sampled(given):
-        return mean_of(np.trace(given.draws["order_parameter"], axis1=-2, axis2=-1))
+        return OF_CHAINS.mean(np.trace(given.draws["order_parameter"].values, axis1=2, axis2=3))
 
     def predicted(of, _):
         return np.trace(of["order_parameter"]) if "order_parameter" in of else None
@@ -248,11 +248,11 @@ def test_a_quantity_is_one_row_and_a_predictor_one_label(rng):
     given = draws_of(rng)
     matrix = np.diag(np.arange(1.0, 5.0))
     comparison = compared(given, own={"mine": {"order_parameter": matrix}})
-    exact = np.trace(given.draws["order_parameter"].mean((0, 1)))
+    exact = np.trace(given.draws["order_parameter"].values.mean((0, 1)))
     assert comparison.rows["trace", SAMPLED]["value"] == pytest.approx(exact, rel=1e-12)
     assert comparison.rows["trace", LEADING]["value"] == pytest.approx(exact + 4 * SHIFT[LEADING])
     assert comparison.rows["trace", "mine"]["value"] == 10.0
     error = comparison.rows["trace", "mine"]["difference_error"]
     off = comparison.rows["trace", "mine"]["difference"]
     assert off == pytest.approx(abs(exact - 10.0) / exact, abs=3 * error)
-    assert len(given.labels_test) == TEST
+    assert len(given.draws.labels_test) == TEST

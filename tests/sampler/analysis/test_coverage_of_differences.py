@@ -19,7 +19,7 @@ from sampler.analysis.difference import (
     difference_of,
     largest_by_chance,
 )
-from sampler.analysis.estimates import Estimate, mean_of
+from sampler.analysis.estimates import OF_CHAINS, Estimate
 
 PROBLEMS = 200
 CHAINS, EFFECTIVE = 4, 450  # effective draws at least, somewhat more than diagnostics ask for
@@ -42,7 +42,7 @@ def mean_of_chains(rng: np.random.Generator, spread: np.ndarray, truth: np.ndarr
     steps = EFFECTIVE / CHAINS * (1.0 + coefficient) / (1.0 - coefficient)
     noise = rng.standard_normal((CHAINS, int(rng.uniform(1.0, 2.0) * steps), len(truth)))
     noise[:, 1:] *= np.sqrt(1.0 - coefficient**2)
-    return mean_of(lfilter([1.0], [1.0, -coefficient], noise, axis=1) @ spread + truth)
+    return OF_CHAINS.mean(lfilter([1.0], [1.0, -coefficient], noise, axis=1) @ spread + truth)
 
 
 def mean_of_batches(rng: np.random.Generator, spread: np.ndarray, truth: np.ndarray) -> Estimate:

@@ -14,7 +14,7 @@ from sampler.analysis.difference import (
     largest_by_chance,
     relative_elements,
 )
-from sampler.analysis.estimates import Estimate, mean_of
+from sampler.analysis.estimates import OF_CHAINS, Estimate
 from tests.assertions import assert_within_mcse
 from tests.small import autoregressive
 
@@ -42,7 +42,7 @@ def estimates(
     for _ in range(runs):
         draws = autoregressive(rng, CORRELATION, (CHAINS * len(spread), DRAWS))
         draws = np.moveaxis(draws.reshape(CHAINS, len(spread), DRAWS), 1, 2)
-        found.append(mean_of(draws @ spread + truth))
+        found.append(OF_CHAINS.mean(draws @ spread + truth))
     return found
 
 
@@ -277,7 +277,7 @@ def test_errors_of_relative_elements_are_how_far_they_scatter(rng):
     truth = mixed @ mixed.T
     size = np.sqrt(np.diagonal(truth))
     rows = mixed @ rng.standard_normal((runs, 2, draws, 3, width))
-    estimates = [mean_of(one @ one.swapaxes(-1, -2) / width) for one in rows]
+    estimates = [OF_CHAINS.mean(one @ one.swapaxes(-1, -2) / width) for one in rows]
     for factor in (0.25, 1.0, 2.0):
         theory = factor * truth
         true = (truth - theory) / np.outer(size, size)

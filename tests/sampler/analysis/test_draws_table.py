@@ -7,14 +7,8 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.cross_validation import leave_one_out_table
-from sampler.analysis.draws_table import (
-    draws_tree,
-    stored_draws,
-    stored_labels,
-    stored_predictors,
-    stored_selected,
-    stored_statistics,
-)
+from sampler.analysis.draws import Draws
+from sampler.analysis.draws_table import draws_tree, stored_selected
 from sampler.analysis.results import RunResults
 from sampler.analysis.slowest import slowest_series
 from sampler.mcmc.collected_draws import POINTWISE, PREDICTORS
@@ -132,25 +126,24 @@ def test_weights_that_were_asked_for_have_axes_of_units(rng, tmp_path):
         assert posterior[name].dims == (*SAMPLED, *axes)
         assert posterior[name].shape == (CHAINS, DRAWS, *shapes[name])
         np.testing.assert_array_equal(posterior[name], collected.draws[name])
-    assert not set(expected) & set(stored_draws(read_draws(tmp_path)))
+    assert not set(expected) & set(Draws(read_draws(tmp_path)).judged)
 
 
 @pytest.mark.heavy
 def test_what_is_read_back_is_what_was_stored(rng, tmp_path):
     problem, collected = written(rng, tmp_path)
     tree = read_draws(tmp_path)
-    draws = stored_draws(tree)
+    stored = Draws(tree)
+    draws = stored.judged
     of_examples = {"log_prior", *POINTWISE}
     assert set(draws) == set(collected.draws) - of_examples
     for name in set(draws) - set(PREDICTORS):
         np.testing.assert_array_equal(draws[name], collected.draws[name])
     np.testing.assert_array_equal(draws["predictor"], collected.draws["predictor"][..., 0])
-    statistics = stored_statistics(tree)
     for name, values in collected.statistics.items():
-        np.testing.assert_array_equal(statistics[name], values)
-    np.testing.assert_array_equal(stored_labels(tree), problem.labels_test)
-    of_predictor = stored_predictors(tree)["predictor"]
-    np.testing.assert_array_equal(of_predictor, draws["predictor"])
+        np.testing.assert_array_equal(stored.statistics[name], values)
+    np.testing.assert_array_equal(stored.labels_test, problem.labels_test)
+    np.testing.assert_array_equal(stored["predictor"], draws["predictor"])
 
 
 @pytest.mark.heavy
@@ -166,15 +159,15 @@ def test_every_kth_draw_of_a_large_predictor_is_stored_with_its_number(outputs, 
     expected = collected.thinned["predictor"]
     assert expected.draws.tolist() == list(range(0, DRAWS, table.attrs["thinned"]))
     np.testing.assert_array_equal(table["draw"], expected.draws)
-    received = stored_predictors(tree)["predictor"].reshape(expected.values.shape)
+    received = Draws(tree)["predictor"].values.reshape(expected.values.shape)
     np.testing.assert_array_equal(received, expected.values)
-    assert "predictor" not in stored_draws(tree)
+    assert "predictor" not in Draws(tree).judged
     for name in POINTWISE:
         kept = collected.thinned[name]
         np.testing.assert_array_equal(tree[name]["draw"], kept.draws)
         values = tree[name]["y"].values.reshape(kept.values.shape)
         np.testing.assert_array_equal(values, kept.values)
-    assert all(tree[name].attrs["thinned"] > 1 for name in POINTWISE)
+        assert tree[name].attrs["thinned"] == kept.draws[1]
     drawn, kept = stored_selected(tree)["predictor"], collected.selected["predictor"]
     np.testing.assert_array_equal(drawn.values, kept.values)
     np.testing.assert_array_equal(drawn.places, kept.places)

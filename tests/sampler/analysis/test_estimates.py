@@ -2,18 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.stats
+import xarray as xr
 
-from sampler.analysis.calibration import wilson_interval
-from sampler.analysis.estimates import (
-    batch_means,
-    bootstrap,
-    mean_of,
-    variance_of,
-)
-from sampler.analysis.scores import LabelMoments
+from sampler.analysis.estimates import OF_CHAINS, Averages, batch_means
+from sampler.analysis.scores import LabelMoments, hits
 from tests.assertions import assert_equal_to_rounding
 from tests.small import autoregressive
-from theory.observables import binomial_error, correct
+from theory.observables import binomial_error
 
 CHAINS, DRAWS, REPETITIONS = 4, 500, 400
 BATCHES = 20  # of two chains
@@ -32,18 +28,18 @@ def squared_error_in_mcse(estimate, truth):
 
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.7])
-@pytest.mark.parametrize("estimator", [mean_of, variance_of])
+@pytest.mark.parametrize("estimator", ["mean", "variance"])
 def test_errors_are_as_large_as_their_mcse(estimator, coefficient, rng):
     """AR(1) chains: the variance of the mean is (1 + ρ)/(1 − ρ)/n, that of squares with ρ²."""
     draws = repeated_chains(rng, coefficient)
-    estimate = estimator(draws)
-    truth = 0.0 if estimator is mean_of else 1.0
+    estimate = getattr(OF_CHAINS, estimator)(draws)
+    truth = 0.0 if estimator == "mean" else 1.0
     received, error = squared_error_in_mcse(estimate, truth)
     # An MCSE from an ESS that is itself estimated to a relative √(2/40) adds its own variance:
     # E[1/(1 + x)] ≈ 1 + Var x.
     assert abs(received - 1.0) <= 4 * error + 2 / 40, received
-    correlation = coefficient if estimator is mean_of else coefficient**2
-    spread = 1.0 if estimator is mean_of else 2.0
+    correlation = coefficient if estimator == "mean" else coefficient**2
+    spread = 1.0 if estimator == "mean" else 2.0
     variance = spread * (1 + correlation) / (1 - correlation) / (CHAINS * DRAWS)
     assert abs(np.mean(estimate.mcse**2) / variance - 1.0) <= 4 * error + 2 / 40
 
@@ -60,14 +56,14 @@ def test_batch_means_are_means_of_consecutive_draws(rng):
 def test_bootstrap_of_what_never_changes_has_no_error(rng):
     """Not even rounding: shares like 0.959 have none of their own."""
     batches = 1.0 + rng.random((20, 1000))
-    estimate = bootstrap(lambda means: (means > 0.0).mean(axis=-1) * 0.959, batches)
+    estimate = OF_CHAINS.bootstrap(lambda means: (means > 0.0).mean(axis=-1) * 0.959, batches)
     assert estimate.value == 0.959
     assert estimate.mcse == 0.0
 
 
 def test_bootstrap_of_the_mean_is_the_standard_error_of_the_mean(rng):
     batches = rng.standard_normal((50, 30))
-    estimate = bootstrap(lambda means: means.mean(axis=-1), batches, replicates=2000)
+    estimate = OF_CHAINS.bootstrap(lambda means: means.mean(axis=-1), batches, replicates=2000)
     over = batches.mean(axis=1)
     expected = over.std() / np.sqrt(50)
     # a standard deviation from R replicates has a relative error of 1/√(2R)
@@ -86,12 +82,13 @@ def test_error_of_the_accuracy_is_that_of_repeated_sampling(rng):
     """
     tests, draws, repetitions = 300, 40, 300
     means = np.linspace(-1.0, 1.0, tests)
-    labels = rng.choice([-1.0, 1.0], (tests, 1))
+    labels = xr.DataArray(rng.choice([-1.0, 1.0], (tests, 1)), dims=("example", "output"))
     values, variances = [], []
     for _ in range(repetitions):
         sample = means + rng.standard_normal((2, draws, tests))
-        received = LabelMoments.of(sample[..., None], 0.0 * sample[..., None], 0.1).estimate(
-            lambda mean, _: correct(mean, labels).mean(axis=-1)
+        sample = xr.DataArray(sample[..., None], dims=("chain", "draw", *labels.dims))
+        received = LabelMoments.of(sample, 0.0 * sample, 0.1).estimate(
+            lambda mean, variance: hits(mean, variance, labels).mean("example")
         )
         values.append(received.value)
         variances.append(received.mcse**2)
@@ -112,7 +109,8 @@ def test_binomial_error_is_that_of_the_size_of_the_test_set():
 @pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])
 def test_binomial_error_is_half_of_wilsons_interval(share):
     """Where all test examples agree it is not 0."""
-    low, high = wilson_interval(round(200 * share), 200)
+    test = scipy.stats.binomtest(round(200 * share), 200)
+    low, high = test.proportion_ci(1.0 - 2.0 * scipy.stats.norm.sf(1.0), method="wilson")
     assert_equal_to_rounding(binomial_error(share, 200), (high - low) / 2, operations=256)
 
 
@@ -136,11 +134,11 @@ def test_errors_of_repetitions_are_those_of_their_weighted_means(rng):
     scores, narrow, replicated = [], [], []
     for _ in range(REPETITIONS):
         draws, weights = repetitions_of(rng, 24)
-        found = mean_of(draws, weights)
+        found = Averages(weights).mean(draws)
         scores.append((found.value - 0.4) / found.mcse)
         narrow.append(draws.std() / np.sqrt(draws[..., 0].size) / found.mcse)
-        batches = batch_means(draws, weights=weights)
-        again = bootstrap(lambda means: means[..., 0], batches, 100, weights=weights)
+        batches = Averages(weights).batches(draws)
+        again = Averages(weights).bootstrap(lambda means: means[..., 0], batches, 100)
         replicated.append(again.mcse / found.mcse)
         assert again.value == pytest.approx(found.value[0], rel=1e-12)
     scores = np.ravel(scores)
@@ -153,7 +151,7 @@ def test_errors_of_repetitions_are_those_of_their_weighted_means(rng):
 
 def test_weighted_means_are_written_out(rng):
     draws, weights = rng.standard_normal((3, 5, 2)), np.array([0.2, 0.5, 0.3])
-    found = mean_of(draws, weights)
+    found = Averages(weights).mean(draws)
     means = draws.mean(axis=1)
     value = sum(w * m for w, m in zip(weights, means, strict=True))
     np.testing.assert_allclose(found.value, value, rtol=1e-12)
@@ -167,7 +165,7 @@ def test_weighted_means_are_written_out(rng):
     np.testing.assert_allclose((found.deviations**2).sum(axis=0), square, rtol=1e-12)
     assert found.degrees == pytest.approx(1.0 / np.sum(weights**2) - 1.0, rel=1e-12)
     assert found.repetitions == 3
-    variance = variance_of(draws, weights).value
+    variance = Averages(weights).variance(draws).value
     expected = sum(
         w * np.mean((one - value) ** 2, axis=0) for w, one in zip(weights, draws, strict=True)
     )
@@ -176,7 +174,7 @@ def test_weighted_means_are_written_out(rng):
 
 def test_equal_weights_are_the_mean_and_its_spread(rng):
     draws = rng.standard_normal((6, 40, 3))
-    found = mean_of(draws, np.full(6, 1 / 6))
+    found = Averages(np.full(6, 1 / 6)).mean(draws)
     np.testing.assert_allclose(found.value, draws.mean(axis=(0, 1)), rtol=1e-12)
     expected = draws.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(6)
     np.testing.assert_allclose(found.mcse, expected, rtol=1e-12)

@@ -21,6 +21,7 @@ from sampler.analysis.cross_validation import (
     pointwise_elpd,
     relative_efficiency,
 )
+from sampler.analysis.estimates import Averages
 from sampler.analysis.model_comparison import Model, best_first, compare_models_of
 from sampler.analysis.results import RunResults
 from sampler.api.model import problem_of, recipe_and_data
@@ -168,13 +169,13 @@ def test_the_error_of_a_term_is_that_of_independent_repetitions(rng):
 def test_the_error_of_the_sum_is_that_of_independent_repetitions(repetitions, rng):
     """Terms come from the same draws: θ of N(0, 0.3²), where ln p(y_i | θ) = −(y_i − θ)²/2."""
     labels = np.linspace(-1.0, 2.0, 12)
-    weights = None if repetitions is None else np.full(repetitions, 1.0 / repetitions)
+    averages = Averages(None if repetitions is None else np.full(repetitions, 1.0 / repetitions))
     sums, errors = [], []
     for _ in range(200):
         drawn = 0.3 * rng.standard_normal((repetitions or 2, 1600 // (repetitions or 2), 1))
-        terms, moved = pointwise_elpd(-0.5 * (labels - drawn) ** 2, weights)
+        terms, moved = pointwise_elpd(-0.5 * (labels - drawn) ** 2, averages)
         sums.append(terms["elpd"].sum())
-        errors.append(error_of_total(moved, weights))
+        errors.append(error_of_total(moved, averages))
     # A standard deviation of 200 values is known to 5 %.
     assert np.mean(np.square(errors)) ** 0.5 == pytest.approx(np.std(sums, ddof=1), rel=0.2)
 
@@ -201,7 +202,7 @@ def test_repetitions_count_by_their_weights():
     """1/p(y_i | y_{−i}) is the weighted mean of 1/p(y_i | draw); so few draws have no tail."""
     values = np.random.default_rng(3).standard_normal((3, 6, 4))
     weights = np.array([0.2, 0.5, 0.3])
-    found, _ = pointwise_elpd(values, weights)
+    found, _ = pointwise_elpd(values, Averages(weights))
     inverse = np.exp(-values).mean(axis=1)
     np.testing.assert_allclose(found["elpd"], -np.log(weights @ inverse), rtol=1e-12)
     # To first order what −ln of the mean changes by without each repetition, and with the mean to
@@ -212,7 +213,7 @@ def test_repetitions_count_by_their_weights():
     beyond = apart.mean(axis=0) + (logs - logs.mean()) @ apart / 2
     square = 2 / 3 * np.sum(without**2, axis=0) + 9.0 * beyond**2
     np.testing.assert_allclose(found["mcse"], np.sqrt(square), rtol=1e-12)
-    alone, _ = pointwise_elpd(values, np.array([0.0, 1.0, 0.0]))
+    alone, _ = pointwise_elpd(values, Averages(np.array([0.0, 1.0, 0.0])))
     np.testing.assert_allclose(alone["elpd"], -np.log(inverse[1]), rtol=1e-12)
 
 

@@ -70,8 +70,8 @@ def moments_of(given: TheoryAndDraws, who: str) -> tuple[np.ndarray, np.ndarray]
     if who in OFF:
         of = given.theory.sel(predictor=who)
         return of["predictor_mean"].values, of["predictor_variance"].values + float(of.temperature)
-    drawn = given.draws["predictor"]
-    return drawn.mean((0, 1)), drawn.var((0, 1), ddof=1) + given.temperature
+    drawn = given.draws["predictor"].values
+    return drawn.mean((0, 1)), drawn.var((0, 1), ddof=1) + given.draws.temperature
 
 
 def headers(table) -> list[str]:
@@ -81,7 +81,7 @@ def headers(table) -> list[str]:
 def scores_by_example(given: TheoryAndDraws, who: str) -> dict[str, np.ndarray]:
     """Scores of each test example by their definitions."""
     mean, variance = moments_of(given, who)
-    labels = given.labels_test[:, 0]
+    labels = given.draws.labels_test.values[:, 0]
     right = [float(np.sign(m) == y) for m, y in zip(mean, labels, strict=True)]
     density = [
         -0.5 * np.log(2 * np.pi * v) - (y - m) ** 2 / (2 * v)

@@ -9,7 +9,7 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from sampler.analysis.difference import difference_of
-from sampler.analysis.estimates import Estimate, batch_means, bootstrap, mean_of
+from sampler.analysis.estimates import Averages, Estimate
 
 PROBLEMS, PARTICLES = 200, 3
 # By chance fewer of 200 are covered in one of ten thousand tests; there are sixty here.
@@ -63,7 +63,7 @@ def estimates_of(law: Law, spread: float, count: int, seed: int = 0) -> list[Est
         weights = np.exp(logs - logs.max())
         apart = np.array([-1.0, 0.0, 1.0])  # of the particles
         draws = (means[:, None] + apart)[..., None]
-        found.append(mean_of(draws, weights / weights.sum()))
+        found.append(Averages(weights / weights.sum()).mean(draws))
     return found
 
 
@@ -110,7 +110,7 @@ def test_weights_leave_the_degrees_of_freedom_of_their_effective_number():
     """Four of eight with all the weight are worth four; the others then have no influence."""
     rng = np.random.default_rng(4)
     draws, weights = rng.standard_normal((8, PARTICLES, 2)), np.repeat([0.25, 0.0], 4)
-    found, alone = mean_of(draws, weights), mean_of(draws[:4], weights[:4])
+    found, alone = (Averages(w).mean(d) for w, d in ((weights, draws), (weights[:4], draws[:4])))
     assert found.degrees == pytest.approx(3.0, rel=1e-12) == alone.degrees
     np.testing.assert_allclose(found.value, alone.value, rtol=1e-12)
 
@@ -122,9 +122,10 @@ def test_the_bootstrap_of_a_linear_function_has_the_same_error():
         logs, means = LAWS["together"].draw(rng, 12, 0.4)
         weights = np.exp(logs) / np.exp(logs).sum()
         draws = means[:, None, None] + np.zeros((12, PARTICLES, 1))
-        found = mean_of(draws, weights)
-        batches = batch_means(draws, weights=weights)
-        again = bootstrap(lambda values: values[..., 0], batches, weights=weights)
+        averages = Averages(weights)
+        found = averages.mean(draws)
+        batches = averages.batches(draws)
+        again = averages.bootstrap(lambda values: values[..., 0], batches)
         assert again.value == pytest.approx(float(found.value[0]), rel=1e-12)
         assert again.degrees == pytest.approx(found.degrees, rel=1e-12)
         ratios.append(again.mcse / float(found.mcse[0]))

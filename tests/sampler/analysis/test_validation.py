@@ -4,12 +4,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import xarray as xr
 
-from sampler.analysis.estimates import batch_means, bootstrap
+from sampler.analysis.draws import Draws
+from sampler.analysis.estimates import OF_CHAINS, batch_means
 from sampler.analysis.predictors import INFINITE, LEADING, predicted
 from sampler.analysis.scores import error_of_mean
 from sampler.analysis.theory_table import theory_table
-from sampler.analysis.validation import sampled_scores, validation_draws
+from sampler.analysis.validation import validation_draws, validation_scores
 from sampler.problem import Problem
 from tests.assertions import assert_equal_to_rounding, assert_within_mcse
 from tests.problems import ARCHITECTURES, random_network_data
@@ -109,11 +111,16 @@ def test_theory_and_gp_scores_are_those_of_dense_algebra(name, rng):
             assert_equal_to_rounding(received, expected, **ROUNDING, what=f"{score} {who}")
 
 
+def sampled_scores_of(problem, overlaps):
+    table = validation_draws(problem, {"order_parameter": overlaps})
+    return validation_scores(Draws(xr.DataTree.from_dict({"validation": table})))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
     problem = problem_of(name, rng)
     overlaps = random_overlaps(problem.architecture, rng, chains=2, draws=30)
-    received = sampled_scores(validation_draws(problem, {"order_parameter": overlaps}))
+    received = sampled_scores_of(problem, overlaps)
     given = [
         dense_predictor(problem.learning, problem.attended_validation, one)
         for one in overlaps.reshape(-1, *overlaps.shape[2:])
@@ -124,10 +131,6 @@ def test_sampled_scores_follow_the_law_of_total_variance(name, rng):
     assert set(received) == set(expected)
     for score, value in expected.items():
         assert_equal_to_rounding(float(received[score].value), value, **ROUNDING, what=score)
-
-
-def sampled_scores_of(problem, overlaps):
-    return sampled_scores(validation_draws(problem, {"order_parameter": overlaps}))
 
 
 def test_the_error_of_a_sampled_score_is_that_of_its_bootstrap(rng):
@@ -146,8 +149,8 @@ def test_the_error_of_a_sampled_score_is_that_of_its_bootstrap(rng):
         return np.stack([density, ((labels - first) ** 2).mean(axis=(-2, -1))], axis=-1)
 
     batches = batch_means(np.stack([mean, mean**2, variance], axis=-1))
-    expected = bootstrap(scores, batches)
-    found = sampled_scores(table)
+    expected = OF_CHAINS.bootstrap(scores, batches)
+    found = validation_scores(Draws(xr.DataTree.from_dict({"validation": table})))
     for place, score in enumerate(("log_predictive_density", "squared_error")):
         np.testing.assert_allclose(found[score].value, expected.value[place], rtol=1e-10)
         np.testing.assert_allclose(found[score].mcse, expected.mcse[place], rtol=1e-8)
@@ -173,7 +176,7 @@ def test_labels_that_are_no_classes_have_no_accuracy(rng):
         full.learning, full.attended_test, full.labels_test, full.path_names, full.head_names,
         full.attended_validation, rng.standard_normal((VALIDATION, 1)),
     )  # fmt: skip
-    found = sampled_scores(validation_draws(problem, {"order_parameter": np.ones((2, 5, 1, 1))}))
+    found = sampled_scores_of(problem, np.ones((2, 5, 1, 1)))
     assert set(found) == {"log_predictive_density", "squared_error"}
 
 

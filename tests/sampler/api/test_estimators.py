@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
 import sampler
+from sampler.analysis.estimates import OF_CHAINS
 from sampler.api.estimators import seed_from
 from sampler.api.model import problem_of, recipe_and_data
 from sampler.problem import square_roots
@@ -119,7 +120,7 @@ def test_the_error_of_a_probability_is_that_of_a_ratio(rng):
     mean = rng.normal(0.2, 0.5, (300, 1, 100, 1, 1))
     variance = rng.gamma(4.0, 0.05, mean.shape)
     found = [
-        classifier._quantities(m, v + 0.2)["probability"]
+        classifier._quantities(m, v + 0.2, OF_CHAINS)["probability"]
         for m, v in zip(mean, variance, strict=True)
     ]
     values = np.array([one.mean() for one in found])

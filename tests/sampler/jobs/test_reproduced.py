@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sampler.analysis.estimates import mean_of
+from sampler.analysis.estimates import OF_CHAINS
 from sampler.jobs import reproduce
 from sampler.jobs.reproduce import agreements
 from tests.failures import FAILURES, Stored, repetitions_agree, stored
@@ -33,7 +33,7 @@ def changed(run: Stored, name: str, change) -> Stored:
 
 def shifted(run: Stored, errors: float) -> Stored:
     """One element of U₁ off by so many errors of the difference of two such means."""
-    error = mean_of(run.draws["posterior"]["order_parameter"].values).mcse[1, 2]
+    error = OF_CHAINS.mean(run.draws["posterior"]["order_parameter"].values).mcse[1, 2]
 
     def change(values):
         values[..., 1, 2] += errors * np.sqrt(2.0) * error

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.analysis.draws_table import stored_fixed
+from sampler.analysis.draws import Draws
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.stages import diagnose_stage
 from sampler.mcmc.space_checks import fixed_by
@@ -61,7 +61,7 @@ def test_a_run_that_the_problem_fixes_an_element_of_can_be_trusted(rng):
     tree = draw_posterior(problem, settings, show=False)
     assert tree["sample_stats"].attrs["ended_by"] == "trusted"
     assert diagnose_stage(tree).passed
-    fixed = stored_fixed(tree)
+    fixed = Draws(tree).fixed
     assert set(fixed) == {"predictor", "predictor_mean", "predictor_variance"}
     assert all(list(np.flatnonzero(mask)) == [SILENT] for mask in fixed.values())
     stuck = tree.copy(deep=True)

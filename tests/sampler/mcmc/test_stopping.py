@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from sampler.analysis.estimates import mean_of
+from sampler.analysis.estimates import OF_CHAINS
 from sampler.mcmc.algorithm import Algorithm, Chunk
 from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
 from sampler.mcmc.diagnostics import diagnose
@@ -172,7 +172,7 @@ def test_the_mean_of_chains_that_the_rule_ended_is_covered_by_its_error():
         draws = MEAN + autoregressive(rng, 0.6, (4, 4000))
         rule = checked(draws, -((draws - MEAN) ** 2) / 2, most=4000)
         assert rule.ended == "trusted"
-        estimate = mean_of(rule.collected.draws["x"])
+        estimate = OF_CHAINS.mean(rule.collected.draws["x"])
         covered.append(abs(float(estimate.value) - MEAN) <= 1.96 * float(estimate.mcse))
         counts.append(rule.checks[-1].done)
     assert len(set(counts)) > 1, "the rule never had a choice"

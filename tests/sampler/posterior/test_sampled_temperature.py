@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import xarray as xr
 from scipy.special import logsumexp
 
-from sampler.analysis.validation import example_scores, sampled_by_example, validation_draws
+from sampler.analysis.scores import LabelMoments, example_scores, labelled
+from sampler.analysis.validation import validation_draws
 from sampler.network import network_outputs
 from sampler.posterior.importance_sampling import importance_draws
 from sampler.posterior.order_parameters import stored_sites
@@ -164,7 +166,11 @@ def test_validation_scores_use_the_temperature_of_every_draw(rng):
     means, variances = (np.array(values) for values in zip(*given, strict=True))
     noise = np.array([one.temperature for one in known]).mean()
     total = variances.mean(axis=0) + means.var(axis=0, ddof=1) + noise
-    expected = example_scores(means.mean(axis=0), total, labels, 0.0)
-    received = sampled_by_example(validation_draws(whole, drawn))
+    like = xr.DataArray(np.asarray(labels), dims=("validation_example", "output"))
+    expected = example_scores(labelled(means.mean(axis=0), like), labelled(total, like), like)
+    moments = LabelMoments.of_table(validation_draws(whole, drawn))
+    received = example_scores(*moments.posterior, like)
     for score, values in expected.items():
-        assert_equal_to_rounding(received[score], values, operations=1e5, condition=1e2, what=score)
+        assert_equal_to_rounding(
+            received[score].values, values.values, operations=1e5, condition=1e2, what=score
+        )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from sampler.analysis.estimates import mean_of, variance_of
+from sampler.analysis.estimates import OF_CHAINS
 from sampler.network import network_outputs
 from sampler.posterior.order_parameters import stored_sites
 from sampler.posterior.weights_from_order_parameters import draw_weights_back
@@ -73,7 +73,7 @@ def test_both_spaces_sample_the_same_posterior(name, rng):
         pair = values, expected[what]
         flat = [one.reshape(*one.shape[:2], -1) for one in pair]
         ess = [array_stats.ess(one, chain_axis=0, draw_axis=1) for one in flat]
-        for estimate in (mean_of, variance_of):
+        for estimate in (OF_CHAINS.mean, OF_CHAINS.variance):
             one, other = map(estimate, pair)
             mcse = np.hypot(one.mcse, other.mcse)
             assert_within_mcse(one.value, other.value, mcse, ess=ess, minimum_ess=400, what=what)

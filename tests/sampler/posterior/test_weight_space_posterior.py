@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from sampler.analysis.estimates import Estimate, mean_of
+from sampler.analysis.estimates import OF_CHAINS, Estimate
 from sampler.runtime import jax_settings
 from tests.assertions import assert_within_mcse
 from tests.problems import (
@@ -50,14 +50,14 @@ def test_one_head_and_one_layer_agree_with_quadrature(space, algorithm, rng):
         ("order_parameter", exact.order_parameter),
         ("readout_order_parameter", exact.readout),
     ):
-        check(f"mean of {name}", mean_of(draws[name]), mean, draws[name])
+        check(f"mean of {name}", OF_CHAINS.mean(draws[name]), mean, draws[name])
         squares = (draws[name] - mean) ** 2
-        check(f"variance of {name}", mean_of(squares), deviation**2, squares)
+        check(f"variance of {name}", OF_CHAINS.mean(squares), deviation**2, squares)
     predictor = draws["predictor"]
     for values in (predictor, *(draws[n] for n in ("predictor_mean",) if n in draws)):
-        check("predictor mean", mean_of(values), exact.predictor_mean, values)
+        check("predictor mean", OF_CHAINS.mean(values), exact.predictor_mean, values)
     squares = (predictor - exact.predictor_mean) ** 2
-    check("predictor variance", mean_of(squares), exact.predictor_variance, squares)
+    check("predictor variance", OF_CHAINS.mean(squares), exact.predictor_variance, squares)
     # the whole law of U_1, not its moments alone
     cumulated = np.cumsum(exact.density)
     cumulated /= cumulated[-1]
@@ -66,7 +66,9 @@ def test_one_head_and_one_layer_agree_with_quadrature(space, algorithm, rng):
         # the sum up to a grid point reaches half a spacing beyond it
         spacing = exact.log_order_parameter_grid[1] - exact.log_order_parameter_grid[0]
         below = (np.log(draws["order_parameter"]) < log_quantile + spacing / 2).astype(float)
-        check(f"P(U_1 below its {probability:g} quantile)", mean_of(below), probability, below)
+        check(
+            f"P(U_1 below its {probability:g} quantile)", OF_CHAINS.mean(below), probability, below
+        )
 
 
 def check(what, estimate: Estimate, expected, draws) -> None:
@@ -88,7 +90,7 @@ def test_the_published_problem_of_ten_units():
     assert collected.statistics["diverging"].sum() <= 0.001 * 4 * 450
 
     overlap = draws["order_parameter"].astype(float)
-    estimate, ess = mean_of(overlap), effective(overlap)
+    estimate, ess = OF_CHAINS.mean(overlap), effective(overlap)
     rows, columns = zip(*PUBLISHED_OVERLAP, strict=True)
     values, errors = map(np.array, zip(*PUBLISHED_OVERLAP.values(), strict=True))
     received, mcse = estimate.value[rows, columns], estimate.mcse[rows, columns]
@@ -96,7 +98,7 @@ def test_the_published_problem_of_ten_units():
     assert_within_mcse(received, values, combined, ess=ess[rows, columns], what="U_1")
 
     readout = draws["readout_order_parameter"][..., 0, 0].astype(float)
-    estimate, (value, error) = mean_of(readout), PUBLISHED_READOUT
+    estimate, (value, error) = OF_CHAINS.mean(readout), PUBLISHED_READOUT
     combined = np.hypot(estimate.mcse, error)
     assert_within_mcse(estimate.value, value, combined, ess=effective(readout), what="u_a")
 
