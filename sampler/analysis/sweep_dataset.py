@@ -22,7 +22,6 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_results import (
     FAILED,
     PASSED,
-    PATHS,
     TEXTS,
     TOML,
     SweepResults,
@@ -33,6 +32,7 @@ from sampler.settings.toml import toml_value
 from sampler.storage.directory import RECIPE_FILE, SWEEP_DATASET_FILE, point_directory
 from sampler.storage.files import SCHEMA_VERSION
 
+PATHS = ("path", "path_")
 # Columns of `theory.nc` without predictors that a point has in the table.
 OF_THEORY = (
     "head_distance_matrices", "head_distance_outputs", "participation_ratio", "off_diagonal_share",

@@ -1,4 +1,4 @@
-"""Results of a sweep: its Dataset over the swept settings, and the tables that derive from it."""
+"""Results of a sweep: its Dataset over the swept settings, and one DataFrame of it."""
 
 import itertools
 import math
@@ -13,20 +13,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from sampler.analysis.comparison import difference_at, number_of
-from sampler.analysis.difference import Difference
-from sampler.analysis.predictors import (
-    AXIS,
-    INFINITE,
-    LEADING,
-    SAMPLED,
-    TUNED,
-    is_users,
-    predictor_name,
-)
+from sampler.analysis.difference import UNDECIDED, statement
+from sampler.analysis.predictors import AXIS, LEADING, SAMPLED, is_users, predictor_name
 from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import percent
 from sampler.analysis.verdict import HEADLINE, Verdict
 from sampler.settings.point_labels import setting_text
 from sampler.storage.directory import SWEEP_DATASET_FILE
@@ -43,73 +33,58 @@ FLAGS = ("stored", "one_width")
 PASSED, FAILED = "pass", "fail"
 # Attribute of a swept setting whose values are written as in a recipe: they are lists, or mixed.
 TOML = "toml"
-PATHS = ("path", "path_")
 
-
-def table_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
-    """The table of a sweep, a row for each point in the order of the grid.
-
-    Numbers have columns `<quantity>_<predictor>`, those of the samples their Monte Carlo error as
-    `<quantity>_sampled_error` and the error by the finite test set as `…_test_error`.
-    """
-    grid = dataset["point"].dims
-    columns = {str(name): values for name, values in dataset.items() if values.dims == grid}
-    columns = {name: values for name, values in columns.items() if name not in FLAGS}
-    numbers = dataset.isel(quantity=(dataset["show"] == NUMBER).values)
-    for quantity, predictor in itertools.product(*(numbers[n].values for n in ("quantity", AXIS))):
-        cells = numbers.sel({"quantity": quantity, AXIS: predictor})
-        endings = {"": "value"}
-        if predictor == SAMPLED:
-            endings |= {"_error": "error", "_test_error": "test_error"}
-        for ending, name in endings.items():
-            if cells[name].notnull().any():
-                columns[f"{quantity}_{predictor}{ending}"] = cells[name]
-    others = sorted({*columns} - {*PLACES})
-    return pd.DataFrame({name: columns[name].values.ravel() for name in [*PLACES, *others]})
+# Columns of one quantity by one predictor, as `ComparisonTree.table` has them.
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class PointSummary:
-    """A point of a sweep, as its Dataset has it.
+    """A point of a sweep, as its DataFrame has it.
 
     label      `key=value,…`
     directory  of the run
     settings   swept key → its value here, as a label of the Dataset
-    one_width  the width of all layers; None where layers differ
-    stored     whether the run has results
-    summary    numbers and differences [quantity, predictor], and single columns of the table
+    columns    single columns of the table
+    cells      (quantity, predictor) → numbers, differences and what the quantity is
     """
 
     label: str
     directory: Path
     settings: Mapping[str, object]
-    one_width: int | None
-    stored: bool
-    summary: xr.Dataset
+    columns: Mapping[str, Any]
+    cells: Mapping[tuple[str, str], Row]
+
+    @property
+    def stored(self) -> bool:
+        """Whether the run has results."""
+        return bool(self.columns["stored"])
+
+    @property
+    def one_width(self) -> int | None:
+        """The width of all layers; None where layers differ."""
+        return int(self.columns["width"]) if self.columns["one_width"] else None
 
     @property
     def trusted(self) -> bool | None:
         """Whether the samples passed their diagnostics; None where nothing was sampled."""
         return {PASSED: True, FAILED: False}.get(self.text("diagnostics"))
 
-    @property
-    def solved(self) -> bool:
-        return math.isfinite(self.column("participation_ratio"))
-
     def number(self, quantity: str, predictor: str = LEADING, name: str = "value") -> float:
-        """A number of the summary, NaN where there is none."""
-        return number_of(self.summary, quantity, predictor, name)
+        """A number of a quantity, NaN where there is none."""
+        return float(self.cells.get((quantity, predictor), {}).get(name, math.nan))
 
-    def difference(self, quantity: str, predictor: str = LEADING) -> Difference | None:
-        """A predictor against the samples as a whole; None where nothing is said of it."""
-        return difference_at(self.summary, quantity, predictor)
+    def compared(self, quantity: str, predictor: str = LEADING) -> Row | None:
+        """A predictor against the samples, for `statement`; None where nothing is said of it."""
+        row = self.cells.get((quantity, predictor))
+        return row if row is not None and row["state"] else None
 
     def column(self, name: str) -> float:
         """A single number of the table, NaN where there is none."""
-        return float(self.summary[name]) if name in self.summary else math.nan
+        return float(self.columns.get(name, math.nan))
 
     def text(self, name: str) -> str:
-        return str(self.summary[name].values) if name in self.summary else ""
+        return str(self.columns.get(name, ""))
 
 
 @dataclass(frozen=True)
@@ -138,6 +113,11 @@ class SweepResults:
         return read_table(self.directory, SWEEP_DATASET_FILE)
 
     @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row for each point, quantity and predictor, with the columns of a comparison."""
+        return frame_of_sweep(self.dataset)
+
+    @cached_property
     def table(self) -> pd.DataFrame:
         """The content of `sweep.csv`, a row for each point."""
         return table_of_sweep(self.dataset)
@@ -145,7 +125,18 @@ class SweepResults:
     @cached_property
     def points(self) -> list[PointSummary]:
         """Every point of the grid, in its order, whether anything is stored of it or not."""
-        return points_of_dataset(self.dataset, self.directory)
+        keys, points = self.dataset["point"].dims, []
+        cells: dict[str, dict] = {}
+        for (label, *place), row in self.frame.to_dict("index").items():
+            cells.setdefault(label, {})[*place] = row
+        for place in np.ndindex(self.dataset["point"].shape):
+            at = dict(zip(keys, place, strict=True))
+            here = self.dataset.isel(at)
+            columns = {str(name): one.item() for name, one in here.items() if not one.dims}
+            settings = {str(key): setting_at(self.dataset[key], at[key]) for key in keys}
+            directory, label = self.directory / columns["directory"], columns["point"]
+            points.append(PointSummary(label, directory, settings, columns, cells.get(label, {})))
+        return points
 
     @cached_property
     def rows(self) -> list[PointSummary]:
@@ -157,16 +148,12 @@ class SweepResults:
     @property
     def widths(self) -> np.ndarray | None:
         """The width of each row; None if the rows are not told apart by their width."""
-        widths = self.columns("width")
+        widths = np.array([point.column("width") for point in self.rows])
         return widths if (np.diff(widths) > 0).all() else None
 
     def numbers(self, quantity: str, predictor: str = LEADING, name: str = "value") -> np.ndarray:
         """A number of every row, NaN where there is none."""
         return np.array([point.number(quantity, predictor, name) for point in self.rows])
-
-    def columns(self, name: str) -> np.ndarray:
-        """A single column of the table for every row, NaN where there is nothing."""
-        return np.array([point.column(name) for point in self.rows])
 
     @property
     def user_theories(self) -> list[str]:
@@ -199,23 +186,34 @@ class SweepResults:
 # --- what is derived from the Dataset
 
 
-def points_of_dataset(dataset: xr.Dataset, directory: Path) -> list[PointSummary]:
-    """Every point of a sweep, in the order of its grid."""
-    keys, points = dataset["point"].dims, []
-    for place in np.ndindex(dataset["point"].shape):
-        at = dict(zip(keys, place, strict=True))
-        summary = dataset.isel(at)
-        points.append(
-            PointSummary(
-                label=str(summary["point"].values),
-                directory=directory / str(summary["directory"].values),
-                settings={str(key): setting_at(dataset[key], at[key]) for key in keys},
-                one_width=int(summary["width"]) if bool(summary["one_width"]) else None,
-                stored=bool(summary["stored"]),
-                summary=summary,
-            )
-        )
-    return points
+def frame_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
+    """Numbers, states and what quantities are, by (point, quantity, predictor)."""
+    grid, within = dataset["point"].dims, ({"quantity"}, {"quantity", AXIS})
+    names = [str(name) for name, of in dataset.items() if set(of.dims) - {*grid} in within]
+    frame = dataset[["point", *names]].to_dataframe(dim_order=[*grid, "quantity", AXIS])
+    return frame.reset_index().set_index(["point", "quantity", AXIS])
+
+
+def table_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
+    """The table of a sweep, a row for each point in the order of the grid.
+
+    Numbers have columns `<quantity>_<predictor>`, those of the samples their Monte Carlo error as
+    `<quantity>_sampled_error` and the error by the finite test set as `…_test_error`.
+    """
+    grid = dataset["point"].dims
+    columns = {str(name): values for name, values in dataset.items() if values.dims == grid}
+    columns = {name: values for name, values in columns.items() if name not in FLAGS}
+    numbers = dataset.isel(quantity=(dataset["show"] == NUMBER).values)
+    for quantity, predictor in itertools.product(*(numbers[n].values for n in ("quantity", AXIS))):
+        cells = numbers.sel({"quantity": quantity, AXIS: predictor})
+        endings = {"": "value"}
+        if predictor == SAMPLED:
+            endings |= {"_error": "error", "_test_error": "test_error"}
+        for ending, name in endings.items():
+            if cells[name].notnull().any():
+                columns[f"{quantity}_{predictor}{ending}"] = cells[name]
+    others = sorted({*columns} - {*PLACES})
+    return pd.DataFrame({name: columns[name].values.ravel() for name in [*PLACES, *others]})
 
 
 def setting_at(axis: xr.DataArray, place: int) -> Any:
@@ -273,83 +271,56 @@ def sweep_trust(points: Sequence[PointSummary]) -> Verdict:
     if not sampled:
         return Verdict("neutral", "No point was sampled.", reasons)
     if failed:
-        headline = (
-            f"The samples of {len(failed)} of {len(sampled)} sampled points cannot be trusted."
-        )
-        return Verdict("bad", headline, (*reasons, f"Diagnostics failed at {', '.join(failed)}."))
-    headline = f"The samples of all {len(sampled)} sampled points can be trusted."
+        headline = f"Diagnostics failed at {len(failed)} of {len(sampled)} sampled points."
+        return Verdict("bad", headline, (*reasons, f"They failed at {', '.join(failed)}."))
+    headline = f"Diagnostics passed at all {len(sampled)} sampled points."
     return Verdict("good", headline, reasons)
 
 
 def sweep_trend(points: Sequence[PointSummary]) -> Verdict:
-    """Whether theory and exact posterior approach each other as the width grows.
+    """Whether the relative error of the theory in U_1 falls as the width grows.
 
-    They do where the 95 % interval of the relative difference of U_1 at the largest width lies
-    below that at the smallest. Only points with trusted samples count, whatever their difference;
-    too few draws at an end decide nothing.
+    It does where its 95 % interval at the largest width lies below that at the smallest. Only
+    points with trusted samples count, whatever their error; too few draws at an end decide nothing.
     """
-    compared = [p for p in points if p.trusted and p.one_width and p.difference(HEADLINE)]
+    compared = [p for p in points if p.trusted and p.one_width and p.compared(HEADLINE)]
     compared.sort(key=lambda point: point.one_width)
-    widths, accuracies = {point.one_width for point in compared}, accuracy_reasons(points)
+    widths = {point.one_width for point in compared}
     if len(widths) < 2:
         headline = "No trend with width: fewer than two widths have trusted samples and a theory."
-        return Verdict("neutral", headline, accuracies, worst_and_best(points))
+        return Verdict("neutral", headline, (), worst_and_best(points))
     if len(widths) < len(compared):
         headline = "Several points share a width: the table compares theory and samples at each."
-        return Verdict("neutral", headline, accuracies, worst_and_best(points))
-    of_widths = [f"U₁, N = {p.one_width}: {p.difference(HEADLINE).text()}." for p in compared]
-    reasons = (*of_widths, *accuracies)
-    short = extent_at({f"N = {p.one_width}": p for p in (compared[0], compared[-1])})
-    narrow, wide = (p.difference(HEADLINE) for p in (compared[0], compared[-1]))
-    tone = "neutral"
-    headline = (
-        "The draws cannot tell whether theory and exact posterior differ less in U₁ the larger the "
-        "width."
+        return Verdict("neutral", headline, (), worst_and_best(points))
+    at_width = {f"N = {point.one_width}": point for point in compared}
+    reasons = tuple(
+        f"U₁, {at}: {statement(point.compared(HEADLINE))}." for at, point in at_width.items()
     )
-    if not (narrow.decided and wide.decided):
-        return Verdict(tone, headline, reasons, short)
-    if wide.low > narrow.high:
-        tone = "caution"
-        headline = "Theory and exact posterior differ more in U₁ the larger the width."
-    elif wide.high < narrow.low:
-        tone = "good"
-        headline = "Theory and exact posterior differ less in U₁ the larger the width."
-    return Verdict(tone, headline, reasons, short)
+    narrow, wide = (compared[at].compared(HEADLINE) for at in (0, -1))
+    tone, headline = "neutral", "The draws do not tell whether the relative error in U₁ changes."
+    if not {narrow["state"], wide["state"]} & {*UNDECIDED}:
+        if wide["low"] > narrow["high"]:
+            tone, headline = (
+                "caution",
+                "The relative error of the theory in U₁ grows with the width.",
+            )
+        elif wide["high"] < narrow["low"]:
+            tone, headline = "good", "The relative error of the theory in U₁ falls with the width."
+    first, *_, last = at_width
+    return Verdict(tone, headline, reasons, extent_at({at: at_width[at] for at in (first, last)}))
 
 
 def extent_at(points: Mapping[str, PointSummary]) -> str:
     """A sentence on how far the theory is off at some points, each with the name of its place."""
-    ends = {at: point.difference(HEADLINE) for at, point in points.items()}
+    rows = {at: point.compared(HEADLINE) for at, point in points.items()}
     texts = [
-        f"{difference.text()} at {at}" for at, difference in ends.items() if difference.decided
+        f"{statement(row)} at {at}" for at, row in rows.items() if row["state"] not in UNDECIDED
     ]
     return f"U₁, {predictor_name(LEADING)}: {'; '.join(texts)}." if texts else ""
 
 
 def worst_and_best(points: Sequence[PointSummary]) -> str:
     """The same at the points where the theory is furthest from the samples and closest to them."""
-    compared = [point for point in points if point.trusted and point.difference(HEADLINE)]
-    compared.sort(key=lambda point: -point.difference(HEADLINE).below)
+    compared = [point for point in points if point.trusted and point.compared(HEADLINE)]
+    compared.sort(key=lambda point: -point.compared(HEADLINE)["below"])
     return extent_at({point.label: point for point in (*compared[:1], *compared[-1:])})
-
-
-def accuracy_reasons(points: Sequence[PointSummary]) -> tuple[str, ...]:
-    """Accuracies at both ends, beside the better of both kinds of infinite width."""
-    solved = sorted((p for p in points if p.one_width and p.solved), key=lambda p: p.one_width)
-    widths = {point.one_width for point in solved}
-    if not 2 <= len(widths) == len(solved):
-        return ()
-    texts = []
-    for point in (solved[0], solved[-1]):
-        value, error, test_error = (
-            point.number("accuracy", SAMPLED, name) for name in ("value", "error", "test_error")
-        )
-        sampled = f"{percent(value, error, test_error=test_error)} (± MCSE ± test set)"
-        exact = f", exact posterior {sampled}" if point.trusted and np.isfinite(value) else ""
-        leading = percent(point.number("accuracy"))
-        texts.append(f"{predictor_name(LEADING)} {leading}{exact} at N = {point.one_width}")
-    same, tuned = (solved[0].number("accuracy", name) for name in (INFINITE, TUNED))
-    limit = f"{percent(same)} at the same temperature"
-    if np.isfinite(tuned):
-        limit = f"{limit}, {percent(tuned)} tuned"
-    return (f"Accuracy: {'; '.join(texts)}; {predictor_name(INFINITE)} {limit}.",)

@@ -7,25 +7,15 @@ from urllib.parse import quote
 
 import numpy as np
 
-from sampler.analysis.difference import NOT_TRUSTED, Difference
-from sampler.analysis.predictors import (
-    AXIS,
-    INFINITE,
-    LEADING,
-    NEXT,
-    SAMPLED,
-    TUNED,
-    is_users,
-    predictor_name,
-)
-from sampler.analysis.sweep_results import PointSummary
-from sampler.analysis.text import NO_BREAK, Number, count
+from sampler.analysis.difference import RESOLVED, UNDECIDED, amount, statement
+from sampler.analysis.predictors import LEADING, NEXT, SAMPLED, in_order, predictor_name
+from sampler.analysis.sweep_results import PointSummary, Row
+from sampler.analysis.text import NO_BREAK, count
 from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.status_text import state_text
 from sampler.presentation.table import Cell, Column, Link, Table
-from sampler.presentation.views import AS_A_WHOLE, BOTH_ERRORS
 from sampler.settings.point_labels import short_label
-from sampler.storage.status import state_of
+from sampler.storage.status import FINISHED, state_of
 
 if TYPE_CHECKING:
     import pandas
@@ -33,6 +23,7 @@ if TYPE_CHECKING:
 
 SHARE = {"unit": f"{NO_BREAK}%", "scale": 100.0, "digits": 3}
 POINTS = {"unit": f"{NO_BREAK}points"}
+DIAGNOSTICS = {None: "not sampled", True: "passed", False: "failed"}
 MODELS = "Models by leave-one-out cross-validation"
 
 
@@ -40,69 +31,96 @@ MODELS = "Models by leave-one-out cross-validation"
 
 
 def points_table(points: Sequence[PointSummary]) -> Table:
-    """The points of a sweep: accuracies, differences, diagnostics, and the page of each."""
-    users = [name for name in map(str, points[0].summary[AXIS].values) if is_users(name)]
-    predictors = {LEADING: 0, NEXT: 1, **{name: at for at, name in enumerate(users, start=2)}}
-    predictors |= {SAMPLED: 0, INFINITE: 999, TUNED: 1000}
-    of_predictors = {
-        name: Column(predictor_name(name), **SHARE, dropped=at) for name, at in predictors.items()
-    }
-    header = f"{predictor_name(SAMPLED)} {BOTH_ERRORS}"
-    of_predictors[SAMPLED] = Column(header, **SHARE)
+    """The points of a sweep: relative errors, accuracies, diagnostics, and the page of each."""
+    known = {who for point in points for _, who in point.cells}
     columns = [
-        Column("point"),
-        *of_predictors.values(),
-        Column("U₁ off by", dropped=1001),
-        Column("U₁ off by, next order", dropped=1003),
-        Column("m(x) off by", dropped=1002),
-        Column("U₁, MCSE", digits=3, dropped=1006),
-        Column("R-hat", digits=5, dropped=1005),
-        Column("ESS", dropped=1004),
-        Column("samples", dropped=1007),
-        Column("state"),
+        (Column("point"), [linked(point) for point in points]),
+        (Column("U₁ relative error"), relative_errors(points, HEADLINE)),
+        (
+            Column("U₁ relative error, next order", dropped=40),
+            relative_errors(points, HEADLINE, NEXT),
+        ),
+        *accuracies(points, [LEADING, SAMPLED, *in_order(known - {LEADING, SAMPLED})]),
+        (Column("m(x) relative error", dropped=10), relative_errors(points, "predictor_mean")),
+        (Column("U₁, largest pull", digits=3, dropped=43), [largest_pull(p) for p in points]),
+        (Column("R-hat", digits=5, dropped=42), [point.column("r_hat") for point in points]),
+        (Column("ESS", dropped=41), [count(point.column("ess")) for point in points]),
+        (Column("MCMC diagnostics", dropped=3), [DIAGNOSTICS[point.trusted] for point in points]),
+        (Column("state"), [unfinished(point) for point in points]),
     ]
     caption = (
-        "Accuracy on the test set, that of samples ± MCSE ± error by the finite test set, how far "
-        "theory and samples are apart in U₁ and predictor mean m(x), the largest difference of U₁ "
-        f"in MCSE, worst R-hat, smallest ESS. {AS_A_WHOLE}"
+        "Relative error of the leading order, ± Monte Carlo error; < : 95 % upper limit. Accuracy "
+        "on the test set, that of samples ± MCSE ± error by the finite test set. Largest pull: of "
+        "the element of U₁ that is furthest off, in MCSE. Worst R-hat, smallest ESS."
     )
-    return Table("Points", columns, [point_cells(point, predictors) for point in points], caption)
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    return Table("Points", [column for column, _ in columns], rows, caption)
 
 
-def point_cells(point: PointSummary, predictors: Mapping[str, int]) -> list[object]:
-    """The row of a point, its accuracies by these predictors."""
-    page = f"{quote(point.directory.name)}/report.html"
-    there = (point.directory / "report.html").is_file()
-    overlap = point.difference(HEADLINE)
-    words = {None: "not sampled", True: "trusted", False: "diagnostics failed"}
+def linked(point: PointSummary) -> str | Link:
+    """The settings of a point, with the link to its page where that was written."""
+    label, there = short_label(point.settings), (point.directory / "report.html").is_file()
+    return Link(label, f"{quote(point.directory.name)}/report.html") if there else label
+
+
+def unfinished(point: PointSummary) -> str:
+    """Where a point stands that is not finished."""
+    state = state_of(point.directory)
+    return "" if state.word == FINISHED else state_text(state, short=True)
+
+
+def relative_errors(
+    points: Sequence[PointSummary], quantity: str, predictor: str = LEADING
+) -> list[Cell]:
+    """Relative errors of a theory, or why there is none; empty where no point has one."""
+    rows = [point.compared(quantity, predictor) for point in points]
+    if not any(rows):
+        return [""] * len(points)
     return [
-        Link(point.label, page) if there else point.label,
-        *(
-            tuple(point.number("accuracy", name, key) for key in ("value", "error", "test_error"))
-            if name == SAMPLED
-            else point.number("accuracy", name)
-            for name in predictors
-        ),
-        difference_cell(overlap),
-        difference_cell(point.difference(HEADLINE, NEXT)),
-        difference_cell(point.difference("predictor_mean")),
-        None if overlap is None or overlap.state == NOT_TRUSTED else overlap.largest_mcse,
-        point.column("r_hat"),
-        count(point.column("ess")),
-        words[point.trusted],
-        state_text(state_of(point.directory), short=True),
+        why_not(point, predictor) if row is None else error_cell(row)
+        for point, row in zip(points, rows, strict=True)
     ]
 
 
-def difference_cell(difference: Difference | None) -> Cell:
-    """A resolved difference with its error, or what it is below."""
-    if difference is None or not difference.decided:
-        return Number(None)
-    return (
-        difference.number(difference.value, difference.error)
-        if difference.resolved
-        else difference.text(short=True)
-    )
+def error_cell(row: Row) -> Cell:
+    """A resolved difference with its error, what it is below, or a word why nothing is said."""
+    if row["state"] == RESOLVED:
+        return amount(row["difference"], row["unit"], row["difference_error"])
+    return row["state"] if row["state"] in UNDECIDED else statement(row, short=True)
+
+
+def why_not(point: PointSummary, predictor: str) -> str:
+    """Why nothing of a predictor is compared at a point."""
+    if not point.stored:
+        return "not run"
+    if np.isfinite(point.number("accuracy", predictor)):
+        return "not sampled"
+    return "no theory" if predictor == LEADING else "no next order"
+
+
+def accuracies(
+    points: Sequence[PointSummary], predictors: Sequence[str]
+) -> list[tuple[Column, list[object]]]:
+    """A column for each predictor, of samples with both errors."""
+    columns = []
+    for place, who in enumerate(predictors, start=1):
+        names, header = ("value",), predictor_name(who)
+        if who == SAMPLED:
+            names, header = ("value", "error", "test_error"), f"{header} ± MCSE ± test set"
+        header = f"accuracy, {header}" if place == 1 else header
+        cells = [tuple(point.number("accuracy", who, name) for name in names) for point in points]
+        if who == SAMPLED and any(point.trusted is not None for point in points):
+            cells = [
+                "not sampled" if point.trusted is None else cell
+                for point, cell in zip(points, cells, strict=True)
+            ]
+        columns.append((Column(header, **SHARE, dropped=place), cells))
+    return columns
+
+
+def largest_pull(point: PointSummary) -> float | None:
+    """Of the samples that can be trusted."""
+    return point.number(HEADLINE, name="largest_mcse") if point.trusted else None
 
 
 # --- temperatures chosen on the validation split
@@ -112,10 +130,10 @@ def selection_table(rows: Mapping[str, Mapping] | None) -> Table:
     """The temperatures that the validation split chooses. rows: the content of `selection.json`."""
     columns = (
         "at",
-        Column("𝒯 chosen"),
+        Column("𝒯 chosen", digits=3),
         Column("accuracy", **SHARE),
         Column("log density", dropped=2),
-        Column("next best 𝒯", dropped=1),
+        Column("next best 𝒯", digits=3, dropped=1),
         Column("accuracy ahead of it", **SHARE | POINTS, dropped=1),
         Column("infinite width: 𝒯", digits=3, dropped=3),
         Column("its accuracy", **SHARE, dropped=3),
@@ -123,10 +141,10 @@ def selection_table(rows: Mapping[str, Mapping] | None) -> Table:
     cells = [
         [
             short_label(row["settings"]) or "all points",
-            f"{row['temperature']:g}",
+            row["temperature"],
             score_of(row, "accuracy"),
             score_of(row, "log_predictive_density"),
-            "" if row["next_best"] is None else f"{row['next_best']:g}",
+            row["next_best"],
             score_of(row, "ahead_accuracy"),
             row["infinite_tuned_temperature"],
             score_of(row, "infinite_tuned_accuracy"),

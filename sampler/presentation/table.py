@@ -235,6 +235,12 @@ def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[l
             break
         shown.remove(max(droppable, key=lambda pair: pair[0].dropped))
         table = rich_table(shown)
+    # Names make room first: rich would take it from other texts alike, and cut off what is last.
+    least, natural = Measurement.get(console, boundless, table)
+    if least <= width < natural:
+        names = table.columns[0]
+        longest = max(map(len, cell_texts([str(names.header), *shown[0][1]])))
+        names.width = max(names.min_width, longest - (natural - width))
     console.print(table)
     return [line.rstrip() for line in file.getvalue().splitlines()], len(shown)
 

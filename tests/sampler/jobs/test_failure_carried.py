@@ -17,7 +17,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import sampler
-from sampler.analysis.difference import NOT_TRUSTED, UNDECIDED
+from sampler.analysis.difference import NOT_TRUSTED, TOO_FEW, UNDECIDED
 from sampler.analysis.model_comparison import compare_models_of
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import gathered, swept_points
@@ -146,9 +146,11 @@ def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp
     named = [label for label in labels if re.search(rf"{label}\b", " ".join(trust.reasons))]
     assert named == labels[:1]
     (table,) = Page(points_table(sweep.points)._repr_html_()).tables
-    for name in ("U₁ off by", "U₁ off by, next order", "m(x) off by", "U₁, MCSE"):
+    relative = "U₁ relative error", "U₁ relative error, next order", "m(x) relative error"
+    for name in (*relative, "U₁, largest pull"):
         shown = [row[table.rows[0].index(name)] for row in table.rows[1:]]
-        assert [text == MISSING for text in shown] == [True, False, False, False]
+        absent = NOT_TRUSTED if name in relative else MISSING
+        assert [text == absent for text in shown] == [True, False, False, False]
     # The rest is that of the points that pass.
     trend, expected = (sweep_trend(one.points) for one in (sweep, without))
     assert trend == expected
@@ -162,10 +164,10 @@ def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp
 def test_no_trend_ends_where_draws_are_too_few_for_a_difference(spoil, tone, sound, tmp_path):
     """Theory and samples differ by 0.5 · 1, which is a smaller share of a larger U₁."""
     sweep = sweep_of(tmp_path / "a", sound, stored(spoil, scale=4.0))
-    narrow, *_, wide = (point.difference("order_parameter") for point in sweep.points)
+    narrow, *_, wide = (point.compared("order_parameter") for point in sweep.points)
     assert sweep_trust(sweep.points).tone == "good"
-    assert narrow.high < wide.low
-    assert narrow.decided is (tone != "neutral")
+    assert narrow["high"] < wide["low"]
+    assert (narrow["state"] == TOO_FEW) is (tone == "neutral")
     assert sweep_trend(sweep.points).tone == tone
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from sampler.analysis.comparison import NUMBERS
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
@@ -152,14 +153,12 @@ def test_differences_are_those_of_the_points(recipe, tmp_path):
     comparison = RunResults(point_directory(tmp_path, label)).comparison
     for found in (sweep, SweepResults(tmp_path)):
         first, second, _ = found.points
-        for quantity in comparison.quantities:
-            row = comparison.rows[quantity, "leading"]
-            if row["state"]:
-                one = second.difference(quantity)
-                stored = (row["difference"], row["low"], row["below"])
-                np.testing.assert_array_equal((one.value, one.low, one.below), stored)
-                assert one.state == row["state"]
-        assert first.difference("order_parameter") is None
+        for (quantity, who), row in comparison.table().iterrows():
+            received = second.cells[quantity, who]
+            for name in (*NUMBERS, "state", "unit"):
+                np.testing.assert_array_equal(received[name], row[name])
+        assert first.compared("order_parameter") is None
+        assert second.compared("order_parameter") is not None
         assert (first.one_width, second.one_width) == (10, None)
 
 

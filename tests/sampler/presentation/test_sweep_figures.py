@@ -144,8 +144,9 @@ def swept(scores, **setting):
             for name, by in of.items()
         }
         summary = summary_table(cells, ["leading", "infinite"])
-        settings = {TEMPERATURE: value} | setting
-        points.append(PointSummary(str(value), Path(), settings, 10, True, summary))
+        rows = summary.to_dataframe(dim_order=["quantity", "predictor"]).to_dict("index")
+        settings, columns = {TEMPERATURE: value} | setting, {"width": 10, "one_width": True}
+        points.append(PointSummary(str(value), Path(), settings, columns, rows))
     return held_sweep(points=points)
 
 

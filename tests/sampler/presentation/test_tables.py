@@ -177,6 +177,17 @@ def example() -> Table:
     )
 
 
+def test_no_number_is_cut_off_where_names_and_texts_are_long():
+    """Names make room, down to their least width."""
+    columns = "point", "relative error", "accuracy, leading order", "exact posterior"
+    row = "widths=[8, 6, 4], temperature=0.1", "not trusted", (0.583, 0.02), (0.6333, 0.00213)
+    for width in range(65, 120):
+        text = Table("Points", columns, [row]).text(width)
+        assert max(map(len, text.splitlines())) <= width
+        assert "not trusted" in text
+        assert re.search(r"0\.583 ± 0\.020 +0\.6333 ± 0\.0021$", text, re.MULTILINE), text
+
+
 @pytest.mark.parametrize("width", [40, 60, 120])
 def test_text_fits_the_terminal(width):
     lines = example().text(width, elsewhere="report.html").splitlines()
