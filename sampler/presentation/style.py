@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
@@ -181,12 +182,13 @@ def colour_bar(
     axes: list[Axes],
     label: str,
     **where: str | float,
-) -> None:
+) -> Colorbar:
     """Add the colour bar of panels on one scale, below them unless `where` says otherwise."""
     where = {"location": "bottom", "shrink": 0.8, "pad": 0.02, "aspect": 25.0} | where
     bar = figure.colorbar(image, ax=axes, label=label, **where)
     bar.outline.set_visible(False)
     bar.ax.locator_params(nbins=5)
+    return bar
 
 
 # --- legends and texts

@@ -31,20 +31,21 @@ def draw_attention(run: RunResults) -> Figure | None:
     largest = max(float(matrix.max()) for row in panels for matrix in row.values())
     marks = {"cmap": "Greys", "norm": PowerNorm(0.5, 0.0, largest or 1.0), "aspect": "auto"}
     for row, (layer, head), of_head in zip(axes, shown, panels, strict=True):
-        for ax, (title, matrix) in zip(row, of_head.items(), strict=True):
+        for ax, matrix in zip(row, of_head.values(), strict=True):
             image = ax.imshow(matrix, interpolation="nearest", **marks)
             ax.spines[:].set(visible=True, linewidth=0.5)
             ax.set(xticks=[], yticks=[])
-            if row is axes[0]:
-                ax.set_title(title, fontsize=9.0)
         one_query = attention.table[f"attention_{layer}"].shape[-1] == 1
         downwards, across = ("example", "key") if one_query else ("key", "query")
         place = head_label(layer, head).replace(", ", "\n")
         row[0].set_ylabel(f"{place}\n{downwards}", fontsize=9.0)
         row[0].set_xlabel(across, fontsize=9.0)
+    for ax, title in zip(axes[0], panels[0], strict=True):
+        ax.set_title(title, fontsize=9.0)
     more = len(attention.heads) - len(shown)
     label = rf"attention $|\Omega|${f'; {more} more heads' if more else ''}"
-    style.colour_bar(figure, image, list(axes.flat), label, aspect=35.0)
+    bar = style.colour_bar(figure, image, list(axes.flat), label, aspect=35.0)
+    bar.outline.set(visible=True, linewidth=0.5)  # it begins with white
     return figure
 
 

@@ -3,11 +3,13 @@
 import matplotlib
 import numpy as np
 import pytest
+import xarray as xr
 from scipy.stats import norm, t
 
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import open_run
 from sampler.errors import InputError
+from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.kernel_matrices import class_ends, draw_alignment, draw_kernels
 from sampler.presentation.figures.order_parameter import draw_order_parameter
@@ -154,6 +156,41 @@ def test_alignment_of_draws_has_its_errors():
     figure = draw_alignment(held(theory, comparison=compared))
     (bars,) = figure.axes[0].collections
     np.testing.assert_array_equal(bars.get_segments(), [[[1, 0.5], [1, 1]], [[2, 0], [2, 1]]])
+
+
+# --- learned attention
+
+
+@pytest.mark.parametrize("queries", [4, 1])
+def test_learned_heads_have_a_row_of_prior_mean_posterior_mean_and_draws(rng, queries):
+    """Of all queries the first example, of one query all examples; heads that are fixed have none.
+
+    Repetitions count by their evidence, and the likeliest have a column.
+    """
+    logs, shape = np.array([0.0, 2.0, 1.0, -1.0]), (3, 2, 4, queries)  # example, head, key, query
+    drawn, single = rng.random((4, *shape)), rng.random((4, 2, *shape))
+    prior, axes = rng.random(shape), ("shown_example", "head_1", "key", "query_1")
+    columns = {
+        "attention_1": (("chain", *axes), drawn),
+        "attention_1_single": (("chain", "single", *axes), single),
+        "attention_1_prior": (axes, prior),
+        "head_of_place_1": (("chain", "measured_draw", "head_1"), np.zeros((4, 5, 2), int)),
+        "learned_1": ("head_1", np.array([0, 1])),
+    }
+    statistics = {"ancestor": np.ones((4, 5)), "log_evidence": logs[:, None] * np.ones((4, 5))}
+    groups = {
+        "posterior": xr.Dataset(),
+        "attention": xr.Dataset(columns, attrs={"learned_layers": 1}),
+        "sample_stats": xr.Dataset({n: (("chain", "draw"), v) for n, v in statistics.items()}),
+    }
+    figure = draw_attention(held(draws=groups))
+    panels = [ax for ax in figure.axes if ax.images and ax.get_title()]
+    weights = np.exp(logs) / np.exp(logs).sum()
+    mean = np.einsum("c,cehkq->ehkq", weights, drawn)
+    chosen = [prior, mean, *(single[chain, -1] for chain in (1, 2, 0))]
+    expected = [m[:, 1, :, 0] if queries == 1 else m[0, 1] for m in chosen]
+    for panel, matrix in zip(panels, expected, strict=True):
+        np.testing.assert_allclose(panel.images[0].get_array(), matrix, rtol=1e-12)
 
 
 # --- all figures of a directory
