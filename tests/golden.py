@@ -252,11 +252,9 @@ def accuracies_of_trained(recipe_file: Path) -> Entries:
 
 def entries_of_pruning(directory: Path) -> Entries:
     """Costs of removing each head, and numbers of heads."""
-    found = json.loads((directory / "pruning.json").read_text(encoding="utf-8"))
-    chosen = ("score", "taylor", "magnitude")
-    return {name: found["measured"][name]["values"] for name in ("zero_loss", "theory_loss")} | {
-        name: found["predicted"][name]["values"] for name in chosen
-    }
+    found = json.loads((directory / "pruning.json").read_text(encoding="utf-8"))["data_vars"]
+    names = {name: name for name in ("zero_loss", "theory_loss", "taylor", "magnitude")}
+    return {key: found[at]["data"] for key, at in (names | {"score": "head_score"}).items()}
 
 
 def entries_of_ablation(ablated: Any) -> Entries:

@@ -7,15 +7,16 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 from sampler.api.keywords import takes
-from sampler.api.trained_model import LabelledExamples, TrainedModel
+from sampler.api.tasks import ChosenTask
+from sampler.api.trained_model import LabelledExamples, are_classes, labelled_models
 from sampler.errors import InputError
 from sampler.runtime import jax_settings
 
 if TYPE_CHECKING:
     import pandas
+    import xarray as xr
     from matplotlib.figure import Figure
 
-    from sampler.heads.removal import LargestSet, RemovedHeads
     from sampler.heads.torch_heads import HeadProjection
 
 Measure = Literal["loss", "accuracy"]
@@ -46,8 +47,8 @@ def ablate_heads(
              network that `train` made
     validation, test
              of a PyTorch module: pairs of inputs and labels, as for `export_attention`, or class
-             numbers where the model has an output for each class. Numbers of heads are measured on
-             the first split, removal on the second
+             numbers where the model has an output for each class. Taylor importance is measured on
+             the first split, what removal costs on the second
     loss     of the model: "squared", or "likelihood" of its outputs as logits; "auto": the latter
              for a PyTorch module whose labels are classes
     layers, heads
@@ -70,59 +71,49 @@ def ablate_heads(
     numbered over the whole model, from 1, one that runs several times as several, and heads from 0.
     Ctrl-C, once heads are being removed, ends with what is done.
     """
-    from sampler.heads.removal import remove_heads
+    from sampler.heads.costs import ablation, removed_in_order
     from sampler.jobs.prune import shown_steps
 
     if type(orders) is not int or orders < 0:
         raise InputError("orders", orders, "must be a whole number from 0")
-    splits = {"validation": validation, "test": test}
     of_module = {"forward": forward, "batch_size": batch_size, "projection": projection}
-    trained = TrainedModel.of(model, splits, layers, heads, **of_module)
-    kind = trained.loss(loss)
-    with jax_settings(), shown_steps(progress) as steps:
-        removed = remove_heads(
-            {"test": trained.models["test"], "numbers": trained.models["validation"]},
-            {"test": trained.labels["test"], "numbers": trained.labels["validation"]},
-            trained.chosen,
-            kind,
-            random=orders,
-            seed=seed,
-            steps=steps,
-        )
-    return AblatedHeads(removed)
+    splits = {"validation": validation, "test": test}
+    chosen, measured, named = labelled_models(model, splits, loss, layers, heads, **of_module)
+    with jax_settings(), shown_steps(progress) as show:
+        found = ablation(chosen, measured, named, show, stoppable=True)
+        if orders and not found.attrs["ended"]:
+            models = {"accuracy_in_order": measured}
+            found = found.assign(removed_in_order(models, found, named, orders, seed, show))
+    return AblatedHeads(found)
 
 
 @dataclass(frozen=True)
 class AblatedHeads:
-    """Costs of removing heads, beside numbers of them; prints as tables.
+    """Costs of removing heads, beside their importance; prints as tables.
 
-    result  every number, as `prune` stores it
+    result  every number along the axis `head`, as `prune` stores it; attributes of the whole model
     """
 
-    result: "RemovedHeads"
+    result: "xr.Dataset"
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each head, by layer from 1 and number from 0; `<name>_error` beside a number.
 
-        What was measured has the keys zero_loss, zero_accuracy, mean_loss, mean_accuracy; then
-        every prediction.
+        mean_loss, mean_accuracy, zero_loss, zero_accuracy are costs; taylor and magnitude.
         """
-        import pandas
+        from sampler.heads.cost_tables import frame_of
 
-        from sampler.heads.removal_tables import numbers_of
+        return frame_of(self.result)
 
-        index = pandas.MultiIndex.from_tuples(self.result.heads, names=["layer", "head"])
-        columns = {}
-        for key, numbers in numbers_of(self.result).items():
-            columns |= {key: numbers.values, f"{key}_error": numbers.errors}
-        return pandas.DataFrame(columns, index).sort_index()
-
-    def plot(self, figure: Literal["map", "orders"] = "map") -> "Figure":
-        """Draw costs on a map of layers and heads, or accuracy while heads are removed."""
+    def plot(self, figure: Literal["heads", "map", "orders"] = "heads") -> "Figure":
+        """Draw the cost of each head beside Taylor importance, or on a map of layers and heads; or
+        accuracy while heads are removed."""
         from sampler.heads import figures
         from sampler.presentation.style import figure_style
 
-        drawings = {"map": figures.draw_map, "orders": figures.draw_orders}
+        drawings = {
+            "heads": figures.draw_heads, "map": figures.draw_map, "orders": figures.draw_orders,
+        }  # fmt: skip
         if figure not in drawings:
             raise InputError("figure", figure, f"must be one of {', '.join(drawings)}")
         with figure_style():
@@ -133,16 +124,16 @@ class AblatedHeads:
         return drawn
 
     def __repr__(self) -> str:
-        from sampler.heads.removal_tables import removal_text
+        from sampler.heads.cost_tables import ablation_text
 
-        return removal_text(self.result)
+        return ablation_text(self.result)
 
     def _repr_html_(self) -> str:
-        from sampler.heads.removal_tables import tables_of, whole_text
+        from sampler.heads.cost_tables import tables_of, whole_text
 
-        notes = [f"<p>{escape(note)}</p>" for note in self.result.notes]
         tables = [table._repr_html_() for table in tables_of(self.result).values()]
-        return "".join([f"<p>{escape(whole_text(self.result))}</p>", *notes, *tables])
+        lines = whole_text(self.result).splitlines()
+        return "".join([*(f"<p>{escape(line)}</p>" for line in lines), *tables])
 
 
 # --- heads together
@@ -183,44 +174,43 @@ def removable(
     examples, as far as the limit allows. A layer of a PyTorch module may lose all of its heads, one
     of a network of `train` keeps one.
     """
-    from sampler.heads.removal import largest_set
+    from sampler.heads.costs import largest_set
     from sampler.jobs.prune import shown_steps
 
     measure, limit = chosen_limit(loss, accuracy)
     if replacement not in ("zero", "mean"):
         raise InputError("replacement", replacement, 'must be "zero" or "mean"')
-    splits = {"validation": validation, "test": test}
     of_module = {"forward": forward, "batch_size": batch_size, "projection": projection}
-    trained = TrainedModel.of(model, splits, layers, heads, **of_module)
-    kind = trained.loss("auto")
-    if measure == "accuracy" and not trained.has_classes:
+    splits = {"validation": validation, "test": test}
+    chosen, measured, named = labelled_models(model, splits, "auto", layers, heads, **of_module)
+    if measure == "accuracy" and not are_classes({"": chosen.labels, "test": measured.labels}):
         raise InputError("accuracy", limit, "labels are no classes: give a limit of the loss")
-    with jax_settings(), shown_steps(progress) as steps:
-        largest = largest_set(
-            trained.models, trained.labels, trained.chosen, kind, measure, limit,
-            replacement=replacement, emptied=not trained.is_task, steps=steps,
-        )  # fmt: skip
-    projections = () if trained.is_task else trained.models["test"].projections
-    return RemovableHeads(largest, projections)
+    is_task = isinstance(model, ChosenTask)
+    with jax_settings(), shown_steps(progress) as show:
+        found = largest_set(
+            chosen, measured, named, measure, limit, replacement, emptied=not is_task, show=show
+        )
+    return RemovableHeads(found, () if is_task else measured.model.projections)
 
 
 @dataclass(frozen=True)
 class RemovableHeads:
     """A set of heads that can go at a limit of loss or accuracy; prints as text.
 
-    result  the order of removal, and what the first heads of it cost
+    result  what the first 0, 1, 2 … heads cost along the axis `removed`, and the heads in their
+            order; its attributes have limit and count
     """
 
-    result: "LargestSet"
+    result: "xr.Dataset"
     projections: "tuple[HeadProjection, ...]" = ()
 
     @property
     def heads(self) -> dict[int, list[int]]:
         """The heads that can go, from 0, by the number of their layer, from 1."""
-        heads: dict[int, list[int]] = {}
-        for layer, head in sorted(self.result.order[: self.result.count]):
-            heads.setdefault(layer, []).append(head)
-        return heads
+        from sampler.heads.cost_tables import order_of
+        from sampler.heads.path_sum import by_layer
+
+        return by_layer(order_of(self.result)[: self.result.attrs["count"]])
 
     def layers_from_zero(self) -> dict[int, list[int]]:
         """The same with layers that count from 0, as `prune_heads` of Hugging Face takes them."""
@@ -229,12 +219,17 @@ class RemovableHeads:
     @property
     def loss(self) -> tuple[float, float]:
         """The loss gained without them on test examples, which chose nothing, and its error."""
-        return self.result.at("test", "loss")
+        from sampler.heads.cost_tables import cost_at
+
+        return cost_at(self.result, "test_loss")
 
     @property
     def accuracy(self) -> tuple[float, float] | None:
         """The accuracy lost, likewise; None where labels are no classes."""
-        return self.result.at("test", "accuracy") if "accuracy" in self.result.test else None
+        from sampler.heads.cost_tables import cost_at
+
+        known = "test_accuracy" in self.result
+        return cost_at(self.result, "test_accuracy") if known else None
 
     def apply(self, model: Any) -> None:
         """Zero these heads in the projections of a PyTorch model, in place, for it to be saved.
@@ -248,18 +243,18 @@ class RemovableHeads:
         if not self.projections:
             remedy = "is no PyTorch module; keep the other heads of a task by `network.heads`"
             raise InputError("model", model, remedy)
-        if self.result.replacement != "zero":
+        if (replacement := self.result.attrs["replacement"]) != "zero":
             remedy = 'a mean cannot be put into a projection: choose heads with "zero"'
-            raise InputError("replacement", self.result.replacement, remedy)
+            raise InputError("replacement", replacement, remedy)
         zero_heads(model, self.projections, self.layers_from_zero())
 
     def to_json(self) -> str:
         """The heads, from 0, by layer, from 1, with limit, loss and accuracy, as JSON."""
-        result = self.result
+        known = self.result.attrs
         return json.dumps(
             {
                 "heads": {str(layer): heads for layer, heads in self.heads.items()},
-                "limit": {result.measure: result.limit},
+                "limit": {known["measure"]: known["limit"]},
                 "loss": list(self.loss),
                 "accuracy": None if self.accuracy is None else list(self.accuracy),
             },
@@ -268,11 +263,9 @@ class RemovableHeads:
 
     def to_dataframe(self) -> "pandas.DataFrame":
         """A row for each number of heads removed; `<name>_error` beside a number."""
-        import pandas
+        from sampler.heads.cost_tables import removable_frame
 
-        from sampler.heads.removal_tables import removable_rows
-
-        return pandas.DataFrame(removable_rows(self.result)).set_index("removed")
+        return removable_frame(self.result)
 
     def plot(self, measure: Measure | None = None) -> "Figure":
         """Draw the cost of removal against the number of heads removed."""
@@ -280,10 +273,10 @@ class RemovableHeads:
         from sampler.presentation.style import figure_style
 
         with figure_style():
-            return draw_removable(self.result, measure or self.result.measure)
+            return draw_removable(self.result, measure or self.result.attrs["measure"])
 
     def __repr__(self) -> str:
-        from sampler.heads.removal_tables import removable_text
+        from sampler.heads.cost_tables import removable_text
 
         return removable_text(self.result)
 

@@ -1,9 +1,9 @@
-"""Heads of a trained model: which of them matter, which can go, and what tells so.
+"""Heads of a trained model: what removing them costs, and which can go.
 
-path_sum         trained network and theory as sums over paths, without some of their heads
-torch_heads      heads of PyTorch models, with a gate on each
-head_importance  numbers of heads from the model and from the theory, and how well they order costs
-removal          heads removed, alone and in an order; the largest set within a limit
-removal_tables   the results as tables and texts
-figures          and as figures
+path_sum     trained network and theory as sums over paths, without some of their heads
+torch_heads  heads of PyTorch models, with a gate on each
+importance   losses of a model; Taylor importance and magnitude of its heads
+costs        what sets of heads cost: each alone, one after the other, the largest within a limit
+cost_tables  the results as a frame, tables and texts
+figures      and as figures
 """

@@ -1,4 +1,4 @@
-"""Trained network and theory as what they are: f(x) = Σ_π m_π(x), a sum over attention paths.
+"""Trained network and theory, f(x) = Σ_π m_π(x) over attention paths, without some of their heads.
 
 Without a head the sum is over the paths that avoid it. With its mean in its place, each path
 through it brings what it brings on average over the examples.
@@ -6,7 +6,6 @@ through it brings what it brings on average over the examples.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import jax.numpy as jnp
@@ -16,14 +15,7 @@ from jaxtyping import Array, Float
 from sampler.network import path_weights
 from sampler.problem import square_roots
 from sampler.transformer.trained_transformer import TrainedValues
-from theory import (
-    AttentionPaths,
-    LearningProblem,
-    Predictor,
-    mean_without,
-    predict,
-)
-from theory.observables import head_scores
+from theory import AttentionPaths, LearningProblem, Predictor, mean_without, predict
 
 Head = tuple[int, int]  # layer and head, counted from 0
 # What a removed head sends: nothing, or its mean over examples.
@@ -46,11 +38,11 @@ def by_layer(heads: Iterable[Head]) -> dict[int, list[int]]:
 
 @dataclass(frozen=True)
 class PathSum:
-    """What every path brings to the outputs on some examples.
+    """What every path of a trained network brings to the outputs on some examples.
 
-    heads         H_1 … H_L
-    brought       m_π(x), paths in flat order
-    magnitudes    ‖V_l^h‖ of every head
+    heads       H_1 … H_L
+    brought     m_π(x), paths in flat order
+    magnitudes  ‖V_l^h‖ of every head
     """
 
     heads: tuple[int, ...]
@@ -94,38 +86,32 @@ class PathSum:
 
 
 @dataclass(frozen=True)
-class TheoryOfHeads:
-    """The theory's predictor of some examples, with heads (layer, head) removed, from 0.
+class ZeroedTheory:
+    """The theory's predictor mean of some examples, with rows and columns of U_1 zeroed.
 
-    overlap  U_1 = F Fᵀ, rows path by path, with several outputs output by output
+    With the smaller U_1 the readout of the other heads is learned again.
+
+    factor  F of U_1 = F Fᵀ, rows path by path, with several outputs output by output
     """
 
-    learning: LearningProblem
-    attended: Float[Array, "example path channel"]
-    overlap: Float[np.ndarray, "row row"]
+    heads: tuple[int, ...]
+    factor: Float[np.ndarray, "row rank"]
+    predictor: Predictor
 
-    @property
-    def paths(self) -> AttentionPaths:
-        return AttentionPaths(self.learning.architecture.heads)
+    @classmethod
+    def at(
+        cls,
+        learning: LearningProblem,
+        attended: Float[Array | np.ndarray, "example path channel"],
+        overlap: Float[np.ndarray, "row row"],
+    ) -> "ZeroedTheory":
+        """The theory at U_1, on examples with these attended inputs."""
+        predictor = Predictor.for_examples(learning, attended)
+        return cls(learning.architecture.heads, square_roots(overlap), predictor)
 
-    @cached_property
-    def factor(self) -> Float[np.ndarray, "row rank"]:
-        """F of U_1 = F Fᵀ."""
-        return square_roots(self.overlap)
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        """The predictor of these examples at any U_1."""
-        return Predictor.for_examples(self.learning, self.attended)
-
-    def scores(self, heads: Sequence[Head]) -> Float[np.ndarray, " head"]:
-        """The head scores of these heads."""
-        scores = head_scores(self.overlap, self.paths)
-        return np.array([scores[head] for head in heads])
-
-    def zeroed(self, removed: Sequence[Head]) -> Outputs:
-        """Rows and columns of U_1 zeroed: with it the readout of the rest is learned again."""
-        is_removed = self.paths.through(removed)
-        rows = np.repeat(is_removed, len(self.factor) // len(is_removed))[:, None]
+    def without(self, removed: Sequence[Head], replacement: Replacement = "zero") -> Outputs:
+        """m(x) without some heads, which are zeroed."""
+        gone = AttentionPaths(self.heads).through(removed)
+        rows = gone.repeat(len(self.factor) // len(gone))[:, None]
         mean, _ = predict(self.predictor, jnp.asarray(np.where(rows, 0.0, self.factor)))
         return np.asarray(mean)

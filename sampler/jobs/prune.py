@@ -1,4 +1,4 @@
-"""The command `prune`: which heads of a trained network can go, from a solved directory."""
+"""The command `prune`: what the heads of a trained network cost, from a solved directory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,28 +12,29 @@ from sampler.analysis.results import PRUNING_FILE
 from sampler.analysis.text import unbroken, wrapped
 from sampler.data.task import Task
 from sampler.errors import ExitCode, InputError
+from sampler.heads.cost_tables import ablation_text, described
+from sampler.heads.costs import Show, ablation, costs, removed_in_order, silent
 from sampler.heads.figures import DRAWN
-from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
-from sampler.heads.removal import LongWork, RemovedHeads, remove_heads
-from sampler.heads.removal_tables import removal_text
+from sampler.heads.importance import LabelledModel
+from sampler.heads.path_sum import PathSum, ZeroedTheory, all_heads
 from sampler.jobs.progress import Progress
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.terminal import log_errors, print_line
 from sampler.problem import Problem, build_problem
 from sampler.settings.recipe import Recipe
 from sampler.storage.directory import FIGURE_FOLDER, THEORY_FILE
-from sampler.storage.files import to_json, write_json
+from sampler.storage.files import write_json
 from sampler.storage.result_files import read_table
 
 
 @contextmanager
-def shown_steps(progress: bool) -> Iterator[LongWork]:
-    """Steps of the work inside, shown if asked for."""
+def shown_steps(progress: bool) -> Iterator[Show]:
+    """A function that shows the steps of the work inside, if asked for."""
     if not progress:
-        yield LongWork()
+        yield silent
         return
     with Progress() as display:
-        yield LongWork(display.show)
+        yield display.show
 
 
 def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -> ExitCode:
@@ -42,44 +43,51 @@ def prune(directory: Path, recipe: Recipe, task: Task, orders: int, seed: int) -
     problem = build_problem(recipe, task)
     refuse_unprunable(directory, problem, bool(theory.attrs["converged"]))
     print_line("heads are removed, one at a time and one after the other")
-    removed = pruned_heads(problem, theory, orders, seed)
-    write_json(directory / PRUNING_FILE, to_json(removed))
+    found = pruned(problem, theory, orders, seed)
+    write_json(directory / PRUNING_FILE, described(found).to_dict())
     with log_errors("the summary"):
-        print_line(removal_text(removed, PRUNING_FILE))
+        print_line(ablation_text(found, PRUNING_FILE))
     folder = directory / FIGURE_FOLDER
     with log_errors("figures"), figure_style():
         for name, draw in DRAWN.items():
-            save_figure(draw(removed), folder, name)
+            save_figure(draw(found), folder, name)
         print_line(wrapped(f"figures in {folder}: {unbroken(tuple(DRAWN))}"))
     return ExitCode.OK
 
 
-def pruned_heads(problem: Problem, theory: xr.Dataset, orders: int, seed: int) -> RemovedHeads:
+def pruned(problem: Problem, theory: xr.Dataset, orders: int, seed: int) -> xr.Dataset:
     """Heads removed from the trained network of a problem and from its theory, on test examples.
 
-    Numbers of heads come from validation examples, where there are any.
+    Taylor importance comes from validation examples, where there are any. Beside the costs of each
+    head [head] stand its score, what the theory loses without it, and accuracies in orders of
+    removal.
     """
-    attended = {"test": problem.attended_test, "numbers": problem.attended_validation}
-    labels = {"test": problem.labels_test, "numbers": problem.labels_validation}
-    if attended["numbers"] is None:
-        attended["numbers"], labels["numbers"] = attended["test"], labels["test"]
-    overlap = predicted(theory, "order_parameter")
-    models = {name: PathSum.of_trained(problem.trained, of) for name, of in attended.items()}
-    if problem.attended_validation is None:
-        models["numbers"] = models["test"]
-    heads = tuple(all_heads(problem.architecture.heads))
-    with shown_steps(progress=False) as steps:
-        return remove_heads(
-            models,
-            {name: np.asarray(of) for name, of in labels.items()},
-            heads,
-            "squared",
-            TheoryOfHeads(problem.learning, attended["test"], overlap),
-            replacements=("zero", "mean"),
-            random=orders,
-            seed=seed,
-            steps=steps,
+    test, validation = (
+        None
+        if attended is None
+        else LabelledModel(
+            PathSum.of_trained(problem.trained, attended), np.asarray(labels), "squared"
         )
+        for attended, labels in (
+            (problem.attended_test, problem.labels_test),
+            (problem.attended_validation, problem.labels_validation),
+        )
+    )
+    overlap = predicted(theory, "order_parameter")
+    zeroed = ZeroedTheory.at(problem.learning, problem.attended_test, overlap)
+    of_theory = LabelledModel(zeroed, test.labels, "squared")
+    heads = all_heads(problem.architecture.heads)
+    found = ablation(validation or test, test, heads)
+    lost = costs(of_theory, [[head] for head in heads], ("zero",)).rename(set="head")
+    found = found.assign(
+        {str(name).replace("zero", "theory"): values for name, values in lost.items()}
+    )
+    scores = predicted(theory, "head_score")
+    found = found.assign(head_score=("head", [scores[head] for head in heads]))
+    models = {"accuracy_in_order": test, "theory_accuracy_in_order": of_theory}
+    found = found.assign(removed_in_order(models, found, heads, orders, seed))
+    known = {"widths": list(problem.architecture.widths), "seed": seed}
+    return found.assign_attrs(known, temperature=float(problem.learning.temperature))
 
 
 def refuse_unprunable(directory: Path, problem: Problem, converged: bool) -> None:

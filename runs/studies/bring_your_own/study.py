@@ -117,7 +117,11 @@ def measure(study: Study) -> dict:
     }
     accuracy = compared.estimate("accuracy")
     return {
-        "model": estimate(*removed.result.unpruned["accuracy"], kind),
+        "model": estimate(
+            removed.result.attrs["whole_accuracy"],
+            removed.result.attrs["whole_accuracy_error"],
+            kind,
+        ),
         "heads": heads,
         "strongest path": {
             "leading": leading[first],

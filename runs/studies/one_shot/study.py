@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -208,24 +209,21 @@ def solved_run(name: str, folder: Path) -> Path:
 
 def of_heads(name: str, place: Path) -> dict[str, dict]:
     """Rank correlations of numbers of heads with what removal costs, and the extreme costs."""
-    removed = json.loads((place / "pruning.json").read_text(encoding="utf-8"))
-    heads = [(layer - 1, head) for layer, head in removed["heads"]]
+    removed = xr.Dataset.from_dict(json.loads((place / "pruning.json").read_text("utf-8")))
+    heads = list(zip(removed["layer"].values - 1, removed["number"].values, strict=True))
     numbers = numbers_of_theory(*task_and_network(name), heads)
-    numbers["magnitude"] = removed["predicted"]["magnitude"]["values"]
+    numbers["magnitude"] = removed["magnitude"].values
     correlations = {
         key: {
-            measure: rank_correlation(
-                numbers[key].to_numpy(), np.array(removed["measured"][measure]["values"])
-            )
+            measure: rank_correlation(numbers[key].to_numpy(), removed[measure].values)
             for measure in MEASURES
         }
         for key in NUMBERS
     }
-    cost = removed["measured"]["zero_accuracy"]
-    order = np.argsort(cost["values"])
+    cost = removed[["zero_accuracy", "zero_accuracy_error"]].sortby("zero_accuracy")
     extremes = {
-        what: estimate(cost["values"][at], cost["errors"][at], "over test examples")
-        for what, at in (("cheapest", order[0]), ("dearest", order[-1]))
+        what: estimate(*(float(of[at]) for of in cost.values()), "over test examples")
+        for what, at in (("cheapest", 0), ("dearest", -1))
     }
     return {"spearman": correlations, **extremes}
 

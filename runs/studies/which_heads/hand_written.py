@@ -130,10 +130,8 @@ def measure(seed: int, folder: Path) -> dict:
     heads = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     numbers = numbers_of_theory(sampler.arrays_task(file), network, heads, again=False)
     del splits["train"]
-    costs = sampler.ablate_heads(model, **splits, progress=False).to_dataframe()
-    tokens, labels = splits["test"]
-    with torch.no_grad():
-        accuracy = float((model(tokens).sign() == labels).double().mean())
+    ablated = sampler.ablate_heads(model, **splits, progress=False)
+    costs, accuracy = ablated.to_dataframe(), ablated.result.attrs["whole_accuracy"]
     lost = {name: costs[name].to_numpy() for name in LOST}
     # By construction nothing changes without an idle head …
     assert not any(values[~USEFUL_HEADS].any() for values in lost.values())

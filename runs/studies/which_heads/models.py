@@ -47,11 +47,6 @@ class TrainedModel:
     splits: dict = field(default_factory=dict)
     settings: dict = field(default_factory=dict)
 
-    @property
-    def unseen(self) -> int:
-        """Test examples."""
-        return len(self.splits["test"][1]) if self.splits else self.model.data.test.examples
-
     def task_of_theory(self, folder: Path) -> object:
         """What the theory learns: the attention of the model, residual connections among heads."""
         if not self.splits:

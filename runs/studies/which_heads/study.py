@@ -39,7 +39,7 @@ def measure(make: Callable[[Path], TrainedModel], folder: Path) -> dict:
     costs = removed.to_dataframe()
     numbers = numbers_of_theory(one.task_of_theory(folder), one.network, places_of(costs.index))
     numbers = numbers.set_index(costs.index).join(costs[["taylor", "magnitude"]])
-    enough = one.unseen >= ENOUGH
+    enough = removed.result.attrs["examples"] >= ENOUGH
     limit = {"accuracy": POINT} if enough else {"loss": NATS}
     found = sampler.removable(one.model, **limit, **splits, **one.settings)
     ((lost, allowed),) = limit.items()
@@ -50,9 +50,9 @@ def measure(make: Callable[[Path], TrainedModel], folder: Path) -> dict:
             costs[MEASURE][most], costs[f"{MEASURE}_error"][most], "over test examples"
         ),
         "rho": numbers.corrwith(costs[MEASURE], method="spearman").to_dict(),
-        "heads": len(found.result.order),
-        "removed": found.result.count,
-        "counts": list(found.result.counts),
+        "heads": found.result.sizes["step"],
+        "removed": found.result.attrs["count"],
+        "counts": [found.result.attrs[name] for name in ("low", "high")],
         "cost": getattr(found, lost)[0] / allowed,
     }
 

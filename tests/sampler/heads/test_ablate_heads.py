@@ -1,6 +1,7 @@
 """`ablate_heads`: from a trained model to what removal costs."""
 
 import numpy as np
+import pandas
 import pytest
 
 import sampler
@@ -67,8 +68,7 @@ def test_every_head_is_removed_alone(alone):
         received = table.loc[(layer, head), ["zero_loss", "zero_loss_error"]]
         expected = gained.mean(), gained.std(ddof=1) / COUNT**0.5
         np.testing.assert_allclose(received, expected, atol=1e-6)
-    assert alone.result.predicted.keys() == {"taylor", "magnitude"}
-    assert alone.result.curves.keys() == {"taylor", "random"}
+    assert alone.result["order"].values.tolist() == ["taylor", "random", "random"]
     assert len(alone.plot("orders").axes) == 1
 
 
@@ -79,22 +79,20 @@ def test_numbers_are_of_validation_and_measures_of_test_examples(alone):
     def removed(**others):
         return sampler.ablate_heads(Layers(), **(UNSEEN | others), **QUIET).result
 
-    first, other = alone.result, removed(validation=drawn(7))
-    assert other.measured == first.measured
-    assert other.predicted["taylor"] != first.predicted["taylor"]
-    other = removed(test=drawn(8))
-    assert other.predicted == first.predicted
-    assert other.measured["zero_loss"] != first.measured["zero_loss"]
+    def changed(other):
+        return {str(name) for name, values in alone.result.items()
+                if values.dims == ("head",) and not values.equals(other[name])}  # fmt: skip
+
+    assert changed(removed(validation=drawn(7))) == {"taylor", "taylor_error"}
+    costs = {str(name) for name in alone.result if str(name).startswith(("mean_", "zero_"))}
+    assert changed(removed(test=drawn(8))) == costs
 
 
 @pytest.mark.heavy
 def test_a_window_of_layers_has_heads_numbered_over_the_whole_model(alone):
     settings = {"layers": (2, 2), "heads": {2: [1]}}
-    found = sampler.ablate_heads(Layers(), **UNSEEN, **settings, **QUIET).result
-    assert found.heads == ((2, 1),)
-    for key in ("mean_loss", "zero_loss"):
-        assert found.measured[key].values[0] == alone.result.measured[key].values[3]
-    assert found.predicted["taylor"].values[0] == alone.result.predicted["taylor"].values[3]
+    found = sampler.ablate_heads(Layers(), **UNSEEN, **settings, **QUIET).to_dataframe()
+    pandas.testing.assert_frame_equal(found, alone.to_dataframe().loc[[(2, 1)]])
 
 
 def test_class_numbers_are_labels_of_a_model_with_many_outputs():
@@ -110,12 +108,12 @@ def test_class_numbers_are_labels_of_a_model_with_many_outputs():
         sampler.ablate_heads(Layers(outputs=3), **{one: splits[one] for one in UNSEEN}, **QUIET)
         for splits in (numbers, columns)
     )
-    assert received.result == expected.result
-    assert received.result.loss == "likelihood"
+    assert received.result.identical(expected.result)
+    assert received.result.attrs["loss"] == "likelihood"
     tokens, classes = numbers["test"]
     outputs = Layers(outputs=3)(tokens).detach().double()
     loss = torch.nn.functional.cross_entropy(outputs, classes).item()
-    assert received.result.unpruned["loss"][0] == pytest.approx(loss, abs=1e-6)
+    assert received.result.attrs["whole_loss"] == pytest.approx(loss, abs=1e-6)
     with pytest.raises(InputError, match=r"labels_test = .*from 0 to 2"):
         sampler.ablate_heads(
             Layers(outputs=3), **(UNSEEN | {"test": (tokens, classes + 1)}), **QUIET
@@ -144,8 +142,8 @@ def test_a_head_that_sends_a_constant_costs_nothing_by_its_mean():
         return tokens, (tokens[..., 0].mean(dim=1) <= -3.0).long()
 
     splits = {name: made(seed) for seed, name in enumerate(UNSEEN)}
-    found = sampler.ablate_heads(Constant(), **splits, projection="join", **QUIET).result
-    mean, zero = (found.measured[f"{kind}_loss"].values[1] for kind in ("mean", "zero"))
+    found = sampler.ablate_heads(Constant(), **splits, projection="join", **QUIET)
+    mean, zero = found.to_dataframe().loc[(1, 1), ["mean_loss", "zero_loss"]]
     assert mean == pytest.approx(0.0, abs=1e-6)
     assert zero > 1e-4
 

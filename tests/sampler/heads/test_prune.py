@@ -7,14 +7,17 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 from sampler.analysis.predictors import predicted
+from sampler.analysis.results import RunResults
 from sampler.cli import main
 from sampler.data.make import build_task
 from sampler.errors import ExitCode, InputError
-from sampler.heads.path_sum import PathSum, TheoryOfHeads, all_heads
-from sampler.heads.removal import in_order
-from sampler.jobs.prune import pruned_heads, refuse_unprunable
+from sampler.heads.costs import in_order
+from sampler.heads.path_sum import PathSum, ZeroedTheory, all_heads
+from sampler.jobs.prune import pruned, refuse_unprunable
+from sampler.presentation.figures.catalogue import draw_figure
 from sampler.problem import build_problem
 from sampler.settings.recipe import load_recipe
 from sampler.storage.result_files import read_table
@@ -67,14 +70,6 @@ def load(folder, *overrides):
     recipe = load_recipe(folder / "analysis.toml", overrides)
     task = build_task(recipe)
     return task, build_problem(recipe, task)
-
-
-@pytest.fixture(scope="module")
-def solved(folder) -> TheoryOfHeads:
-    """The theory of the test examples."""
-    _, problem = load(folder)
-    overlap = predicted(read_table(folder / "solved", "theory.nc"), "order_parameter")
-    return TheoryOfHeads(problem.learning, problem.attended_test, overlap)
 
 
 def trained_by_tokens(folder, task, removed=()):
@@ -142,70 +137,90 @@ def test_the_theory_table_has_the_trained_network(folder):
     assert other.trained is None, "the trained network reads the mean over tokens"
 
 
-def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing(solved):
+def test_zero_rows_and_columns_of_the_order_parameter_are_paths_that_see_nothing(folder):
     """The same predictor as that of the full U_1 on inputs whose removed paths are zero."""
-    removed = [(0, 0), (1, 2)]
+    removed, (_, problem) = [(0, 0), (1, 2)], load(folder)
+    overlap = predicted(read_table(folder / "solved", "theory.nc"), "order_parameter")
+    learning, attended = problem.learning, problem.attended_test
+    solved = ZeroedTheory.at(learning, attended, overlap)
     gone = np.any([AttentionPaths(HEADS).uses(*head) for head in removed], axis=0)
     seen = jnp.asarray(np.where(gone[:, None], 0.0, 1.0))
-    learning = solved.learning
     blind = LearningProblem(
         learning.architecture, learning.attended * seen, learning.labels, learning.temperature
     )
-    predictor = Predictor.for_examples(blind, solved.attended * seen)
-    expected, _ = predict(predictor, jnp.asarray(solved.factor))
-    received = solved.zeroed(removed)
+    expected, _ = predict(
+        Predictor.for_examples(blind, attended * seen), jnp.asarray(solved.factor)
+    )
+    received = solved.without(removed)
     kernel = learning.energy.kernels.kernel(jnp.asarray(solved.factor))
     condition = np.linalg.norm(kernel, 2) / learning.temperature
     assert_equal_to_rounding(received, expected, operations=12**2, condition=condition)
-    assert np.abs(received - solved.zeroed([])).max() > 1e-3 * np.abs(received).max()
+    assert np.abs(received - solved.without([])).max() > 1e-3 * np.abs(received).max()
 
 
-@pytest.fixture(scope="module")
-def pruned(folder):
-    """The stored result of `prune`."""
+@pytest.mark.heavy
+def test_prune_writes_costs_orders_and_figures(folder):
+    """Of the network's own forward pass, token by token, and of the theory without heads."""
     words = ["prune", str(folder / "solved"), "--orders", "3", "--seed", "4"]
     assert main(words) == ExitCode.OK
-    return json.loads((folder / "solved" / "pruning.json").read_text())
-
-
-@pytest.mark.heavy
-def test_prune_writes_its_table_and_its_figures(folder, solved, pruned):
-    theory, problem = read_table(folder / "solved", "theory.nc"), load(folder)[1]
-    predictions = pruned["predicted"]
+    stored = json.loads((folder / "solved" / "pruning.json").read_text())
+    found, (task, problem) = xr.Dataset.from_dict(stored), load(folder)
+    theory, labels = read_table(folder / "solved", "theory.nc"), problem.labels_test
     scores = predicted(theory, "head_score")
-    assert predictions["score"]["values"] == list(scores[np.isfinite(scores)])
-    heads, labels = all_heads(HEADS), problem.labels_test
-    network = PathSum.of_trained(problem.trained, problem.attended_test)
-    whole = accuracy(network.without([]), labels)
-    for place, head in enumerate(heads):
-        lost = pruned["measured"]["zero_accuracy"]["values"][place]
-        assert lost == pytest.approx(whole - accuracy(network.without([head]), labels))
-    curves = pruned["curves"]
-    assert [len(curves[name]) for name in ("score", "taylor", "random")] == [1, 1, 3]
-    assert len({json.dumps(one["removed"]) for one in curves["random"]}) > 1
-    for key in ("taylor", "score"):
-        expected = in_order(predictions[key]["values"], heads, HEADS)
-        assert curves[key][0]["removed"] == [[layer + 1, head] for layer, head in expected]
-    for count, point in enumerate(curves["score"][0]["accuracy"]["zeroed"]["values"]):
-        assert point == accuracy(solved.zeroed(expected[:count]), labels)
+    assert found["head_score"].values.tolist() == scores[np.isfinite(scores)].tolist()
+    zeroed = ZeroedTheory.at(
+        problem.learning, problem.attended_test, predicted(theory, "order_parameter")
+    )
+    heads = all_heads(HEADS)
+    models = {
+        "zero": lambda removed: trained_by_tokens(folder, task, removed)[:, None],
+        "theory": zeroed.without,
+    }
+    for name, model in models.items():
+        before = (model([]) - labels) ** 2
+        for place, head in enumerate(heads):
+            gained = (model([head]) - labels) ** 2 - before
+            error = gained.std(ddof=1) / len(gained) ** 0.5
+            received = [float(found[f"{name}_loss{end}"][place]) for end in ("", "_error")]
+            np.testing.assert_allclose(received, [gained.mean(), error], rtol=1e-6, atol=1e-9)
+            lost = accuracy(model([]), labels) - accuracy(model([head]), labels)
+            assert float(found[f"{name}_accuracy"][place]) == pytest.approx(lost)
+    names = found["order"].values.tolist()
+    assert names == ["head_score", "taylor", "random", "random", "random"]
+    steps = np.stack([found["order_layer"] - 1, found["order_number"]], axis=-1).tolist()
+    steps = [[tuple(head) for head in order] for order in steps]
+    assert len({str(order) for order in steps[2:]}) > 1
+    for order, key in zip(steps, names[:2], strict=False):
+        assert order == in_order(found[key].values, heads, HEADS)
+    for count in range(len(steps[0]) + 1):
+        shares = [accuracy(model(steps[0][:count]), labels) for model in models.values()]
+        received = found["accuracy_in_order"][0, count], found["theory_accuracy_in_order"][0, count]
+        assert [float(one) for one in received] == pytest.approx(shares)
     for name in ("head_scores", "pruning"):
         assert (folder / "solved" / "figures" / f"{name}.png").is_file()
+        assert draw_figure(RunResults(folder / "solved"), name).axes
+    assert found.attrs["examples_validation"] == 24
 
 
 @pytest.mark.heavy
-def test_without_validation_examples_numbers_come_from_test_examples(folder):
-    task, problem = load(folder, "task.examples_validation=0")
-    assert task.validation is None
-    theory = read_table(folder / "solved", "theory.nc")
-    result = pruned_heads(problem, theory, 0, 0)
-    assert result.examples_numbers is None
-    network = PathSum.of_trained(problem.trained, problem.attended_test)
+@pytest.mark.parametrize("validated", [True, False])
+def test_taylor_importance_is_of_validation_examples_where_there_are_any(folder, validated):
+    task, problem = load(folder, *([] if validated else ["task.examples_validation=0"]))
+    found = pruned(problem, read_table(folder / "solved", "theory.nc"), 0, 0)
+    assert ("examples_validation" in found.attrs) == validated
+    attended, labels = (
+        (problem.attended_validation, problem.labels_validation)
+        if validated
+        else (problem.attended_test, problem.labels_test)
+    )
+    network = PathSum.of_trained(problem.trained, attended)
     whole = network.without([])
     expected = [
-        np.mean(np.abs(2 * (whole - problem.labels_test) * (whole - network.without([head]))))
+        np.mean(np.abs(2 * (whole - labels) * (whole - network.without([head]))))
         for head in all_heads(HEADS)
     ]
-    np.testing.assert_allclose(result.predicted["taylor"].values, expected, rtol=1e-8)
+    np.testing.assert_allclose(found["taylor"], expected, rtol=1e-8)
+    assert (task.validation is not None) == validated
 
 
 def test_random_heads_come_after_the_trained_ones(folder):

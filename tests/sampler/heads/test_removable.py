@@ -8,6 +8,7 @@ import pytest
 
 import sampler
 from sampler.errors import InputError
+from sampler.heads.cost_tables import order_of
 from tests.sampler.torch_models.families import (
     HEADS,
     LAYERS,
@@ -61,25 +62,25 @@ def test_the_first_heads_cost_what_the_model_without_them_loses(made, found):
     for name, split in SPLITS.items():
         whole = loss_without(made, (), split)
         for count in (0, 1, 4, LAYERS * HEADS):
-            gained = loss_without(made, found.result.order[:count], split) - whole
+            gained = loss_without(made, order_of(found.result)[:count], split) - whole
             expected = gained.mean(), gained.std(ddof=1) / np.sqrt(EXAMPLES)
             received = table.loc[count, [f"{name}_loss", f"{name}_loss_error"]]
             np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_validation_chooses_and_test_examples_say_the_cost(made, found):
-    order, whole = found.result.order, loss_without(made, (), SPLITS["validation"]).mean()
+    order, whole = order_of(found.result), loss_without(made, (), SPLITS["validation"]).mean()
     costs = [
         loss_without(made, order[:count], SPLITS["validation"]).mean() - whole
         for count in range(len(order) + 1)
     ]
     above = [count for count, cost in enumerate(costs) if count and cost > 0.05]
     count = above[0] - 1 if above else len(order)
-    assert found.result.count == count
+    assert found.result.attrs["count"] == count
     test = SPLITS["test"]
     gained = loss_without(made, order[:count], test) - loss_without(made, (), test)
     assert found.loss[0] == pytest.approx(gained.mean(), abs=1e-6)
-    low, high = found.result.counts
+    low, high = (found.result.attrs[name] for name in ("low", "high"))
     assert low <= high
     for number in (low, high, EXAMPLES):
         assert str(number) in repr(found)
@@ -157,7 +158,7 @@ def test_the_heads_are_zeroed_saved_and_loaded_with_the_loss_that_was_said(made,
     inputs, classes = SPLITS["test"]
     outputs = torch.as_tensor(called(loaded, inputs)).double()
     loss = torch.nn.functional.cross_entropy(outputs, classes).item()
-    assert loss == pytest.approx(found.result.unpruned["loss"][0] + found.loss[0], abs=1e-5)
+    assert loss == pytest.approx(found.result.attrs["whole_loss"] + found.loss[0], abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -179,8 +179,8 @@ def test_heads_that_can_go_are_left_out_of_the_stored_model(model, splits, tmp_p
     by_hand = without(model, [(layer, head) for layer, of in chosen.heads.items() for head in of])
     inputs, _ = splits["test"]
     assert torch.equal(outputs_of(loaded, inputs), outputs_of(by_hand, inputs))
-    assert len(chosen.result.order) == LAYERS * HEADS
-    assert chosen.result.count >= HEADS
+    assert chosen.result.sizes["step"] == LAYERS * HEADS
+    assert chosen.result.attrs["count"] >= HEADS
 
 
 def test_theory_and_draws_of_six_of_its_heads(model, splits, tmp_path):

@@ -1,0 +1,185 @@
+"""Removal measured for networks whose right answers are known for every set of heads."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from sampler.heads.cost_tables import cost_at, doubt_of_model, order_of
+from sampler.heads.costs import (
+    ablation,
+    costs,
+    counts_drawn_anew,
+    in_order,
+    largest_set,
+    lost,
+    removed_in_order,
+    within,
+)
+from sampler.heads.importance import LabelledModel
+from sampler.heads.path_sum import all_heads
+from sampler.streams import Stream, stream
+from theory.observables import binomial_error
+
+EXAMPLES, HEADS = 64, (2, 3)
+EVERY = all_heads(HEADS)
+LABELS = np.where(np.arange(EXAMPLES) % 3, 1.0, -1.0)[:, None]
+# What each head is worth, in examples: different for every set of heads.
+WORTH = {(0, 0): 1, (0, 1): 2, (1, 0): 4, (1, 1): 8, (1, 2): 16}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Right in the first 60 examples, in fewer without some heads; slopes are given."""
+
+    importance: tuple[float, ...] = (5.0, 3.0, 1.0, 2.0, 4.0)
+    heads: tuple[int, ...] = HEADS
+    outputs: int = 1
+    interrupted: int = 1000
+    further: int = 0
+
+    @property
+    def magnitudes(self):
+        return np.arange(5.0)
+
+    def without(self, removed, replacement="zero"):
+        if len(removed) and EVERY.index(removed[-1]) >= self.interrupted:
+            raise KeyboardInterrupt
+        further = self.further + (replacement == "mean") if len(removed) else 0
+        right = 60 - sum(WORTH[head] for head in removed) - further
+        return np.where(np.arange(EXAMPLES) < right, 1.0, -1.0)[:, None] * LABELS
+
+    def slopes(self, along):
+        return np.broadcast_to(self.importance, (EXAMPLES, 5))
+
+
+def labelled(**settings) -> LabelledModel:
+    return LabelledModel(Answers(**settings), LABELS, "squared")
+
+
+def test_sets_of_heads_cost_what_they_are_worth_by_zero_and_by_mean():
+    sets = [[], [(0, 1)], [(0, 0), (1, 2)], EVERY]
+    found = costs(labelled(), sets)
+    worth = np.array([sum(WORTH[head] for head in removed) for removed in sets])
+    by_mean = worth + (worth > 0)
+    assert found.attrs["whole_accuracy"] == 60 / EXAMPLES
+    np.testing.assert_allclose(found["zero_accuracy"], worth / EXAMPLES)
+    np.testing.assert_allclose(found["mean_accuracy"], by_mean / EXAMPLES)
+    # An answer that is wrong has a squared error of (±2)².
+    np.testing.assert_allclose(found["zero_loss"], 4 * worth / EXAMPLES)
+    np.testing.assert_allclose(found["mean_loss"], 4 * by_mean / EXAMPLES)
+
+
+def test_errors_are_paired():
+    """Of what is lost example by example, not of two means."""
+    found, each = costs(labelled(), [[head] for head in EVERY]), lost(labelled(), [[EVERY[2]]])
+    for place, worth in enumerate(WORTH.values()):
+        expected = np.zeros(EXAMPLES)
+        expected[60 - worth : 60] = 4.0
+        error = expected.std(ddof=1) / np.sqrt(EXAMPLES)
+        assert float(found["zero_loss_error"][place]) == pytest.approx(error)
+        if place == 2:
+            np.testing.assert_array_equal(each["loss"][0], expected)
+
+
+def test_orders_are_by_the_number_and_leave_each_layer_a_head():
+    of = labelled()
+    found = ablation(of, of, EVERY)
+    assert found["layer"].values.tolist() == [1, 1, 2, 2, 2]
+    assert found["number"].values.tolist() == [0, 1, 0, 1, 2]
+    ordered = removed_in_order({"accuracy_in_order": of}, found, EVERY, 2, seed=3)
+    assert ordered["order"].values.tolist() == ["taylor", "random", "random"]
+    # Ascending: (1, 0), (1, 1), (0, 1); then (1, 2) and (0, 0) are the last of their layers.
+    steps = np.stack([ordered["order_layer"] - 1, ordered["order_number"]], axis=-1).tolist()
+    assert steps[0] == [[1, 0], [1, 1], [0, 1]]
+    generator = stream(3, Stream.RANDOM_ORDERS)
+    for order, shares, errors in zip(
+        steps, ordered["accuracy_in_order"].values, ordered["accuracy_in_order_error"].values,
+        strict=True,
+    ):  # fmt: skip
+        expected = (60 - np.cumsum([0, *(WORTH[layer, head] for layer, head in order)])) / EXAMPLES
+        np.testing.assert_allclose(shares, expected)
+        np.testing.assert_allclose(errors, [binomial_error(one, EXAMPLES) for one in expected])
+    for order in steps[1:]:
+        assert [tuple(one) for one in order] == in_order(generator.permutation(5), EVERY, HEADS)
+
+
+def test_ctrl_c_keeps_what_is_done_where_asked_for():
+    of = labelled(interrupted=3)
+    found = ablation(of, of, EVERY, stoppable=True)
+    assert found.attrs["ended"]
+    reached = [True, True, True, False, False]
+    assert np.isfinite(found["mean_loss"]).values.tolist() == reached
+    assert "zero_loss" not in found
+    assert not ablation(labelled(), labelled(), EVERY, stoppable=True).attrs["ended"]
+    with pytest.raises(KeyboardInterrupt):
+        ablation(of, of, EVERY)
+
+
+# --- the largest set
+
+
+def largest(measure="accuracy", limit=0.1, emptied=True, test=None):
+    return largest_set(labelled(), test or labelled(), EVERY, measure, limit, emptied=emptied)
+
+
+def test_the_largest_set_is_along_taylor_importance_within_the_limit():
+    found = largest()
+    assert order_of(found) == [(2, 0), (2, 1), (1, 1), (2, 2), (1, 0)]
+    # Four answers of 64 are within a tenth, twelve are not.
+    assert found.attrs["count"] == 1
+    assert cost_at(found, "test_accuracy")[0] == pytest.approx(4 / EXAMPLES)
+    assert largest(limit=0.2).attrs["count"] == 2
+    assert largest(limit=0.0).attrs["count"] == 0
+    assert largest("loss", 4 * 14 / EXAMPLES).attrs["count"] == 3
+    assert len(order_of(largest(emptied=False))) == 3
+
+
+def test_the_cost_is_of_examples_that_chose_nothing():
+    """The test examples have another model, which loses one answer more."""
+    found = largest(test=labelled(further=1))
+    assert found.attrs["count"] == 1
+    assert cost_at(found, "validation_accuracy")[0] == pytest.approx(4 / EXAMPLES)
+    assert cost_at(found, "test_accuracy")[0] == pytest.approx(5 / EXAMPLES)
+
+
+def test_without_gradients_heads_go_in_order_of_magnitude():
+    of = labelled(importance=(np.nan,) * 5)
+    found = largest_set(of, of, EVERY, "loss", 0.0)
+    assert found.attrs["ordered_by"] == "magnitude"
+    assert order_of(found) == [(layer + 1, head) for layer, head in EVERY]
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [([0.0, 0.1, 0.3, 0.1], 1), ([0.0, 0.1, 0.2, 0.1], 3), ([0.0, 0.5], 0), ([0.0, np.nan], 0)],
+)
+def test_a_limit_ends_at_the_first_set_that_costs_more(values, count):
+    assert within(np.array(values), 0.2) == count
+
+
+def test_the_noise_of_the_choice_is_that_of_other_examples():
+    """Sets cost 0, 1, 2 … with noise: the sizes that examples choose which are drawn anew."""
+    generator = np.random.default_rng(0)
+
+    def drawn():
+        noise = np.cumsum(generator.standard_normal((11, 50)), axis=0)
+        return np.arange(11.0)[:, None] + 3.0 * noise - 3.0 * noise[0]
+
+    intervals = np.array([counts_drawn_anew(drawn(), 5.0, 200) for _ in range(40)])
+    sizes = [within(drawn().mean(axis=1), 5.0) for _ in range(400)]
+    low, high = np.quantile(sizes, [0.025, 0.975])
+    # In the mean over data sets the interval is as wide as the sizes spread, to one head.
+    width = (intervals[:, 1] - intervals[:, 0]).mean()
+    assert abs(width - (high - low)) <= 1.0
+    costs = np.tile(np.arange(11.0)[:, None], (1, 50))
+    assert counts_drawn_anew(costs, 5.0) == (5, 5)
+
+
+def test_a_model_that_tells_nothing_is_doubted():
+    class Guesses(Answers):
+        def without(self, removed, replacement="zero"):
+            return np.ones((EXAMPLES, 1))
+
+    assert doubt_of_model(largest(test=LabelledModel(Guesses(), LABELS, "squared")))
+    assert not doubt_of_model(largest())
