@@ -1,15 +1,26 @@
-"""The lines of Python that README shows are executed."""
+"""The lines of Python and the commands that README shows are executed, and print its numbers."""
 
+import contextlib
+import io
 import re
 
 import jax
+import numpy as np
 import pytest
 
 from tests import ROOT
+from tests.commands import in_process
+from tests.shown import NUMBER, Shown, numbers_in, places, plain
 
-SHOWN = re.findall(
-    r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-)
+
+def blocks_of(language: str) -> list[str]:
+    text, marks = (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    return re.findall(rf"^```{language}\n(.*?)^```", text, marks)
+
+
+SHOWN = blocks_of("python")
+# Numbers of the chains themselves are others on another machine, and so are errors and bounds.
+OF_CHAINS = ("R-hat", "ESS", "draws")
 
 
 @pytest.fixture
@@ -37,3 +48,46 @@ def test_lines_from_python(precision_as_before, without_annotation_checks):
     exec(compile(smaller, "README.md", "exec"), names)
     assert names["draws"]["posterior"].sizes["draw"] == 20
     assert names["comparison"].diagnostics.chains > 1
+
+
+def masked(line: str) -> str:
+    """A line without its numbers, and without the width of its columns."""
+    return " ".join(re.sub(rf"(?<![\w₀-₉]){NUMBER}", "#", plain(line)).split())
+
+
+def agree(one: Shown, other: Shown) -> bool:
+    """Equal to the last digit, or within five of their errors; of bounds to a factor of two."""
+    value, found = float(one.value), float(other.value)
+    if one.below:
+        return other.below and 0.5 < value / found < 2.0
+    errors = [float(text) for each in (one, other) for text in each.errors if text != "?"]
+    step = 10.0 ** -min(places(one.value), places(other.value))
+    return abs(value - found) <= 5.0 * np.sqrt(np.sum(np.square(errors))) + 1.01 * step
+
+
+@pytest.mark.slow
+@pytest.mark.heavy
+def test_the_quickstart_prints_what_is_shown(tmp_path, monkeypatch):
+    """Every line, with its numbers."""
+    monkeypatch.setenv("COLUMNS", "80")
+    printed = io.StringIO()
+    recipe = ROOT / "runs" / "quickstart.toml"
+    with contextlib.redirect_stdout(printed):
+        assert in_process("run", recipe, "--out", tmp_path / "run", "--no-figures") == 0
+    lines = {masked(line): line for line in printed.getvalue().splitlines()}
+    shown = [line for block in blocks_of("text") for line in block.splitlines() if line.strip()]
+    assert shown
+    for line in shown:
+        assert masked(line) in lines, line
+        if not any(word in line for word in OF_CHAINS):
+            pairs = zip(numbers_in(line), numbers_in(lines[masked(line)]), strict=True)
+            assert all(agree(*pair) for pair in pairs), line
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    re.findall(r"^ .*run (runs/\S+\.toml.*)", (ROOT / "README.md").read_text("utf-8"), re.M),
+)
+def test_recipes_of_the_commands_are_accepted(recipe, capsys):
+    path, *others = recipe.split()
+    assert in_process("check", ROOT / path, *others) == 0

@@ -177,28 +177,35 @@ class SquaredDistance:
 def statement(row: Mapping[str, Any], short: bool = False) -> str:
     """What a row of a comparison's table says of a difference; short: for a cell of a table.
 
-    Of a relative error or a difference its size, or what it is below with 95 % confidence; of
-    elements that are further off than noise the largest pull. Empty where nothing is compared.
+    Empty where nothing is compared.
+    """
+    if short or row["state"] in ("", *UNDECIDED):
+        return size_text(row, short)
+    return f"{noun(row['unit'])} {size_text(row)}"
+
+
+def noun(unit: str) -> str:
+    return "relative error" if unit == RELATIVE else "difference"
+
+
+def size_text(row: Mapping[str, Any], short: bool = False) -> str:
+    """Of a difference its size, or what it is below with 95 % confidence, or why it is not known.
+
+    Of elements that are further off than noise the largest pull: how many Monte Carlo errors the
+    worst one is off, beside what noise brings it to.
     """
     state = row["state"]
     if not state or state in UNDECIDED:
         return UNDECIDED.get(state, "")
     if state == RESOLVED:
-        size = str(amount(row["difference"], row["unit"], row["difference_error"]))
-    else:
-        size = f"< {amount(row['below'], row['unit'])}"
-    pull = f", {largest_pull(row, short)}" if state == DIFFERS else ""
-    if short:
-        return f"{size}{pull}"
-    sure = "" if state == RESOLVED else f" (95{NO_BREAK}%)"
-    return f"{'relative error' if row['unit'] == RELATIVE else 'difference'} {size}{sure}{pull}"
-
-
-def largest_pull(row: Mapping[str, Any], short: bool = False) -> str:
-    """How many Monte Carlo errors the worst element is off, beside what noise brings it to."""
-    pull = f"largest pull {Number(row['largest_mcse'], digits=2)}"
-    limit = Number(largest_by_chance(row["compared"], row["degrees"]), digits=2)
-    return pull if short else f"{pull} (noise: up to {limit})"
+        return str(amount(row["difference"], row["unit"], row["difference_error"]))
+    pull = ""
+    if state == DIFFERS:
+        limit = Number(largest_by_chance(row["compared"], row["degrees"]), digits=2)
+        pull = f", largest pull {Number(row['largest_mcse'], digits=2)}"
+        pull += "" if short else f" (noise: up to {limit})"
+    sure = "" if short else f" (95{NO_BREAK}%)"
+    return f"< {amount(row['below'], row['unit'])}{sure}{pull}"
 
 
 def amount(value: float | int, unit: str, error: float | None = None) -> Number:

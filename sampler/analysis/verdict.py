@@ -18,10 +18,10 @@ from sampler.analysis.difference import (
     DIFFERS,
     RESOLVED,
     UNDECIDED,
-    amount,
-    largest_pull,
-    statement,
+    noun,
+    size_text,
 )
+from sampler.analysis.names import quantity_name
 from sampler.analysis.predictors import (
     LEADING,
     NEXT,
@@ -29,7 +29,7 @@ from sampler.analysis.predictors import (
     is_users,
     predictor_name,
 )
-from sampler.analysis.text import NO_BREAK, Number, count
+from sampler.analysis.text import Number, count
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
@@ -168,34 +168,23 @@ def told_of(predictor: str, rows: Rows) -> dict[str, Row]:
 def sentence(
     quantity: str, compared: Mapping[str, Mapping[str, Row]], width: int | None = None
 ) -> str:
-    """How far every predictor is off in a quantity; of U_1 as a norm, and times the width."""
-    told = {who: of[quantity] for who, of in compared.items() if quantity in of}
-    row = next(iter(told.values()))
+    """How far every predictor is off in a quantity; of U_1 the norm, and the width times that.
+
+    compared: predictor → quantity → row. width: N, for the first predictor.
+    """
+    told = {predictor_name(who): of[quantity] for who, of in compared.items() if quantity in of}
+    (first, row), *_ = told.items()
+    said = {name: size_text(one) for name, one in told.items()}
+    if width is not None and row["state"] not in UNDECIDED:
+        said[first] += f" (N × relative error {times_width(row, width)})"
     label = row["label"]
-    names = {who: predictor_name(who) for who in told}
-    if quantity != HEADLINE or row["state"] in UNDECIDED:
-        said = "; ".join(f"{names[who]} {statement(row)}" for who, row in told.items())
-        return f"{label}: {said}."
-    norm = f"‖{label} − theory‖/‖{label}‖"
-    parts = [f"{norm_text(row)} ({names[who]})" for who, row in told.items()]
-    times = ""
-    if width is not None:
-        times = f"; N × relative error {scaled_text(row, width)} ({next(iter(names.values()))})"
-    return f"{norm} {', '.join(parts)}{times}."
+    subject = f"{label}, {noun(row['unit'])}"
+    if quantity == HEADLINE:
+        subject = f"‖{label} − theory‖/‖{label}‖"
+    return f"{subject}: {'; '.join(f'{name} {text}' for name, text in said.items())}."
 
 
-def norm_text(row: Row) -> str:
-    """`= 3.14 ± 0.29 %` or `< 0.85 %`; where elements differ with the largest pull."""
-    if row["state"] in UNDECIDED:
-        return f"unknown: {statement(row)}"
-    if row["state"] == RESOLVED:
-        return f"= {amount(row['difference'], row['unit'], row['difference_error'])}"
-    pull = f", {largest_pull(row)}" if row["state"] == DIFFERS else ""
-    return f"< {amount(row['below'], row['unit'])} at 95{NO_BREAK}%{pull}"
-
-
-def scaled_text(row: Row, width: int) -> str:
-    """The relative error times the width."""
+def times_width(row: Row, width: int) -> str:
     if row["state"] == RESOLVED:
         return f"= {Number(width * row['difference'], width * row['difference_error'])}"
     return f"< {Number(width * row['below'], digits=2)}"
@@ -214,13 +203,19 @@ def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
         return Verdict("caution", warning, (passed, *numbers))
     if diagnostics.passed:
         return Verdict("good", passed, numbers)
-    reasons = diagnostics.reasons
+    reasons = reasons_of(diagnostics)
     if len(reasons) > MOST_REASONS:
         more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
         reasons = (*reasons[:MOST_REASONS], more)
     headline = "MCMC diagnostics failed: the samples cannot be trusted."
     headline = f"{warning} {headline}" if warning else headline
     return Verdict("bad", headline, numbers + reasons)
+
+
+def reasons_of(diagnostics: Diagnostics) -> tuple[str, ...]:
+    """Why diagnostics failed, quantities as readers know them."""
+    parts = [reason.partition(":") for reason in diagnostics.reasons]
+    return tuple(f"{quantity_name(name)}:{why}" if why else name for name, _, why in parts)
 
 
 def limits_sentence(diagnostics: Diagnostics) -> str:

@@ -1,6 +1,6 @@
 """Can these draws be trusted? Diagnostics in function space, and a verdict with reasons."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -116,10 +116,9 @@ def diagnose(
         moving = places[~(known | stuck)[places]]
         if chains > 1 and moving.size:
             judged[name] = _judge(flat[..., moving], worth)
-            missed = _shortfall(name, judged[name], limits, more_draws, judgement.remedy)
+            missed = _shortfall(name, judged[name], limits, more_draws)
             shortfalls += [missed] if missed else []
-    reasons += [missed.text for missed in sorted(shortfalls)]  # the worst first
-    reasons += judgement.reasons
+    reasons += [*_worst_first(shortfalls, judgement.remedy), *judgement.reasons]
     return Diagnostics(
         verdict="fail" if reasons else "pass",
         reasons=tuple(reasons),
@@ -222,28 +221,40 @@ class Limits:
 
 
 class Shortfall(NamedTuple):
-    """A quantity that misses limits, and the share of the effective draws that it has."""
+    """A quantity that misses limits: its share of the effective draws, limits, and the remedy."""
 
     enough: float
     text: str
+    remedy: str
 
 
 def _shortfall(
-    name: str, judged: QuantityDiagnostics, limits: Limits, more_draws: str, of_all: str
+    name: str, judged: QuantityDiagnostics, limits: Limits, more_draws: str
 ) -> Shortfall | None:
-    """Limits that a quantity misses, in one line; a comparison with NaN counts as missed.
-
-    of_all  the remedy of everything that fails, where there is such
-    """
-    missed, remedy = [], of_all or f"raise `{more_draws}`"
+    """Limits that a quantity misses, in one line; a comparison with NaN counts as missed."""
+    missed, remedy = [], f"raise `{more_draws}`"
     if not judged.r_hat <= limits.r_hat:
-        remedy = of_all or "raise " + (limits.remedy or f"`warmup` and `{more_draws}`")
+        remedy = "raise " + (limits.remedy or f"`warmup` and `{more_draws}`")
         missed.append(f"R-hat {judged.r_hat:.4f} exceeds {limits.r_hat:.5g}")
     sizes = {"bulk": judged.ess_bulk, "tail": judged.ess_tail}
-    few = [f"{kind} ESS {ess:.0f}" for kind, ess in sizes.items() if not ess >= limits.ess]
+    few = [
+        f"{kind} ESS {np.floor(ess):.0f}" for kind, ess in sizes.items() if not ess >= limits.ess
+    ]
     if few:
         missed.append(f"{', '.join(few)} below {limits.ess:.0f}")
     if not missed:
         return None
     enough = min(sizes.values()) / limits.ess
-    return Shortfall(enough if enough == enough else -1.0, f"{name}: {'; '.join(missed)}; {remedy}")
+    return Shortfall(enough if enough == enough else -1.0, f"{name}: {'; '.join(missed)}", remedy)
+
+
+def _worst_first(shortfalls: Sequence[Shortfall], of_all: str) -> list[str]:
+    """A line for each quantity; the first has the remedy, the most that any of them asks for.
+
+    of_all  the remedy of everything that fails, where there is such
+    """
+    if not shortfalls:
+        return []
+    first, *others = (one.text for one in sorted(shortfalls))
+    remedy = of_all or max((one.remedy for one in shortfalls), key=len)
+    return [f"{first}; {remedy}", *others]

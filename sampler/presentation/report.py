@@ -15,7 +15,7 @@ from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
 from sampler.analysis.text import together
-from sampler.analysis.verdict import trust_verdict
+from sampler.analysis.verdict import reasons_of, trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.presentation.figures.catalogue import FIGURES, draw_figures
 from sampler.presentation.samples_tables import (
@@ -205,7 +205,7 @@ def run_contents(run: RunResults) -> dict[str, Any]:
     judged = [] if diagnostics is None else [diagnostics_table(diagnostics)]
     remarks = []
     if diagnostics is not None:
-        remarks = [f"Failed: {reason}." for reason in diagnostics.reasons]
+        remarks = [f"Failed: {reason}." for reason in reasons_of(diagnostics)]
         remarks += [f"Note: {remark}." for remark in diagnostics.remarks]
     return {
         "subtitle": subtitle(run.recipe),

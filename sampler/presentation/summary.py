@@ -10,9 +10,10 @@ from pathlib import Path
 
 import xarray as xr
 
+from sampler.analysis.predictors import LEADING, predictors_of
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import unbroken, wrapped
-from sampler.analysis.verdict import HEADLINE, limits_sentence, trust_verdict
+from sampler.analysis.verdict import HEADLINE, limits_sentence, reasons_of, trust_verdict
 from sampler.mcmc.convergence import FEWEST_DRAWS
 from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.table import Table
@@ -54,6 +55,8 @@ def added(numbers: Sequence[int]) -> str:
 def theory_text(theory: xr.Dataset) -> str:
     """Whether the saddle point was reached, and whether the next order can be used."""
     solved = "saddle point converged" if theory.attrs["converged"] else theory.attrs["explanation"]
+    if LEADING not in predictors_of(theory):
+        solved = "infinite width; none at the width of this network"
     parts = [f"theory: {solved}", theory.attrs.get("next_order_explanation")]
     return wrapped("; ".join(part for part in parts if part))
 
@@ -75,7 +78,7 @@ def diagnostics_text(diagnostics: Diagnostics) -> str:
     numbers = f"; {limits_sentence(diagnostics)}" if diagnostics.quantities else ""
     lines = [
         f"{verdict}{numbers}",
-        *(f"  failed: {reason}" for reason in diagnostics.reasons),
+        *(f"  failed: {reason}" for reason in reasons_of(diagnostics)),
         *(f"  note: {remark}" for remark in diagnostics.remarks),
     ]
     return wrapped("\n".join(lines))
@@ -86,7 +89,7 @@ def comparison_text(run: RunResults) -> str:
     comparison = run.comparison
     tables = [
         elements_table(comparison, HEADLINE),
-        statements_table(comparison, brief=True),
+        *([statements_table(comparison, brief=True)] if comparison.diagnostics.passed else []),
         numbers_table(run, brief=True),
         other_networks_table(comparison),
         sampled_temperature_table(comparison),

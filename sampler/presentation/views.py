@@ -6,6 +6,7 @@ elements.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,7 +65,7 @@ ELEMENTS = {
         "Differences are exact − theory, in per cent of the largest share.",
     ),
 }
-LIMIT = "< : 95 % upper limit"
+LIMIT = "<: 95 % upper limit"
 AS_A_WHOLE = (
     f"‖exact − theory‖/‖exact‖ over all elements, the part that Monte Carlo noise adds taken away. "
     f"{LIMIT}. Largest pull: of the element that is furthest off, in Monte Carlo standard errors "
@@ -99,7 +100,7 @@ def statements_table(comparison: ComparisonTree | None, brief: bool = False) -> 
 
     But for the brief table with intervals, and the largest pull beside what noise makes of it.
     """
-    title, first = "Relative error of the theories", Column(f"relative error ({LIMIT})")
+    title, first = "Relative error of the theories", Column("relative error (<: 95 %)")
     if comparison is None:
         return Table(title, [first], [])
     frame = comparison.table()
@@ -136,7 +137,8 @@ def interval_cell(row: Row) -> Cell:
     """The 95 % interval; empty where nothing is said."""
     if not row["state"] or row["state"] in UNDECIDED:
         return ""
-    return f"{amount(row['low'], row['unit'])} to {amount(row['high'], row['unit'])}"
+    low = replace(amount(row["low"], row["unit"]), unit="")
+    return f"{low} to {amount(row['high'], row['unit'])}"
 
 
 def largest_pull_cell(row: Row) -> Cell:
@@ -180,8 +182,11 @@ def number_cell(row: Row) -> Cell:
     needs = row.get("needs")  # not of comparisons that were stored without it
     if needs and row[AXIS] in (NEXT, SAMPLED) and math.isnan(row["value"]):
         return f"needs {needs}"
-    errors = {"error": row["error"], "test_error": row["test_error"]} if sampled else {}
-    return form(row["value"], digits=3 if row["share"] else 5, **errors)
+    errors = {"error": row["error"]} if sampled or math.isfinite(row["error"]) else {}
+    errors |= {"test_error": row["test_error"]} if sampled else {}
+    # A log evidence has as many places as a density.
+    digits = 3 if row["share"] else 5 if abs(row["value"]) >= 10.0 else 4
+    return form(row["value"], digits=digits, **errors)
 
 
 def other_networks_table(comparison: ComparisonTree | None) -> Table:

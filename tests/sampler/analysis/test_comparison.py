@@ -1,6 +1,7 @@
 """Theories against draws: every quantity by every predictor, in memory and on disk."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from sampler.analysis.quantities import (
 )
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.mcmc.diagnostics import Diagnostics
+from sampler.presentation.views import numbers_table, statements_table
 from sampler.storage.result_files import read_comparison, write_comparison
-from tests.shown import numbers_in
+from tests.held import held
+from tests.shown import numbers_in, read, rows_of
 from tests.small import (
     TEST,
     collect,
@@ -256,3 +259,17 @@ def test_a_quantity_is_one_row_and_a_predictor_one_label(rng):
     off = comparison.rows["trace", "mine"]["difference"]
     assert off == pytest.approx(abs(exact - 10.0) / exact, abs=3 * error)
     assert len(given.draws.labels_test) == TEST
+    # The same number in the frame, in JSON, in the terminal, and behind a rounded one on the page.
+    row = comparison.table().loc["trace", LEADING]
+    assert row["value"] == comparison.rows["trace", LEADING]["value"]
+    assert comparison.to_json()["summary"]["trace"][LEADING]["value"] == row["value"]
+    table = numbers_table(held(comparison=comparison))
+    shown = read(rows_of(table.text(300))["trace of U₁"][0])
+    assert shown.shows(row["value"])
+    assert row["value"] in [
+        float(one) for one in re.findall(r'value="([^"]*)"', str(table.__html__()))
+    ]
+    assert "mine" in table.text(300)
+    statements = rows_of(statements_table(comparison).text(300))["trace of U₁"]
+    off = (row["difference"], [row["difference_error"]], "%")
+    assert row["state"] != "resolved" or read(statements[0]).shows(*off)

@@ -13,7 +13,7 @@ import xarray as xr
 from tests.commands import in_process
 from tests.pages import Page
 from tests.pages import Table as PageTable
-from tests.shown import assert_shows, numbers_in, plain, read, rows_of
+from tests.shown import SCALES, assert_shows, numbers_in, plain, read, rows_of
 from tests.told import KINDS, SHAPES, Told, made, write
 from tests.told_differences import largest_by_chance
 
@@ -250,9 +250,10 @@ def test_differences_as_a_whole_are_the_stored_ones(run):
             if not run.state(quantity, who):
                 assert not intervals[at]
                 continue
-            ends = zip(intervals[at].split(" to "), ("low", "high"), strict=True)
-            for end, name in ends:
-                assert_shows(end, run.number(quantity, who, name), (), unit, quantity)
+            low, high = map(read, intervals[at].split(" to "))
+            scale = SCALES[unit]  # the unit stands behind the upper end alone
+            assert low.shows(scale * run.number(quantity, who, "low")), quantity
+            assert high.shows(run.number(quantity, who, "high"), (), unit), quantity
             largest = run.number(quantity, who, "largest_mcse")
             assert_shows(pulls[at], largest, what=quantity)
             assert float(values[4 + at]) == largest
