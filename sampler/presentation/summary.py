@@ -89,7 +89,7 @@ def comparison_text(run: RunResults) -> str:
     comparison = run.comparison
     tables = [
         elements_table(comparison, HEADLINE),
-        *([statements_table(comparison, brief=True)] if comparison.diagnostics.passed else []),
+        statements_table(comparison, brief=True),
         numbers_table(run, brief=True),
         other_networks_table(comparison),
         sampled_temperature_table(comparison),

@@ -19,7 +19,7 @@ from sampler.analysis.comparison import (
     frame_of,
     summary_of_theory,
 )
-from sampler.analysis.difference import UNDECIDED, amount, statement
+from sampler.analysis.difference import NOT_TRUSTED, UNDECIDED, amount, statement
 from sampler.analysis.names import is_overlap
 from sampler.analysis.predictors import (
     AXIS,
@@ -35,7 +35,7 @@ from sampler.analysis.predictors import (
 )
 from sampler.analysis.quantities import NUMBER
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import Number, percent, points
+from sampler.analysis.text import NO_BREAK, Number, percent, points
 from sampler.presentation.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -98,13 +98,18 @@ def predictor_columns(names: Mapping[str, str]) -> list[Column]:
 def statements_table(comparison: ComparisonTree | None, brief: bool = False) -> Table:
     """How far every theory is off in every quantity, with 95 % confidence.
 
-    But for the brief table with intervals, and the largest pull beside what noise makes of it.
+    But for the brief table with intervals, and the largest pull beside what noise makes of it. It
+    has no rows where diagnostics failed.
     """
-    title, first = "Relative error of the theories", Column("relative error (<: 95 %)")
+    title, first = (
+        "Relative error of the theories",
+        Column(f"relative error (<:{NO_BREAK}95{NO_BREAK}%)"),
+    )
     if comparison is None:
         return Table(title, [first], [])
     frame = comparison.table()
-    told = frame[frame["state"].ne("") & frame.index.get_level_values(AXIS).map(is_theory)]
+    said = ~frame["state"].isin(["", NOT_TRUSTED])
+    told = frame[said & frame.index.get_level_values(AXIS).map(is_theory)]
     if brief:
         told = told[told["brief"].ne(0) & told["show"].ne(NUMBER)]
     theories = set(told.index.get_level_values(AXIS))
