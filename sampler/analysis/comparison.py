@@ -11,7 +11,7 @@ quantity and predictor: whatever is shown of numbers, on a terminal, on a page, 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,6 @@ import xarray as xr
 from sampler.analysis.difference import (
     NOT_TRUSTED,
     RARE,
-    RELATIVE,
-    Difference,
     largest_by_chance,
     relative_elements,
 )
@@ -281,23 +279,6 @@ class ComparisonTree:
         layers = table["layer"].values.tolist() if "layer" in table.coords else ()
         return {element_name(quantity, at, self.path_names, heads, layers): at for at in places}
 
-    def number(self, quantity: str, predictor: str, name: str = "value") -> float:
-        """A number of the summary; NaN where there is none."""
-        return number_of(self.summary, quantity, predictor, name)
-
-    def estimate(self, quantity: str, predictor: str = SAMPLED) -> Estimate | None:
-        """A number with its errors; None where there is none."""
-        value = self.number(quantity, predictor)
-        if math.isnan(value):
-            return None
-        mcse, test_error = (self.number(quantity, predictor, n) for n in ("error", "test_error"))
-        estimate = Estimate(value, mcse, test_error=test_error)
-        if predictor != SAMPLED:
-            return estimate
-        state = cell_of(self.summary, quantity, SAMPLED, "state")
-        remark = str(self.rows[quantity, SAMPLED]["remark"])
-        return replace(estimate, remark=remark, trusted=state != NOT_TRUSTED)
-
     def largest_by_chance(self, quantity: str) -> float:
         """MCSE that noise alone does not bring an element to; 3 where nothing is compared."""
         told = [self.rows[quantity, who] for who in self.predictors if is_theory(who)]
@@ -360,43 +341,3 @@ def read_diagnostics(content: Mapping[str, Any]) -> Diagnostics:
     of_all = Diagnostics.__dataclass_fields__
     numbers = {key: value for key, value in content.items() if key not in of_all}
     return from_json(Diagnostics, {**content, "numbers": numbers})
-
-
-# --- until sweeps and figures read rows of a frame
-
-OF_DIFFERENCE = {
-    "value": "difference",
-    "error": "difference_error",
-    **{name: name for name in ("square", "low", "high", "below")},
-    "elements": "compared",
-    **{name: name for name in ("median_mcse", "largest_mcse", "degrees")},
-}
-
-
-def cell_of(summary: xr.Dataset, quantity: str, predictor: str, name: str = "value") -> Any:
-    """What a variable has of one quantity by one predictor; None where there is no such entry."""
-    rows, columns = (summary.variables[axis].values.tolist() for axis in ("quantity", AXIS))
-    if quantity not in rows or predictor not in columns:
-        return None
-    # Not by `sel`, which takes a hundred times as long: there are a thousand cells.
-    return summary.variables[name].values.item(rows.index(quantity), columns.index(predictor))
-
-
-def number_of(summary: xr.Dataset, quantity: str, predictor: str, name: str = "value") -> float:
-    """A number of a summary; NaN where there is none."""
-    value = cell_of(summary, quantity, predictor, name)
-    return math.nan if value is None else float(value)
-
-
-def difference_at(summary: xr.Dataset, quantity: str, predictor: str) -> Difference | None:
-    """A predictor against the samples as a whole; None where nothing is said of it."""
-    state = cell_of(summary, quantity, predictor, "state")
-    if not state or predictor == SAMPLED:
-        return None
-    numbers = {
-        name: number_of(summary, quantity, predictor, stored)
-        for name, stored in OF_DIFFERENCE.items()
-    }
-    numbers["elements"] = int(numbers["elements"])
-    unit = str(summary["unit"].sel(quantity=quantity).values)
-    return Difference(str(state), **numbers, unit=unit or RELATIVE)

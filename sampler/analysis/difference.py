@@ -19,15 +19,14 @@ Differences are relative to |μ| = √(|x̄|² − tr Σ). Its own noise enters 
 along δ/Δ − ρ μ/|μ| with ρ = Δ/|μ|.
 
 Two detectors look for a difference. The first is the interval: it sees one where it does not reach
-0, and then the size is known, "off by". In many elements it does not see one that is in a few of
-them. So the second is the largest pull max |x̄_i − t_i|/σ_i of the K elements: above
-`largest_by_chance` it is more than noise (Bonferroni's limit, of Student's t with the degrees of
-freedom of the errors), "differs, by less than". Theory and samples agree where neither sees
-anything. Without a difference the first errs in 2.5 % of all quantities (4 % where the errors are
-known by some ten repetitions alone), the second in less than 0.3 %, whatever the number of
-elements. Figures and tables of single elements tell them apart by
-the same limit, that of all K at once. Each quantity, predictor and point of a sweep has statements
-of its own, which are not corrected for the number of these.
+0, and then the size is known. In many elements it does not see one that is in a few of them. So the
+second is the largest pull max |x̄_i − t_i|/σ_i of the K elements: above `largest_by_chance` it is
+more than noise (Bonferroni's limit, of Student's t with the degrees of freedom of the errors), and
+the size has an upper limit. Theory and samples agree where neither sees anything. Without a
+difference the first errs in 2.5 % of all quantities (4 % where the errors are known by some ten
+repetitions alone), the second in less than 0.3 %, whatever the number of elements. Single elements
+are told from noise by the same limit, that of all K at once. Each quantity, predictor and point of
+a sweep has statements of its own, which are not corrected for the number of these.
 
 A bound is one number everywhere: `SquaredDistance.bound`, of all elements or of a single one.
 """
@@ -320,73 +319,3 @@ def difference_of(
         "degrees": degrees,
     }
     return {name: float(value) for name, value in numbers.items()} | {"state": state}
-
-
-# --- until sweeps read rows of a frame
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A prediction against samples over the elements of one quantity.
-
-    state      "resolved": there is one, of known size; "differs": there is one, in single elements;
-               "agrees": none is seen; "not enough draws" or "not trusted": nothing is said
-    value      D with its standard `error`; 0 where D² < 0
-    square     D², without bias, negative where there is less difference than noise
-    low, high  95 % interval of Δ; `below`: what Δ is below with 95 % confidence
-    elements   how many are defined; of a symmetric matrix its upper triangle
-    median_mcse, largest_mcse
-               absolute values over the elements, in Monte Carlo standard errors
-    degrees    of freedom that these errors are known by
-    unit       of `value` and what follows; "%" for shares of |μ|, the size of the quantity
-    """
-
-    state: str
-    value: float
-    error: float
-    square: float
-    low: float
-    high: float
-    below: float
-    elements: int
-    median_mcse: float
-    largest_mcse: float
-    degrees: float | int
-    unit: str = RELATIVE
-
-    @property
-    def resolved(self) -> bool:
-        """Whether the size of the difference is known."""
-        return self.state == RESOLVED
-
-    @property
-    def differs(self) -> bool:
-        """Whether there is a difference, of known size or not."""
-        return self.state in (RESOLVED, DIFFERS)
-
-    @property
-    def largest_by_chance(self) -> float:
-        """What `largest_mcse` has to be above to be more than noise."""
-        return largest_by_chance(self.elements, self.degrees)
-
-    @property
-    def decided(self) -> bool:
-        """Whether there are draws enough, and sound ones, to say anything."""
-        return self.state not in UNDECIDED
-
-    def text(self, short: bool = False) -> str:
-        """The statement, one that agrees with its confidence; short: for a cell of a table."""
-        if self.state == RESOLVED:
-            size = str(self.number(self.value, self.error))
-            return size if short else f"off by {size}"
-        if not self.decided:
-            return UNDECIDED[self.state]
-        limit = self.number(self.below)
-        if self.state == DIFFERS:
-            return (
-                f"differs, < {limit}" if short else f"differs, by less than {limit} (95{NO_BREAK}%)"
-            )
-        return f"< {limit}" if short else f"agrees within {limit} (95{NO_BREAK}%)"
-
-    def number(self, value: float, error: float | None = None) -> Number:
-        return amount(value, self.unit, error)

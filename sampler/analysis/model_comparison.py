@@ -9,7 +9,7 @@ test set beside them.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -143,13 +143,15 @@ def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:
 
     Without those of the samples that are not to be trusted.
     """
+    rows = {} if run.comparison is None else run.comparison.rows
     scores = {}
     for score in BESIDE:
-        estimate = run.comparison.estimate(score, predictor) if run.comparison else None
-        if estimate is None and predictor != SAMPLED:
-            estimate = Estimate(number(run.theory, score, predictor))
-        if estimate is not None and estimate.trusted and np.isfinite(estimate.value):
-            scores[score] = estimate if predictor == SAMPLED else replace(estimate, mcse=0.0)
+        row = rows.get((score, predictor), {"value": np.nan, "state": ""})
+        if np.isfinite(row["value"]) and not (predictor == SAMPLED and row["state"]):
+            mcse = row["error"] if predictor == SAMPLED else 0.0
+            scores[score] = Estimate(row["value"], mcse, test_error=row["test_error"])
+        elif predictor != SAMPLED and np.isfinite(value := number(run.theory, score, predictor)):
+            scores[score] = Estimate(value, 0.0)
     return scores
 
 
