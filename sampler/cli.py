@@ -267,7 +267,9 @@ def stage(arguments: Namespace) -> ExitCode:
     from sampler.storage.directory import find_directory
 
     directories = list(map(find_directory, arguments.directories))
-    options = {"svg": arguments.svg} if arguments.command == "figures" else {}
+    options = {}
+    if arguments.command == "figures":
+        options = {"svg": arguments.svg, "every": arguments.all}
     codes = []
     with jax_settings():
         for directory in directories:

@@ -80,9 +80,9 @@ def healthy_statistics(rng, shape: tuple[int, int] = (CHAINS, DRAWS)) -> dict[st
     }
 
 
-def within(size: int, fewest: int = 0, names: Sequence[str] = PREDICTORS) -> dict[str, Limit]:
+def within(size: int, names: Sequence[str] = PREDICTORS) -> dict[str, Limit]:
     """Limits of what is kept, with so many bytes for each of these, by default of predictors."""
-    return {**LIMITS, **dict.fromkeys(names, Limit(size, fewest))}
+    return {**LIMITS, **dict.fromkeys(names, Limit(size))}
 
 
 def collect(observables: dict, statistics: dict, *, pieces: int = 4, **settings) -> DrawCollector:

@@ -142,13 +142,10 @@ class Draws:
 
     @property
     def judged(self) -> dict[str, np.ndarray]:
-        """Draws by name of which none is left out; in double precision."""
-        thinned = {
-            name
-            for name in PREDICTORS
-            if PREDICTIONS in self.tree.children and self.tree[PREDICTIONS].attrs.get("thinned")
-        }
-        return {name: self[name].values for name in self.names if name not in thinned}
+        """Draws by name, in double precision; but predictors that follow from what is judged."""
+        table = self.group(PREDICTIONS)
+        without = PREDICTORS if table is not None and not table.attrs.get("judged", 1) else ()
+        return {name: self[name].values for name in self.names if name not in without}
 
     @property
     def fixed(self) -> dict[str, np.ndarray]:

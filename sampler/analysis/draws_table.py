@@ -23,6 +23,7 @@ from sampler.analysis.validation import validation_draws, validation_predictors
 from sampler.attention.learned import LOGITS
 from sampler.mcmc.algorithm import ALGORITHMS
 from sampler.mcmc.collected_draws import (
+    EVERY,
     LEFT_OUT,
     LOG_LIKELIHOOD,
     LOG_PRIOR,
@@ -31,7 +32,6 @@ from sampler.mcmc.collected_draws import (
     PREDICTORS,
     REPLICATED,
     DrawCollector,
-    SelectedDraws,
     ThinnedDraws,
 )
 from sampler.posterior.data import SPECTRUM
@@ -62,8 +62,7 @@ def draws_tree(
     in `validation`, the kernel of the posterior with its alignment in `kernel`, leave-one-out
     cross-validation in `leave_one_out`, attention that was sampled in `attention`, and its logit
     weights in `posterior_logits_l` where they are too large for `posterior`. Of what is too large
-    to keep a group has every k-th draw, with k as its attribute `thinned`; all draws of some
-    elements of predictors are in the group `selected`.
+    to keep a group has every k-th draw, with k as its attribute `thinned`.
 
     prior     draws without data [draw, …] by name
     left_out  the group `leave_one_out`, with the training labels `y`
@@ -109,7 +108,6 @@ def draws_tree(
         validation = validation_draws(problem, drawn)
     if validation is not None:
         groups[VALIDATION] = validation.assign_attrs(attributes)
-    groups["selected"] = selected_table(collected.selected)
     groups[FIXED] = xr.Dataset(
         {n: (f"{n}_element", np.asarray(m, np.int8)) for n, m in (fixed or {}).items() if m.any()}
     )
@@ -147,11 +145,12 @@ def thinned_groups(
     for names in (PREDICTORS, *((name,) for name in POINTWISE)):
         some = {name: thinned[name] for name in names if name in thinned}
         if some:
-            numbers = next(iter(some.values())).draws
-            stride = int(numbers[1]) if len(numbers) > 1 else 1
+            first = next(iter(some.values()))
+            numbers, about = first.draws, {"judged": int(first.judged)}
+            about["thinned"] = int(numbers[1]) if len(numbers) > 1 else EVERY
             tables = drawn_groups(problem, {name: kept.values for name, kept in some.items()})
             for group, table in tables.items():
-                groups[group] = table.assign_coords(draw=numbers).assign_attrs(thinned=stride)
+                groups[group] = table.assign_coords(draw=numbers).assign_attrs(about)
     for name, kept in thinned.items():
         if name.startswith(LOGITS):
             table = drawn_groups(problem, {name: kept.values})["posterior"]
@@ -216,35 +215,3 @@ def statistics_table(statistics: Mapping[str, np.ndarray], attributes: Mapping) 
         columns[name] = (("chain", "draw"), values, about)
     chains, draws = statistics["lp"].shape
     return xr.Dataset(columns, {"chain": range(chains), "draw": range(draws)}, attributes)
-
-
-def selected_table(selected: Mapping[str, SelectedDraws]) -> xr.Dataset:
-    """Draws [chain, draw, element] of each quantity; the coordinate has the places in one draw."""
-    columns = {
-        name: (
-            ("chain", "draw", f"{name}_element"),
-            elements.values,
-            {"shape_of_draw": elements.shape[:-1] if elements.shape[-1] == 1 else elements.shape},
-        )
-        for name, elements in selected.items()
-    }
-    table = xr.Dataset(columns)
-    places = {f"{name}_element": elements.places for name, elements in selected.items()}
-    numbered = {axis: range(size) for axis, size in table.sizes.items()}
-    return table.assign_coords(numbered | places)
-
-
-# --- and back
-
-
-def stored_selected(tree: xr.DataTree) -> dict[str, SelectedDraws]:
-    """Name → draws of some elements of predictors whose draws were not all kept."""
-    table = tree["selected"].to_dataset() if "selected" in tree.children else xr.Dataset()
-    return {
-        str(name): SelectedDraws(
-            values.values,
-            table[f"{name}_element"].values,
-            tuple(map(int, np.atleast_1d(values.attrs["shape_of_draw"]))),
-        )
-        for name, values in table.items()
-    }

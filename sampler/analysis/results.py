@@ -13,7 +13,6 @@ from sampler.analysis.draws import group_of
 from sampler.analysis.estimates import Averages, Estimate
 from sampler.analysis.predictors import (
     LEADING,
-    NEXT,
     SAMPLED,
     TUNED_BY,
     is_users,
@@ -277,11 +276,6 @@ class RunResults:
         failed = predictor == SAMPLED and self.trusted is False
         name = predictor_name(predictor, tuned_by)
         return f"{name} (diagnostics failed)" if failed else name
-
-    @property
-    def has_theory(self) -> bool:
-        """Whether there is the theory of wide layers, beside infinite width."""
-        return bool({LEADING, NEXT} & set(predictors_of(self.theory)))
 
     @property
     def widths(self) -> tuple[int, ...] | None:

@@ -15,18 +15,16 @@ def slowest_series(run: RunResults) -> dict[str, np.ndarray]:
     """Label → [chain, draw] of numbers that mean the same in every space that is sampled.
 
     The log posterior, and of predictor and U_1 the element with the smallest bulk effective sample
-    size of all, as far as their draws were kept and can be judged.
+    size of all, as far as all their draws were kept and can be judged.
     """
     series = {}
     density = run.drawn("lp", "sample_stats")
     if density is not None:
         series["log posterior"] = np.asarray(density.values, np.float64)
-    predictors = (
-        run.drawn(name, group)
-        for group in ("selected", PREDICTIONS)
-        for name in ("predictor_mean", "predictor")
-    )
+    predictors = (run.drawn(name, PREDICTIONS) for name in ("predictor_mean", "predictor"))
     of_predictor = next((draws for draws in predictors if draws is not None), None)
+    if run.drawn_attribute("thinned", PREDICTIONS) is not None:
+        of_predictor = None
     for label, draws in (("predictor", of_predictor), ("$U_1$", run.order_parameter_draws)):
         if draws is not None:
             series |= slowest_element(label, draws)
@@ -53,6 +51,4 @@ def slowest_element(name: str, draws: xr.DataArray) -> dict[str, np.ndarray]:
     sizes = np.where(judged, bulk_ess(values), np.nan)
     slowest = int(np.nanargmin(sizes))
     at = np.unravel_index(slowest, shape)
-    if str(draws.dims[-1]).endswith("_element"):  # some elements alone were kept
-        at = (draws[draws.dims[-1]].values[slowest],)
     return {f"{name} [{', '.join(str(int(i)) for i in at)}]": values[..., slowest]}

@@ -17,15 +17,15 @@ from sampler.data.task import Task
 from sampler.errors import InputError, Verbatim, Words
 from sampler.jobs.sizes import Sizes
 from sampler.mcmc.collected_draws import (
+    EVERY,
     KEPT_BYTES,
     LOGIT_BYTES,
+    MANY_NUMBERS,
     MOST_POINTWISE,
     POINTWISE,
     PREDICTOR_BYTES,
-    PREDICTOR_DRAWS,
-    SELECTED,
 )
-from sampler.posterior.spaces import OF_TOKENS, WEIGHTS, kind_of
+from sampler.posterior.spaces import OF_TOKENS, ORDER_PARAMETERS, WEIGHTS, kind_of
 from sampler.settings.recipe import Recipe
 from sampler.settings.task_sections import TaskSection
 from theory.size_limits import hessian_fits, next_order_fits, stored_bytes, storing_pays
@@ -150,9 +150,9 @@ def draw_bytes(recipe: Recipe, sizes: Sizes) -> float:
     large = 3 if kind_of(settings.space) != WEIGHTS else 1
     draws = settings.chain_count * draws_of_chain
     of_large = SINGLE * draws * tests
-    if of_large > PREDICTOR_BYTES:
-        fewest = min(PREDICTOR_DRAWS * SINGLE * settings.chain_count * tests, KEPT_BYTES)
-        of_large = max(PREDICTOR_BYTES, fewest) + SINGLE * draws * min(SELECTED, tests)
+    if tests >= MANY_NUMBERS and kind_of(settings.space) == ORDER_PARAMETERS:
+        of_large /= EVERY
+    of_large = min(of_large, PREDICTOR_BYTES)
     weights = sizes.weight_count * min(2 * settings.weight_draws, draws_of_chain)
     whole = draws * whole + settings.chain_count * weights
     return FLOAT * whole + large * of_large + min(logits, LOGIT_BYTES)

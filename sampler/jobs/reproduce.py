@@ -6,10 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import xarray as xr
 
 from sampler.analysis.draws import Draws
-from sampler.analysis.draws_table import stored_selected
 from sampler.analysis.estimates import OF_CHAINS, Averages
 from sampler.analysis.results import RunResults
 from sampler.errors import ExitCode, InputError
@@ -95,19 +93,13 @@ def agreements(directory: Path, other: Path) -> dict[str, Agreement]:
             results[f"theory: {name}"] = agreement(*arrays, relative_difference, THEORY_TOLERANCE)
     if stored.draws is not None and redone.draws is not None:
         trees = stored.draws, redone.draws
-        left, right = map(every_draw, trees)
+        left, right = ({n: d[n].values for n in d.names} for d in map(Draws, trees))
         limit = LARGEST_DEVIATION if all(diagnose_stage(tree).passed for tree in trees) else 0.0
         deviation = partial(deviation_of_means, averages=[Draws(tree).averages for tree in trees])
         for name in sorted(left.keys() | right.keys()):
             arrays = left.get(name), right.get(name)
             results[f"draws: {name}"] = agreement(*arrays, deviation, limit)
     return results
-
-
-def every_draw(tree: xr.DataTree) -> dict[str, np.ndarray]:
-    """Name → [chain, draw, …]: of quantities too large to keep, the elements that were kept."""
-    selected = {f"{name}, some": some.values for name, some in stored_selected(tree).items()}
-    return Draws(tree).judged | selected
 
 
 def agreement(

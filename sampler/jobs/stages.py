@@ -13,7 +13,6 @@ import xarray as xr
 
 from sampler.analysis.comparison import ComparisonTree, compare
 from sampler.analysis.draws import Draws
-from sampler.analysis.draws_table import stored_selected
 from sampler.analysis.infinite_width_table import nonlinear_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.teacher_table import teacher_table
@@ -253,7 +252,7 @@ def diagnose_stage(tree: xr.DataTree) -> Diagnostics:
     if attributes.get("ended_by") in ("max_draws", "max_minutes"):
         more = attributes["ended_by"]
     draws = Draws(tree)
-    arguments = draws.statistics, algorithm, stored_selected(tree), lambda: draws.fixed
+    arguments = draws.statistics, algorithm, lambda: draws.fixed
     diagnostics = diagnose(draws.judged, *arguments, more_draws=more)
     if reasons := reasons_of_density(tree):
         diagnostics = replace(diagnostics, verdict="fail", reasons=diagnostics.reasons + reasons)

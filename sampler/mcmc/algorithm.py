@@ -85,9 +85,8 @@ class Chunk:
     shown          name, steps done and steps in all (None: nobody knows) of the stage that is shown
                    of it; None: the phase
     at             where it ends, in words; by default by phase and numbers
-    thinned        of large predictors alone: name → [chain, kept, …] of draws that are due by their
-                   number in their chain (`sampler.mcmc.collected_draws.is_due`)
-    selected       name → [chain, draw, element] of every draw of these, some elements
+    thinned        of predictors that not every draw has: name → [chain, kept, …] of the draws whose
+                   number in their chain is a multiple of `sampler.mcmc.collected_draws.EVERY`
     """
 
     phase: str
@@ -103,7 +102,6 @@ class Chunk:
     shown: tuple[str, int, int | None] | None = None
     at: str = ""
     thinned: Mapping[str, np.ndarray] = field(default_factory=dict)
-    selected: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -49,7 +49,7 @@ CHUNK_SECONDS = 4.0
 CHAIN = "chain"
 STATE = (EVERYWHERE, BY_CHAIN)
 STREAMS = Stream.TRANSITIONS, Stream.STARTS, Stream.SHARED
-NOTHING = Observed({}, {}, {})
+NOTHING = Observed({}, {})
 
 
 def advance_chains(

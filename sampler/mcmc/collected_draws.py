@@ -25,17 +25,14 @@ LOG_PRIOR = "log_prior"
 MOST_POINTWISE = 20_000
 # Bytes of the draws of one predictor, of all chains together, and of what draws say of training
 # examples and the logit weights of a layer.
-PREDICTOR_BYTES, KEPT_BYTES, LOGIT_BYTES = 2**20, 32 * 2**20, 128 * 2**20
-# Predictors of so many numbers or more are observed of every k-th draw of a chain: k = EVERY from
-# the draw 4 · FIRST_DRAWS on, and 1, 2, 4 before. Some of their elements are observed of all draws,
-# which the diagnostics need.
-MANY_NUMBERS, FIRST_DRAWS, EVERY, SELECTED = 256, 32, 8, 10
-# Draws of each chain of a predictor that are kept however many the test examples are.
-PREDICTOR_DRAWS = 128
+PREDICTOR_BYTES, KEPT_BYTES, LOGIT_BYTES = 64 * 2**20, 32 * 2**20, 128 * 2**20
+# Predictors of so many numbers or more are observed of every 8th draw of a chain, where they follow
+# from order parameters, which are judged.
+MANY_NUMBERS, EVERY = 256, 8
 # Draws of each chain, and of all chains, of what only some draws are wanted.
 MOST_THINNED, THINNED_IN_ALL = 400, 6400
 # Kinds of what is gathered, by which its arrays are named.
-DRAWS, CHOSEN, STATISTICS, WARMUP = "draws", "selected", "statistics", "warmup"
+DRAWS, STATISTICS, WARMUP = "draws", "statistics", "warmup"
 COUNTS, SECONDS, ELSEWHERE = "counts", "seconds", "elsewhere"
 
 # Gives which elements of a draw the problem fixes, by the name of the draws.
@@ -47,26 +44,23 @@ class Limit:
     """How much of a quantity is kept: every k-th draw, k = 1, 2, 4, … the smallest that fits.
 
     bytes   of the kept draws of all chains
-    fewest  draws of each chain that may take more than these, up to `KEPT_BYTES`
     most    draws of each chain, of what only some draws are wanted
     in_all  the same of all chains together
     """
 
     bytes: int = sys.maxsize
-    fewest: int = 0
     most: int = sys.maxsize
     in_all: int = sys.maxsize
 
     def draws(self, chains: int, bytes_of_draw: int) -> int:
         """Draws of each chain that are kept at most, two at least."""
         size = max(1, bytes_of_draw)
-        within = max(self.bytes // size, min(self.fewest, KEPT_BYTES // size))
-        return max(2, min(within, self.most, self.in_all // chains))
+        return max(2, min(self.bytes // size, self.most, self.in_all // chains))
 
 
 WHOLE = Limit()
 LIMITS = {
-    **dict.fromkeys(PREDICTORS, Limit(PREDICTOR_BYTES, fewest=PREDICTOR_DRAWS)),
+    **dict.fromkeys(PREDICTORS, Limit(PREDICTOR_BYTES)),
     **dict.fromkeys(POINTWISE, Limit(KEPT_BYTES)),
     PREDICTOR_VALIDATION: Limit(most=MOST_THINNED, in_all=THINNED_IN_ALL),
     LOGITS: Limit(LOGIT_BYTES),  # of each layer
@@ -75,24 +69,14 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class ThinnedDraws:
-    """Every so many draws: values [chain, kept, …] and the numbers of these draws."""
+    """Every so many draws: values [chain, kept, …] and the numbers of these draws.
 
-    values: np.ndarray
-    draws: np.ndarray
-
-
-@dataclass(frozen=True)
-class SelectedDraws:
-    """Draws of some elements of a quantity that is too large to keep.
-
-    values  [chain, draw, element]
-    places  of these elements in one draw, counted along its last axis first
-    shape   of one draw
+    judged  whether diagnostics judge them, as what was drawn beside them does not tell them
     """
 
     values: np.ndarray
-    places: np.ndarray
-    shape: tuple[int, ...]
+    draws: np.ndarray
+    judged: bool = True
 
 
 @dataclass
@@ -102,7 +86,7 @@ class Kept:
     The stride doubles when there are too many, so what is kept depends on the draws alone, not on
     the chunks that they come in nor on how many are still to come.
 
-    some    whether only draws are handed on that are due (`is_due`)
+    some    whether only every 8th draw is handed on
     rows    number of a first chain → pieces [chain, draw, …], of chains handed on together
     seen    number of a first chain → its draws so far
     """
@@ -121,9 +105,7 @@ class Kept:
         seen, made = self.seen.get(first, 0), values.shape[1] if made is None else made
         numbers = seen + np.arange(made)
         if self.some:
-            numbers = numbers[is_due(numbers)]
-            while self.stride < stride_at(np.array([seen + made - 1])).item():
-                self._halve()
+            numbers = numbers[numbers % EVERY == 0]
         due = numbers % self.stride == 0
         self.rows.setdefault(first, []).append(values if due.all() else values[:, due])
         self.seen[first] = seen + made
@@ -155,7 +137,7 @@ class Kept:
     @property
     def thinned(self) -> ThinnedDraws:
         values = self.values
-        return ThinnedDraws(values, self.stride * np.arange(values.shape[1]))
+        return ThinnedDraws(values, self.stride * np.arange(values.shape[1]), not self.some)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -174,8 +156,7 @@ class Kept:
 class DrawCollector:
     """Collects chunks; call it with each one, then read what it has.
 
-    Predictors are rounded to single precision as they come. Of predictors of which not every draw
-    is kept, or observed, all draws of some elements are, for the diagnostics.
+    Predictors are rounded to single precision as they come.
 
     limits        of what is large, by name, or by the beginning of the name of logit weights
     weights       names of the weights, of which `weight_draws` evenly spaced draws are wanted
@@ -188,7 +169,7 @@ class DrawCollector:
     fixed: Fixed = dict
     seconds: dict[str, float] = field(default_factory=lambda: {"warmup": 0.0, "draws": 0.0})
     _kept: dict[str, dict[str, Kept]] = field(
-        default_factory=lambda: {DRAWS: {}, CHOSEN: {}, STATISTICS: {}, WARMUP: {}}
+        default_factory=lambda: {DRAWS: {}, STATISTICS: {}, WARMUP: {}}
     )
     _elsewhere: dict[str, float] = field(default_factory=dict)
 
@@ -202,16 +183,9 @@ class DrawCollector:
         for name, values in chunk.statistics.items():
             self._add(of_phase, name, np.array(values, order="C"), chunk.first)
         for name, values in chunk.observables.items():
-            values = rounded(name, values)
-            self._add(DRAWS, name, values, chunk.first)
-            if name in PREDICTORS:
-                flat = values.reshape(*values.shape[:2], -1)
-                places = evenly_spaced(flat.shape[2], SELECTED)
-                self._add(CHOSEN, name, flat[:, :, places], chunk.first)
+            self._add(DRAWS, name, rounded(name, values), chunk.first)
         for name, values in chunk.thinned.items():
             self._add(DRAWS, name, rounded(name, values), chunk.first, chunk.draws)
-        for name, values in chunk.selected.items():
-            self._add(CHOSEN, name, rounded(name, values), chunk.first)
 
     def _add(
         self,
@@ -223,7 +197,8 @@ class DrawCollector:
     ) -> None:
         of_kind = self._kept[kind]
         if name not in of_kind:
-            of_kind[name] = Kept(self._limit(kind, name), some=made is not None)
+            some = made is not None
+            of_kind[name] = Kept(self._limit(kind, name), EVERY if some else 1, some)
         of_kind[name].add(values, first, made)
 
     def _limit(self, kind: str, name: str) -> Limit:
@@ -262,22 +237,18 @@ class DrawCollector:
         return {name: kept.values for name, kept in self._kept[DRAWS].items() if kept.is_whole}
 
     @property
-    def selected(self) -> dict[str, SelectedDraws]:
-        """Name → draws of some elements of predictors whose draws were not all kept."""
-        selected = {}
-        for name, kept in self._kept[DRAWS].items():
-            if name in PREDICTORS and not kept.is_whole:
-                shape = kept.values.shape[2:]
-                places = evenly_spaced(int(np.prod(shape)), SELECTED)
-                values = self._kept[CHOSEN][name].values
-                selected[name] = SelectedDraws(values, places, shape)
-        return selected
+    def judged(self) -> dict[str, np.ndarray]:
+        """Draws that diagnostics may judge: all that are whole, and predictors that are not.
+
+        But for those that follow from order parameters.
+        """
+        some = {n: d.values for n, d in self.thinned.items() if n in PREDICTORS and d.judged}
+        return self.draws | some
 
     @property
     def stands_still(self) -> bool:
-        """Whether an element of anything has one value in all draws."""
-        selected = {name: some.values for name, some in self.selected.items()}
-        return any(stands_still(v).all(axis=0).any() for v in (self.draws | selected).values())
+        """Whether an element of anything that is judged has one value in all draws."""
+        return any(stands_still(v).all(axis=0).any() for v in self.judged.values())
 
     @property
     def thinned(self) -> dict[str, ThinnedDraws]:
@@ -305,20 +276,6 @@ class DrawCollector:
         kept = [self._kept[kind][name] for kind in (WARMUP, STATISTICS) if name in self._kept[kind]]
         pieces = [piece for one in kept for row in one.rows.values() for piece in row]
         return int(sum(piece.sum() for piece in pieces) + self._elsewhere.get(name, 0.0))
-
-
-def stride_at(number: np.ndarray) -> np.ndarray:
-    """Of which draws about the one of this number large predictors are observed: every so many.
-
-    A short run has many of them all the same, and a long one of the first those that it keeps.
-    """
-    doublings = np.searchsorted([FIRST_DRAWS, 2 * FIRST_DRAWS, 4 * FIRST_DRAWS], number, "right")
-    return np.minimum(2**doublings, EVERY)
-
-
-def is_due(numbers: np.ndarray) -> np.ndarray:
-    """Whether large predictors are observed of draws of these numbers in their chain."""
-    return numbers % stride_at(numbers) == 0
 
 
 def rounded(name: str, values: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.special import chdtri
 
 from sampler.mcmc.algorithm import Algorithm
-from sampler.mcmc.collected_draws import Fixed, SelectedDraws, evenly_spaced, stands_still
+from sampler.mcmc.collected_draws import Fixed, evenly_spaced, stands_still
 from sampler.mcmc.convergence import FEWEST_DRAWS, rank_diagnostics, repetition_diagnostics
 
 R_HAT_LIMIT = 1.01
@@ -65,7 +65,6 @@ def diagnose(
     draws: Mapping[str, np.ndarray],
     statistics: Mapping[str, np.ndarray],
     algorithm: Algorithm,
-    selected: Mapping[str, SelectedDraws] | None = None,
     fixed: Fixed = dict,
     *,
     ess_limit: float = ESS_LIMIT,
@@ -74,7 +73,7 @@ def diagnose(
 ) -> Diagnostics:
     """Judge draws [chain, draw, …] by rank-normalised split R-hat and effective sample size.
 
-    `selected` has the elements to be judged of quantities whose draws were not kept. The algorithm
+    Of a quantity there may be some of the draws alone. The algorithm
     judges its own statistics, such as BFMI and divergences. Frozen or non-finite chains, elements
     that do not move although the problem does not fix them, a single chain and fewer than four
     draws fail. `fixed` is asked for what the problem fixes where something stands still, as masks
@@ -84,8 +83,7 @@ def diagnose(
     Of repetitions effective draws are those of the means of repetitions, of as many as their
     weights are worth, for the worst element as far as few repetitions can tell it (`worst_share`).
     """
-    quantities = {**draws, **{name: some.values for name, some in (selected or {}).items()}}
-    quantities["log_posterior"] = statistics["lp"]
+    quantities = {**draws, "log_posterior": statistics["lp"]}
     chains, count = statistics["lp"].shape
     reasons, shortfalls, judged, judgement = [], [], {}, algorithm.judge(statistics)
     if_frozen = judgement.remedy or algorithm.remedy_if_frozen
@@ -99,9 +97,9 @@ def diagnose(
         reasons.append(f"draws: {count} of each chain, {needed}; raise `{more_draws}`")
         quantities = {}
     for name, values in quantities.items():
-        flat, still = values.reshape(chains, count, -1), stands_still(values)
+        flat, still = values.reshape(*values.shape[:2], -1), stands_still(values)
         if still.all(axis=0).any():
-            known = _known_values(name, flat, fixed, (selected or {}).get(name))
+            known = _known_values(name, flat, fixed)
         else:
             known = np.zeros(flat.shape[2], bool)
         problem = _unsound(name, flat, still[:, ~known], if_frozen)
@@ -110,7 +108,7 @@ def diagnose(
             continue
         stuck = still.any(axis=0) & ~known
         if stuck.any():
-            places = _element_names(name, values, (selected or {}).get(name))[stuck]
+            places = _element_names(name, values.shape[2:])[stuck]
             reasons.append(_stuck_text(places, if_frozen))
         places = evenly_spaced(flat.shape[2], most)
         moving = places[~(known | stuck)[places]]
@@ -132,25 +130,18 @@ def diagnose(
     )
 
 
-def _known_values(
-    name: str, flat: np.ndarray, fixed: Fixed, selected: SelectedDraws | None
-) -> np.ndarray:
+def _known_values(name: str, flat: np.ndarray, fixed: Fixed) -> np.ndarray:
     """Which elements have one value in all draws of all chains because the problem fixes it."""
     of_draw = fixed().get(name)
     if of_draw is None:
         return np.zeros(flat.shape[2], bool)
-    mask = np.asarray(of_draw, bool)
-    mask = mask if selected is None else mask[selected.places]
-    return mask & (flat == flat[:1, :1]).all(axis=(0, 1))
+    return np.asarray(of_draw, bool) & (flat == flat[:1, :1]).all(axis=(0, 1))
 
 
-def _element_names(name: str, values: np.ndarray, selected: SelectedDraws | None) -> np.ndarray:
+def _element_names(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Name and place in one draw of every element, without the axis of a single output."""
-    shape = values.shape[2:] if selected is None else selected.shape
-    places = np.arange(np.prod(shape, dtype=int)) if selected is None else selected.places
     shape = shape[:-1] if len(shape) > 1 and shape[-1] == 1 else shape
-    numbers = np.stack(np.unravel_index(places, shape), axis=1) if shape else np.zeros((1, 0), int)
-    return np.array([f"{name}{list(map(int, at))}" if len(at) else name for at in numbers])
+    return np.array([f"{name}{list(at)}" if at else name for at in np.ndindex(shape)])
 
 
 def _stuck_text(places: np.ndarray, remedy: str) -> str:

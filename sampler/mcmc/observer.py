@@ -1,7 +1,7 @@
 """What is observed of the draws of chains.
 
 Draws are observed one after the other on a processor, side by side on an accelerator. The random
-key of a draw, and whether it is asked for large predictors, follow from its number: nothing depends
+key of a draw, and whether it is asked for predictors, follow from its number: nothing depends
 on the chunks in which draws come.
 """
 
@@ -26,7 +26,7 @@ from sampler.mcmc.chain_devices import (
     partitioned,
     placed,
 )
-from sampler.mcmc.collected_draws import MANY_NUMBERS, SELECTED, evenly_spaced, is_due
+from sampler.mcmc.collected_draws import EVERY, MANY_NUMBERS
 from sampler.posterior.given import Given
 from sampler.posterior.space import Space
 from sampler.runtime import side_by_side
@@ -45,7 +45,6 @@ class Observed(NamedTuple):
 
     observables: dict[str, np.ndarray]
     thinned: dict[str, np.ndarray]
-    selected: dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Observer:
         begins  number of the first draw of these chains
         """
         blocks, numbers = [], first + np.arange(points.shape[1], dtype=np.int32)
-        due = is_due(numbers - begins)
+        due = (numbers - begins) % EVERY == 0
         for start in range(0, len(numbers), self.rows):
             # The last block is filled up with the last draw: one program for all of them.
             rows = np.minimum(np.arange(start, start + self.rows), len(numbers) - 1)
@@ -88,13 +87,12 @@ class Observer:
             asked = numbers[rows], due[rows], length, self.seed
             with partitioned(self.mesh):
                 parts = observe_rows(block, *asked, self.space, self.mesh)
-            everything, thinned, selected = jax.device_get(parts)
+            everything, thinned = jax.device_get(parts)
             wanted = due[rows[:length]]
             blocks.append(
                 (
                     {name: by_chain(values, length) for name, values in everything.items()},
                     {name: by_chain(v, length)[:, wanted] for name, v in thinned.items()},
-                    {name: by_chain(values, length) for name, values in selected.items()},
                 )
             )
         return Observed(*map(_joined, zip(*blocks, strict=True)))
@@ -113,22 +111,20 @@ def capacity_of(space: Space, chains: int) -> int:
     return int(max(1, min(CHUNK_DRAWS, CHUNK_BYTES // (numbers * space.dtype.itemsize * chains))))
 
 
-def is_large(space: Space) -> bool:
-    """Whether predictors on the test set are so large that not every draw has them."""
-    return space.data.tests * space.data.labels.shape[1] >= MANY_NUMBERS
+def is_thinned(space: Space) -> bool:
+    """Whether not every draw is asked for predictors on the test set: many, and judged without."""
+    many = space.data.tests * space.data.labels.shape[1] >= MANY_NUMBERS
+    return many and space.overlaps_fix_predictors
 
 
 # Traced once, for the shapes of its results and for the loop.
 @partial(jax.jit, inline=True)
 def _observe(key, point, due, space: Space):
-    """What is observed of one draw → all of it but large predictors; these if due; some of them."""
+    """What is observed of one draw → all of it but thinned predictors; these if due."""
     position = space.unflatten(point)
-    if not is_large(space):
-        return space.observe(key, position), {}, {}
-    outputs = space.data.labels.shape[1]
-    places = evenly_spaced(space.data.tests * outputs, SELECTED)
-    examples, inverse = np.unique(places // outputs, return_inverse=True)
-    thinned, selected = {}, {}
+    if not is_thinned(space):
+        return space.observe(key, position), {}
+    thinned = {}
 
     def predict(given: Given, position):
         def whole():
@@ -138,18 +134,16 @@ def _observe(key, point, due, space: Space):
             return jax.tree.map(lambda v: jnp.zeros(v.shape, v.dtype), jax.eval_shape(whole))
 
         thinned.update(jax.lax.cond(due, whole, nothing))
-        some = given.predictors(space.data.test_at(position, examples))
-        selected.update({n: v[inverse, places % outputs] for n, v in some.items()})
         return {}
 
-    return space.observe(key, position, predict), thinned, selected
+    return space.observe(key, position, predict), thinned
 
 
 @stored_program("mesh")
 def observe_rows(points, numbers, due, length, seed, space: Space, mesh: Mesh):
     """What is observed of points [row, chain, coordinate] with these numbers → [row, chain, …].
 
-    Three dictionaries, as `Observed` has them. Rows from `length` on stay zero, and so do large
+    Two dictionaries, as `Observed` has them. Rows from `length` on stay zero, and so do thinned
     predictors in rows that are not due; they cost nothing one after the other.
     """
     chain_keys = jax.random.split(jax_key(seed, Stream.OBSERVATIONS), points.shape[1])

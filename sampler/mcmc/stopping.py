@@ -148,11 +148,11 @@ class StoppingRule:
 
     def judge(self, most: int | None) -> Diagnostics:
         """The diagnostics of at most so many elements of each quantity; None: all that count."""
-        draws = {n: v for n, v in self.collected.draws.items() if self.judged(n)}
+        draws = {n: v for n, v in self.collected.judged.items() if self.judged(n)}
         statistics = self.algorithm.stored(self.collected.statistics)
         limits = {"ess_limit": CHECKED_ESS} | ({} if most is None else {"most": most})
         limits["fixed"] = self.collected.fixed
-        return diagnose(draws, statistics, self.algorithm, self.collected.selected, **limits)
+        return diagnose(draws, statistics, self.algorithm, **limits)
 
     def checked(self, done: int) -> InterimVerdict:
         """Judge the draws so far."""

@@ -66,10 +66,6 @@ class Data:
         """Number of test examples."""
         return 0
 
-    def test_at(self, position: Position, places: Places) -> Any:
-        """Inputs of the test examples that have these numbers."""
-        raise NotImplementedError
-
     def validation(self, position: Position) -> Any:
         """Inputs whose predictor is observed of every draw; None where there are none."""
         return None
@@ -154,10 +150,6 @@ class FixedPaths(Data):
         """Number of test examples."""
         return len(self.attended_test)
 
-    def test_at(self, position: Position, places: Places) -> Float[Array, "test path channel"]:
-        """Attended inputs of the test examples that have these numbers."""
-        return self.attended_test[places]
-
     @property
     def numbers_of_draw(self) -> int:
         """Numbers that a draw says of all examples."""
@@ -207,14 +199,6 @@ class WithTokens(Data):
     def tests(self) -> int:
         """Number of test examples."""
         return len(jax.tree.leaves(self.tokens_test)[0])
-
-    def test_at(self, position: Position, places: Places) -> Any:
-        """Inputs of the test examples that have these numbers."""
-        return self.attend(position, self.some_of(self.tokens_test, places))
-
-    def some_of(self, tokens: Any, places: Places) -> Any:
-        """The tokens of examples that have these numbers."""
-        return jax.tree.map(lambda rows: rows[places], tokens)
 
     @property
     def numbers_of_draw(self) -> int:
@@ -285,8 +269,3 @@ class TokenData(WithTokens):
         pairs = zip(attention, more_attention, strict=True)
         joined = tuple(jnp.concatenate(pair) for pair in pairs)
         return jnp.concatenate([inputs, more_inputs]), joined, *heads
-
-    def some_of(self, tokens: Any, places: Places) -> Any:
-        """The tokens of examples that have these numbers; learned heads are the same."""
-        inputs, attention, *heads = tokens
-        return inputs[places], tuple(matrices[places] for matrices in attention), *heads

@@ -113,6 +113,11 @@ class OrderParameterSpace(KernelSpace):
 
     name = "order_parameters"
 
+    @property
+    def overlaps_fix_predictors(self) -> bool:
+        """Where attention is not sampled."""
+        return isinstance(self.data, FixedPaths)
+
     def model(self, labels: Array | None, inputs: Any = None) -> None:
         """The Wishart chain in Bartlett coordinates as a NumPyro model, and all labels given it."""
         position = self.sample_shared()

@@ -180,6 +180,11 @@ class Space:
             residual = self.data.residual.log_likelihood(self.temperature_at(position))
             numpyro.factor("labels_that_no_row_stands_for", residual)
 
+    @property
+    def overlaps_fix_predictors(self) -> bool:
+        """Whether mean and variance of f follow from order parameters and temperature."""
+        return False
+
     # --- what follows from the model
 
     def run(

@@ -18,7 +18,7 @@ REPETITIONS, PARTICLES = 5, 48
 PASSED = Diagnostics("pass", (), (), {}, REPETITIONS, PARTICLES, {})
 
 
-@pytest.fixture(params=[{}, {"limits": within(8 * TEST, fewest=8)}])
+@pytest.fixture(params=[{}, {"limits": within(8 * 4 * 5 * TEST)}])
 def run(rng, request) -> RunResults:
     """Repetitions whose evidence goes with their predictors and temperatures; predictors thinned.
 

@@ -10,7 +10,7 @@ from sampler.jobs import memory, plan
 from sampler.jobs.memory import Part, draw_bytes, memory_parts
 from sampler.jobs.plan import Plan, make_plan
 from sampler.jobs.sizes import Sizes
-from sampler.mcmc.collected_draws import PREDICTOR_BYTES, SELECTED
+from sampler.mcmc.collected_draws import PREDICTOR_BYTES
 from tests import ROOT
 from tests.commands import TINY, environment, in_process, loader
 
@@ -29,7 +29,7 @@ def planned(recipe) -> Plan:
 
 
 def test_draws_beyond_what_is_kept_take_less(load):
-    """Of three predictors every k-th draw up to a limit, and all of some elements."""
+    """Of three predictors all draws of few numbers, every eighth of many, up to a limit."""
 
     def predictors(draws: int, examples: int) -> tuple[float, int]:
         """Bytes without eight statistics and 4 + 1 + 1 order parameters; draws of all chains."""
@@ -41,9 +41,10 @@ def test_draws_beyond_what_is_kept_take_less(load):
     kept, every = predictors(100, 60)
     assert kept == 3 * every * 60 * 4
     kept, every = predictors(100_000, 1000)
-    of_all = every // 100_000 * 128 * 1000 * 4  # of 128 draws of each chain
-    assert of_all > PREDICTOR_BYTES
-    assert kept == 3 * (of_all + every * SELECTED * 4)
+    assert every // 8 * 1000 * 4 > PREDICTOR_BYTES
+    assert kept == 3 * PREDICTOR_BYTES
+    kept, every = predictors(1000, 1000)
+    assert kept == 3 * every // 8 * 1000 * 4
 
 
 def test_memory_grows_with_what_is_asked_for(load):

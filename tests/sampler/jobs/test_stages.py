@@ -3,13 +3,13 @@
 import shutil
 
 import numpy as np
+import pytest
 import xarray as xr
 
-from sampler.analysis.draws_table import draws_tree, selected_table
+from sampler.analysis.draws_table import draws_tree
 from sampler.jobs import run as jobs
 from sampler.jobs.reproduce import relative_difference
 from sampler.jobs.stages import cost, diagnose_stage
-from sampler.mcmc.collected_draws import SelectedDraws
 from sampler.settings.recipe import load_recipe
 from tests.failures import stored
 from tests.small import collect, healthy_statistics, random_observables, small_problem
@@ -59,15 +59,15 @@ def test_a_number_that_one_of_two_theories_lacks_is_no_agreement():
         assert relative_difference(stored, np.array(other)) == np.inf
 
 
-def test_elements_that_alone_were_stored_are_judged(rng):
-    """Some elements of a predictor that is too large to keep, of which one chain stands apart."""
+@pytest.mark.parametrize("judged", [True, False])
+def test_stored_draws_of_a_large_predictor_are_judged_unless_others_tell_them(judged, rng):
+    """Every second draw is stored, and one chain stands apart."""
     tree = stored().draws
     assert diagnose_stage(tree).passed
-    chains, draws = tree["sample_stats"]["lp"].shape
-    values = rng.standard_normal((chains, draws, 3))
-    values[0, :, 1] += 5.0
-    some = {"predictor_of_new": SelectedDraws(values, np.array([4, 17, 30]), (40, 1))}
-    tree["selected"] = xr.DataTree(selected_table(some))
+    some = tree["predictions"].to_dataset().isel(draw=slice(None, None, 2))
+    some = some[["predictor"]].map(lambda drawn: rng.standard_normal(drawn.shape) + 0.0 * drawn)
+    some["predictor"][0, :, 1] += 5.0
+    tree["predictions"] = xr.DataTree(some.assign_attrs(thinned=2, judged=int(judged)))
     received = diagnose_stage(tree)
-    assert not received.passed
-    assert any("predictor_of_new" in reason for reason in received.reasons)
+    assert received.passed is not judged
+    assert any("predictor" in reason for reason in received.reasons) is judged

@@ -3,7 +3,7 @@
 import numpy as np
 
 from sampler.mcmc.algorithm import Chunk
-from sampler.mcmc.collected_draws import LIMITS, MOST_THINNED, SELECTED, DrawCollector, Limit
+from sampler.mcmc.collected_draws import LIMITS, MOST_THINNED, DrawCollector, Limit
 from sampler.mcmc.diagnostics import diagnose
 from tests.assertions import assert_equal_to_rounding
 from tests.problems import NUTS
@@ -57,21 +57,18 @@ def test_of_a_predictor_above_the_limit_every_kth_draw_is_kept_and_of_nothing_el
             np.testing.assert_array_equal(thinned.values, values[:, ::stride])
 
 
-def test_some_elements_of_what_is_reduced_are_kept_and_diagnosed(rng):
-    """Evenly chosen ones, both ends among them; a chain that stands elsewhere is found there."""
+def test_what_is_kept_of_a_large_predictor_is_diagnosed(rng):
+    """Every fourth of 200 draws; a chain that stands elsewhere in one element is found there."""
     observables, statistics = some_draws(rng, 200)
-    wide = single(rng.standard_normal((2, 200, 3 * SELECTED, 1)))
+    wide = single(rng.standard_normal((2, 200, 30, 1)))
     wide[1, :, -1] = single(wide[1, :, -1] + 1.0)
     for pieces in (1, 7):
-        both, limits = {**observables, "predictor": wide}, {"predictor": Limit(4 * 10**4)}
+        limits = {"predictor": Limit(wide.nbytes // 2 // 3)}
+        both = {**observables, "predictor": wide}
         collected = collect(both, statistics, pieces=pieces, limits=limits)
-        chosen = collected.selected["predictor"]
-        assert chosen.shape == (3 * SELECTED, 1)
-        assert chosen.places[[0, -1]].tolist() == [0, 3 * SELECTED - 1]
-        assert chosen.values.shape == (2, 200, SELECTED)
-        np.testing.assert_array_equal(chosen.values, wide[:, :, chosen.places, 0])
-        found = diagnose(collected.draws, statistics, NUTS, collected.selected)
-        expected = diagnose({"predictor": wide[:, :, -1:]}, statistics, NUTS)
+        np.testing.assert_array_equal(collected.judged["predictor"], wide[:, ::4])
+        found = diagnose(collected.judged, statistics, NUTS)
+        expected = diagnose({"predictor": wide[:, ::4, -1:]}, statistics, NUTS)
         received = found.quantities["predictor"].r_hat
         assert_equal_to_rounding(received, expected.quantities["predictor"].r_hat, operations=1e4)
         assert not found.passed
@@ -117,11 +114,9 @@ def test_a_collector_goes_on_from_what_another_one_stored(rng):
         second = DrawCollector(limits)
         second.restore({key: values.copy() for key, values in first.arrays.items()})
         first = second
-    assert set(expected.selected) == {"predictor"} == set(first.selected)
     for one, other in (
         (expected.draws["order_parameter"], first.draws["order_parameter"]),
         (expected.thinned["predictor"].values, first.thinned["predictor"].values),
-        (expected.selected["predictor"].values, first.selected["predictor"].values),
         (expected.thinned["predictor_validation"].values,
          first.thinned["predictor_validation"].values),
         (expected.statistics["lp"], first.statistics["lp"]),
@@ -159,7 +154,6 @@ def test_chains_that_come_one_after_the_other_are_rows(rng):
     assert expected.thinned["predictor"].draws.tolist() == list(range(0, 40, 4))
     for one, other in (
         (expected.thinned["predictor"].values, received.thinned["predictor"].values),
-        (expected.selected["predictor"].values, received.selected["predictor"].values),
         (expected.draws["order_parameter"], received.draws["order_parameter"]),
         (expected.statistics["lp"], received.statistics["lp"]),
     ):

@@ -99,16 +99,16 @@ def test_what_the_problem_fixes_is_left_out_and_nothing_else_that_stands_still(r
     draws, statistics = healthy(rng)
     draws["order_parameter"][..., 0, 1] = 0.25
     known = of_problem(draws, "order_parameter", (0, 1))
-    received = diagnose(draws, statistics, NUTS, None, known)
+    received = diagnose(draws, statistics, NUTS, known)
     assert received.passed, received.reasons
     # Fixed for another element, for another quantity, or with another value in one chain.
     for other in (
         of_problem(draws, "order_parameter", (1, 0)),
         of_problem(draws, "predictor", (1,)),
     ):
-        assert not diagnose(draws, statistics, NUTS, None, other).passed
+        assert not diagnose(draws, statistics, NUTS, other).passed
     draws["order_parameter"][2, :, 0, 1] = 0.5
-    received = diagnose(draws, statistics, NUTS, None, known)
+    received = diagnose(draws, statistics, NUTS, known)
     assert [one.split(":")[0] for one in received.reasons] == ["order_parameter[0, 1]"]
 
 
@@ -116,7 +116,7 @@ def test_a_quantity_that_the_problem_fixes_as_a_whole_is_not_judged(rng):
     draws, statistics = healthy(rng)
     draws["predictor"][:] = 0.0
     known = of_problem(draws, "predictor", *((k,) for k in range(6)))
-    received = diagnose(draws, statistics, NUTS, None, known)
+    received = diagnose(draws, statistics, NUTS, known)
     assert received.passed, received.reasons
     assert set(received.quantities) == {"order_parameter", "log_posterior"}
     assert not diagnose(draws, statistics, NUTS).passed

@@ -57,8 +57,8 @@ def test_an_element_that_stands_still_in_one_chain_fails(chain, rng):
     assert all(reason.startswith("predictor") for reason in received.reasons)
 
 
-def test_elements_that_alone_were_kept_are_judged(rng):
-    """All draws of few elements, of which one stands apart, where a predictor is too large."""
+def test_draws_that_alone_were_kept_are_judged(rng):
+    """Of a predictor that is too large for all of them, of which one chain stands apart."""
     draws = FIRST_CHECK
     values = rng.standard_normal((4, draws, 40))
     values[1, :, ::5] += 3.0
@@ -68,7 +68,6 @@ def test_elements_that_alone_were_kept_are_judged(rng):
     chunk = Chunk("draws", draws, 5000, statistics, {"predictor": values}, 1.0)
     collected(chunk)
     rule(chunk)
-    assert "predictor" in collected.selected
     assert "predictor" not in collected.draws
     (found,) = rule.checks
     assert not found.passed

@@ -10,7 +10,7 @@ import pytest
 
 from sampler.mcmc import observer as observer_of
 from sampler.mcmc.algorithm import Chunk
-from sampler.mcmc.collected_draws import MANY_NUMBERS, SELECTED, DrawCollector, is_due
+from sampler.mcmc.collected_draws import EVERY, LIMITS, MANY_NUMBERS, DrawCollector, Limit
 from sampler.mcmc.observer import Observer, capacity_of
 from sampler.streams import Stream, jax_key
 from tests.assertions import assert_equal_to_rounding
@@ -18,9 +18,9 @@ from tests.problems import SPLIT_HMC, chain_settings, random_problem, space_of
 from tests.small import healthy_statistics
 from theory import Architecture
 
-LARGE, SMALL, CHAINS, DRAWS, EVERY = 150, 5, 2, 21, 8
+LARGE, SMALL, CHAINS, DRAWS = 150, 5, 2, 21
 MORE = 70
-FIRST = 300  # number of a draw from which on those are due whose number 8 divides
+FIRST = 300
 SETTINGS = chain_settings(chains=CHAINS, warmup=12, draws=DRAWS, seed=3)
 ARCHITECTURE = Architecture((2,), (3, 4), (1.1, 0.8, 1.2), channels=3, outputs=2)
 SPACES = ("order_parameters", "hidden_weights", "weights")
@@ -53,22 +53,22 @@ def one_by_one(space, points, numbers):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", SPACES)
-def test_large_predictors_are_those_of_every_eighth_draw_and_all_else_of_all(name):
+def test_what_overlaps_do_not_tell_is_observed_of_all_draws(name):
+    """Where they do, large predictors are those of every eighth draw."""
     space, first = space_named(name), FIRST
     points, numbers = points_of(space), first + np.arange(DRAWS)
     assert LARGE * ARCHITECTURE.outputs >= MANY_NUMBERS
     found = Observer.of(space, SETTINGS)(points, first)
     expected, due = one_by_one(space, points, numbers), numbers % EVERY == 0
-    predictors = {n: expected.pop(n) for n in list(expected) if n.startswith("predictor")}
+    thinned = ["predictor", "predictor_mean", "predictor_variance"]
+    thinned = thinned if name == "order_parameters" else []
+    predictors = {n: expected.pop(n) for n in thinned}
     assert set(found.observables) == set(expected)
-    assert set(found.thinned) == set(found.selected) == set(predictors)
+    assert set(found.thinned) == set(predictors)
     for of, values in expected.items():
         assert_equal_to_rounding(found.observables[of], values, operations=1e4)
     for of, values in predictors.items():
         assert_equal_to_rounding(found.thinned[of], values[:, due], operations=1e4)
-        flat = values.reshape(CHAINS, DRAWS, -1)
-        places = np.linspace(0, flat.shape[2] - 1, SELECTED).astype(int)
-        assert_equal_to_rounding(found.selected[of], flat[:, :, places], operations=1e4)
 
 
 @pytest.mark.heavy
@@ -122,7 +122,6 @@ def test_small_predictors_are_observed_of_every_draw():
     space = space_named("order_parameters", SMALL)
     found = Observer.of(space, SETTINGS)(points_of(space), 0)
     assert not found.thinned
-    assert not found.selected
     assert found.observables["predictor_variance"].shape == (CHAINS, DRAWS, SMALL, 2)
 
 
@@ -145,8 +144,7 @@ def test_chains_gather_the_same_in_chunks_of_odd_lengths_and_where_they_go_on(mo
     monkeypatch.setattr(observer_of, "CHUNK_DRAWS", 3)
     monkeypatch.setattr("sampler.mcmc.chains.CHUNK_SECONDS", 1e3)
     pieces, stops = gathered(space)
-    assert whole.thinned["predictor_variance"].draws.tolist() == list(range(0, MORE, 4))
-    assert whole.selected["predictor_mean"].values.shape == (CHAINS, MORE, SELECTED)
+    assert whole.thinned["predictor_variance"].draws.tolist() == list(range(0, MORE, EVERY))
     snapshot, arrays = next(s for s in stops if (s[0].phase, s[0].done) == ("draws", 46))
     rest = DrawCollector()
     rest.restore(arrays)
@@ -175,32 +173,23 @@ def test_a_full_chunk_takes_about_the_bytes_that_it_may(name, tests, monkeypatch
     assert 5 <= capacity <= 20, capacity
 
 
-def test_the_draws_that_are_due():
-    """All, every second, fourth and eighth; none that a longer run keeps is missing."""
-    numbers = np.arange(400)
-    due = numbers[is_due(numbers)].tolist()
-    assert due == [*range(32), *range(32, 64, 2), *range(64, 128, 4), *range(128, 400, 8)]
-
-
 def test_a_collector_of_thinned_draws_is_that_of_all(rng):
-    """Of every eighth draw it keeps what it keeps of all, where there are too many."""
+    """Of every eighth draw it keeps what it keeps of all, where there are too many: every 16th."""
     draws, numbers = 1000, 4 * MANY_NUMBERS
     values = rng.standard_normal((2, draws, numbers, 1)).astype(np.float32)
     statistics = healthy_statistics(rng, (2, draws))
-    every, thinned = DrawCollector(), DrawCollector()
+    limits = {**LIMITS, "predictor": Limit(values[:, : draws // EVERY].nbytes - 1)}
+    every, thinned = DrawCollector(limits), DrawCollector(limits)
     for start, end in pairwise((0, 1, 5, 21, 85, 149, 500, 1000)):
         lp = {name: v[:, start:end] for name, v in statistics.items()}
-        due = is_due(np.arange(start, end))
-        places = np.linspace(0, numbers - 1, SELECTED).astype(int)
+        due = np.arange(start, end) % EVERY == 0
         part = values[:, start:end]
         every(Chunk("draws", end, draws, lp, {"predictor": part}))
-        some = {"thinned": part[:, due], "selected": part[:, :, places, 0]}
-        some = {name: {"predictor": v} for name, v in some.items()}
-        thinned(Chunk("draws", end, draws, lp, **some))
+        thinned(Chunk("draws", end, draws, lp, thinned={"predictor": part[:, due]}))
     one, other = every.thinned["predictor"], thinned.thinned["predictor"]
     np.testing.assert_array_equal(one.draws, other.draws)
     np.testing.assert_array_equal(one.values, other.values)
-    one, other = every.selected["predictor"], thinned.selected["predictor"]
-    np.testing.assert_array_equal(one.places, other.places)
-    np.testing.assert_array_equal(one.values, other.values)
-    assert one.shape == other.shape
+    assert one.draws[1] == 2 * EVERY
+    # What follows from order parameters is not judged.
+    assert "predictor" in every.judged
+    assert "predictor" not in thinned.judged
