@@ -124,9 +124,7 @@ class TorchHeads:
         heads = by_layer(removed)
 
         def change(layer: int, sent: Any, real: Any) -> Any:
-            if layer not in heads:
-                return sent
-            changed, places = sent.clone(), heads[layer]
+            changed, places = sent.clone(), heads.get(layer, [])
             changed[:, :, places] = (
                 0.0 if means is None else means[layer][: sent.shape[1], places].to(sent)
             )
@@ -174,20 +172,22 @@ class TorchHeads:
         0 at places where no example has one.
         """
         torch = torch_module()
-        sums: dict[int, Any] = {}
+        sums: list[list[Any]] = [[] for _ in self.heads]
 
         def add(layer: int, sent: Any, real: Any) -> Any:
             # Behind the channels a 1, which counts examples.
             counted = torch.nn.functional.pad(sent.double(), (0, 1), value=1.0)
             if real is not None:  # what padding sends may be no number
                 counted = torch.where(real.bool()[:, :, None, None], counted, 0.0)
-            sums[layer] = added(sums.get(layer), counted.sum(dim=0))
+            sums[layer].append(counted.sum(dim=0))
             return sent
 
         with torch.no_grad():
             for batch in batches(self.inputs, self.batch_size):
                 self._run(batch, add)
-        totals = [sums[layer] for layer in range(len(self.heads))]
+        # Batches may have other numbers of tokens.
+        pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
+        totals = [pad(of_layer).sum(dim=0) for of_layer in sums]
         return [total[..., :-1] / total[..., -1:].clamp(min=1.0) for total in totals]
 
     def _run(self, examples: list[int], change: Change | None = None) -> Any:
@@ -211,16 +211,6 @@ class TorchHeads:
             received = Verbatim(type(outputs).__name__) if shape is None else tuple(shape)
             raise InputError("outputs of the model", received, remedy)
         return outputs[:, None] if outputs.ndim == 1 else outputs
-
-
-def added(total: Any, more: Any) -> Any:
-    """The sum of arrays of which one may have fewer tokens, its first axis."""
-    if total is None:
-        return more
-    longer, shorter = (total, more) if len(total) > len(more) else (more, total)
-    total = longer.clone()
-    total[: len(shorter)] += shorter
-    return total
 
 
 def zero_heads(
@@ -344,17 +334,16 @@ def changing(
     with ExitStack() as hooks:
         for name in names:
             module, of_module = model.get_submodule(name), partial(change, name)
-            if is_multihead(module):
-                hooks.enter_context(behind_heads(module, of_module))
-            else:
-                before = partial(before_projection, of_module)
-                hooks.enter_context(module.register_forward_pre_hook(before))
+            hooked = behind_heads if is_multihead(module) else before_projection
+            hooks.enter_context(hooked(module, of_module))
         yield
 
 
-def before_projection(change: Callable[[Any, Any], Any], _: Any, positional: tuple) -> tuple:
-    """A hook that changes what a module is given."""
-    return change(positional[0], None), *positional[1:]
+def before_projection(module: Any, change: Callable[[Any, Any], Any]) -> Any:
+    """A projection with other inputs, until the hook is removed."""
+    return module.register_forward_pre_hook(
+        lambda _, positional: (change(positional[0], None), *positional[1:])
+    )
 
 
 @contextmanager
