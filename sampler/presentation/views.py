@@ -172,6 +172,8 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     frame = frame[frame["show"].eq(NUMBER) & frame["spread"].isna()]
     if brief:
         frame = frame[frame["brief"].ne(0)].assign(remark="")
+    if LEADING not in names:  # of networks that the theory does not describe no setting gives it
+        frame = frame.assign(needs="")
     labels = labels_of(frame.assign(label=frame["label"] + frame["remark"].map(remark_text)))
     rows = [[labels[name], *cells] for name, cells in pivot(frame, number_cell, names).items()]
     return Table(title, [first, *predictor_columns(names)], rows, caption)

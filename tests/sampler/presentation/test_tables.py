@@ -107,6 +107,11 @@ def test_an_empty_cell_names_the_setting_that_fills_it():
     assert "sampler.evidence" in following
     assert "sampler.evidence" in sampled
     assert not infinite.defined
+    outside = comparison_of(
+        {"log_evidence": Estimate(np.nan)}, {"infinite": {"log_evidence": -5.0}}
+    )
+    ((_, sampled, _),) = numbers_table(held(comparison=outside)).rows
+    assert not sampled.defined
 
 
 @pytest.mark.parametrize(
