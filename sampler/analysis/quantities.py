@@ -371,7 +371,8 @@ def of_validation(score: str) -> Quantity:
     def sampled(given: TheoryAndDraws) -> Estimate | None:
         return validation_scores(given.draws).get(score)
 
-    label = f"{score.replace('_', ' ')}, validation split"
+    words = {DENSITY: "log density per label"}.get(score, score.replace("_", " "))
+    label = f"{words}, validation split"
     return Quantity(label, predicted, sampled, unit="", share=score == ACCURACY, brief=False)
 
 

@@ -14,7 +14,7 @@ from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
-from sampler.analysis.text import together
+from sampler.analysis.text import Number, together
 from sampler.analysis.verdict import reasons_of, trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.presentation.figures.catalogue import FIGURES, draw_figures
@@ -291,29 +291,24 @@ def provenance_tables(manifest: Manifest) -> list[Table]:
         rows.append(
             ["space and algorithm", "{space}, {algorithm}: {reason}".format(**manifest.choice)]
         )
-    entries = manifest.stages.items()
-    for key, label in COMPUTED.items():
-        rows += by_stage(label, {stage: getattr(entry, key) for stage, entry in entries})
-    packages = dict.fromkeys(name for _, entry in entries for name in entry.versions)
-    versions = []
-    for name in packages:
-        installed = {stage: entry.versions.get(name) for stage, entry in entries}
-        versions += by_stage(name, {s: v or "not installed" for s, v in installed.items()})
-    stages = [[stage, entry.seconds, entry.peak_memory_bytes] for stage, entry in entries]
-    columns = ("stage", "seconds", Column("peak memory", **SIZE))
+    stages = manifest.stages
+    entries = stages.values()
+    computed = [
+        [what, *(listed(getattr(e, key) or "") for e in entries)] for key, what in COMPUTED.items()
+    ]
+    computed += [
+        ["seconds", *(entry.seconds for entry in entries)],
+        ["peak memory", *(Number(entry.peak_memory_bytes, **SIZE) for entry in entries)],
+    ]
+    packages = dict.fromkeys(name for entry in entries for name in entry.versions)
+    versions = [
+        [name, *(e.versions.get(name) or "not installed" for e in entries)] for name in packages
+    ]
     return [
         Table("Where the results came from", ("what", "value"), rows),
-        Table("Versions", ("package", "version"), versions),
-        Table("Time and memory", columns, stages),
+        Table("Stages", ("", *stages), computed),
+        Table("Versions", ("package", *stages), versions),
     ]
-
-
-def by_stage(label: str, values: Mapping[str, object]) -> list[list[str]]:
-    """A row where all stages have the same value, else one for each; none where there is none."""
-    texts = {stage: listed(value) for stage, value in values.items() if value}
-    if len(set(texts.values())) == 1 and len(texts) == len(values):
-        return [[label, next(iter(texts.values()))]]
-    return [[f"{label}, {stage}", text] for stage, text in texts.items()]
 
 
 def listed(value: object) -> str:
