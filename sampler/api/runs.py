@@ -163,7 +163,7 @@ class Sweep(Stored):
 
     @property
     def verdict(self) -> "Verdict":
-        """On the theory: whether it and the exact posterior approach each other with the width."""
+        """On the theory: whether its relative error in U₁ falls with the width."""
         from sampler.analysis.sweep_results import sweep_trend
 
         return sweep_trend(self._results.points)

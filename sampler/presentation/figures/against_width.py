@@ -1,4 +1,4 @@
-"""Figure of a sweep over widths: theory and exact posterior approach each other."""
+"""Figure of a sweep over widths: U_1 of theory and exact posterior, and how far apart they are."""
 
 import numpy as np
 import xarray as xr
@@ -12,6 +12,7 @@ from sampler.analysis.results import temperature_text
 from sampler.analysis.sweep_results import FAILED, SweepResults
 from sampler.posterior.spaces import ORDER_PARAMETERS
 from sampler.presentation import style
+from sampler.presentation.figures.accuracy import tick_widths
 
 WIDTHS, SPACE = "network.widths", "sampler.space"
 MOST_PATHS, COLUMNS = 4, 2
@@ -46,7 +47,7 @@ def draw_finite_size(sweep: SweepResults) -> Figure | None:
         diagonal = {"path": path, "path_": path}
         draw_values(above, points.isel(diagonal))
         draw_differences(below, compared.isel(diagonal), len(names) * (len(names) + 1) // 2)
-        set_scales(above, below)
+        set_scales(above, below, np.unique(points["width"]))
         if column == 0:
             above.set_ylabel("diagonal of $U_1$")
             below.set_ylabel("|theory − exact|")
@@ -91,15 +92,14 @@ def by_width(dataset: xr.Dataset) -> xr.Dataset | None:
     return xr.Dataset(columns)
 
 
-def set_scales(above: Axes, below: Axes) -> None:
+def set_scales(above: Axes, below: Axes, widths: np.ndarray) -> None:
     """Make both axes of a path logarithmic, over the same widths and over whole decades."""
     for ax in (above, below):
-        ax.set(xscale="log", yscale="log")
+        ax.set_yscale("log")
+        tick_widths(ax, widths)
         # Without error bars: matplotlib 3.10 counts their logarithms among the data.
         ax.relim()
         ax.autoscale_view()
-        ax.xaxis.set_major_locator(LogLocator(numticks=12))
-        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.grid(color=style.GRID, linewidth=0.8)
     low, high = np.log10(below.get_ylim())
     below.set_ylim(10.0 ** np.floor(low), 10.0 ** np.ceil(high))
@@ -172,9 +172,9 @@ def draw_differences(ax: Axes, points: xr.Dataset, elements: int) -> None:
 
 FINITE_SIZE = style.FigureEntry(
     draw_finite_size,
-    "Theory and exact posterior approach each other as the width grows: above the diagonal of "
-    "U₁, below the difference, of the leading and, where it is known, of "
-    "the next order in 1/N, and of further theories.",
+    "U₁ of theory and exact posterior against the width: above its diagonal, below the size of the "
+    "difference, of the leading and, where it is known, of the next order in 1/N, and of further "
+    "theories.",
     "Diagonal of U₁ against width for theory and samples, and below their difference.",
     of=("sweep",),
 )

@@ -65,7 +65,10 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     axes[-1].set_xticks(temperatures, [f"{value:g}" for value in temperatures])
     axes[-1].xaxis.set_minor_locator(NullLocator())
     axes[-1].set_xlabel("temperature $\\mathcal{T}$\n▾ above a panel: the best of each predictor")
-    style.legend_below(figure, axes[0].get_legend_handles_labels())
+    # A panel has the predictors that it is about: the samples may have scores, but no evidence.
+    shown = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in axes]
+    entries = {label: handle for of_panel in shown for handle, label in of_panel}
+    style.legend_below(figure, ([*entries.values()], [*entries]))
     return figure
 
 

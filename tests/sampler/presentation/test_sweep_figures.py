@@ -143,7 +143,7 @@ def swept(scores, **setting):
             name: (QUANTITIES[name], {who: cell(Estimate(one)) for who, one in by.items()})
             for name, by in of.items()
         }
-        summary = summary_table(cells, ["leading", "infinite"])
+        summary = summary_table(cells, ["leading", "next", "infinite"])
         rows = summary.to_dataframe(dim_order=["quantity", "predictor"]).to_dict("index")
         settings, columns = {TEMPERATURE: value} | setting, {"width": 10, "one_width": True}
         points.append(PointSummary(str(value), Path(), settings, columns, rows))
@@ -154,11 +154,11 @@ def test_scores_against_the_temperature_have_the_best_of_each_marked():
     scores = {
         1.0: {
             "log_evidence": {"leading": -3.0, "infinite": -5.0},
-            "validation_accuracy": {"leading": 0.9},
+            "validation_accuracy": {"leading": 0.9, "next": 0.91},
         },
         0.1: {
             "log_evidence": {"leading": -2.0, "infinite": -6.0},
-            "validation_accuracy": {"leading": 0.8},
+            "validation_accuracy": {"leading": 0.8, "next": 0.81},
         },
     }
     evidence, accuracy = draw_against_temperature(swept(scores)).axes
@@ -166,7 +166,11 @@ def test_scores_against_the_temperature_have_the_best_of_each_marked():
     np.testing.assert_array_equal(lines[style.THEORY].get_xydata(), [[0.1, -2.0], [1.0, -3.0]])
     limit = lines[style.GAUSSIAN_PROCESS].get_xydata()
     np.testing.assert_array_equal(limit, [[0.1, -6.0], [1.0, -5.0]])
-    np.testing.assert_array_equal(accuracy.containers[0].lines[0].get_ydata(), [80.0, 90.0])
+    (of_accuracy,) = of_colour(accuracy, style.THEORY)[:1]
+    np.testing.assert_array_equal(of_accuracy[:, 1], [80.0, 90.0])
+    # The next order has no evidence here, and an entry all the same.
+    legend = {text.get_text() for text in evidence.figure.legends[0].get_texts()}
+    assert legend == {style.LEADING, style.NEXT, "infinite width"}
     marks = [line for line in evidence.lines if line.get_marker() == "v"]
     best = {line.get_color(): line.get_xdata()[0] for line in marks}
     # Beside the temperature by less than a tenth of the axis.
