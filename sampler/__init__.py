@@ -42,7 +42,7 @@ CONTENTS = {
     "api.model": "make_network ChosenNetwork solve sample compare head_importance make_problem "
     "teacher_of",
     "api.posterior": "numpyro_model log_density weighted_draws attention_found",
-    "analysis.sampled_heads": "SampledHeads",
+    "analysis.learned_heads": "SampledHeads",
     "posterior.exported": "FlatDensity",
     "api.heads": "ablate_heads removable",
     "api.runs": "run sweep check open_results compare_models Run Sweep",

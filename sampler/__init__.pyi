@@ -15,7 +15,7 @@ from sampler.api.model import (ChosenNetwork as ChosenNetwork, compare as compar
     head_importance as head_importance, make_problem as make_problem, teacher_of as teacher_of)
 from sampler.api.posterior import (numpyro_model as numpyro_model, log_density as log_density,
     weighted_draws as weighted_draws, attention_found as attention_found)
-from sampler.analysis.sampled_heads import (SampledHeads as SampledHeads)
+from sampler.analysis.learned_heads import (SampledHeads as SampledHeads)
 from sampler.posterior.exported import (FlatDensity as FlatDensity)
 from sampler.api.heads import (ablate_heads as ablate_heads, removable as removable)
 from sampler.api.runs import (run as run, sweep as sweep, check as check,

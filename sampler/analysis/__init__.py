@@ -14,9 +14,8 @@ infinite_width_table  infinite width at the temperature that is best for it, and
 theory_table          what the theory predicts (`theory.nc`)
 user_theories         predictions of theories of the user's own, checked
 teacher_table         the teacher that labels were drawn from (`teacher.nc`)
-matched_heads         attention that was sampled, heads in matched order
+learned_heads         attention that was sampled, heads in matched order, with errors
 draws_table           draws in the layout of ArviZ (`draws.nc`), and back
-sampled_heads         numbers of learned heads with their errors
 theory_and_draws      theories and draws of one problem, as quantities are computed from them
 quantities            every compared quantity: what is predicted, what draws say, how it is shown
 verdict               whether the draws can be trusted, and what they allow to say of theories

@@ -9,7 +9,7 @@ from sampler.analysis.cross_validation import GROUP
 from sampler.analysis.draws import BARTLETT, FIXED, VALIDATION, group_of
 from sampler.analysis.estimates import Averages
 from sampler.analysis.kernels import learned_kernels, sampled_alignment
-from sampler.analysis.matched_heads import attention_table
+from sampler.analysis.learned_heads import attention_table
 from sampler.analysis.names import (
     PURE_NUMBER,
     label,

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from scipy.linalg import eigh
 
 from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
-from sampler.analysis.matched_heads import MOST_DRAWS, kept_logits
+from sampler.analysis.learned_heads import MOST_DRAWS, kept_logits
 from sampler.analysis.validation import kept_draws
 from sampler.mcmc.collected_draws import DrawCollector, evenly_spaced
 from sampler.problem import Problem, square_roots
@@ -71,7 +71,7 @@ def shown_features(problem: Problem) -> xr.Dataset:
         "labels_shown": (("shown_example", "output"), shown.labels[chosen]),
     }
     coordinates = {"shown_example": shown.numbers[chosen], "kernel_path": list(problem.path_names)}
-    return xr.Dataset(columns, coordinates)
+    return xr.Dataset(columns, coordinates | {"feature": range(features.shape[2])})
 
 
 def kernel_of(problem: Problem, overlap: Float[np.ndarray, "row row"]) -> dict:
@@ -92,16 +92,17 @@ def similarity_to_draws(
 ) -> Estimate:
     """Centred kernel alignment ⟨K, K'⟩/(‖K‖ ‖K'‖) of K with the mean K' over batches of draws.
 
-    With ‖K'‖² without the bias by the noise of the draws (Cortes, Mohri and Rostamizadeh, 2012).
+    With ‖K'‖² without the bias by the noise of the draws (Cortes, Mohri and Rostamizadeh, 2012);
+    NaN where nothing is left of it.
     """
     kernel, batches = centred_kernel(kernel), centred_kernel(batches)
     noise = np.sum(averages.bootstrap(np.asarray, batches).mcse ** 2)
 
     def alignment(means: np.ndarray) -> np.ndarray:
-        square = np.maximum(np.sum(means**2, axis=(-2, -1)) - noise, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            product = np.sum(kernel * means, axis=(-2, -1))
-            return product / np.sqrt(np.sum(kernel**2) * square)
+        squares = np.sum(kernel**2) * (np.sum(means**2, axis=(-2, -1)) - noise)
+        return np.sum(kernel * means, axis=(-2, -1)) / np.sqrt(
+            np.where(squares > 0, squares, np.nan)
+        )
 
     return averages.bootstrap(alignment, batches)
 

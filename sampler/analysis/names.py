@@ -117,7 +117,7 @@ KNOWN = {
 }
 COORDINATES = {
     r"predictor": "what predicts: the theory to both orders in 1/N, infinite width",
-    r"path_?": "attention path",
+    r"path_?|kernel_path": "attention path",
     r"path_layer_(\d+)_?": "attention path from layer {0} on",
     r"example": "training example",
     r"test_example": "test example",

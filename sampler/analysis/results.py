@@ -11,6 +11,8 @@ import xarray as xr
 from sampler.analysis.comparison import ComparisonTree
 from sampler.analysis.draws import group_of
 from sampler.analysis.estimates import Averages, Estimate
+from sampler.analysis.learned_heads import GROUP as ATTENTION_GROUP
+from sampler.analysis.learned_heads import SampledHeads
 from sampler.analysis.predictors import (
     LEADING,
     SAMPLED,
@@ -21,8 +23,6 @@ from sampler.analysis.predictors import (
     predictor_name,
     predictors_of,
 )
-from sampler.analysis.sampled_heads import GROUP as ATTENTION_GROUP
-from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.verdict import Verdict, saddle_point_converged, theory_verdict, trust_verdict
 from sampler.errors import InputError
 from sampler.mcmc.diagnostics import Diagnostics

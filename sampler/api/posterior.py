@@ -25,7 +25,7 @@ from sampler.storage.directory import RECIPE_FILE, find_directory
 if TYPE_CHECKING:
     import xarray as xr
 
-    from sampler.analysis.sampled_heads import SampledHeads
+    from sampler.analysis.learned_heads import SampledHeads
     from sampler.posterior.exported import FlatDensity
     from sampler.posterior.importance_sampling import ImportanceDraws
     from sampler.problem import Problem
@@ -131,7 +131,7 @@ def attention_found(draws: "xr.DataTree | Run | str | Path") -> "SampledHeads":
     exchanged. `to_dataframe()` has, of every head, entropy, distances and overlaps, each beside
     what it is a priori. Raises InputError where no attention was sampled.
     """
-    from sampler.analysis.sampled_heads import SampledHeads
+    from sampler.analysis.learned_heads import SampledHeads
 
     if isinstance(draws, str | Path):
         draws = Run(find_directory(Path(draws)))

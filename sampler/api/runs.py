@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+    from sampler.analysis.learned_heads import SampledHeads
     from sampler.analysis.results import RunResults
-    from sampler.analysis.sampled_heads import SampledHeads
     from sampler.analysis.sweep_results import SweepResults
     from sampler.analysis.verdict import Verdict
     from sampler.jobs.interruption import Interruption

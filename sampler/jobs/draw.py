@@ -13,7 +13,7 @@ import xarray as xr
 from sampler.analysis.cross_validation import leave_one_out_table
 from sampler.analysis.draws import EXCHANGEABLE, is_judged
 from sampler.analysis.draws_table import draws_tree
-from sampler.analysis.matched_heads import kept_logits
+from sampler.analysis.learned_heads import kept_logits
 from sampler.attention.learned import LOGITS
 from sampler.errors import InputError, OutOfTimeError, Setting
 from sampler.jobs.keeper import DrawKeeper

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from sampler.analysis.learned_heads import SampledHeads
 from sampler.analysis.names import head_label, pair_name, quantity_name
-from sampler.analysis.sampled_heads import SampledHeads
 from sampler.analysis.text import Number, count, percent
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT

@@ -4,9 +4,9 @@ import numpy as np
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
+from sampler.analysis.learned_heads import SampledHeads
 from sampler.analysis.names import head_label
 from sampler.analysis.results import RunResults
-from sampler.analysis.sampled_heads import SampledHeads
 from sampler.presentation import style
 
 # Heads that have a row, and chains or repetitions whose single draws have a column.

@@ -15,6 +15,7 @@ from sampler.analysis.kernels import (
     kernel_of,
     sampled_alignment_table,
     shown_features,
+    similarity_to_draws,
 )
 from sampler.analysis.kernels import sampled_alignment as sampled_alignment_of
 from sampler.analysis.names import label
@@ -128,6 +129,11 @@ def test_the_kernel_of_every_theory_is_compared_with_that_of_the_draws(rng, outp
     state = table["state"].sel(quantity="kernel")
     assert state.sel(predictor="leading") == "resolved"
     assert state.sel(predictor="next") != "resolved"
+
+
+def test_a_kernel_that_is_noise_alone_is_like_no_other(rng):
+    batches = rng.standard_normal((20, 6, 6))
+    assert np.isnan(similarity_to_draws(np.eye(6), batches - batches.mean(axis=0)).value)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

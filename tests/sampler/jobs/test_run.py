@@ -28,7 +28,7 @@ weight_draws = 50
 """
 # Of a run whose draws say nothing.
 FEW = (*FEW_DRAWS, "sampler.weight_draws=0")
-FIGURES = {"order_parameter", "predictor_mean", "kernel_alignment"}
+FIGURES = {"order_parameter", "theory_against_draws", "kernel_alignment"}
 
 
 @pytest.fixture(scope="module")

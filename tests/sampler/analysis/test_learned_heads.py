@@ -10,9 +10,8 @@ import pytest
 import sampler
 from sampler.analysis.draws_table import draws_tree
 from sampler.analysis.kernels import learned_kernels
-from sampler.analysis.matched_heads import attention_table
+from sampler.analysis.learned_heads import SampledHeads, attention_table
 from sampler.analysis.results import RunResults
-from sampler.analysis.sampled_heads import SampledHeads
 from sampler.attention.similarity import (
     attention_distances,
     attention_entropies,
