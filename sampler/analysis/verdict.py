@@ -229,7 +229,7 @@ def limits_sentence(diagnostics: Diagnostics) -> str:
     numbers = diagnostics.numbers
     if numbers.get("bfmi"):
         parts += [
-            f"E-BFMI ≥ {min(numbers['bfmi']):.2f} (limit {BFMI_LIMIT})",
+            f"BFMI ≥ {min(numbers['bfmi']):.2f} (limit {BFMI_LIMIT})",
             f"{numbers['divergences']} of {draws} draws diverged "
             f"(limit {100 * DIVERGENCE_LIMIT:g} %)",
         ]

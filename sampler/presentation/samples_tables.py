@@ -63,7 +63,7 @@ def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table:
         share = numbers["divergences"] / (diagnostics.chains * diagnostics.draws)
         most = f"at most {100 * DIVERGENCE_LIMIT:g} %"
         rows += [
-            ["smallest E-BFMI", Number(min(numbers["bfmi"]), digits=3), f"at least {BFMI_LIMIT}"],
+            ["smallest BFMI", Number(min(numbers["bfmi"]), digits=3), f"at least {BFMI_LIMIT}"],
             ["divergences", count(numbers["divergences"]), ""],
             ["divergences, share of draws", percent(share), most],
             ["leapfrog steps per draw", numbers["leapfrog_steps_per_draw"], ""],
