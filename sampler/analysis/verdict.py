@@ -7,7 +7,7 @@ quantities without any difference one may well seem to be off.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
@@ -36,10 +36,16 @@ from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 HEADLINE = "order_parameter"
 MOST_REASONS = 3
 TONES = {RESOLVED: "caution", DIFFERS: "caution", AGREES: "good"}
-NO_THEORY = (
+EACH_ALONE = "Each theory of this network has a verdict of its own."
+NOT_THERE = "There is no theory in this directory to compare the samples with."
+NOT_CONVERGED = "The saddle point did not converge: the theory predicts nothing here."
+NOT_SAMPLED = "Theory only: nothing was sampled to compare it with."
+FAILED = "No conclusion about {}: MCMC diagnostics failed."
+OTHERS_ALONE = (
     "No theory of this network at its width: infinite width is another network, whose scores stand "
     "beside those of the samples."
 )
+NOTHING_IN_COMMON = "Theory and samples have nothing in common to compare."
 TEMPERATURE_SAMPLED = (
     "The temperature was sampled; the theory is solved at its prior median, and part of its error "
     "comes from there."
@@ -112,35 +118,27 @@ def theory_verdict(
     doubt        why the next order is not to be trusted
     """
     predictors = {who for _, who in rows}
-    if converged is None and any(map(is_users, predictors)):
-        return Verdict("neutral", "Each theory of this network has a verdict of its own.")
-    if converged is None:
-        headline = "There is no theory in this directory to compare the samples with."
-        return Verdict("neutral", headline)
-    if not converged:
-        headline = "The saddle point did not converge: the theory predicts nothing here."
-        return Verdict("bad", headline)
-    if diagnostics is None:
-        return Verdict("neutral", "Theory only: nothing was sampled to compare it with.")
-    warning = (diagnostics.warning,) if diagnostics.warning else ()
-    if not diagnostics.passed:
-        headline = "No conclusion about the theory: MCMC diagnostics failed."
-        return Verdict("bad", headline, warning)
-    compared = {order: told_of(order, rows) for order in (LEADING, NEXT)}
-    compared = {order: of for order, of in compared.items() if of}
-    if not compared and predictors & {*OTHER_NETWORKS}:
-        return Verdict("neutral", NO_THEORY, warning)
-    if not compared:
-        headline = "Theory and samples have nothing in common to compare."
-        return Verdict("neutral", headline, warning)
-    decisive, *others = next(iter(compared.values()))
-    reasons = [sentence(name, compared) for name in others]
+    compared = {order: told for order in (LEADING, NEXT) if (told := told_of(order, rows))}
+    has_users = any(map(is_users, predictors))
+    has_others = bool(predictors & {*OTHER_NETWORKS})
+    cases = (
+        (converged is None and has_users, "neutral", EACH_ALONE),
+        (converged is None, "neutral", NOT_THERE),
+        (not converged, "bad", NOT_CONVERGED),
+        (diagnostics is None, "neutral", NOT_SAMPLED),
+        (diagnostics is not None and not diagnostics.passed, "bad", FAILED.format("the theory")),
+        (not compared and has_others, "neutral", OTHERS_ALONE),
+        (not compared, "neutral", NOTHING_IN_COMMON),
+    )
+    warning = (diagnostics.warning,) if diagnostics and diagnostics.warning else ()
+    for holds, tone, headline in cases:
+        if holds:
+            return Verdict(tone, headline, warning)
+    said = verdict_of(compared, width)
     states = {row["state"] for of in compared.values() for row in of.values()}
-    reasons += [EXPECTED] if states & {RESOLVED, DIFFERS} else []
-    reasons += [doubt] if doubt else []
-    reasons += [TEMPERATURE_SAMPLED] if temperature_sampled else []
-    tone = TONES.get(next(iter(compared.values()))[decisive]["state"], "neutral")
-    return Verdict(tone, sentence(decisive, compared, width), warning + tuple(reasons))
+    expected = (EXPECTED,) if states & {RESOLVED, DIFFERS} else ()
+    doubts = (*([doubt] if doubt else ()), *([TEMPERATURE_SAMPLED] if temperature_sampled else ()))
+    return replace(said, reasons=(*warning, *said.reasons, *expected, *doubts))
 
 
 def user_verdict(name: str, trusted: bool, rows: Rows) -> Verdict:
@@ -149,14 +147,19 @@ def user_verdict(name: str, trusted: bool, rows: Rows) -> Verdict:
     The headline is about U_1 where it predicts that, else about the first quantity it predicts.
     """
     if not trusted:
-        return Verdict("bad", f"No conclusion about {name}: MCMC diagnostics failed.")
-    compared = {name: told_of(name, rows)}
-    if not compared[name]:
+        return Verdict("bad", FAILED.format(name))
+    if not (told := told_of(name, rows)):
         return Verdict("neutral", f"{name} predicts nothing that the samples can be compared with.")
-    decisive, *others = compared[name]
-    tone = TONES.get(compared[name][decisive]["state"], "neutral")
+    return verdict_of({name: told})
+
+
+def verdict_of(compared: Mapping[str, Mapping[str, Row]], width: int | None = None) -> Verdict:
+    """What is said of predictors, predictor → quantity → row: the first quantity decides."""
+    first = next(iter(compared.values()))
+    decisive, *others = first
+    tone = TONES.get(first[decisive]["state"], "neutral")
     reasons = tuple(sentence(quantity, compared) for quantity in others)
-    return Verdict(tone, sentence(decisive, compared), reasons)
+    return Verdict(tone, sentence(decisive, compared, width), reasons)
 
 
 def told_of(predictor: str, rows: Rows) -> dict[str, Row]:
