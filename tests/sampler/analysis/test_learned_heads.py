@@ -9,6 +9,7 @@ import pytest
 
 import sampler
 from sampler.analysis.draws_table import draws_tree
+from sampler.analysis.estimates import OF_CHAINS
 from sampler.analysis.kernels import learned_kernels
 from sampler.analysis.learned_heads import SampledHeads, attention_table
 from sampler.analysis.results import RunResults
@@ -255,7 +256,7 @@ def test_the_mean_kernel_is_that_of_a_loop_and_no_exchange_changes_it():
     factors = random.standard_normal((CHAINS, DRAWS, 6, 6))
     overlaps = factors @ factors.swapaxes(-1, -2)
     given = collected(draws | {"order_parameter": overlaps})
-    table = learned_kernels(problem, given, None)
+    table = learned_kernels(problem, given, OF_CHAINS)
     shown = table["shown_example"].values
     arch, expected = problem.architecture, np.zeros((7, 7))
     scale = np.sqrt(arch.variances[0] / (arch.channels * arch.path_count))
@@ -279,7 +280,7 @@ def test_at_infinite_width_the_kernel_is_that_of_the_limit():
     recipe = learned_recipe(heads=(("learned", "learned"),), widths="infinite")
     problem = build_problem(recipe, make_labelled_task(recipe))
     weights = {"logits_1": np.random.default_rng(2).standard_normal((CHAINS, DRAWS, 2, 11, 11))}
-    table = learned_kernels(problem, collected(weights), None)
+    table = learned_kernels(problem, collected(weights), OF_CHAINS)
     expected = np.zeros((7, 7))
     for chain in range(CHAINS):
         for draw in range(DRAWS):
