@@ -267,9 +267,7 @@ def stage(arguments: Namespace) -> ExitCode:
     from sampler.storage.directory import find_directory
 
     directories = list(map(find_directory, arguments.directories))
-    options = {}
-    if arguments.command == "figures":
-        options = {"svg": arguments.svg, "every": arguments.all}
+    options = {"svg": arguments.svg} if arguments.command == "figures" else {}
     codes = []
     with jax_settings():
         for directory in directories:

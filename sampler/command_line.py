@@ -109,10 +109,7 @@ WHERE_TO_SWEEP = (
 )
 MORE = argument("--more", "DRAWS", type=positive_count,
     text="append so many draws per chain to a finished run, without new warm-up")
-FIGURES = (
-    argument("--svg", None, "as SVG too, beside the PNG"),
-    argument("--all", None, "those too that a run leaves out"),
-)
+FIGURES = (argument("--svg", None, "as SVG too, beside the PNG"),)
 PRUNE = (
     argument("--orders", "COUNT", type=positive_count, default=20,
         text="random orders to compare with (default: 20, at least 2)"),

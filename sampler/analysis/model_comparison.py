@@ -3,13 +3,13 @@
 A run brings the exact posterior of its network, by its samples, and infinite width, another
 network, at its own and at the same temperature. A theory is no rival of the posterior that it
 approximates: the leading order stands in its place only where no samples can be trusted, and its
-name says so. Order and weights are those of `arviz_stats.compare`, with evidence and scores on the
-test set beside them.
+name says so. Order, differences and weights are those of `arviz_stats.compare`, with evidence and
+scores on the test set beside them.
 """
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from sampler.analysis.cross_validation import (
     error_of_sum,
     limit_of_k,
 )
-from sampler.analysis.estimates import Estimate
+from sampler.analysis.difference import NOT_TRUSTED
 from sampler.analysis.predictors import LEADING, OTHER_NETWORKS, SAMPLED, number
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.scores import (
@@ -42,31 +42,34 @@ from sampler.errors import InputError
 if TYPE_CHECKING:
     import pandas
 
+OF_ARVIZ = ("rank", "elpd", "se", "elpd_diff", "dse", "weight")
 # Beside the columns of ArviZ: numbers of a comparison, with their Monte Carlo errors.
-BESIDE = ("log_evidence", "accuracy", "log_predictive_density")
+BESIDE = ("log_evidence", ACCURACY, DENSITY)
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model, as it predicts each training label from all others.
+    """A network, as one of its predictors foretells each training label from all others.
 
-    elpd        ln p(y_i | y_{−i}) of every example
-    labels      what identifies the training labels
-    unreliable  examples whose Pareto k is above its limit; None without draws
-    draws       number of draws behind it; None without draws
-    scores      evidence and scores on the test set, as far as known
-    tests       scores on the test set, example by example
-    trusted     whether the draws passed their diagnostics
+    run, predictor  whose it is
+    elpd            ln p(y_i | y_{−i}) of every example
+    labels          what identifies the training labels
+    unreliable      examples whose Pareto k is above its limit; None without draws
+    draws           number of draws behind it; None without draws
     """
 
     name: str
+    run: RunResults
+    predictor: str
     elpd: Float[np.ndarray, " example"]
     labels: str
     unreliable: int | None = None
     draws: int | None = None
-    scores: dict[str, Estimate] = field(default_factory=dict)
-    tests: "Tests | None" = None
-    trusted: bool = True
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it has no draws, or such as passed their diagnostics."""
+        return self.draws is None or self.run.trusted is not False
 
     @property
     def counts(self) -> bool:
@@ -79,6 +82,28 @@ class Model:
             return False
         return np.allclose(self.elpd, other.elpd, rtol=1e-5, atol=1e-6)
 
+    @property
+    def tests(self) -> xr.Dataset:
+        """Accuracy and density of every test example, with its labels; empty where not known."""
+        moments = self.run.label_moments(self.predictor) if self.trusted else None
+        if moments is None:
+            return xr.Dataset()
+        labels = xr.DataArray(self.run.labels_test, dims=("test_example", OUTPUT))
+        scores = example_scores(*(labelled(one, labels) for one in moments), labels)
+        known = {name: scores[name] for name in (ACCURACY, DENSITY) if name in scores}
+        return xr.Dataset({"labels": labels, **known})
+
+    def elpd_data(self) -> Any:
+        """As ArviZ compares it; how many parameters it has is not asked."""
+        from arviz_stats import ELPDData  # only here: it takes long
+
+        count, draws = len(self.elpd), self.draws or 1
+        return ELPDData(
+            "loo", float(self.elpd.sum()), error_of_sum(self.elpd), np.nan, draws, count, "log",
+            warning=bool(self.unreliable), good_k=limit_of_k(draws),
+            elpd_i=xr.DataArray(self.elpd, dims="example"),
+        )  # fmt: skip
+
 
 def models_of(run: RunResults, name: str) -> list[Model]:
     """The network of a run and that of infinite width, as far as they predict what is left out."""
@@ -87,72 +112,18 @@ def models_of(run: RunResults, name: str) -> list[Model]:
         draws, labels = (run.drawn_attribute(key, GROUP) for key in ("draws", "labels"))
         unreliable = count_unreliable(np.asarray(run.drawn(PARETO_K, GROUP).values), draws)
         values = np.asarray(elpd.values, dtype=np.float64)
-        model = f"{name}, {run.name_of(SAMPLED)}"
-        scores = scores_of_run(run, SAMPLED)
-        trusted = bool(run.trusted)
-        tests = tests_of(run, SAMPLED) if trusted else None
-        models.append(Model(model, values, labels, unreliable, draws, scores, tests, trusted))
-    in_place = "not sampled"
-    if models:
-        in_place = "" if models[0].counts else "samples not trusted"
+        title = f"{name}, {run.name_of(SAMPLED)}"
+        models.append(Model(title, run, SAMPLED, values, labels, unreliable, draws))
+    in_place = "samples not trusted" if models else "not sampled"
+    in_place = "" if models and models[0].counts else in_place
     for predictor in (*([LEADING] if in_place else []), *OTHER_NETWORKS):
         values = run.predicted("elpd_by_example", predictor)
         if values is not None:
+            title = f"{name}, {run.name_of(predictor)}"
+            title += f" ({in_place})" if predictor == LEADING else ""
             labels = run.theory["elpd_by_example"].attrs["labels"]
-            scores = scores_of_run(run, predictor)
-            model = f"{name}, {run.name_of(predictor)}"
-            model += f" ({in_place})" if predictor == LEADING else ""
-            models.append(
-                Model(model, values, labels, scores=scores, tests=tests_of(run, predictor))
-            )
+            models.append(Model(title, run, predictor, values, labels))
     return models
-
-
-@dataclass(frozen=True)
-class Tests:
-    """Scores on the test set, example by example.
-
-    labels  [example, output]
-    scores  name → one number for every example
-    """
-
-    labels: Float[np.ndarray, "example output"]
-    scores: dict[str, Float[np.ndarray, " example"]]
-
-    def minus(self, other: "Tests | None", score: str) -> np.ndarray | None:
-        """Differences of a score; None unless both are scored on the same examples."""
-        if other is None or score not in self.scores or score not in other.scores:
-            return None
-        if not np.array_equal(self.labels, other.labels):
-            return None
-        return self.scores[score] - other.scores[score]
-
-
-def tests_of(run: RunResults, predictor: str) -> Tests | None:
-    """Scores of a predictor on every test example; None where labels or predictions are unknown."""
-    moments = run.label_moments(predictor)
-    if moments is None:
-        return None
-    labels = xr.DataArray(run.labels_test, dims=("test_example", OUTPUT))
-    scores = example_scores(*(labelled(one, labels) for one in moments), labels)
-    return Tests(run.labels_test, {name: values.values for name, values in scores.items()})
-
-
-def scores_of_run(run: RunResults, predictor: str) -> dict[str, Estimate]:
-    """Evidence and scores on the test set, of the comparison or of the theory alone.
-
-    Without those of the samples that are not to be trusted.
-    """
-    rows = {} if run.comparison is None else run.comparison.rows
-    scores = {}
-    for score in BESIDE:
-        row = rows.get((score, predictor), {"value": np.nan, "state": ""})
-        if np.isfinite(row["value"]) and not (predictor == SAMPLED and row["state"]):
-            mcse = row["error"] if predictor == SAMPLED else 0.0
-            scores[score] = Estimate(row["value"], mcse, test_error=row["test_error"])
-        elif predictor != SAMPLED and np.isfinite(value := number(run.theory, score, predictor)):
-            scores[score] = Estimate(value, 0.0)
-    return scores
 
 
 def compare_directories(
@@ -193,85 +164,54 @@ def best_first(models: Sequence[Model]) -> "pandas.DataFrame":
     """
     import pandas
 
-    counted = [model for model in models if model.counts]
-    weights = stacking_weights(counted) if counted else {}
-    best, rows = next((counted[place] for place in weights), None), {}
-    for rank, (place, weight) in enumerate(weights.items()):
-        rows[counted[place].name] = row_of(counted[place], rank, best, weight)
-    rows |= {model.name: row_of(model) for model in models if not model.counts}
-    return pandas.DataFrame.from_dict(rows, orient="index")
+    by_name = {model.name: model for model in sorted(models, key=lambda model: not model.counts)}
+    counted = {name: model.elpd_data() for name, model in by_name.items() if model.counts}
+    sums = {n: [m.elpd.sum(), error_of_sum(m.elpd)] for n, m in by_name.items() if not m.counts}
+    table = pandas.DataFrame.from_dict(sums, orient="index", columns=["elpd", "se"])
+    if counted:
+        import arviz_stats  # only here: it takes long
 
-
-def row_of(
-    model: Model, rank: int | float = np.nan, best: Model | None = None, weight: float = np.nan
-) -> dict[str, int | float | None]:
-    """The columns of a model; those that compare it are NaN without a best one."""
-    difference = np.full(1, np.nan) if best is None else model.elpd - best.elpd
-    row = {
-        "rank": rank,
-        "elpd": float(model.elpd.sum()),
-        "se": error_of_sum(model.elpd),
-        "elpd_diff": float(difference.sum()),
-        "dse": 0.0 if model is best else error_of_sum(difference),
-        "weight": weight,
-        "unreliable": model.unreliable,
+        # Later releases round by default.
+        exact = (
+            {"round_to": "none"} if "round_to" in signature(arviz_stats.compare).parameters else {}
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pandas, and of k, which the table has
+            compared = arviz_stats.compare(counted, **exact)
+        table = pandas.concat([compared, table])
+    best = by_name[table.index[0]] if counted else None
+    beside = {
+        name: scores_beside(model, best if model.counts else None)
+        for name, model in by_name.items()
     }
-    for score in BESIDE:
-        estimate = model.scores.get(score)
-        row[score] = estimate and float(estimate.value)
-        row[f"{score}_error"] = estimate and float(estimate.mcse)
-    return row | tests_apart(model, best)
+    return table.reindex(columns=list(OF_ARVIZ)).join(
+        pandas.DataFrame.from_dict(beside, orient="index")
+    )
 
 
-def tests_apart(model: Model, best: Model | None) -> dict[str, float]:
-    """Scores on the test set minus those of the best model, with the error of this difference.
+def scores_beside(model: Model, best: Model | None) -> dict[str, float | int | None]:
+    """Evidence and scores on the test set, and how far these are behind those of the best model.
 
-    Example by example; NaN where they are not known of the same examples.
+    With the Monte Carlo errors of numbers, and the standard errors of differences, example by
+    example; NaN where a number is not known, or not to be trusted, and where the examples differ.
     """
-    columns = {}
+    rows = {} if model.run.comparison is None else model.run.comparison.rows
+    columns: dict[str, float | int | None] = {"unreliable": model.unreliable}
+    for score in BESIDE:
+        row = rows.get((score, model.predictor), {"value": np.nan, "error": np.nan, "state": ""})
+        value, error = row["value"], row["error"]
+        if model.predictor != SAMPLED:
+            value, error = number(model.run.theory, score, model.predictor), 0.0
+        elif row["state"] == NOT_TRUSTED:
+            value = error = np.nan
+        columns |= {score: value, f"{score}_error": error if np.isfinite(value) else np.nan}
+    tests, of_best = model.tests, xr.Dataset() if best is None else best.tests
+    paired = "labels" in tests and "labels" in of_best and tests["labels"].equals(of_best["labels"])
     for score in (ACCURACY, DENSITY):
-        known = model.tests is not None and best is not None
-        apart = model.tests.minus(best.tests, score) if known else None
-        columns[f"{score}_diff"] = np.nan if apart is None else float(apart.mean())
-        columns[f"{score}_dse"] = np.nan if apart is None else error_of_mean(apart)
+        behind = of_best[score] - tests[score] if paired and score in tests else None
+        columns[f"{score}_diff"] = np.nan if behind is None else float(behind.mean())
+        columns[f"{score}_dse"] = np.nan if behind is None else error_of_mean(behind)
     return columns
-
-
-def stacking_weights(models: Sequence[Model]) -> dict[int, float]:
-    """Place → weight of the models by stacking, the best model first."""
-    if len(models) == 1:
-        return {0: 1.0}
-    import arviz_stats  # only here: it takes long
-
-    # Releases differ in their arguments.
-    exact = {"round_to": "none"} if "round_to" in signature(arviz_stats.compare).parameters else {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of pandas, and of k, which the table has
-        data = {str(place): elpd_data(model) for place, model in enumerate(models)}
-        table = arviz_stats.compare(data, **exact)
-    return {int(place): float(weight) for place, weight in table["weight"].items()}
-
-
-def elpd_data(model: Model) -> Any:
-    """A model as ArviZ compares it; how many parameters it has is not asked."""
-    from arviz_stats import ELPDData
-
-    by_example = xr.DataArray(model.elpd, dims="example")
-    given = {
-        "kind": "loo",
-        "elpd": float(model.elpd.sum()),
-        "se": error_of_sum(model.elpd),
-        "p": float("nan"),
-        "n_samples": model.draws or 1,
-        "n_data_points": len(model.elpd),
-        "scale": "log",
-        "warning": bool(model.unreliable),
-        "good_k": limit_of_k(model.draws or 1),
-        "elpd_i": by_example,
-        "pareto_k": xr.zeros_like(by_example),
-    }
-    accepted = signature(ELPDData).parameters
-    return ELPDData(**{name: value for name, value in given.items() if name in accepted})
 
 
 def names_of_runs(directories: Sequence[Path]) -> list[str]:

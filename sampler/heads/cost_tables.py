@@ -65,23 +65,23 @@ def frame_of(found: xr.Dataset) -> pandas.DataFrame:
 def heads_table(found: xr.Dataset) -> Table:
     """A row for each head, the costliest first."""
     frame = frame_of(found).sort_values("mean_loss", ascending=False, kind="stable")
-    columns = [
-        Column(
-            header, key, f"{key}_error", meaning, digits=2, dropped=place,
+    columns = {
+        key: Column(
+            header, meaning, digits=2, dropped=place,
             scale=100.0 if key.endswith("accuracy") else 1.0,
         )
         for place, (key, (header, meaning)) in enumerate(COLUMNS.items())
         if key in frame
-    ]  # fmt: skip
+    }  # fmt: skip
     rows = [
-        [head_label(*head), *((row[c.key], row.get(c.error)) for c in columns)]
+        [head_label(*head), *((row[key], row.get(f"{key}_error")) for key in columns)]
         for head, row in frame.iterrows()
     ]
     title = (
         f"ablation cost of single heads: loss gained ({UNITS[found.attrs['loss']]}) and accuracy "
         "lost (points) with the mean of the head, or zero, in its place; ±1σ over examples"
     )
-    return Table(title, ("", *columns), rows)
+    return Table(title, ("", *columns.values()), rows)
 
 
 def orders_table(found: xr.Dataset) -> Table:
@@ -92,7 +92,7 @@ def orders_table(found: xr.Dataset) -> Table:
             of_order = found[who].values[names == key]
             spread = spread_of(of_order) if len(of_order) > 1 else [None] * of_order.shape[1]
             header = f"{of_whom}, {ORDERS[key]}"
-            columns.append(Column(header, f"{who}_{key}", scale=100.0, dropped=len(columns)))
+            columns.append(Column(header, scale=100.0, dropped=len(columns)))
             values.append(zip(of_order.mean(axis=0), spread, strict=True))
     rows = [[f"{count} removed", *row] for count, row in enumerate(zip(*values, strict=True))]
     title = (

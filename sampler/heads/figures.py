@@ -226,7 +226,6 @@ HEAD_IMPORTANCE = style.FigureEntry(
     draw_head_importance,
     "Head scores: the share of |U₁| on paths through each head, theory and posterior mean ± MCSE.",
     "Bars of the head scores of the theory, with those of the posterior mean of U₁ as points.",
-    shown="asked",
 )
 HEAD_SCORES = style.FigureEntry(
     of_run(draw_head_scores),

@@ -19,18 +19,17 @@ def draw_stored_figures(
     directory: Path,
     results: RunResults | SweepResults | None = None,
     svg: bool = False,
-    every: bool = False,
 ) -> ExitCode:
     """Draw the figures of a run or of a sweep, from results in memory or from its directory.
 
-    svg: as SVG too. every: those too that a run leaves out
+    svg: as SVG too
     """
     recipe = load_recipe(directory / RECIPE_FILE)
     if results is None:
         results = gathered(directory, recipe) if recipe.sweep else open_run(directory)
     failed: dict[str, Exception] = {}
     names: dict[Path, list[str]] = {}
-    for path in draw_figures(directory, results, svg, failed=failed, every=every):
+    for path in draw_figures(directory, results, svg, failed=failed):
         names.setdefault(path.parent, []).append(path.stem)
     for folder, of_folder in names.items():
         print_line(wrapped(f"figures in {folder}: {unbroken(tuple(dict.fromkeys(of_folder)))}"))

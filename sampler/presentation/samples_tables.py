@@ -118,7 +118,7 @@ def heads_table(heads: SampledHeads) -> Table:
     )
     columns = (
         Column("head"),
-        Column("exact posterior", "sampled", "error"),
+        Column("exact posterior"),
         Column("prior", meaning="mean over draws of the prior"),
         Column("spread of prior", digits=2, meaning="standard deviation of a draw of the prior"),
         Column("R-hat", digits=4),
@@ -128,7 +128,7 @@ def heads_table(heads: SampledHeads) -> Table:
 
 def matched_paths_table(heads: SampledHeads) -> Table:
     """Elements of U₁ whose paths are in matched order; the diagonal alone where there are many."""
-    columns = (Column("paths"), Column("exact posterior", "sampled", "error"))
+    columns = (Column("paths"), Column("exact posterior"))
     title, overlap = "U₁, paths in matched order", heads.order_parameter
     if overlap is None:
         return Table(title, columns, [])

@@ -173,14 +173,14 @@ def models_table(models: "pandas.DataFrame") -> Table:
     columns = (
         "model",
         Column("elpd", dropped=4),
-        "elpd minus best",
+        "elpd behind best",
         Column("weight", digits=2),
         Column("unreliable", dropped=5),
         Column("log evidence", dropped=1),
         Column("test accuracy", **SHARE, dropped=2),
-        Column("accuracy minus best", **SHARE | POINTS, dropped=6),
+        Column("accuracy behind best", **SHARE | POINTS, dropped=6),
         Column("test log density", dropped=3),
-        Column("density minus best", dropped=7),
+        Column("density behind best", dropped=7),
     )
     scores = {"log_evidence": "log_evidence_error"}
     for score in ("accuracy", "log_predictive_density"):
@@ -199,8 +199,8 @@ def models_table(models: "pandas.DataFrame") -> Table:
     caption = (
         "elpd: sum over training examples of ln p(label | all other labels), ± standard error by "
         "the finite number of examples; of samples by PSIS, of the theory at a saddle point that "
-        "moves as each example is left out, to first order, exact at infinite width. Scores on the "
-        "test set minus those of the best model ± standard error of the difference, example by "
+        "moves as each example is left out, to first order, exact at infinite width. How "
+        "far behind the best model: ± standard error of the difference, example by "
         "example. A theory stands here only in place of samples, by name. Weight: share "
         "in the average of models that predicts best (stacking). Unreliable: examples whose Pareto "
         "k is above its limit. Samples with such examples, or whose diagnostics failed, are not "
@@ -218,7 +218,7 @@ def draw_models(models: "pandas.DataFrame") -> "Figure":
     places = np.arange(len(models))
     ax.axvline(0.0, color=style.GREY, linestyle=":", linewidth=1.0)
     marks = {"fmt": "o", "color": style.SAMPLED}
-    ax.errorbar(models["elpd_diff"], places, xerr=models["dse"], **marks)
+    ax.errorbar(-models["elpd_diff"].astype(float), places, xerr=models["dse"], **marks)
     ax.set_yticks(places, list(models.index))
     ax.set(xlabel="elpd minus that of the best model, ± standard error (nats)")
     ax.set_ylim(len(models) - 0.5, -0.5)

@@ -43,7 +43,6 @@ class FigureEntry:
     alternative  text in place of the picture, for screen readers
     of           kinds of results that it is drawn from: "run", "sweep"
     section      its part of the report of a run: "comparison", "attention" or "diagnostics"
-    shown        when a run draws it: "always", or "asked" where `figures DIR --all` does
     """
 
     draw: Callable[..., Figure | None]
@@ -51,7 +50,6 @@ class FigureEntry:
     alternative: str
     of: tuple[str, ...] = ("run",)
     section: str = "comparison"
-    shown: str = "always"
 
 
 # Okabe–Ito palette: told apart with every common kind of colour blindness.

@@ -1,4 +1,4 @@
-"""A table as a value, with three forms: text of a terminal (by rich), HTML, and a DataFrame."""
+"""A table as a value, with two forms: text of a terminal, by rich, and HTML."""
 
 import re
 import textwrap
@@ -19,7 +19,6 @@ from sampler.analysis.text import (
 )
 
 if TYPE_CHECKING:
-    import pandas
     from rich.table import Table as RichTable
 
 LEAST_NAME = 20  # characters that a name has room for before columns are left out
@@ -45,24 +44,17 @@ Cell = str | Number | Link
 class Column:
     """A column of a table: header, meaning and form.
 
-    header    what stands above it
-    key       its name in a DataFrame; the header where it is empty
-    error, test_error   names of the errors of its numbers in a DataFrame, by Monte Carlo and by the
-              number of examples; empty where they have none there
     meaning   a sentence that a page shows when the header is pointed at
     unit, scale, digits   of plain numbers in it, as in `Number`
     dropped   the larger, the earlier it is left out on a narrow terminal; 0: never
     """
 
     header: str
-    key: str = ""
-    error: str = ""
     meaning: str = ""
     unit: str = ""
     scale: float = 1.0
     digits: int = DIGITS
     dropped: int = 0
-    test_error: str = ""
 
     def cell(self, given: object) -> Cell:
         """A cell of this column: text, a link, a number, or a number with its errors."""
@@ -167,27 +159,6 @@ class Table:
 
     def _repr_html_(self) -> str:
         return str(self.__html__())
-
-    # --- for pandas
-
-    def to_dataframe(self) -> "pandas.DataFrame":
-        """The rows by name, numbers in full; errors have a column where theirs has a name."""
-        import pandas
-
-        frame = {}
-        for place, column in enumerate(self.columns[1:], start=1):
-            cells = [row[place] for row in self.rows]
-            frame[column.key or column.header] = [
-                cell.value if isinstance(cell, Number) else str(cell) for cell in cells
-            ]
-            for kind, name in {"error": column.error, "test_error": column.test_error}.items():
-                if name:
-                    frame[name] = [getattr(cell, kind, None) for cell in cells]
-        first = self.columns[0]
-        names = pandas.Index([str(row[0]) for row in self.rows], name=first.key or None)
-        table = pandas.DataFrame(frame, names)
-        numeric = [name for name in table if not table[name].map(type).eq(str).any()]
-        return table.astype(dict.fromkeys(numeric, float))
 
 
 def is_empty(cell: Cell) -> bool:

@@ -73,12 +73,10 @@ def draw_figures(
     results: Results,
     svg: bool = False,
     failed: dict[str, Exception] | None = None,
-    every: bool = False,
 ) -> list[Path]:
     """Draw into `directory/figures` what the results allow; return the files written.
 
     svg     as SVG too
-    every   also those that are drawn when they are asked for alone
     failed  takes, by name, what single figures fail with, and the others are drawn; without it the
             first error is raised
 
@@ -86,10 +84,9 @@ def draw_figures(
     """
     drawn, written = {}, []
     with figure_style():
-        for name, entry in FIGURES.items():
-            if every or entry.shown == "always":
-                with errors_collected(name, failed):
-                    drawn[name] = figure_of(results, name)
+        for name in FIGURES:
+            with errors_collected(name, failed):
+                drawn[name] = figure_of(results, name)
         for name, figure in drawn.items():
             if figure is not None:
                 with errors_collected(name, failed):

@@ -236,11 +236,11 @@ def test_infinite_width_is_left_out_exactly_and_labels_are_identified(examples):
 
 def test_stacking_and_differences_of_models(rng):
     """Weights maximise the mean log of the averaged densities."""
-    base = rng.normal(-1.0, 0.5, 60)
+    base, run = rng.normal(-1.0, 0.5, 60), RunResults.held(None)
     models = [
-        Model("worse", base - 0.5 + 0.1 * rng.normal(size=60), "a"),
-        Model("good", base + 0.3 * rng.normal(size=60), "a", unreliable=0, draws=100),
-        Model("as good", base + 0.3 * rng.normal(size=60), "a"),
+        Model("worse", run, "infinite", base - 0.5 + 0.1 * rng.normal(size=60), "a"),
+        Model("good", run, "sampled", base + 0.3 * rng.normal(size=60), "a", 0, draws=100),
+        Model("as good", run, "infinite_tuned", base + 0.3 * rng.normal(size=60), "a"),
     ]
     found = best_first(models)
     assert found["elpd"].is_monotonic_decreasing
@@ -248,9 +248,9 @@ def test_stacking_and_differences_of_models(rng):
     of_models = {one.name: one.elpd for one in models}
     best = of_models[found.index[0]]
     for name, row in found.iloc[1:].iterrows():
-        difference = of_models[name] - best
+        difference = best - of_models[name]
         assert row["elpd_diff"] == pytest.approx(difference.sum(), rel=1e-12)
-        expected = np.sqrt(60 * difference.var(ddof=1))
+        expected = np.sqrt(60 * difference.var())  # as ArviZ has it
         assert row["dse"] == pytest.approx(expected, rel=1e-12)
     weights = found["weight"].to_numpy()
     assert weights.sum() == pytest.approx(1.0, abs=1e-6)

@@ -199,7 +199,7 @@ def test_test_scores_of_models_are_apart_by_the_paired_error(given):
     best = found.index[0]
     for name, row in found.iterrows():
         for score in ("accuracy", "log_predictive_density"):
-            apart = scores[name][score] - scores[best][score]
+            apart = scores[best][score] - scores[name][score]
             assert row[f"{score}_diff"] == pytest.approx(np.mean(apart), rel=1e-9, abs=1e-15)
             expected = np.std(apart, ddof=1) / np.sqrt(TEST)
             assert row[f"{score}_dse"] == pytest.approx(expected, rel=1e-9, abs=1e-15)

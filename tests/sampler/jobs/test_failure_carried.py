@@ -280,7 +280,7 @@ def test_models_are_compared_without_draws_that_fail(kind, sound):
         assert found.loc[failed, scores].notna().all()
     (table,) = Page(models_table(found)._repr_html_()).tables
     cells = dict(zip(table.rows[0], table.row(failed), strict=True))
-    assert (cells["weight"], cells["elpd minus best"]) == (MISSING, MISSING)
+    assert (cells["weight"], cells["elpd behind best"]) == (MISSING, MISSING)
     drawn = draw_models(found).axes[0].containers[0].lines[0].get_xdata()
     assert np.isnan(np.asarray(drawn, float)).tolist() == [False] * len(expected) + [True]
 

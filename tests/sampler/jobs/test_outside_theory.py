@@ -60,9 +60,9 @@ def test_a_run_samples_and_leaves_what_there_is(finished, capsys):
     assert command("prune", finished) == ExitCode.BAD_INPUT
     assert "network.values = " in capsys.readouterr().err
     figures = {path.stem for path in (finished / "figures").glob("*.png")}
-    # No theory of this network leaves anything of its predictor: the samples are drawn alone.
-    assert "predictor_sampled" in figures
-    assert not figures & {"predictor_mean", "order_parameter", "kernel_alignment"}
+    # No theory of this network predicts anything: the samples stand beside infinite width alone.
+    assert {"predictor_sampled", "theory_against_draws"} <= figures
+    assert not figures & {"order_parameter", "kernel_alignment"}
     with xr.open_datatree(finished / "draws.nc", engine="h5netcdf") as tree:
         names = {"predictor", "predictor_mean", "predictor_variance"}
         assert set(tree["predictions"].data_vars) == names

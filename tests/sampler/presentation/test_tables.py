@@ -159,7 +159,7 @@ def test_both_errors_are_seen_in_eighty_columns():
     assert "83.0 %" in text
 
 
-# --- one table in three forms
+# --- one table in two forms
 
 
 LONG = "U₁ good·random, output 10 × uniform·random, output 11"
@@ -170,9 +170,9 @@ def example() -> Table:
         "Order parameter",
         (
             "element",
-            Column("leading order", "theory"),
-            Column("exact posterior", "sampled", error="mcse", meaning="mean ± MCSE"),
-            Column("relative difference", "relative", unit=" %", scale=100.0, digits=2, dropped=1),
+            Column("leading order"),
+            Column("exact posterior", meaning="mean ± MCSE"),
+            Column("relative difference", unit=" %", scale=100.0, digits=2, dropped=1),
             Column("nothing known"),
         ),
         [
@@ -212,10 +212,3 @@ def test_a_page_has_full_numbers_and_escapes_texts():
     assert "&lt;b&gt;" in page
     link = Table("", ("file",), [[Link("draws.nc", "a%20b/draws.nc")]])._repr_html_()
     assert '<a href="a%20b/draws.nc">draws.nc</a>' in link
-
-
-def test_a_dataframe_has_numbers_by_their_keys():
-    frame = example().to_dataframe()
-    assert frame.loc[LONG, "theory"] == 1.23456
-    assert frame.loc[LONG, "mcse"] == 0.0345
-    assert np.isnan(frame.loc["<b>", "sampled"])
