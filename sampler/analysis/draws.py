@@ -115,7 +115,7 @@ class Draws:
     def labels_test(self) -> xr.DataArray | None:
         """The test labels [test_example, output]; None where there are none."""
         table = self.group("predictions_constant_data")
-        return None if table is None else table["labels_test"]
+        return None if table is None else with_output(table["labels_test"])
 
     @cached_property
     def test_moments(self) -> LabelMoments | None:
@@ -126,6 +126,7 @@ class Draws:
             return None
         if "temperature" in self:
             noise = self["temperature"].sel(draw=draws["draw"])
+            noise = noise.drop_vars(noise.coords)
         if "predictor_mean" in draws:
             mean, variance = draws["predictor_mean"], draws["predictor_variance"]
         else:

@@ -175,46 +175,53 @@ class Averages:
         mean = values.mean(0) if self.weights is None else np.tensordot(self.weights, values, 1)
         return batches[0].copy(data=mean) if isinstance(batches, xr.DataArray) else np.asarray(mean)
 
-    def bootstrap(
-        self, statistic: Statistic, batches: Values, replicates: int = 400, seed: int = 0
-    ) -> Estimate:
+    def bootstrap(self, statistic: Statistic, batches: Values, replicates: int = 400) -> Estimate:
         """A function of the mean over batches, with its bootstrap error over batches.
 
         `statistic` maps [replicate, …] means to [replicate, …] numbers; it need not be smooth (an
-        accuracy is not, which rules out the jackknife). Repetitions are drawn again with their
-        weights.
+        accuracy is not, which rules out the jackknife).
         """
-        weights, count = self.weights, len(batches)
-        chosen = stream(seed, Stream.BOOTSTRAP).multinomial(
-            count, np.full(count, 1 / count), replicates
-        )
-        shares, wider = chosen / count, 1.0
+        return self.of_replicates(statistic(self.resampled(batches, replicates)), len(batches))
+
+    def resampled(self, batches: Values, replicates: int = 400) -> Values:
+        """Means [replicate, …] of batches that are drawn again, with their weights.
+
+        Behind them the mean of all, and of repetitions the middle of the law of their means.
+        """
+        weights, values, count = self.weights, np.asarray(batches), len(batches)
+        even = np.full(count, 1 / count)
+        shares = stream(0, Stream.BOOTSTRAP).multinomial(count, even, replicates) / count
+        last = [np.asarray(self.mean_of_batches(values))]
         if weights is not None:
-            shares = chosen * weights
+            shares = shares * weights
             shares = shares / shares.sum(axis=1, keepdims=True)
+            # As in `of_means`, with no negative share: not every function takes what lies outside.
+            middle = np.maximum(cumulant_shares(weights), 0.0)
+            last.append(np.tensordot(middle / middle.sum(), values, axes=1))
+        means = np.concatenate([np.tensordot(shares, values, axes=1), np.stack(last)])
+        if not isinstance(batches, xr.DataArray):
+            return means
+        return batches[0].expand_dims(replicate=len(means)).copy(data=means)
+
+    def of_replicates(self, found: Values, batches: int) -> Estimate:
+        """The estimate of a function that has these values at `resampled` means of batches."""
+        weights, values = self.weights, np.asarray(found, dtype=np.float64)
+        place = -1 if weights is None else -2
+        value, replicates, wider = found[place], values[:place], 1.0
+        if weights is not None:
             # Of few batches drawn again the spread is smaller than that of the jackknife.
             without = weights / np.maximum(1.0 - weights, ROUNDING)
-            wider = np.sqrt((count - 1) / count * np.sum(without**2) / np.sum(weights**2))
-
-        def of_shares(shares: np.ndarray) -> Values:
-            return statistic(_weighed(shares, batches))
-
-        values = np.asarray(of_shares(shares), dtype=np.float64)
+            wider = np.sqrt((batches - 1) / batches * np.sum(without**2) / np.sum(weights**2))
         # About the first of them, so that values that are all the same have no error at all.
-        shifts = wider * (values - values[0])
-        deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(replicates - 1)
-        mean = self.mean_of_batches(batches)
-        value = statistic(_replicated(mean))[0]
+        shifts = wider * (replicates - replicates[0])
+        deviations = (shifts - shifts.mean(axis=0)) / np.sqrt(len(shifts) - 1)
         if weights is None:
             error = shifts.std(axis=0, ddof=1)
-            return Estimate(value, _like(value, error), deviations, count - 1)
-        # As in `of_means`, with no negative share: not every function takes what lies outside.
-        shares = np.maximum(cumulant_shares(weights), 0.0)
-        middle = np.asarray(of_shares((shares / shares.sum())[None]), dtype=np.float64)
-        deviations = np.concatenate([deviations, BEYOND * (middle - np.asarray(value))])
+            return Estimate(value, _like(value, error), deviations, batches - 1)
+        deviations = np.concatenate([deviations, BEYOND * (values[-1:] - values[place])])
         error = np.sqrt(np.sum(deviations**2, axis=0))
         degrees = effective_draws(weights) - 1.0
-        return Estimate(value, _like(value, error), deviations, degrees, repetitions=count)
+        return Estimate(value, _like(value, error), deviations, degrees, repetitions=batches)
 
     def predictor(self, draws: Mapping[Any, Values]) -> PredictorEstimates:
         """E[f] and Var[f]; Rao–Blackwellised, E[m] and E[v] + Var[m], where m and v are known."""
@@ -259,20 +266,6 @@ def of_one_draw(draws: Values, values: Values) -> Values:
     if not isinstance(draws, xr.DataArray):
         return values
     return draws.isel(chain=0, draw=0, drop=True).copy(data=values)
-
-
-def _weighed(shares: Float[np.ndarray, "replicate batch"], batches: Values) -> Values:
-    """Weighed means [replicate, …] of batches, labelled as these."""
-    means = np.tensordot(shares, np.asarray(batches), axes=1)
-    if not isinstance(batches, xr.DataArray):
-        return means
-    return batches[0].expand_dims(replicate=len(means)).copy(data=means)
-
-
-def _replicated(mean: Values) -> Values:
-    if isinstance(mean, xr.DataArray):
-        return mean.expand_dims(replicate=1)
-    return mean[None]
 
 
 def _like(value: Values, error: Values) -> Values:

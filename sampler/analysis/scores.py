@@ -7,6 +7,7 @@ outputs are axes by name; any others, as that of predictors, stay.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import xarray as xr
@@ -29,8 +30,12 @@ def log_normal_density(squared_error, variance):
 
 
 def with_output(values: xr.DataArray) -> xr.DataArray:
-    """Values with the axis of outputs, last, which is left out where there is one output."""
-    return values if OUTPUT in values.dims else values.expand_dims(OUTPUT, -1)
+    """Values with the axis of outputs, last, which is left out where there is one output.
+
+    Axes have names and no numbers, which scores need none of: to compare these takes longer.
+    """
+    bare = values.drop_vars(values.coords)
+    return bare if OUTPUT in bare.dims else bare.expand_dims(OUTPUT, -1)
 
 
 def labelled(values, like: xr.DataArray) -> xr.DataArray:
@@ -112,7 +117,8 @@ class LabelMoments:
     @classmethod
     def of_table(cls, table: xr.Dataset, averages: Averages = OF_CHAINS) -> "LabelMoments":
         """The moments of a table of draws with their temperature."""
-        return cls.of(*(table[name] for name in (*MOMENTS, "temperature")), averages)
+        bare = table.drop_vars(table.coords)
+        return cls.of(*(bare[name] for name in (*MOMENTS, "temperature")), averages)
 
     def moments(self, means: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
         """Mean and variance of labels from means of the parts over draws."""
@@ -126,12 +132,15 @@ class LabelMoments:
         """Mean and variance [example, output] over all draws."""
         return self.moments(self.whole)
 
+    @cached_property
+    def resampled(self) -> tuple[xr.DataArray, xr.DataArray]:
+        """Mean and variance [replicate, example, output] at means of batches drawn again."""
+        return self.moments(self.averages.resampled(self.batches))
+
     def estimate(self, statistic: Statistic) -> Estimate:
         """A function of mean and variance, with its bootstrap error over batches of draws."""
-        estimate = self.averages.bootstrap(
-            lambda means: statistic(*self.moments(means)), self.batches
-        )
-        return replace(estimate, value=statistic(*self.posterior))
+        found = self.averages.of_replicates(statistic(*self.resampled), len(self.batches))
+        return replace(found, value=statistic(*self.posterior))
 
 
 def moment_columns(mean: np.ndarray, variance: np.ndarray, labels: np.ndarray | None) -> dict:

@@ -18,6 +18,7 @@ from sampler.analysis.scores import (
     error_of_mean,
     example_scores,
     labelled,
+    with_output,
 )
 from sampler.mcmc.collected_draws import ThinnedDraws
 from sampler.problem import AnyProblem, Problem, square_roots
@@ -189,7 +190,11 @@ def validation_scores(draws: Draws) -> dict[str, Estimate]:
     Empty without a validation split.
     """
     moments = draws.validation_moments
-    return {} if moments is None else sampled_scores(moments, draws.group(VALIDATION)["labels"])
+    return (
+        {}
+        if moments is None
+        else sampled_scores(moments, with_output(draws.group(VALIDATION)["labels"]))
+    )
 
 
 def sampled_scores(moments: LabelMoments, labels: xr.DataArray) -> dict[str, Estimate]:
