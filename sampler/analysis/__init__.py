@@ -5,6 +5,7 @@ text                  numbers as text, with the digits that their errors leave; 
 predictors            the axis `predictor`: what predicts, and one table of all of them
 estimates             means and variances with Monte Carlo errors
 difference            how far theory and draws are apart in a quantity, and what may be said of it
+draws                 draws as they are averaged: `draws.nc` with the weights of repetitions bound
 scores                scores of a mean and a variance at every example, and of draws with errors
 calibration           probabilities of the class +1, and how often labels are +1
 validation            scores on the validation split, of theories and draws
@@ -15,7 +16,7 @@ theory_table          what the theory predicts (`theory.nc`)
 user_theories         predictions of theories of the user's own, checked
 teacher_table         the teacher that labels were drawn from (`teacher.nc`)
 learned_heads         attention that was sampled, heads in matched order, with errors
-draws_table           draws in the layout of ArviZ (`draws.nc`), and back
+draws_table           draws in the layout of ArviZ (`draws.nc`)
 theory_and_draws      theories and draws of one problem, as quantities are computed from them
 quantities            every compared quantity: what is predicted, what draws say, how it is shown
 verdict               whether the draws can be trusted, and what they allow to say of theories

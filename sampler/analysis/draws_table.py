@@ -1,4 +1,4 @@
-"""Draws as a labelled tree in the layout of ArviZ (`draws.nc`), and back."""
+"""Draws as a labelled tree in the layout of ArviZ (`draws.nc`)."""
 
 from collections.abc import Mapping
 

@@ -16,7 +16,7 @@ from sampler.storage.checkpoints import Checkpoints
 
 CHAINS, WARMUP, DRAWS, STEPS, EXAMPLES = 2, 4, 24, 4, 12
 # Limits with which predictors are kept whole, and with which they are thinned.
-WHOLE, THINNED = LIMITS, {**LIMITS, "predictor": Limit(0, fewest=6)}
+WHOLE, THINNED = LIMITS, {**LIMITS, "predictor": Limit(6 * CHAINS * EXAMPLES * 4)}
 
 
 def chunks(rng, draws: int = DRAWS):
