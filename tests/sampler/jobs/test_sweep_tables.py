@@ -13,10 +13,11 @@ from sampler.analysis.comparison import NUMBERS
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
-from sampler.analysis.sweep_dataset import coordinate, gathered, swept_points
+from sampler.analysis.sweep_dataset import along_grid, coordinate, gathered, swept_points
 from sampler.analysis.sweep_results import SWEEP_FILE, SweepResults, seed_averages, setting_at
 from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
+from sampler.presentation.several_runs import points_table
 from sampler.settings.recipe import load_recipe
 from sampler.storage.directory import point_directory
 from sampler.storage.result_files import write_result
@@ -144,6 +145,55 @@ def test_the_values_of_a_swept_setting_are_read_as_they_were_given(values, label
     axis = xr.load_dataset(tmp_path / "a.nc")["key"]
     assert list(axis.values) == labels
     assert [setting_at(axis, place) for place in range(len(values))] == values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [(True, False), ("z", "b", 3), (3, 1, 2), (1,), ([1, 2], [0]), (2.5, 1)],
+    ids=str,
+)
+def test_points_stand_in_the_order_of_the_grid(values, tmp_path):
+    """Whatever is swept; a point may lack variables, and labels of an axis."""
+    path = tmp_path / "recipe.toml"
+    path.write_text(RECIPE)
+    swept = {"a.key": values, "another.key": (7, 5)}
+    recipe = load_recipe(path).model_copy(update={"sweep": swept})
+    places = [(a, b) for a in range(len(values)) for b in range(2)]
+    tables = [
+        xr.Dataset({"x": ("letter", [10.0 * a + b])}, {"letter": ["qw"[a % 2]]}) if b else
+        xr.Dataset({"y": float(a)})
+        for a, b in places
+    ]  # fmt: skip
+    found = along_grid(recipe, tables)
+    assert found["x"].dims == ("a.key", "another.key", "letter")
+    assert [setting_at(found["a.key"], at) for at in range(len(values))] == list(values)
+    for a, b in places:
+        here = found.isel({"a.key": a, "another.key": b})
+        known = here["x"].dropna("letter")
+        assert known.values.tolist() == ([10.0 * a + b] if b else [])
+        assert known["letter"].values.tolist() == (["qw"[a % 2]] if b else [])
+        assert np.isnan(here["y"]) if b else here["y"] == a
+
+
+def test_a_cell_without_a_number_says_why(recipe, tmp_path):
+    """Of four points two are compared, one is solved alone, and one was never run."""
+    path = tmp_path / "four.toml"
+    path.write_text(RECIPE.replace("[10, [20, 30, 40], 50]", "[10, 20, 30, 40]"))
+    recipe = load_recipe(path)
+    for place, (label, _) in enumerate(recipe.points()[:3]):
+        directory = point_directory(tmp_path, label)
+        if place < 2:
+            shutil.copytree(FIXTURES / "finished", directory)
+        else:
+            directory.mkdir()
+            write_result(directory, "theory.nc", theory(0.9, 0.8))
+    table = points_table(store(tmp_path, recipe).points)
+    columns = [column.header for column in table.columns]
+    at = columns.index("U₁ relative error")
+    assert at == 1
+    assert [str(row[at]) for row in table.rows] == [
+        "not trusted", "not trusted", "not sampled", "not run"
+    ]  # fmt: skip
 
 
 def test_differences_are_those_of_the_points(recipe, tmp_path):
