@@ -124,7 +124,9 @@ class TorchHeads:
         heads = by_layer(removed)
 
         def change(layer: int, sent: Any, real: Any) -> Any:
-            changed, places = sent.clone(), heads.get(layer, [])
+            if layer not in heads:
+                return sent
+            changed, places = sent.clone(), heads[layer]
             changed[:, :, places] = (
                 0.0 if means is None else means[layer][: sent.shape[1], places].to(sent)
             )
