@@ -83,7 +83,10 @@ def ablate_heads(
         found = ablation(chosen, measured, named, show, stoppable=True)
         if orders and not found.attrs["ended"]:
             models = {"accuracy_in_order": measured}
-            found = found.assign(removed_in_order(models, found, named, orders, seed, show))
+            try:
+                found = found.assign(removed_in_order(models, found, named, orders, seed, show))
+            except KeyboardInterrupt:
+                found.attrs["ended"] = True
     return AblatedHeads(found)
 
 
@@ -272,8 +275,11 @@ class RemovableHeads:
         from sampler.heads.figures import draw_removable
         from sampler.presentation.style import figure_style
 
+        measure = measure or self.result.attrs["measure"]
+        if f"test_{measure}" not in self.result:
+            raise InputError("measure", measure, 'labels are no classes: draw the "loss"')
         with figure_style():
-            return draw_removable(self.result, measure or self.result.attrs["measure"])
+            return draw_removable(self.result, measure)
 
     def __repr__(self) -> str:
         from sampler.heads.cost_tables import removable_text

@@ -6,6 +6,7 @@ import pytest
 
 import sampler
 from sampler.errors import InputError
+from sampler.heads import costs
 from tests.sampler.torch_models.families import torch
 
 COUNT, TOKENS, CHANNELS = 24, 3, 4
@@ -84,8 +85,8 @@ def test_numbers_are_of_validation_and_measures_of_test_examples(alone):
                 if values.dims == ("head",) and not values.equals(other[name])}  # fmt: skip
 
     assert changed(removed(validation=drawn(7))) == {"taylor", "taylor_error"}
-    costs = {str(name) for name in alone.result if str(name).startswith(("mean_", "zero_"))}
-    assert changed(removed(test=drawn(8))) == costs
+    measured = {str(name) for name in alone.result if str(name).startswith(("mean_", "zero_"))}
+    assert changed(removed(test=drawn(8))) == measured
 
 
 @pytest.mark.heavy
@@ -118,6 +119,16 @@ def test_class_numbers_are_labels_of_a_model_with_many_outputs():
         sampler.ablate_heads(
             Layers(outputs=3), **(UNSEEN | {"test": (tokens, classes + 1)}), **QUIET
         )
+
+
+def test_ctrl_c_while_orders_are_measured_keeps_the_costs_of_single_heads(alone, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(costs, "removed_in_order", interrupted)
+    found = sampler.ablate_heads(Layers(), **UNSEEN, orders=2, **QUIET)
+    pandas.testing.assert_frame_equal(found.to_dataframe(), alone.to_dataframe())
+    assert found.result.attrs["ended"]
 
 
 class Constant(torch.nn.Module):

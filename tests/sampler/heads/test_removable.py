@@ -183,6 +183,8 @@ def test_a_limit_of_accuracy_needs_classes_and_a_mean_is_not_applied(made):
         made.model, loss=1000.0, replacement="mean", **numbers, progress=False
     )
     assert found.accuracy is None
+    with pytest.raises(InputError, match="measure = 'accuracy'"):
+        found.plot("accuracy")
     assert sum(map(len, found.heads.values())) == LAYERS * HEADS
     with pytest.raises(InputError, match="replacement = "):
         found.apply(made.model)
