@@ -1,8 +1,7 @@
 """The axis `predictor`: what predicts, what it is called, and one table of all of them.
 
-A prediction is a mapping of names to arrays, as they are called in `theory.nc`. Tables of the
-theory and of a comparison have an entry for each predictor along one axis; what one of them does
-not predict is NaN.
+Tables of the theory and of a comparison have an entry for each predictor along one axis; what one
+of them does not predict is NaN.
 """
 
 from collections.abc import Iterable, Mapping
@@ -72,11 +71,11 @@ def predicted(table: xr.Dataset | None, name: str, predictor: str = LEADING) -> 
     return values if np.isfinite(values).any() else None
 
 
-def prediction(table: xr.Dataset, predictor: str) -> dict[str, np.ndarray]:
-    """Everything that one predictor of a table predicts, by name."""
-    names = [str(name) for name, values in table.items() if AXIS in values.dims]
-    values_of = {name: predicted(table, name, predictor) for name in names}
-    return {name: values for name, values in values_of.items() if values is not None}
+def of_predictor(table: xr.Dataset, predictor: str) -> xr.Dataset:
+    """Everything that one predictor of a table predicts, labelled; nothing that is NaN alone."""
+    along = table[[name for name, values in table.items() if AXIS in values.dims]]
+    one = along.sel({AXIS: predictor}, drop=True)
+    return one[[name for name, values in one.items() if np.isfinite(values.values).any()]]
 
 
 def number(table: xr.Dataset | None, name: str, predictor: str = LEADING) -> float:

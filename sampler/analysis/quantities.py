@@ -35,7 +35,7 @@ from sampler.analysis.scores import (
     hits,
     labelled,
 )
-from sampler.analysis.theory_and_draws import Prediction, TheoryAndDraws
+from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.validation import validation_scores
 from sampler.registry import Registry
 from theory import AttentionPaths, head_scores
@@ -46,7 +46,7 @@ from theory.observables import binomial_error, labels_are_classes
 PATHS, HEADS, NUMBER, WHOLE = "paths", "heads", "number", "whole"
 
 Sampled = Callable[[TheoryAndDraws], Estimate | None]
-Predicted = Callable[[Prediction, TheoryAndDraws], Any]
+Predicted = Callable[[xr.Dataset, TheoryAndDraws], Any]
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,10 @@ class Quantity:
     share: bool = False
     brief: bool = True
     least: Callable[[TheoryAndDraws], float] | None = None
-    ahead: Callable[[Prediction, TheoryAndDraws], dict[str, float]] | None = None
+    ahead: Callable[[xr.Dataset, TheoryAndDraws], dict[str, float]] | None = None
     needs: str = ""
 
-    def prediction(self, of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+    def prediction(self, of: xr.Dataset, given: TheoryAndDraws) -> Estimate | None:
         """What one predictor predicts; None where it does not."""
         by_name = isinstance(self.predicted, str)
         value = of.get(self.predicted) if by_name else self.predicted(of, given)
@@ -130,11 +130,13 @@ def sampled_alignment(given: TheoryAndDraws) -> Estimate | None:
     return Estimate(drawn["kernel_alignment"], drawn["kernel_alignment_mcse"])
 
 
-def predicted_kernel(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
+def predicted_kernel(of: xr.Dataset, given: TheoryAndDraws) -> np.ndarray | None:
     """K between the examples that are shown, at the U_1 of a predictor."""
-    if "kernel" in of or given.kernels is None or HEADLINE not in of:
-        return of.get("kernel")
-    return kernel_at(given.theory["kernel_features"].values, of[HEADLINE])
+    if "kernel" in of:
+        return of["kernel"].values
+    if given.kernels is None or HEADLINE not in of:
+        return None
+    return kernel_at(given.theory["kernel_features"].values, of[HEADLINE].values)
 
 
 def sampled_kernel(given: TheoryAndDraws) -> Estimate | None:
@@ -143,7 +145,7 @@ def sampled_kernel(given: TheoryAndDraws) -> Estimate | None:
     return given.draws.averages.bootstrap(lambda kernels: kernels, given.kernels)
 
 
-def kernel_similarity(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+def kernel_similarity(of: xr.Dataset, given: TheoryAndDraws) -> Estimate | None:
     """Centred alignment of the kernel of a predictor with that of the draws."""
     kernel = predicted_kernel(of, given)
     if kernel is None or given.kernels is None or not np.isfinite(kernel).all():
@@ -159,7 +161,7 @@ def sampled_temperature(given: TheoryAndDraws) -> Estimate | None:
     return replace(given.draws.mean("temperature"), spread=spread)
 
 
-def predicted_temperature(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
+def predicted_temperature(of: xr.Dataset, given: TheoryAndDraws) -> xr.DataArray | None:
     return of.get("temperature") if "temperature" in given.draws else None
 
 
@@ -176,7 +178,7 @@ def sampled_evidence(given: TheoryAndDraws) -> Estimate | None:
     return Estimate(value, error, remark=remark, trusted=trusted)
 
 
-def predicted_evidence(of: Prediction, given: TheoryAndDraws) -> np.ndarray | None:
+def predicted_evidence(of: xr.Dataset, given: TheoryAndDraws) -> xr.DataArray | None:
     """ln p(y); None where the samples average theirs over temperatures, of which this has one."""
     return None if "temperature" in given.draws else of.get("log_evidence")
 
@@ -192,10 +194,10 @@ def of_overlap(statistic_of: Callable[[TheoryAndDraws], Statistic | None]) -> di
     statistic_of: the function for these theories and draws, None where there is none.
     """
 
-    def predicted(of: Prediction, given: TheoryAndDraws) -> Any:
+    def predicted(of: xr.Dataset, given: TheoryAndDraws) -> Any:
         statistic = statistic_of(given)
         defined = statistic is not None and "order_parameter" in of
-        return statistic(of["order_parameter"][None])[0] if defined else None
+        return statistic(of["order_parameter"].values[None])[0] if defined else None
 
     def sampled(given: TheoryAndDraws) -> Estimate | None:
         statistic = statistic_of(given)
@@ -261,7 +263,7 @@ def of_test_set(
     """
 
     def moments_of(
-        of: Prediction, given: TheoryAndDraws
+        of: xr.Dataset, given: TheoryAndDraws
     ) -> tuple[xr.DataArray, xr.DataArray] | None:
         labels = given.draws.labels_test
         if labels is None or not applies(labels.values) or "predictor_mean" not in of:
@@ -274,7 +276,7 @@ def of_test_set(
             return None
         return mean, variance
 
-    def predicted(of: Prediction, given: TheoryAndDraws) -> Estimate | None:
+    def predicted(of: xr.Dataset, given: TheoryAndDraws) -> Estimate | None:
         moments = moments_of(of, given)
         if moments is None:
             return None
@@ -288,7 +290,7 @@ def of_test_set(
         estimate = moments.estimate(partial(value, labels=labels))
         return replace(estimate, test_error=test_error(*moments.posterior, labels))
 
-    def ahead(of: Prediction, given: TheoryAndDraws) -> dict[str, float]:
+    def ahead(of: xr.Dataset, given: TheoryAndDraws) -> dict[str, float]:
         other, own = moments_of(of, given), given.draws.test_moments
         if other is None or own is None:
             return {}
@@ -330,12 +332,13 @@ def error_of_density(mean: xr.DataArray, variance: xr.DataArray, labels: xr.Data
     return error_of_mean(density(mean, variance, labels))
 
 
-def elpd_ahead(of: Prediction, given: TheoryAndDraws) -> dict[str, float]:
+def elpd_ahead(of: xr.Dataset, given: TheoryAndDraws) -> dict[str, float]:
     """Σ_i ln p(y_i | y_{−i}) of the samples minus that of another network."""
     ours, theirs = sampled_elpd_by_example(given.draws.tree), of.get("elpd_by_example")
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return {}
-    return {"ahead": float(np.sum(ours - theirs)), "ahead_error": error_of_sum(ours - theirs)}
+    gaps = ours - theirs.values
+    return {"ahead": float(np.sum(gaps)), "ahead_error": error_of_sum(gaps)}
 
 
 def are_several_signs(labels: np.ndarray) -> bool:
@@ -363,7 +366,7 @@ def of_validation(score: str) -> Quantity:
     """The row of a score on the validation split."""
     name = f"validation_{score}"
 
-    def predicted(of: Prediction, _: TheoryAndDraws) -> Estimate | None:
+    def predicted(of: xr.Dataset, _: TheoryAndDraws) -> Estimate | None:
         if name not in of:
             return None
         return Estimate(of[name], test_error=error_of_mean(of[f"{name}_by_example"]))

@@ -9,9 +9,7 @@ import xarray as xr
 
 from sampler.analysis.draws import Draws
 from sampler.analysis.kernels import kernel_at
-from sampler.analysis.predictors import prediction, predictors_of
-
-Prediction = Mapping[str, np.ndarray]
+from sampler.analysis.predictors import AXIS, of_predictor, predictors_of
 
 
 @dataclass(frozen=True)
@@ -20,19 +18,40 @@ class TheoryAndDraws:
 
     theory  the table of `theory.nc`; None without a theory
     tree    all of `draws.nc`
-    own     name of a theory of the user's own → what it predicts
+    own     name of a theory of the user's own → what it predicts: a label of the axis `predictor`
     """
 
     theory: xr.Dataset | None
     tree: xr.DataTree
-    own: Mapping[str, Prediction] = field(default_factory=dict)
+    own: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
 
     @cached_property
-    def predictions(self) -> dict[str, Prediction]:
-        """Predictor → all that it predicts, by name."""
-        stored = {name: prediction(self.theory, name) for name in predictors_of(self.theory)}
-        temperature = {"temperature": np.asarray(self.draws.temperature)}
-        return stored | {name: temperature | dict(arrays) for name, arrays in self.own.items()}
+    def table(self) -> xr.Dataset | None:
+        """All predictions, the user's own on the axis of the others; None without any."""
+        tables = []
+        if self.theory is not None:
+            names = [name for name, values in self.theory.items() if AXIS in values.dims]
+            tables.append(self.theory[names])
+        for name, arrays in self.own.items():
+            given = {"temperature": self.draws.temperature, **arrays}
+            mine = {key: self.like(key).copy(data=values) for key, values in given.items()}
+            tables.append(xr.Dataset(mine).expand_dims({AXIS: [name]}))
+        options = {"data_vars": "all", "coords": "minimal", "compat": "override", "join": "outer"}
+        return xr.concat(tables, AXIS, **options) if tables else None
+
+    def like(self, name: str) -> xr.DataArray:
+        """A prediction of this name, as the theory has it or as a draw is labelled."""
+        if self.theory is not None and name in self.theory:
+            return self.theory[name].isel({AXIS: 0}, drop=True)
+        if name.startswith("predictor_"):
+            name = next(iter(self.draws.predictors))
+        drawn = name in self.draws and name != "temperature"
+        return self.draws[name].isel(chain=0, draw=0, drop=True) if drawn else xr.DataArray(0.0)
+
+    @cached_property
+    def predictions(self) -> dict[str, xr.Dataset]:
+        """Predictor → all that it predicts."""
+        return {name: of_predictor(self.table, name) for name in predictors_of(self.table)}
 
     @cached_property
     def draws(self) -> Draws:

@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import sampler
-from sampler.analysis.predictors import predicted, prediction
+from sampler.analysis.predictors import of_predictor, predicted
 from sampler.analysis.user_theories import PREDICTED
 from sampler.data.make import build_task
 from sampler.errors import InputError
@@ -29,8 +29,8 @@ def results():
 
 def leading_order(theory: xr.Dataset) -> dict[str, np.ndarray]:
     """What the theory of the program predicts, as a theory of one's own."""
-    leading = prediction(theory, "leading")
-    return {name: one for name, one in leading.items() if PREDICTED.fullmatch(name)}
+    leading = of_predictor(theory, "leading")
+    return {name: one.values for name, one in leading.items() if PREDICTED.fullmatch(str(name))}
 
 
 @pytest.fixture
