@@ -38,7 +38,7 @@ def validation_scores(recipe: Recipe, points: Sequence[SweptPoint]) -> xr.Datase
             scores = point.run.theory[list(known)].rename(known).reindex({AXIS: PREDICTORS})
             table = table.merge(scores.reset_coords(drop=True))
         tables.append(table)
-    return along_grid(recipe, tables)
+    return along_grid(recipe.sweep, tables)
 
 
 def best_temperature(scores: xr.Dataset) -> xr.DataArray:

@@ -94,7 +94,7 @@ def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint])
         parts += [order_parameter(point.run)] if same_paths else []
         tables.append(xr.merge(parts, join="outer", compat="no_conflicts"))
     about = about_quantities(summaries)
-    table = xr.merge([along_grid(recipe, tables), about], join="outer", compat="no_conflicts")
+    table = xr.merge([along_grid(recipe.sweep, tables), about], join="outer", compat="no_conflicts")
     quantities = dict.fromkeys(str(name) for one in summaries for name in one["quantity"].values)
     order = {"quantity": list(quantities), AXIS: in_order(map(str, table[AXIS].values))}
     for name in {*TEXTS, "state"} & {*map(str, table)}:
@@ -102,12 +102,12 @@ def sweep_dataset(directory: Path, recipe: Recipe, points: Sequence[SweptPoint])
     return table.reindex(order).assign_attrs(name=recipe.name, schema_version=SCHEMA_VERSION)
 
 
-def along_grid(recipe: Recipe, tables: Sequence[xr.Dataset]) -> xr.Dataset:
+def along_grid(grid: Mapping[str, Sequence[Any]], tables: Sequence[xr.Dataset]) -> xr.Dataset:
     """Tables of all points, in the order of the grid, along the swept keys; NaN where one lacks it.
 
     Points may differ in their variables and in the labels of an axis.
     """
-    axes = {key: coordinate(key, values) for key, values in recipe.sweep.items()}
+    axes = {key: coordinate(key, values) for key, values in grid.items()}
     tables = xr.align(*tables, join="outer")
     names = dict.fromkeys(name for table in tables for name in table)
     labels = {name: axis for table in tables for name, axis in table.coords.items()}

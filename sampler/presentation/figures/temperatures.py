@@ -1,15 +1,16 @@
 """Figure of a sweep over temperatures: what training labels and a validation split say of each."""
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from sampler.analysis.predictors import INFINITE, LEADING, NEXT, SAMPLED, predictor_name
-from sampler.analysis.sweep_results import SweepResults
+from sampler.analysis.predictors import AXIS, INFINITE, LEADING, NEXT, SAMPLED, predictor_name
+from sampler.analysis.selection import TEMPERATURE
+from sampler.analysis.sweep_results import PASSED, SweepResults
 from sampler.presentation import style
 
-TEMPERATURE = "posterior.temperature"
 # Name of a predictor in columns → marker, dashes and size. Where theories and samples agree, all
 # are still seen: a dot on a diamond in a ring.
 PREDICTORS = {
@@ -32,36 +33,35 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     Of every predictor that is known. None unless the temperature alone was swept. Best are points
     that may be chosen: samples whose diagnostics pass, a next order that holds.
     """
-    points = sweep.points
-    if any(set(point.settings) != {TEMPERATURE} for point in points) or len(points) < 2:
+    dataset = sweep.dataset
+    if dataset["point"].dims != (TEMPERATURE,) or dataset.sizes[TEMPERATURE] < 2:
         return None
-    points = sorted(points, key=lambda point: point.settings[TEMPERATURE])
-    temperatures = np.array([float(point.settings[TEMPERATURE]) for point in points])
-    eligible = {
-        SAMPLED: np.array([point.trusted is True for point in points]),
-        NEXT: np.array([point.text("next_order_status") == "fine" for point in points]),
-    }
-    panels = {}
-    for quantity, (label, unit) in PANELS.items():
-        values = {
-            who: unit * np.array([point.number(quantity, who) for point in points])
-            for who in PREDICTORS
-        }
-        if np.isfinite(list(values.values())).any():
-            errors = [point.number(quantity, SAMPLED, "error") for point in points]
-            panels[label] = values, unit * np.array(errors), unit
+    points = dataset.sortby(TEMPERATURE).reindex({"quantity": list(PANELS), AXIS: list(PREDICTORS)})
+    known = points["value"].notnull().any((TEMPERATURE, AXIS))
+    points = points.isel(quantity=known.values)
+    panels = [str(name) for name in points["quantity"].values]
     if not panels:
         return None
-    widths = {point.one_width for point in points}
+    usable = points["value"].notnull()
+    for who, column, sound in (
+        (SAMPLED, "diagnostics", PASSED),
+        (NEXT, "next_order_status", "fine"),
+    ):
+        if column in points:
+            usable = usable & ((points[AXIS] != who) | (points[column] == sound))
+    points = points.assign(usable=usable)
+    widths = {point.one_width for point in sweep.points}
     setting = f"$N$ = {widths.pop()}" if len(widths) == 1 and None not in widths else ""
     title = "Which temperature? Evidence and validation"
     figure = style.new_figure(style.WIDTH, 2.1 * len(panels) + 1.5, title, setting)
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    for ax, (label, (values, errors, unit)) in zip(axes, panels.items(), strict=True):
-        draw_scores(ax, temperatures, values, errors, eligible)
+    for ax, name in zip(axes, panels, strict=True):
+        label, unit = PANELS[name]
+        draw_scores(ax, points.sel(quantity=name), unit)
         ax.set(xscale="log", ylabel=label)
         if unit == 100.0:
             style.accuracy_axis(ax.yaxis)
+    temperatures = points[TEMPERATURE].values
     axes[-1].set_xticks(temperatures, [f"{value:g}" for value in temperatures])
     axes[-1].xaxis.set_minor_locator(NullLocator())
     axes[-1].set_xlabel("temperature $\\mathcal{T}$\n▾ above a panel: the best of each predictor")
@@ -72,39 +72,30 @@ def draw_against_temperature(sweep: SweepResults) -> Figure | None:
     return figure
 
 
-def draw_scores(
-    ax: Axes,
-    temperatures: np.ndarray,
-    values: dict[str, np.ndarray],
-    errors: np.ndarray,
-    eligible: dict[str, np.ndarray],
-) -> None:
-    """Draw one score of every predictor, and above it the temperature that is best by it.
-
-    eligible: predictor → points that may be the best; all where it has none
-    """
+def draw_scores(ax: Axes, points: xr.Dataset, unit: float) -> None:
+    """Draw one score of every predictor, and above it the temperature that is best by it."""
+    temperatures = points[TEMPERATURE].values
     for place, (who, (marker, dashes, size)) in enumerate(PREDICTORS.items()):
-        if not np.isfinite(values[who]).any():
+        of = points.sel({AXIS: who})
+        values, usable = unit * of["value"].values, of["usable"].values
+        if not np.isfinite(values).any():
             continue
         colour, fill = style.colour_of(who), "none" if who == NEXT else "full"
         marks = {"color": colour, "marker": marker, "linestyle": dashes, "markersize": size}
         marks |= {"fillstyle": fill, "linewidth": 1.2, "capsize": 0.0, "zorder": 2}
-        error, shown = errors if who == SAMPLED else None, values[who]
+        error, shown, failed = None, values, np.isfinite(values) & ~usable
         if who == SAMPLED:
-            failed = np.isfinite(shown) & ~eligible[who]
+            error, shown = unit * of["error"].values, np.where(failed, np.nan, values)
             if failed.any():
                 crosses = {"color": colour, "label": f"{predictor_name(who)} (diagnostics failed)"}
-                ax.plot(temperatures[failed], shown[failed], "x", **crosses)
-            shown = np.where(failed, np.nan, shown)
+                ax.plot(temperatures[failed], values[failed], "x", **crosses)
         ax.errorbar(temperatures, shown, error, label=predictor_name(who), **marks)
-        # Side by side where several predictors choose alike.
-        beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.02 * np.ptp(np.log(temperatures))
-        among = np.where(eligible.get(who, True), values[who], np.nan)
-        if not np.isfinite(among).any():
-            continue
-        best = temperatures[np.nanargmax(among)] * np.exp(beside)
-        looks = {"color": colour, "markersize": 6.0, "clip_on": False}
-        ax.plot(best, 1.04, "v", transform=ax.get_xaxis_transform(), **looks)
+        if usable.any():
+            # Side by side where several predictors choose alike.
+            beside = (place - 0.5 * (len(PREDICTORS) - 1)) * 0.02 * np.ptp(np.log(temperatures))
+            best = float(of["value"].where(of["usable"]).idxmax(TEMPERATURE)) * np.exp(beside)
+            looks = {"color": colour, "markersize": 6.0, "clip_on": False}
+            ax.plot(best, 1.04, "v", transform=ax.get_xaxis_transform(), **looks)
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: style.minus_signs(f"{value:g}")))
     ax.grid(axis="y", color=style.GRID, linewidth=0.8)
 

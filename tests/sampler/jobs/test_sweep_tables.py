@@ -152,19 +152,15 @@ def test_the_values_of_a_swept_setting_are_read_as_they_were_given(values, label
     [(True, False), ("z", "b", 3), (3, 1, 2), (1,), ([1, 2], [0]), (2.5, 1)],
     ids=str,
 )
-def test_points_stand_in_the_order_of_the_grid(values, tmp_path):
+def test_points_stand_in_the_order_of_the_grid(values):
     """Whatever is swept; a point may lack variables, and labels of an axis."""
-    path = tmp_path / "recipe.toml"
-    path.write_text(RECIPE)
-    swept = {"a.key": values, "another.key": (7, 5)}
-    recipe = load_recipe(path).model_copy(update={"sweep": swept})
     places = [(a, b) for a in range(len(values)) for b in range(2)]
     tables = [
         xr.Dataset({"x": ("letter", [10.0 * a + b])}, {"letter": ["qw"[a % 2]]}) if b else
         xr.Dataset({"y": float(a)})
         for a, b in places
     ]  # fmt: skip
-    found = along_grid(recipe, tables)
+    found = along_grid({"a.key": values, "another.key": (7, 5)}, tables)
     assert found["x"].dims == ("a.key", "another.key", "letter")
     assert [setting_at(found["a.key"], at) for at in range(len(values))] == list(values)
     for a, b in places:

@@ -1,25 +1,25 @@
 """Figures of sweeps: what is drawn is what the points have, of those that have it."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
 from scipy.stats import norm, t
 
-from sampler.analysis.comparison import cell, summary_table
+from sampler.analysis.comparison import ABOUT, cell, summary_table
 from sampler.analysis.difference import difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.quantities import QUANTITIES
-from sampler.analysis.sweep_results import PointSummary, SweepResults
+from sampler.analysis.selection import TEMPERATURE
+from sampler.analysis.sweep_dataset import along_grid
+from sampler.analysis.sweep_results import SweepResults
 from sampler.errors import InputError
 from sampler.presentation import style
 from sampler.presentation.figures.accuracy import draw_accuracy_against_width
 from sampler.presentation.figures.against_width import draw_finite_size
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.order_parameter import draw_order_parameter_against_width
-from sampler.presentation.figures.temperatures import TEMPERATURE, draw_against_temperature
+from sampler.presentation.figures.temperatures import draw_against_temperature
 from tests.commands import write_sweep
 from tests.held import held_sweep
 from tests.pages import stored_run
@@ -135,19 +135,25 @@ def test_finite_size_without_next_order_has_the_leading_one_alone():
     assert len(of_colour(figure.axes[0], style.THEORY)) == 1
 
 
-def swept(scores, **setting):
-    """A sweep in memory: temperature → quantity → predictor → number."""
-    points = []
+def swept(scores, **further):
+    """A sweep in memory: temperature → quantity → predictor → number, and another key."""
+    tables = []
     for value, of in scores.items():
         cells = {
             name: (QUANTITIES[name], {who: cell(Estimate(one)) for who, one in by.items()})
             for name, by in of.items()
         }
-        summary = summary_table(cells, ["leading", "next", "infinite"])
-        rows = summary.to_dataframe(dim_order=["quantity", "predictor"]).to_dict("index")
-        settings, columns = {TEMPERATURE: value} | setting, {"width": 10, "one_width": True}
-        points.append(PointSummary(str(value), Path(), settings, columns, rows))
-    return held_sweep(points=points)
+        row = {"point": str(value), "directory": str(value), "width": 10, "one_width": True}
+        row |= {"stored": True, "next_order_status": "fine"}
+        table = summary_table(cells, ["leading", "next", "infinite"])
+        tables.append(table.drop_vars(ABOUT).assign(row))
+    about = {name: ("quantity", [""] * len(QUANTITIES)) for name in ("label", "unit", "show")}
+    dataset = (
+        along_grid({TEMPERATURE: tuple(scores)} | further, tables)
+        .reindex(quantity=list(QUANTITIES))
+        .assign(about)
+    )
+    return held_sweep(dataset=dataset)
 
 
 def test_scores_against_the_temperature_have_the_best_of_each_marked():
@@ -180,7 +186,7 @@ def test_scores_against_the_temperature_have_the_best_of_each_marked():
 
 def test_a_sweep_over_more_than_temperatures_has_no_scores_against_them():
     scores = {value: {"log_evidence": {"leading": -value}} for value in (0.1, 1.0)}
-    assert draw_against_temperature(swept(scores, **{"network.widths": 10})) is None
+    assert draw_against_temperature(swept(scores, **{"network.widths": (10,)})) is None
     assert draw_against_temperature(swept({0.1: scores[0.1]})) is None
     assert draw_against_temperature(swept({0.1: {}, 1.0: {}})) is None
 
