@@ -1,7 +1,7 @@
 """Presentation: what people see, from results alone.
 
-table           a table as a value: text of a terminal, HTML, DataFrame
-tables          the tables of a run, each built once
+table           a table as a value: text of a terminal, HTML
+views           the tables of a run, each built once from the frame of its comparison
 samples_tables  tables of the samples: diagnostics, cost, attention
 several_runs    tables of a sweep, and models beside each other
 status_text     where runs stand, as `status` and `list` print it

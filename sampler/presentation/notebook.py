@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
 import xarray as xr
 
 from sampler.analysis import comparison
@@ -91,7 +92,7 @@ def head_table(theory: xr.Dataset, draws: xr.DataTree | None = None) -> "pandas.
         for number in numbers_in_model(list(map(str, names)))
     ]
     index = pandas.MultiIndex.from_tuples(places, names=["layer", "head"])
-    table = pandas.DataFrame({name: values.ravel() for name, values in columns.items()}, index)
+    table = pandas.DataFrame({name: np.ravel(values) for name, values in columns.items()}, index)
     return table.dropna(how="all")  # a layer with fewer heads than another
 
 
