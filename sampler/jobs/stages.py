@@ -13,11 +13,10 @@ import xarray as xr
 
 from sampler.analysis.comparison import ComparisonTree, compare
 from sampler.analysis.draws import Draws
-from sampler.analysis.infinite_width_table import nonlinear_table
 from sampler.analysis.results import RunResults
 from sampler.analysis.teacher_table import teacher_table
 from sampler.analysis.theory_and_draws import TheoryAndDraws
-from sampler.analysis.theory_table import theory_table
+from sampler.analysis.theory_table import nonlinear_table, theory_table
 from sampler.errors import ExitCode
 from sampler.jobs.draw import draw_posterior
 from sampler.jobs.folding import folded_training_set

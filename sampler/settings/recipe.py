@@ -138,7 +138,7 @@ class Recipe(NamedRecipe):
     def has_value_theories(self) -> bool:
         """Whether nonlinear values alone keep the network from a sum over paths of its heads.
 
-        Then it has the theory of infinite width (`sampler.analysis.infinite_width_table`).
+        Then it has the theory of infinite width (`sampler.analysis.theory_table`).
         """
         network = self.network
         with_linear = network.model_copy(update={"values": "linear"})

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sampler.analysis.infinite_width_table import TunedInfiniteWidth
 from sampler.analysis.predictors import (
     BY_EVIDENCE,
     BY_VALIDATION,
@@ -13,7 +12,7 @@ from sampler.analysis.predictors import (
     TUNED,
     number,
 )
-from sampler.analysis.theory_table import theory_table
+from sampler.analysis.theory_table import TunedInfiniteWidth, theory_table
 from sampler.problem import Problem
 from tests.sampler.analysis.test_validation import problem_of
 from theory import solve_saddle_point
