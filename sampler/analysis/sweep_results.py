@@ -1,6 +1,5 @@
 """Results of a sweep: its Dataset over the swept settings, and one DataFrame of it."""
 
-import itertools
 import math
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -200,20 +199,17 @@ def table_of_sweep(dataset: xr.Dataset) -> pd.DataFrame:
     Numbers have columns `<quantity>_<predictor>`, those of the samples their Monte Carlo error as
     `<quantity>_sampled_error` and the error by the finite test set as `…_test_error`.
     """
-    grid = dataset["point"].dims
-    columns = {str(name): values for name, values in dataset.items() if values.dims == grid}
-    columns = {name: values for name, values in columns.items() if name not in FLAGS}
-    numbers = dataset.isel(quantity=(dataset["show"] == NUMBER).values)
-    for quantity, predictor in itertools.product(*(numbers[n].values for n in ("quantity", AXIS))):
-        cells = numbers.sel({"quantity": quantity, AXIS: predictor})
-        endings = {"": "value"}
-        if predictor == SAMPLED:
-            endings |= {"_error": "error", "_test_error": "test_error"}
-        for ending, name in endings.items():
-            if cells[name].notnull().any():
-                columns[f"{quantity}_{predictor}{ending}"] = cells[name]
+    grid, frame = dataset["point"].dims, frame_of_sweep(dataset)
+    single = [str(name) for name, of in dataset.items() if of.dims == grid and name not in FLAGS]
+    columns = {name: dataset[name].values.ravel() for name in single}
+    numbers = frame[frame["show"] == NUMBER]
+    for name, ending in {"value": "", "error": "_error", "test_error": "_test_error"}.items():
+        for (quantity, who), values in numbers[name].unstack(["quantity", AXIS]).items():
+            if values.notna().any() and (name == "value" or who == SAMPLED):
+                told = values.reindex(columns["point"]).values
+                columns[f"{quantity}_{who}{ending}"] = told
     others = sorted({*columns} - {*PLACES})
-    return pd.DataFrame({name: columns[name].values.ravel() for name in [*PLACES, *others]})
+    return pd.DataFrame({name: columns[name] for name in [*PLACES, *others]})
 
 
 def setting_at(axis: xr.DataArray, place: int) -> Any:

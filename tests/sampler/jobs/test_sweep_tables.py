@@ -14,7 +14,14 @@ from sampler.analysis.estimates import Estimate
 from sampler.analysis.predictors import along_predictors
 from sampler.analysis.results import RunResults
 from sampler.analysis.sweep_dataset import along_grid, coordinate, gathered, swept_points
-from sampler.analysis.sweep_results import SWEEP_FILE, SweepResults, seed_averages, setting_at
+from sampler.analysis.sweep_results import (
+    SWEEP_FILE,
+    SweepResults,
+    seed_averages,
+    setting_at,
+    sweep_trend,
+    sweep_trust,
+)
 from sampler.errors import ExitCode
 from sampler.jobs.sweep import write_sweep
 from sampler.presentation.several_runs import points_table
@@ -169,6 +176,14 @@ def test_points_stand_in_the_order_of_the_grid(values):
         assert known.values.tolist() == ([10.0 * a + b] if b else [])
         assert known["letter"].values.tolist() == (["qw"[a % 2]] if b else [])
         assert np.isnan(here["y"]) if b else here["y"] == a
+
+
+def test_a_sweep_of_which_nothing_is_stored_has_its_points(recipe, tmp_path):
+    sweep = store(tmp_path, recipe)
+    assert [row["point"] for row in rows_of(tmp_path)] == [label for label, _ in recipe.points()]
+    assert [point.stored for point in SweepResults(tmp_path).points] == [False] * 3
+    assert sweep_trust(sweep.points).tone == sweep_trend(sweep.points).tone == "neutral"
+    assert len(points_table(sweep.points).rows) == 3
 
 
 def test_a_cell_without_a_number_says_why(recipe, tmp_path):
