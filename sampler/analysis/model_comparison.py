@@ -201,7 +201,8 @@ def scores_beside(model: Model, best: Model | None) -> dict[str, float | int | N
         row = rows.get((score, model.predictor), {"value": np.nan, "error": np.nan, "state": ""})
         value, error = row["value"], row["error"]
         if model.predictor != SAMPLED:
-            value, error = number(model.run.theory, score, model.predictor), 0.0
+            alone = number(model.run.theory, score, model.predictor)
+            value, error = value if np.isfinite(value) else alone, 0.0
         elif row["state"] == NOT_TRUSTED:
             value = error = np.nan
         columns |= {score: value, f"{score}_error": error if np.isfinite(value) else np.nan}

@@ -190,7 +190,7 @@ def models_table(models: "pandas.DataFrame") -> Table:
             name,
             (row["elpd"], row["se"]),
             (row["elpd_diff"], row["dse"]) if row["dse"] else row["elpd_diff"],
-            row["weight"],
+            round(row["weight"], 4),  # a weight of 1e-16 is the solver's
             count(row["unreliable"]),
             *((row[score], row[error]) for score, error in scores.items()),
         ]

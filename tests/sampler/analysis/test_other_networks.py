@@ -199,6 +199,7 @@ def test_test_scores_of_models_are_apart_by_the_paired_error(given):
     best = found.index[0]
     for name, row in found.iterrows():
         for score in ("accuracy", "log_predictive_density"):
+            assert row[score] == pytest.approx(np.mean(scores[name][score]), rel=1e-9)
             apart = scores[best][score] - scores[name][score]
             assert row[f"{score}_diff"] == pytest.approx(np.mean(apart), rel=1e-9, abs=1e-15)
             expected = np.std(apart, ddof=1) / np.sqrt(TEST)
