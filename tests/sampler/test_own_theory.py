@@ -73,9 +73,9 @@ def test_a_wrong_theory_is_off_by_more(comparison):
     assert verdict.tone == "caution"
     off = (found["difference"], [found["difference_error"]], "%")
     assert any(one.shows(*off) for one in numbers_in(verdict.headline))
-    # Head scores follow from U_1; what it does not predict is left open.
+    # Head scores and kernel follow from U_1; what it does not predict is left open.
     told = comparison.table().xs(WRONG, level="predictor").query("state != ''").index
-    assert set(told) == {"order_parameter", "head_score"}
+    assert set(told) == {"order_parameter", "head_score", "kernel"}
     assert np.isnan(comparison.rows["accuracy", WRONG]["value"])
     assert WRONG not in comparison.verdict.headline + "".join(comparison.verdict.reasons)
 
