@@ -6,8 +6,8 @@ is shown.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from sampler.analysis.difference import RELATIVE, difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.kernels import kernel_at, similarity_to_draws
 from sampler.analysis.names import quantity_name
+from sampler.analysis.predictors import NEXT, SAMPLED
 from sampler.analysis.scores import (
     ACCURACY,
     DENSITY,
@@ -65,7 +66,7 @@ class Quantity:
     least      the smallest Monte Carlo error that a difference is compared with
     ahead      the posterior's score minus that of another network on the same examples, with the
                error of their difference, example by example, as columns of a comparison
-    needs      the setting that gives the number where it is missing
+    missing    predictor → why its number may be missing
     """
 
     label: str
@@ -77,7 +78,7 @@ class Quantity:
     brief: bool = True
     least: Callable[[TheoryAndDraws], float] | None = None
     ahead: Callable[[xr.Dataset, TheoryAndDraws], dict[str, float]] | None = None
-    needs: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def prediction(self, of: xr.Dataset, given: TheoryAndDraws) -> Estimate | None:
         """What one predictor predicts; None where it does not."""
@@ -430,10 +431,11 @@ QUANTITIES: Registry[Quantity] = Registry(
         ),
         "elpd": Quantity(
             "elpd (LOO)", "elpd", lambda given: sampled_elpd(given.draws.tree), unit="",
-            ahead=elpd_ahead,
+            ahead=elpd_ahead, missing={NEXT: "no LOO"},
         ),
         "log_evidence": Quantity(
-            "log evidence", predicted_evidence, sampled_evidence, unit="", needs="sampler.evidence"
+            "log evidence", predicted_evidence, sampled_evidence, unit="",
+            missing=dict.fromkeys((NEXT, SAMPLED), "needs sampler.evidence"),
         ),
         "temperature": Quantity(
             "temperature", predicted_temperature, sampled_temperature, unit=""

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup, escape
+
 MISSING = "–"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 DIGITS = 4
@@ -54,6 +56,11 @@ class Number:
             value, error = significant(value, self.digits), significant(error, 2)
             return _minus(f"{value} ± {error}") + self.unit
         return _minus(f"{value:z.{places}f} ± {error:.{places}f}") + self.unit
+
+    @property
+    def exactly(self) -> str:
+        """The value with all its digits, as programs read it."""
+        return repr(self.value.item() if hasattr(self.value, "item") else self.value)
 
     def __str__(self) -> str:
         return self.text
@@ -121,14 +128,25 @@ USUAL, NARROWEST = 80, 40
 # A number and its error, its unit, or what it is compared with.
 TOGETHER = re.compile(r"(?<=[<=±\d]) (?=[<=±?%\d])|(?<=\d) (?=points|nats)|(?<=\w) (?=[<=] ?[\d-])")
 
+NEGATIVE = re.compile(r"(?<=[=<>≤≥±][ \N{NO-BREAK SPACE}])-(?=\d)")
+IN_BACKTICKS = re.compile(r"`([^`]+)`")
+
 
 def terminal_width() -> int:
     return max(NARROWEST, shutil.get_terminal_size((USUAL, 24)).columns)
 
 
 def together(text: str) -> str:
-    """Return a text in which no line ends between a number and its error or unit."""
-    return TOGETHER.sub(NO_BREAK, text)
+    """Return a text in which no line ends between a number and its error or unit.
+
+    Negative numbers of sentences have the minus sign of tables.
+    """
+    return NEGATIVE.sub("−", TOGETHER.sub(NO_BREAK, text))
+
+
+def marked(text: object) -> Markup:
+    """A text as a page shows it: escaped, what stands in backticks as code."""
+    return Markup(IN_BACKTICKS.sub(r"<code>\1</code>", str(escape(together(str(text))))))
 
 
 def wrapped(text: str, width: int | None = None, further: str = "  ") -> str:

@@ -8,7 +8,6 @@ quantities without any difference one may well seem to be off.
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 import xarray as xr
@@ -29,7 +28,7 @@ from sampler.analysis.predictors import (
     is_users,
     predictor_name,
 )
-from sampler.analysis.text import Number, count
+from sampler.analysis.text import Number, count, marked
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
@@ -80,8 +79,8 @@ class Verdict:
         return "\n  ".join([self.headline, *self.reasons])
 
     def _repr_html_(self) -> str:
-        reasons = "".join(f"<li>{escape(reason)}</li>" for reason in self.reasons)
-        return f"<p><b>{escape(self.headline)}</b></p>" + (f"<ul>{reasons}</ul>" * bool(reasons))
+        reasons = "".join(f"<li>{marked(reason)}</li>" for reason in self.reasons)
+        return f"<p><b>{marked(self.headline)}</b></p>" + (f"<ul>{reasons}</ul>" * bool(reasons))
 
 
 # --- on theories

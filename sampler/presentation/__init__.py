@@ -1,6 +1,7 @@
 """Presentation: what people see, from results alone.
 
 table           a table as a value: text of a terminal, HTML
+templates       those of pages and tables
 views           the tables of a run, each built once from the frame of its comparison
 samples_tables  tables of the samples: diagnostics, cost, attention
 several_runs    tables of a sweep, and models beside each other

@@ -4,17 +4,15 @@ import base64
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sampler import __version__
 from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
-from sampler.analysis.text import Number, together
+from sampler.analysis.text import Number
 from sampler.analysis.verdict import reasons_of, trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.presentation.figures.catalogue import FIGURES, draw_figures
@@ -28,6 +26,7 @@ from sampler.presentation.several_runs import points_table, selection_table
 from sampler.presentation.status_text import state_text
 from sampler.presentation.style import FigureEntry
 from sampler.presentation.table import Column, Link, Table
+from sampler.presentation.templates import templates
 from sampler.presentation.views import tables_of
 from sampler.settings.recipe import Recipe, load_recipe
 from sampler.storage.directory import DRAWS_FILE, RECIPE_FILE
@@ -127,15 +126,6 @@ class Picture:
         with self.png.open("rb") as file:
             width, height = struct.unpack(">II", file.read(24)[16:])  # the header of a PNG
         return round(SHOWN * width), round(SHOWN * height)
-
-
-@cache
-def templates() -> Environment:
-    """The templates of the pages; every text is escaped."""
-    loader = PackageLoader("sampler.presentation", "pages")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["together"] = together
-    return environment
 
 
 def write_report(
@@ -263,8 +253,7 @@ def notice_text(directory: Path, manifest: Manifest, ended: ExitCode | None) -> 
     command = manifest.command or "run"
     code = manifest.finished.get(command) if ended is None else int(ended)
     if code is None:
-        state = state_text(state_of(directory)).replace("`", "")
-        return f"Not finished: {state}." if manifest.command else ""
+        return f"Not finished: {state_text(state_of(directory))}." if manifest.command else ""
     unfinished = f"It ended with exit code {code}: not everything came to its end."
     return ENDINGS.get(ExitCode(code), unfinished) if code else ""
 

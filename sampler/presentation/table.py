@@ -7,16 +7,14 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from markupsafe import Markup
-
 from sampler.analysis.text import (
     DIGITS,
     NO_BREAK,
     Number,
     terminal_width,
-    together,
     wrapped,
 )
+from sampler.presentation.templates import templates
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -132,33 +130,21 @@ class Table:
 
     # --- on a page
 
-    def __html__(self) -> Markup:
-        """HTML in a box that scrolls; beside a rounded number stands its full value.
-
-        The first column names the rows; numbers are aligned on the right, their headers too.
-        """
-        (_, names), *others = self.shown
-        head = Markup("").join(map(header_html, *zip(*self.shown, strict=True)))
-        body = Markup("\n").join(
-            Markup('<tr><th scope="row">{}</th>{}</tr>').format(
-                cell_html(name),
-                Markup("").join(
-                    Markup("<td{}>{}</td>").format(number_class(cells), cell_html(cells[row]))
-                    for _, cells in others
-                ),
+    def __html__(self) -> str:
+        """HTML in a box that scrolls; beside a rounded number stands its full value."""
+        return (
+            templates()
+            .get_template("table.html")
+            .render(
+                title=self.title or "Table",
+                caption=self.caption,
+                columns=self.shown,
+                holds_numbers=holds_numbers,
             )
-            for row, name in enumerate(names)
         )
-        title = self.title or "Table"
-        note = Markup('<p class="note">{}</p>\n').format(self.caption) if self.caption else ""
-        return Markup(
-            '<div class="scroll" role="group" aria-label="{title}" tabindex="0"><table>\n'
-            "<caption>{title}</caption>\n<thead><tr>{head}</tr></thead>\n"
-            "<tbody>\n{body}\n</tbody></table></div>\n{note}"
-        ).format(title=title, head=head, body=body, note=note)
 
     def _repr_html_(self) -> str:
-        return str(self.__html__())
+        return self.__html__()
 
 
 def is_empty(cell: Cell) -> bool:
@@ -169,26 +155,6 @@ def is_empty(cell: Cell) -> bool:
 def holds_numbers(cells: Sequence[Cell]) -> bool:
     """Whether a column holds numbers, some of them perhaps as text such as `< 5 %`."""
     return any(isinstance(cell, Number) for cell in cells)
-
-
-def number_class(cells: Sequence[Cell]) -> Markup | str:
-    return Markup(' class="number"') if holds_numbers(cells) else ""
-
-
-def header_html(column: Column, cells: Sequence[Cell]) -> Markup:
-    meaning = Markup(' title="{}"').format(column.meaning) if column.meaning else ""
-    kind = number_class(cells)
-    return Markup('<th scope="col"{}{}>{}</th>').format(kind, meaning, column.header)
-
-
-def cell_html(cell: Cell) -> Markup | str:
-    """A cell of a page; programs find the full value of a number beside its rounded text."""
-    if isinstance(cell, Link):
-        return Markup('<a href="{}">{}</a>').format(cell.target, cell.text)
-    if isinstance(cell, Number) and cell.defined:
-        value = cell.value.item() if hasattr(cell.value, "item") else cell.value
-        return Markup('<data value="{}">{}</data>').format(repr(value), cell.text)
-    return Markup.escape(together(str(cell)))
 
 
 def printed(columns: Sequence[tuple[Column, list[Cell]]], width: int) -> tuple[list[str], int]:

@@ -173,7 +173,7 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     if brief:
         frame = frame[frame["brief"].ne(0)].assign(remark="")
     if LEADING not in names:  # of networks that the theory does not describe no setting gives it
-        frame = frame.assign(needs="")
+        frame = frame.assign(missing="")
     labels = labels_of(frame.assign(label=frame["label"] + frame["remark"].map(remark_text)))
     rows = [[labels[name], *cells] for name, cells in pivot(frame, number_cell, names).items()]
     return Table(title, [first, *predictor_columns(names)], rows, caption)
@@ -184,11 +184,11 @@ def remark_text(remark: str) -> str:
 
 
 def number_cell(row: Row) -> Cell:
-    """A number, that of the samples with its errors; or the setting that it needs."""
+    """A number, that of the samples with its errors; or why it is missing."""
     sampled, form = row[AXIS] == SAMPLED, percent if row["share"] else Number
-    needs = row.get("needs")  # not of comparisons that were stored without it
-    if needs and row[AXIS] in (NEXT, SAMPLED) and math.isnan(row["value"]):
-        return f"needs {needs}"
+    why = row.get("missing")  # not of comparisons that were stored without it
+    if why and math.isnan(row["value"]):
+        return why
     errors = {"error": row["error"]} if sampled or math.isfinite(row["error"]) else {}
     errors |= {"test_error": row["test_error"]} if sampled else {}
     # A log evidence has as many places as a density.

@@ -8,7 +8,7 @@ import xarray as xr
 
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import Number, wrapped
+from sampler.analysis.text import Number, marked, wrapped
 from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.views import elements_table, numbers_table
@@ -114,6 +114,16 @@ def test_an_empty_cell_names_the_setting_that_fills_it():
     assert not sampled.defined
 
 
+def test_the_next_order_says_why_it_has_no_elpd():
+    comparison = comparison_of(
+        {"elpd": Estimate(-4.0, 0.5)}, {"leading": {"elpd": -5.0}, "next": {}, "infinite": {}}
+    )
+    ((_, leading, following, _, infinite),) = numbers_table(held(comparison=comparison)).rows
+    assert leading.value == -5.0
+    assert "LOO" in following
+    assert not infinite.defined
+
+
 @pytest.mark.parametrize(
     ("error", "shown"),
     [(None, "1.500"), (0.0, "1.500"), (0.25, "1.50 ± 0.25"), (np.nan, "1.500 ± ?"),
@@ -212,3 +222,21 @@ def test_a_page_has_full_numbers_and_escapes_texts():
     assert "&lt;b&gt;" in page
     link = Table("", ("file",), [[Link("draws.nc", "a%20b/draws.nc")]])._repr_html_()
     assert '<a href="a%20b/draws.nc">draws.nc</a>' in link
+
+
+def test_a_number_of_a_page_is_not_broken_before_its_error_or_unit():
+    """Where no style sheet is, as in a notebook."""
+    cells = [[name, (0.0214, 0.0055), (0.951, 0.0006, 0.0068)] for name in "ab"]
+    page = Table("", ("", "x", Column("y", unit=" %", scale=100.0)), cells)._repr_html_()
+    numbers = re.findall("<data[^>]*>([^<]*)</data>", page)
+    assert len(numbers) == 4
+    assert not any(" " in number for number in numbers)
+
+
+def test_sentences_have_the_minus_signs_of_tables_and_settings_as_code():
+    text = "ln p(y) = -52.91 < -1.5 and x-2, a -3: raise `sampler.draws` & <b>"
+    shown = marked(text).replace("\N{NO-BREAK SPACE}", " ")
+    assert shown == (
+        "ln p(y) = −52.91 &lt; −1.5 and x-2, a -3: raise <code>sampler.draws</code> &amp; &lt;b&gt;"
+    )
+    assert wrapped("ln p(y) = -52.91", 40) == "ln p(y) = −52.91"

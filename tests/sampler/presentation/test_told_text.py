@@ -118,8 +118,9 @@ def assert_numbers(run: Run, quantity: str, cells: list[str], where: str) -> Non
     for who, cell in zip(run.predictors, cells, strict=True):
         errors = errors_of(run, quantity, who)
         value, what = run.number(quantity, who), f"{where}: {quantity}, {who}"
-        if np.isnan(value) and run.about(quantity, "needs") and who in ("next", "sampled"):
-            assert plain(cell).endswith(run.about(quantity, "needs")), what
+        why = run.summary["missing"].sel(quantity=quantity, predictor=who).item()
+        if np.isnan(value) and why:
+            assert plain(cell) == why, what
             continue
         assert_shows(cell, value, errors, unit_of(run, quantity), what)
 
