@@ -33,7 +33,6 @@ from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
 HEADLINE = "order_parameter"
-MOST_REASONS = 3
 TONES = {RESOLVED: "caution", DIFFERS: "caution", AGREES: "good"}
 EACH_ALONE = "Each theory of this network has a verdict of its own."
 NOT_THERE = "There is no theory in this directory to compare the samples with."
@@ -196,28 +195,22 @@ def times_width(row: Row, width: int) -> str:
 
 
 def trust_verdict(diagnostics: Diagnostics | None) -> Verdict:
-    """Whether the samples can be trusted, every number beside its limit."""
+    """Whether the samples can be trusted: numbers beside their limits, all failures, notes."""
     if diagnostics is None:
         return Verdict("neutral", "Nothing has been sampled, or the draws were not judged yet.")
-    numbers = (limits_sentence(diagnostics),) if diagnostics.quantities else ()
-    warning, passed = diagnostics.warning, "MCMC diagnostics passed."
-    if diagnostics.passed and warning:
-        return Verdict("caution", warning, (passed, *numbers))
-    if diagnostics.passed:
-        return Verdict("good", passed, numbers)
-    reasons = reasons_of(diagnostics)
-    if len(reasons) > MOST_REASONS:
-        more = f"{len(reasons) - MOST_REASONS} more reasons are among the diagnostics below."
-        reasons = (*reasons[:MOST_REASONS], more)
+    warning, passed = diagnostics.warning, diagnostics.passed
     headline = "MCMC diagnostics failed: the samples cannot be trusted."
-    headline = f"{warning} {headline}" if warning else headline
-    return Verdict("bad", headline, numbers + reasons)
-
-
-def reasons_of(diagnostics: Diagnostics) -> tuple[str, ...]:
-    """Why diagnostics failed, quantities as readers know them."""
-    parts = [reason.partition(":") for reason in diagnostics.reasons]
-    return tuple(f"{quantity_name(name)}:{why}" if why else name for name, _, why in parts)
+    reasons = [limits_sentence(diagnostics)] if diagnostics.quantities else []
+    for reason in diagnostics.reasons:
+        name, colon, why = reason.partition(":")
+        reasons.append(f"{quantity_name(name)}:{why}" if colon else reason)
+    reasons += [f"Note: {remark}." for remark in diagnostics.remarks]
+    if passed:
+        headline = "MCMC diagnostics passed."
+    if passed and warning:
+        return Verdict("caution", warning, (headline, *reasons))
+    tone = "good" if passed else "bad"
+    return Verdict(tone, f"{warning} {headline}".lstrip(), tuple(reasons))
 
 
 def limits_sentence(diagnostics: Diagnostics) -> str:

@@ -15,6 +15,7 @@ from sampler.analysis.comparison import ComparisonTree, compare
 from sampler.analysis.draws import Draws
 from sampler.analysis.results import RunResults
 from sampler.analysis.teacher_table import teacher_table
+from sampler.analysis.text import wrapped
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.theory_table import nonlinear_table, theory_table
 from sampler.errors import ExitCode
@@ -28,7 +29,6 @@ from sampler.mcmc.algorithm import algorithm_named, lost_points_text
 from sampler.mcmc.diagnostics import Diagnostics, diagnose
 from sampler.presentation.summary import (
     comparison_text,
-    diagnostics_text,
     network_text,
     solved_text,
     theory_text,
@@ -88,7 +88,7 @@ def run_stages(plan: Plan, interruption: Interruption) -> ExitCode:
     if plan.is_sampled:
         interruption.leave_if_asked("everything before the sampling")
         results = compare_stage(results.having(draws=draws_of(plan, problem, interruption)))
-        print_line(diagnostics_text(results.diagnostics))
+        print_line(wrapped(str(results.reliability)))
         code = max(code, verdict_code(results.diagnostics))
     if plan.command == "run" and plan.stages:
         interruption.leave_if_asked("everything before the report")

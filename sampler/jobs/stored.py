@@ -5,6 +5,8 @@ from pathlib import Path
 
 from sampler.analysis.model_comparison import compare_directories
 from sampler.analysis.results import RunResults
+from sampler.analysis.text import wrapped
+from sampler.analysis.verdict import trust_verdict
 from sampler.errors import ExitCode, InputError, one_line
 from sampler.jobs.pages import draw_stored_figures, write_page
 from sampler.jobs.stages import compare_stage, diagnose_stage, verdict_code
@@ -12,7 +14,6 @@ from sampler.presentation.several_runs import draw_models, models_table
 from sampler.presentation.style import figure_style, save_figure
 from sampler.presentation.summary import (
     comparison_text,
-    diagnostics_text,
     slowest_text,
     verdicts_text,
 )
@@ -47,7 +48,7 @@ def compare_runs(directories: Sequence[Path]) -> None:
 def diagnose_stored(directory: Path) -> ExitCode:
     draws = read_draws(directory)
     diagnostics = diagnose_stage(draws)
-    print(diagnostics_text(diagnostics))
+    print(wrapped(str(trust_verdict(diagnostics))))
     slowest = slowest_text(directory, draws)
     if slowest:
         print(f"\n{slowest}")

@@ -13,10 +13,11 @@ from sampler.analysis.names import numbers_in_model
 from sampler.analysis.predictors import LEADING, NEXT, predicted
 from sampler.analysis.quantities import QUANTITIES
 from sampler.analysis.results import RunResults
+from sampler.analysis.text import wrapped
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.errors import InputError, Verbatim
 from sampler.posterior.spaces import SpaceName
-from sampler.presentation.summary import comparison_text, diagnostics_text, verdicts_text
+from sampler.presentation.summary import comparison_text, verdicts_text
 from sampler.presentation.views import tables_of
 from sampler.storage.files import write_json
 
@@ -54,7 +55,7 @@ class Comparison(comparison.ComparisonTree):
         write_json(Path(path), self.to_json())
 
     def __repr__(self) -> str:
-        parts = diagnostics_text(self.diagnostics), comparison_text(self.run)
+        parts = wrapped(str(self.reliability)), comparison_text(self.run)
         return "\n".join([*parts, "", verdicts_text(self.run)])
 
     def _repr_html_(self) -> str:

@@ -3,7 +3,7 @@
 import base64
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
 from sampler.analysis.text import Number
-from sampler.analysis.verdict import reasons_of, trust_verdict
 from sampler.errors import ExitCode, InputError
 from sampler.presentation.figures.catalogue import FIGURES, draw_figures
 from sampler.presentation.samples_tables import (
@@ -29,7 +28,7 @@ from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.templates import templates
 from sampler.presentation.views import tables_of
 from sampler.settings.recipe import Recipe, load_recipe
-from sampler.storage.directory import DRAWS_FILE, RECIPE_FILE
+from sampler.storage.directory import RECIPE_FILE
 from sampler.storage.files import write_whole
 from sampler.storage.manifest import Manifest, read_manifest
 from sampler.storage.status import state_of
@@ -60,44 +59,10 @@ FILES = {
     "pruning.json": "heads removed, and what it costs",
     "run.log": "what was printed",
 }
-# Lines of Python that open a file, of the first that there is.
-OPENING = {
-    "sweep.nc": (
-        'import xarray; sweep = xarray.open_dataset("sweep.nc")\n'
-        'print(sweep["value"].sel(quantity="accuracy"))'
-    ),
-    "draws.nc": (
-        'import xarray; draws = xarray.open_datatree("draws.nc")\n'
-        'print(draws["posterior"]["order_parameter"].mean(("chain", "draw")))'
-    ),
-    "theory.nc": (
-        'import xarray; theory = xarray.open_dataset("theory.nc")\nprint(theory["order_parameter"])'
-    ),
-}
-# In place of the line for `draws.nc` where its chains are repetitions, with weights.
-OPENING_REPETITIONS = (
-    'import numpy, xarray; draws = xarray.open_datatree("draws.nc")\n'
-    'logs = draws["sample_stats"]["log_evidence"].isel(draw=0)\n'
-    'means = draws["posterior"].to_dataset().mean("draw")\n'
-    'print(means.weighted(numpy.exp(logs - logs.max())).mean("chain"))'
-)
-PROVENANCE = {
-    "begun": "begun",
-    "command": "command",
-    "recipe_hash": "hash of the recipe",
-    "precision": "precision",
-    "seeds": "seeds",
-}
-# Of every stage.
-COMPUTED = {
-    "ended": "ended",
-    "package_version": "version of the program",
-    "git_commit": "commit",
-    "python": "Python",
-    "platform": "platform",
-    "devices": "devices",
-    "flags": "flags",
-}
+PROVENANCE = ("begun", "command", "recipe_hash", "precision", "seeds")
+COMPUTED = (
+    "ended", "package_version", "git_commit", "python", "platform", "devices", "flags"
+)  # fmt: skip
 SIZE = {"unit": " MiB", "scale": 2.0**-20}
 # Pixels on the page for a pixel of a figure: text as large as the page's, and sharp.
 SHOWN = 0.75
@@ -160,7 +125,6 @@ def write_report(
         provenance=provenance_tables(manifest),
         directory=directory,
         files=files_table(directory),
-        opening=opening_of(directory, results),
         version=__version__,
     )
     file = directory / REPORT_FILE
@@ -186,35 +150,30 @@ def write_report(
 
 
 def run_contents(run: RunResults) -> dict[str, Any]:
-    """Verdicts and tables of a run, by the names of its template."""
-    diagnostics, comparison, tables = run.diagnostics, run.comparison, tables_of(run)
-    is_sampled = diagnostics is not None or run.order_parameter_draws is not None
+    """A run with its tables, by the names of its template."""
+    tables, is_judged = tables_of(run), run.diagnostics is not None
     attributes = {} if run.theory is None else run.theory.attrs
     explanations = [attributes.get(key) for key in ("explanation", "next_order_explanation")]
     attention = [] if run.attention is None else [heads_table, matched_paths_table]
-    judged = [] if diagnostics is None else [diagnostics_table(diagnostics)]
-    remarks = []
-    if diagnostics is not None:
-        remarks = [f"Failed: {reason}." for reason in reasons_of(diagnostics)]
-        remarks += [f"Note: {remark}." for remark in diagnostics.remarks]
     return {
+        "run": run,
         "subtitle": subtitle(run.recipe),
         "titles": {
             "verdict": "Verdict",
             "comparison": "Theory against exact posterior",
             "attention": "Learned attention" if attention else "",
-            "diagnostics": "Diagnostics of the samples" if is_sampled else "",
+            "diagnostics": (
+                "Diagnostics of the samples"
+                if is_judged or run.order_parameter_draws is not None
+                else ""
+            ),
         },
-        "theory_verdict": run.verdict,
-        "trust_verdict": trust_verdict(diagnostics),
-        "own_verdicts": [] if comparison is None else list(comparison.user_verdicts.values()),
         "explanation": "; ".join(text for text in explanations if text),
         "main_tables": tables[:2],
         "comparison_tables": tables[2:],
         "attention_tables": [table(run.attention) for table in attention],
-        "remarks": remarks,
-        "diagnostics_tables": judged,
-        "cost_tables": [sampler_table(diagnostics, comparison.cost)] if judged else [],
+        "diagnostics_tables": [diagnostics_table(run.diagnostics)] if is_judged else [],
+        "cost_tables": [sampler_table(run.diagnostics, run.comparison.cost)] if is_judged else [],
     }
 
 
@@ -274,45 +233,32 @@ def subtitle(recipe: Recipe) -> str:
 
 def provenance_tables(manifest: Manifest) -> list[Table]:
     """Settings, and of every stage program, machine and time, as far as the manifest has them."""
-    given = {label: getattr(manifest, key) for key, label in PROVENANCE.items()}
-    rows = [[label, listed(value)] for label, value in given.items() if value]
+    settings = {key: getattr(manifest, key) for key in PROVENANCE}
     if manifest.choice:
-        rows.append(
-            ["space and algorithm", "{space}, {algorithm}: {reason}".format(**manifest.choice)]
-        )
-    stages = manifest.stages
-    entries = stages.values()
-    computed = [
-        [what, *(listed(getattr(e, key) or "") for e in entries)] for key, what in COMPUTED.items()
-    ]
-    computed += [
-        ["seconds", *(entry.seconds for entry in entries)],
-        ["peak memory", *(Number(entry.peak_memory_bytes, **SIZE) for entry in entries)],
-    ]
-    packages = dict.fromkeys(name for entry in entries for name in entry.versions)
-    versions = [
-        [name, *(e.versions.get(name) or "not installed" for e in entries)] for name in packages
-    ]
+        settings["space and algorithm"] = "{space}, {algorithm}: {reason}".format(**manifest.choice)
+    entries = [asdict(entry) for entry in manifest.stages.values()]
+    of_stages = {key: [listed(entry[key]) for entry in entries] for key in COMPUTED} | {
+        "seconds": [entry["seconds"] for entry in entries],
+        "peak memory": [Number(entry["peak_memory_bytes"], **SIZE) for entry in entries],
+    }
+    for package in dict.fromkeys(name for entry in entries for name in entry["versions"]):
+        of_stages[package] = [entry["versions"].get(package, "") for entry in entries]
+    rows = [[key.replace("_", " "), listed(value)] for key, value in settings.items() if value]
     return [
         Table("Where the results came from", ("what", "value"), rows),
-        Table("Stages", ("", *stages), computed),
-        Table("Versions", ("package", *stages), versions),
+        Table(
+            "Stages",
+            ("", *manifest.stages),
+            [[key.replace("_", " "), *cells] for key, cells in of_stages.items()],
+        ),
     ]
 
 
 def listed(value: object) -> str:
-    """A value of the manifest as text, its entries separated by commas."""
+    """A value of the manifest as text, its entries separated by commas; empty for none."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {listed(inner)}" for key, inner in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def opening_of(directory: Path, results: RunResults | SweepResults) -> str:
-    """Lines of Python that open the first file that there is; empty where there is none."""
-    first = next((name for name in OPENING if (directory / name).is_file()), "")
-    if first == DRAWS_FILE and results.averages.weights is not None:
-        return OPENING_REPETITIONS
-    return OPENING.get(first, "")
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value or "")
 
 
 def files_table(directory: Path) -> Table:

@@ -13,9 +13,8 @@ import xarray as xr
 from sampler.analysis.predictors import LEADING, predictors_of
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import unbroken, wrapped
-from sampler.analysis.verdict import HEADLINE, limits_sentence, reasons_of, trust_verdict
+from sampler.analysis.verdict import HEADLINE
 from sampler.mcmc.convergence import FEWEST_DRAWS
-from sampler.mcmc.diagnostics import Diagnostics
 from sampler.presentation.table import Table
 from sampler.presentation.views import (
     MOST_ROWS,
@@ -70,18 +69,6 @@ def printed_tables(tables: Sequence[Table]) -> str:
     """Those of several tables that have rows, each below an empty line."""
     texts = [table.text(elsewhere=EVERYTHING, most=MOST_ROWS) for table in tables if table]
     return "".join(f"\n{text}\n" for text in texts).rstrip("\n")
-
-
-def diagnostics_text(diagnostics: Diagnostics) -> str:
-    """The verdict on the draws, the worst numbers beside their limits, and every reason."""
-    verdict = trust_verdict(diagnostics).headline.rstrip(".")
-    numbers = f"; {limits_sentence(diagnostics)}" if diagnostics.quantities else ""
-    lines = [
-        f"{verdict}{numbers}",
-        *(f"  failed: {reason}" for reason in reasons_of(diagnostics)),
-        *(f"  note: {remark}" for remark in diagnostics.remarks),
-    ]
-    return wrapped("\n".join(lines))
 
 
 def comparison_text(run: RunResults) -> str:

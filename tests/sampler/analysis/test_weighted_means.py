@@ -10,8 +10,6 @@ from sampler.analysis.predictors import SAMPLED
 from sampler.analysis.results import RunResults
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.mcmc.diagnostics import Diagnostics
-from sampler.presentation.report import OPENING_REPETITIONS
-from sampler.storage.result_files import write_result
 from tests.small import TEST, collect, healthy_statistics, small_problem, within
 
 REPETITIONS, PARTICLES = 5, 48
@@ -86,13 +84,3 @@ def test_the_calibration_error_is_that_of_weighted_moments(run):
     total = np.einsum("r,rdx->x", weights, within) / mean.shape[1]
     expected = 1.0 / (1.0 + np.exp(-2.0 * whole / total))
     np.testing.assert_allclose(probability[:, 0], expected, rtol=1e-10)
-
-
-def test_the_lines_on_the_page_print_the_weighted_mean(run, tmp_path, monkeypatch):
-    write_result(tmp_path, "draws.nc", run.draws)
-    monkeypatch.chdir(tmp_path)
-    found: dict[str, object] = {}
-    exec(OPENING_REPETITIONS.replace("print(", "shown = ("), found)
-    overlaps = run.draws["posterior"]["order_parameter"].values
-    expected = np.einsum("r,rij->ij", weights_of(run), overlaps.mean(axis=1))
-    np.testing.assert_allclose(found["shown"]["order_parameter"].values, expected, rtol=1e-10)

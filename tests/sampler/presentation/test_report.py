@@ -102,6 +102,15 @@ def test_accuracies_and_diagnostics_are_the_stored_ones(page, comparison):
         assert {(one.value, one.unit) for one in numbers_in(reason)} <= told
 
 
+def test_the_lines_of_python_on_the_page_open_the_results(page, directory, capsys):
+    lines = page.text[page.text.index("import sampler") :].partition("\n\n\n")[0]
+    code = lines[: lines.index("#")]
+    found: dict = {}
+    exec(code, found)
+    assert str(directory) in capsys.readouterr().out
+    assert found["draws"].identical(xr.open_datatree(directory / "draws.nc", engine="h5netcdf"))
+
+
 @pytest.mark.usefixtures("without_figures")
 def test_names_of_paths_are_text_and_not_markup(tmp_path):
     directory = stored_run(tmp_path / "run", "recipe.toml", "theory.nc", "comparison.nc")
