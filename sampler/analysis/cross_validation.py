@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 from sampler.analysis.estimates import OF_CHAINS, Averages, Estimate
 from sampler.analysis.predictors import INFINITE, LEADING, TUNED
+from sampler.analysis.text import counted
 from sampler.mcmc.collected_draws import (
     LOG_LIKELIHOOD,
     MOST_POINTWISE,
@@ -216,7 +217,9 @@ def sampled_elpd(tree: xr.DataTree) -> Estimate | None:
     elpd, draws = table[ELPD].values, int(table.attrs["draws"])
     unreliable, remark = count_unreliable(table[PARETO_K].values, draws), ""
     if unreliable:
-        remark = f"PSIS, NOT reliable: k > {limit_of_k(draws):.2g} at {unreliable} examples"
+        remark = (
+            f"PSIS, NOT reliable: k > {limit_of_k(draws):.2g} at {counted(unreliable, 'example')}"
+        )
     mcse = table.attrs[MCSE_OF_SUM]
     return Estimate(
         elpd.sum(), mcse, test_error=error_of_sum(elpd), remark=remark, trusted=not unreliable

@@ -109,6 +109,11 @@ def count(value: float | int | None) -> Number:
     return Number(math.floor(value) if defined else None)
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 example`, `2 examples`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def significant(value: float | int, digits: int) -> str:
     """So many significant digits, with an exponent only where a number would be long."""
     if isinstance(value, int) or value == 0.0:

@@ -174,7 +174,8 @@ def opening_text(plan: Plan) -> str:
     if not plan.stages:
         return "this network has no theory, and is not sampled at this width: nothing to do"
     temperature = plan.asked.posterior.given_temperature
-    return network_text(plan.sizes.architecture, plan.task.train.examples, temperature)
+    examples, infinite = plan.task.train.examples, plan.asked.network.is_infinite
+    return network_text(plan.sizes.architecture, examples, temperature, infinite)
 
 
 def show(plan: Plan, results: RunResults, code: ExitCode) -> None:

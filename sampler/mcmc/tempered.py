@@ -86,7 +86,7 @@ class Tempered(Algorithm):
         last = {name: float(values[0, -1]) for name, values in statistics.items()}
         return (
             f"λ = {last['power']:.3g}, acceptance {last['acceptance_rate']:.2f}, step size "
-            f"{last['step_size']:.3g}, {last['moves']:.0f} moves, {last['ancestors']:.0f} ancestors"
+            f"{last['step_size']:.3g}, moves {last['moves']:.0f}, ancestors {last['ancestors']:.0f}"
         )
 
     def repetitions(self, statistics: Mapping[str, np.ndarray]) -> float:
@@ -97,9 +97,9 @@ class Tempered(Algorithm):
     def evidence(self, statistics: Mapping[str, np.ndarray]) -> Evidence:
         """The log evidence of repetitions from the modes; that from the prior is said beside it."""
         modes, prior = two_starts(statistics)
-        text = f"{modes.count} repetitions: ln p(y) = {modes.value:.3f} ± {modes.error:.3f}"
+        text = f"{modes.count} repetitions: ln p(y) = {modes.text(3)}"
         if prior is not None:
-            text += f"; from the prior alone {prior.value:.3f} ± {prior.error:.3f}"
+            text += f"; from the prior alone {prior.text(3)}"
         trusted, beside = not self.judge(statistics).reasons, {"repetitions": modes.count}
         return Evidence(modes.value, modes.error, "tempered", trusted, text, beside=beside)
 
@@ -110,10 +110,9 @@ class Tempered(Algorithm):
         if prior is not None and not abs(apart) <= most_apart:
             missing = "modes" if apart > 0.0 else "prior"
             warning = (
-                f"Two starts disagree: log evidence {modes.value:.2f} ± {modes.error:.2f} from the "
-                f"modes, {prior.value:.2f} ± {prior.error:.2f} from the prior alone. Particles "
-                f"from the {missing} missed a part of the posterior; the draws are those from the "
-                "modes."
+                f"Two starts disagree: ln p(y) = {modes.text()} from the modes, "
+                f"{prior.text()} from the prior alone. Particles from the {missing} missed a "
+                "part of the posterior; the draws are those from the modes."
             )
             if missing == "modes":
                 reasons.append(
@@ -123,7 +122,7 @@ class Tempered(Algorithm):
                 )
         if not modes.error <= LARGEST_ERROR:
             reasons.append(
-                f"log evidence {modes.value:.2f} ± {modes.error:.2f} over repetitions: its error "
+                f"ln p(y) = {modes.text()} over repetitions: its error "
                 f"exceeds {LARGEST_ERROR}; raise `repetitions` or `particles`"
             )
         lost = int(np.sum(statistics.get("lost", np.zeros((1, 1)))[:, 0]))
@@ -157,6 +156,9 @@ class OfStart(NamedTuple):
     value: float
     error: float
     count: int
+
+    def text(self, places: int = 2) -> str:
+        return f"{self.value:.{places}f} ± {self.error:.{places}f}".replace("-", "−")
 
 
 def two_starts(statistics: Mapping[str, np.ndarray]) -> tuple[OfStart, OfStart | None]:

@@ -29,18 +29,25 @@ from sampler.storage.directory import DRAWS_FILE
 from theory import Architecture
 
 EVERYTHING = "report.html"
+# Of intervals and tails, for ArviZ.
+TAILS = {"stats.ci_prob": 0.95}
 
 
-def network_text(architecture: Architecture, examples: int, temperature: float | None) -> str:
-    """Sizes of network and data in one line: L, H, N, P, P/N, D and 𝒯."""
+def network_text(
+    architecture: Architecture, examples: int, temperature: float | None, infinite: bool = False
+) -> str:
+    """Sizes of network and data in one line: L, H, N, P, P/N, D and 𝒯.
+
+    infinite: of a network of infinite width the architecture has widths that mean nothing.
+    """
     widths = sorted(set(architecture.widths))
     width = str(widths[0]) if len(widths) == 1 else f"({added(architecture.widths)})"
     parts = {
         "L": architecture.layers,
         "H": added(architecture.heads),
-        "N": width,
+        "N": "∞" if infinite else width,
         "P": examples,
-        "P/N": f"{examples / max(widths):.3g}",
+        **({} if infinite else {"P/N": f"{examples / max(widths):.3g}"}),
         "D": architecture.channels,
         "𝒯": "sampled" if temperature is None else f"{temperature:g}",
     }
@@ -55,7 +62,7 @@ def theory_text(theory: xr.Dataset) -> str:
     """Whether the saddle point was reached, and whether the next order can be used."""
     solved = "saddle point converged" if theory.attrs["converged"] else theory.attrs["explanation"]
     if LEADING not in predictors_of(theory):
-        solved = "infinite width; none at the width of this network"
+        solved = "infinite width alone; none describes this network at finite width"
     parts = [f"theory: {solved}", theory.attrs.get("next_order_explanation")]
     return wrapped("; ".join(part for part in parts if part))
 
@@ -106,12 +113,16 @@ def slowest_text(directory: Path, tree: xr.DataTree) -> str:
 
     Empty where there are no order parameters, or too few draws.
     """
-    import arviz_stats  # only here: it takes long
+    import arviz_base  # only here: it takes long
+    import arviz_stats
 
     names = [str(name) for name in tree["posterior"].data_vars if "order_parameter" in str(name)]
     if not names or tree["posterior"].sizes["draw"] < FEWEST_DRAWS:
         return ""
-    every = arviz_stats.summary(tree, var_names=names).sort_values("ess_bulk", kind="stable")
+    # Its tail ESS is that of the quantile at this probability; the diagnostics have that at 95 %.
+    with arviz_base.rc_context(TAILS):
+        every = arviz_stats.summary(tree, var_names=names)
+    every = every.sort_values("ess_bulk", kind="stable")
     table = every.head(MOST_ROWS)
     return "\n".join(
         [
@@ -119,6 +130,7 @@ def slowest_text(directory: Path, tree: xr.DataTree) -> str:
             *(line.rstrip() for line in table.to_string().splitlines()),
             "in Python, all of them, draw by draw:",
             "  import arviz",
+            f"  arviz.rcParams.update({TAILS})",
             f"  draws = arviz.from_netcdf({str(directory / DRAWS_FILE)!r})",
             f"  arviz.summary(draws, var_names={names})",
             f"  arviz.plot_trace(draws, var_names={names[:1]})",

@@ -11,6 +11,7 @@ from sampler.analysis.text import (
     DIGITS,
     NO_BREAK,
     Number,
+    counted,
     terminal_width,
     wrapped,
 )
@@ -118,8 +119,8 @@ class Table:
         if self.title:
             lines.insert(0, wrapped(self.title, width))
         hidden, rows = len(every) - fitting, len(self.rows) - (most or len(self.rows))
-        missing = [f"{hidden} column{'s' * (hidden > 1)}"] if hidden else []
-        missing += [f"{rows} row{'s' * (rows > 1)}"] if rows > 0 else []
+        missing = [counted(hidden, "column")] if hidden else []
+        missing += [counted(rows, "row")] if rows > 0 else []
         if missing:
             where = f"; see {elsewhere}" if elsewhere else ""
             lines.append(wrapped(f"({' and '.join(missing)} hidden{where})", width))
