@@ -67,8 +67,8 @@ NUMBERS = (
 )  # fmt: skip
 # What a quantity is, beside its numbers.
 ABOUT = {
-    "label": object, "unit": object, "show": object, "remark": object, "share": int, "brief": int,
-    "spread": float,
+    "label": object, "unit": object, "show": object, "remark": object,
+    "share": int, "brief": int, "spread": float,
 }  # fmt: skip
 STORED_IN_JSON = (
     "value", "error", "test_error", "difference", "difference_error", "low", "high", "below",
@@ -188,16 +188,12 @@ def summary_table(
     columns: dict[str, tuple] = {}
     shape = len(rows), len(predictors)
     for name in (*NUMBERS, "state"):
-        nothing, kind = ("", object) if name == "state" else (math.nan, np.float64)
+        missing, kind = ("", object) if name == "state" else (math.nan, np.float64)
         values = [
-            [cells.get(who, {}).get(name, nothing) for who in predictors]
+            [cells.get(who, {}).get(name, missing) for who in predictors]
             for _, cells in rows.values()
         ]
         columns[name] = (("quantity", AXIS), np.array(values, dtype=kind).reshape(shape))
-    missing = [
-        [quantity.missing.get(who, "") for who in predictors] for quantity, _ in rows.values()
-    ]
-    columns["missing"] = (("quantity", AXIS), np.array(missing, dtype=object).reshape(shape))
     # How the samples were obtained, and how far a sampled setting spreads.
     unknown = {"remark": "", "spread": math.nan}
     about = [unknown | vars(quantity) | cells.get(SAMPLED, {}) for quantity, cells in rows.values()]

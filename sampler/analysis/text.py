@@ -40,22 +40,27 @@ class Number:
 
     @property
     def text(self) -> str:
-        """`14.96 ± 0.13`: the error to two digits, the value to as many decimals; `14.96 ± ?`."""
+        """`14.96 ± 0.13`, `14.96 ± ?`, `95.10 ± 0.05 ± 0.68`.
+
+        The larger error to two digits, the value to as many decimals, the other error to at least
+        one digit.
+        """
         if not self.defined:
             return MISSING
         value = self.value if self.scale == 1.0 else self.scale * float(self.value)
-        error = self.scale * float(self.error or 0.0)
-        test_error = self.scale * float(self.test_error or 0.0)
-        if math.isfinite(test_error) and test_error > 0.0:
-            return _minus(with_both_errors(value, error, test_error)) + self.unit
-        if not (math.isfinite(error) and error > 0.0):
-            unknown = "" if error == 0.0 else " ± ?"
-            return _minus(significant(value, self.digits)) + unknown + self.unit
-        places = places_of(error)
-        if places > MOST_PLACES:
-            value, error = significant(value, self.digits), significant(error, 2)
-            return _minus(f"{value} ± {error}") + self.unit
-        return _minus(f"{value:z.{places}f} ± {error:.{places}f}") + self.unit
+        error, test_error = (
+            self.scale * float(one or 0.0) for one in (self.error, self.test_error)
+        )
+        errors = [error, test_error] if math.isfinite(test_error) and test_error > 0 else [error]
+        known = [one for one in errors if math.isfinite(one) and one > 0.0]
+        places = places_of(max(known)) if known else None
+        if places is None or places > MOST_PLACES:
+            texts = [significant(value, self.digits)]
+        else:
+            texts = [f"{value:z.{places}f}"]
+        if errors != [0.0]:
+            texts += [error_text(one, places) for one in errors]
+        return " ± ".join(texts).replace("-", "−") + self.unit
 
     @property
     def exactly(self) -> str:
@@ -73,20 +78,16 @@ def places_of(error: float) -> int:
     return places - 1 if places and float(f"{error:.{places}f}") >= 10.0 ** (2 - places) else places
 
 
-def with_both_errors(value: float, error: float, test_error: float) -> str:
-    """`95.10 ± 0.05 ± 0.68`: to two digits of the larger error, and at least one of the other."""
-    known = math.isfinite(error)
-    places = places_of(max(error, test_error) if known else test_error)
+def error_text(error: float, places: int | None) -> str:
+    """An error with these decimals, or with a digit; a question mark if it is unknown."""
+    if error == 0.0:
+        return "0"
+    if places is None or not math.isfinite(error):
+        return "?"
     if places > MOST_PLACES:
-        texts = [significant(value, DIGITS), *(significant(one, 2) for one in (error, test_error))]
-    else:
-        texts = [f"{one:z.{places}f}" for one in (value, error, test_error)]
-        for place, one in enumerate((error, test_error), start=1):
-            if known and one > 0.0 and float(texts[place]) == 0.0:
-                texts[place] = significant(one, 1)
-    if not known or error == 0.0:
-        texts[1] = "0" if known else "?"
-    return " ± ".join(texts)
+        return significant(error, 2)
+    text = f"{error:.{places}f}"
+    return text if float(text) else significant(error, 1)
 
 
 def percent(
@@ -122,10 +123,6 @@ def significant(value: float | int, digits: int) -> str:
         return f"{value:.{digits - 1}e}"
     places = digits - 1 - math.floor(math.log10(abs(value)))
     return f"{value:.{max(0, places)}f}"
-
-
-def _minus(text: str) -> str:
-    return text.replace("-", "−")
 
 
 # Where nothing says how wide the terminal is, and what is written for at least.

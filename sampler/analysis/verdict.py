@@ -34,25 +34,7 @@ from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 
 HEADLINE = "order_parameter"
 TONES = {RESOLVED: "caution", DIFFERS: "caution", AGREES: "good"}
-EACH_ALONE = "Each theory of this network has a verdict of its own."
-NOT_THERE = "There is no theory in this directory to compare the samples with."
-NOT_CONVERGED = "The saddle point did not converge: the theory predicts nothing here."
-NOT_SAMPLED = "Theory only: nothing was sampled to compare it with."
 FAILED = "No conclusion about {}: MCMC diagnostics failed."
-OTHERS_ALONE = (
-    "No theory of this network at its width: infinite width is another network, whose scores stand "
-    "beside those of the samples."
-)
-NOTHING_IN_COMMON = "Theory and samples have nothing in common to compare."
-TEMPERATURE_SAMPLED = (
-    "The temperature was sampled; the theory is solved at its prior median, and part of its error "
-    "comes from there."
-)
-EXPECTED = (
-    "Expected of a theory of wide layers: an error of order 1/N to leading order and 1/N² to next "
-    "order, with factors that it does not give. One width shows no scaling."
-)
-
 # (quantity, predictor) → the row of a comparison's table.
 Row = Mapping[str, Any]
 Rows = Mapping[tuple[str, str], Row]
@@ -117,26 +99,44 @@ def theory_verdict(
     """
     predictors = {who for _, who in rows}
     compared = {order: told for order in (LEADING, NEXT) if (told := told_of(order, rows))}
-    has_users = any(map(is_users, predictors))
-    has_others = bool(predictors & {*OTHER_NETWORKS})
-    cases = (
-        (converged is None and has_users, "neutral", EACH_ALONE),
-        (converged is None, "neutral", NOT_THERE),
-        (not converged, "bad", NOT_CONVERGED),
-        (diagnostics is None, "neutral", NOT_SAMPLED),
-        (diagnostics is not None and not diagnostics.passed, "bad", FAILED.format("the theory")),
-        (not compared and has_others, "neutral", OTHERS_ALONE),
-        (not compared, "neutral", NOTHING_IN_COMMON),
-    )
     warning = (diagnostics.warning,) if diagnostics and diagnostics.warning else ()
-    for holds, tone, headline in cases:
-        if holds:
-            return Verdict(tone, headline, warning)
+    tone, headline = "neutral", ""
+    if converged is None and any(map(is_users, predictors)):
+        headline = "Each theory of this network has a verdict of its own."
+    elif converged is None:
+        headline = "There is no theory in this directory to compare the samples with."
+    elif not converged:
+        tone = "bad"
+        headline = "The saddle point did not converge: the theory predicts nothing here."
+    elif diagnostics is None:
+        headline = "Theory only: nothing was sampled to compare it with."
+    elif not diagnostics.passed:
+        tone, headline = "bad", FAILED.format("the theory")
+    elif not compared and predictors & {*OTHER_NETWORKS}:
+        headline = (
+            "No theory of this network at its width: infinite width is another network, whose "
+            "scores stand beside those of the samples."
+        )
+    elif not compared:
+        headline = "Theory and samples have nothing in common to compare."
+    if headline:
+        return Verdict(tone, headline, warning)
     said = verdict_of(compared, width)
     states = {row["state"] for of in compared.values() for row in of.values()}
-    expected = (EXPECTED,) if states & {RESOLVED, DIFFERS} else ()
-    doubts = (*([doubt] if doubt else ()), *([TEMPERATURE_SAMPLED] if temperature_sampled else ()))
-    return replace(said, reasons=(*warning, *said.reasons, *expected, *doubts))
+    reasons = [*warning, *said.reasons]
+    if states & {RESOLVED, DIFFERS}:
+        reasons.append(
+            "Expected of a theory of wide layers: an error of order 1/N to leading order and 1/N² "
+            "to next order, with factors that it does not give. One width shows no scaling."
+        )
+    if doubt:
+        reasons.append(doubt)
+    if temperature_sampled:
+        reasons.append(
+            "The temperature was sampled; the theory is solved at its prior median, and part of "
+            "its error comes from there."
+        )
+    return replace(said, reasons=tuple(reasons))
 
 
 def user_verdict(name: str, trusted: bool, rows: Rows) -> Verdict:

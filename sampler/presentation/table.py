@@ -1,7 +1,6 @@
 """A table as a value, with two forms: text of a terminal, by rich, and HTML."""
 
 import re
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -101,19 +100,13 @@ class Table:
 
     # --- on a terminal
 
-    def text(
-        self,
-        width: int | None = None,
-        indent: str = "",
-        elsewhere: str = "",
-        most: int | None = None,
-    ) -> str:
+    def text(self, width: int | None = None, elsewhere: str = "", most: int | None = None) -> str:
         """Lines for a terminal, of so many rows at most.
 
         Columns that do not fit are left out and counted below, with `elsewhere`, the place where
         all of them are.
         """
-        width = (terminal_width() if width is None else width) - len(indent)
+        width = terminal_width() if width is None else width
         every = replace(self, rows=self.rows[:most]).shown
         lines, fitting = printed(every, width)
         if self.title:
@@ -124,7 +117,7 @@ class Table:
         if missing:
             where = f"; see {elsewhere}" if elsewhere else ""
             lines.append(wrapped(f"({' and '.join(missing)} hidden{where})", width))
-        return textwrap.indent("\n".join(lines), indent)
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.text()

@@ -7,6 +7,7 @@ elements.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from sampler.analysis.predictors import (
     is_theory,
     predictor_name,
 )
-from sampler.analysis.quantities import NUMBER
+from sampler.analysis.quantities import NUMBER, QUANTITIES
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import NO_BREAK, Number, percent, points
 from sampler.presentation.table import Cell, Column, Table
@@ -82,31 +83,27 @@ def pivot(
     return {name: [cell(rows[name, who]) for who in names] for name in quantities}
 
 
-def predictor_column(predictor: str, name: str, place: int = 0) -> Column:
-    """The column of a predictor; the user's own are left out in their order."""
-    meaning = "posterior mean ± MCSE" if predictor == SAMPLED else ""
-    return Column(name, dropped=DROPPED.get(predictor, place + 1), meaning=meaning)
-
-
 def predictor_columns(names: Mapping[str, str]) -> list[Column]:
-    return [predictor_column(who, name, at) for at, (who, name) in enumerate(names.items())]
+    """A column for each predictor; the user's own are left out in their order."""
+    return [
+        Column(
+            name,
+            dropped=DROPPED.get(who, at),
+            meaning="posterior mean ± MCSE" if who == SAMPLED else "",
+        )
+        for at, (who, name) in enumerate(names.items(), start=1)
+    ]
 
 
 # --- quantities as a whole
 
 
-def statements_table(comparison: ComparisonTree | None, brief: bool = False) -> Table:
+def statements_table(comparison: ComparisonTree, brief: bool = False) -> Table:
     """How far every theory is off in every quantity, with 95 % confidence.
 
     But for the brief table with intervals, and the largest pull beside what noise makes of it. It
     has no rows where diagnostics failed.
     """
-    title, first = (
-        "Relative error of the theories",
-        Column(f"relative error (<:{NO_BREAK}95{NO_BREAK}%)"),
-    )
-    if comparison is None:
-        return Table(title, [first], [])
     frame = comparison.table()
     said = ~frame["state"].isin(["", NOT_TRUSTED])
     told = frame[said & frame.index.get_level_values(AXIS).map(is_theory)]
@@ -115,7 +112,7 @@ def statements_table(comparison: ComparisonTree | None, brief: bool = False) -> 
     theories = set(told.index.get_level_values(AXIS))
     names = {who: name for who, name in comparison.names.items() if who in theories}
     frame = frame.loc[told.index.unique("quantity")]
-    columns, cells = predictor_columns(names), [pivot(frame, statement_cell, names)]
+    columns, cells = predictor_columns(names), [pivot(frame, partial(statement, short=True), names)]
     if not brief:
         columns += [Column(f"95 % interval, {name}") for name in names.values()]
         columns += [Column(f"largest pull, {name}", digits=3) for name in names.values()]
@@ -126,16 +123,13 @@ def statements_table(comparison: ComparisonTree | None, brief: bool = False) -> 
         [label, *(one for part in cells for one in part[quantity])]
         for quantity, label in labels_of(frame).items()
     ]
-    return Table(title, [first, *columns], rows, AS_A_WHOLE)
+    first = f"relative error (<:{NO_BREAK}95{NO_BREAK}%)"
+    return Table("Relative error of the theories", [first, *columns], rows, AS_A_WHOLE)
 
 
 def labels_of(frame: "pandas.DataFrame") -> dict[str, str]:
     """Quantity → what it is called."""
     return dict(zip(frame.index.get_level_values("quantity"), frame["label"], strict=True))
-
-
-def statement_cell(row: Row) -> Cell:
-    return statement(row, short=True)
 
 
 def interval_cell(row: Row) -> Cell:
@@ -155,15 +149,12 @@ def largest_pull_cell(row: Row) -> Cell:
 
 def numbers_table(run: RunResults, brief: bool = False) -> Table:
     """Everything that is a single number, by predictor: accuracy, scores, evidence."""
-    title, first = "Accuracy, scores and evidence", Column("numbers")
     caption = (
         "Of the test set, but for elpd and evidence, which are of the training labels. Samples ± "
         "Monte Carlo error ± error by the finite number of examples, which is common to all "
         "columns."
     )
     summary = summary_of(run)
-    if summary is None:
-        return Table(title, [first], [], caption)
     tuned_by = None if run.theory is None else run.theory.attrs.get(TUNED_BY)
     names = {who: predictor_name(who, tuned_by) for who in map(str, summary[AXIS].values)}
     if SAMPLED in names:
@@ -172,23 +163,25 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     frame = frame[frame["show"].eq(NUMBER) & frame["spread"].isna()]
     if brief:
         frame = frame[frame["brief"].ne(0)].assign(remark="")
-    if LEADING not in names:  # of networks that the theory does not describe no setting gives it
-        frame = frame.assign(missing="")
-    labels = labels_of(frame.assign(label=frame["label"] + frame["remark"].map(remark_text)))
-    rows = [[labels[name], *cells] for name, cells in pivot(frame, number_cell, names).items()]
-    return Table(title, [first, *predictor_columns(names)], rows, caption)
+    # Of networks that the theory does not describe no setting gives what is missing.
+    known = QUANTITIES if LEADING in names else {}
+    why = {(name, who): text for name in known for who, text in known[name].missing.items()}
+    by = (", by " + frame["remark"]).where(frame["remark"].ne(""), "")
+    labels = labels_of(frame.assign(label=frame["label"] + by))
+    rows = [
+        [labels[name], *cells]
+        for name, cells in pivot(frame, partial(number_cell, why), names).items()
+    ]
+    columns = ["numbers", *predictor_columns(names)]
+    return Table("Accuracy, scores and evidence", columns, rows, caption)
 
 
-def remark_text(remark: str) -> str:
-    return f", by {remark}" if remark else ""
-
-
-def number_cell(row: Row) -> Cell:
+def number_cell(why: Mapping[tuple[str, str], str], row: Row) -> Cell:
     """A number, that of the samples with its errors; or why it is missing."""
     sampled, form = row[AXIS] == SAMPLED, percent if row["share"] else Number
-    why = row.get("missing")  # not of comparisons that were stored without it
-    if why and math.isnan(row["value"]):
-        return why
+    place = row["quantity"], row[AXIS]
+    if place in why and math.isnan(row["value"]):
+        return why[place]
     errors = {"error": row["error"]} if sampled or math.isfinite(row["error"]) else {}
     errors |= {"test_error": row["test_error"]} if sampled else {}
     # A log evidence has as many places as a density.
@@ -196,22 +189,20 @@ def number_cell(row: Row) -> Cell:
     return form(row["value"], digits=digits, **errors)
 
 
-def other_networks_table(comparison: ComparisonTree | None) -> Table:
+def other_networks_table(comparison: ComparisonTree) -> Table:
     """By how much the exact posterior is ahead of infinite width, in scores of both."""
-    title, first = "Ahead of infinite width", Column("exact posterior minus")
     caption = (
         "Infinite width is another network, not a theory of this one. Scores of the exact "
         "posterior minus its, example by example, ± standard error by the finite number of "
         "examples: of the test set; of the training labels for elpd."
     )
-    if comparison is None:
-        return Table(title, [first], [], caption)
     frame = comparison.table()
     names = {who: name for who, name in comparison.names.items() if who in OTHER_NETWORKS}
     frame = frame.loc[frame.index[frame["ahead"].notna()].unique("quantity")]
     labels, cells = labels_of(frame), pivot(frame, ahead_cell, names)
     rows = [[labels[name], *cells[name]] for name in cells]
-    return Table(title, [first, *predictor_columns(names)], rows, caption)
+    columns = ["exact posterior minus", *predictor_columns(names)]
+    return Table("Ahead of infinite width", columns, rows, caption)
 
 
 def ahead_cell(row: Row) -> Cell:
@@ -219,11 +210,11 @@ def ahead_cell(row: Row) -> Cell:
     return form(row["ahead"], row["ahead_error"], digits=2)
 
 
-def summary_of(run: RunResults) -> xr.Dataset | None:
+def summary_of(run: RunResults) -> xr.Dataset:
     """The summary of a comparison; without draws that of the theory."""
-    if run.comparison is not None:
-        return run.comparison.summary
-    return None if run.theory is None else summary_of_theory(run.theory)
+    if run.comparison is None:
+        return summary_of_theory(run.theory)
+    return run.comparison.summary
 
 
 def other_accuracies_table(run: RunResults) -> Table:
@@ -238,14 +229,14 @@ def other_accuracies_table(run: RunResults) -> Table:
     return Table("Others", ("predictor", "accuracy"), rows)
 
 
-def sampled_temperature_table(comparison: ComparisonTree | None) -> Table:
+def sampled_temperature_table(comparison: ComparisonTree) -> Table:
     """Prior median, posterior mean ± MCSE and standard deviation of a sampled temperature."""
     columns = (
         "", "prior median", "sampled ± MCSE", Column("posterior standard deviation", digits=3)
     )  # fmt: skip
     caption = "Its prior is log-normal about the median, at which the theory is solved."
     rows = []
-    if comparison is not None and ("temperature", SAMPLED) in comparison.rows:
+    if ("temperature", SAMPLED) in comparison.rows:
         by = {who: comparison.rows["temperature", who] for who in comparison.predictors}
         medians = [by[who]["value"] for who in (LEADING, INFINITE) if who in by]
         median, sampled = next(filter(math.isfinite, medians), math.nan), by[SAMPLED]
@@ -257,13 +248,13 @@ def sampled_temperature_table(comparison: ComparisonTree | None) -> Table:
 # --- element by element
 
 
-def elements_table(comparison: ComparisonTree | None, quantity: str) -> Table:
+def elements_table(comparison: ComparisonTree, quantity: str) -> Table:
     """Elements of U₁ or head scores: every theory, the samples, and differences in per cent.
 
     Of an order parameter with many elements the diagonal alone; head scores largest first.
     """
     title, caption = ELEMENTS[quantity]
-    table = None if comparison is None else comparison.elements(quantity)
+    table = comparison.elements(quantity)
     if table is None or not table.sizes[AXIS]:
         return Table(title, [""], [], caption)
     sampled, errors = table["sampled"].values, table["error"].values
@@ -299,8 +290,10 @@ def elements_table(comparison: ComparisonTree | None, quantity: str) -> Table:
 
 
 def tables_of(run: RunResults) -> list[Table]:
-    """All tables of a comparison, in the order of the page."""
+    """All tables of a comparison, or of a theory alone, in the order of the page."""
     comparison = run.comparison
+    if comparison is None:
+        return [] if run.theory is None else [numbers_table(run), other_accuracies_table(run)]
     return [
         statements_table(comparison),
         numbers_table(run),
