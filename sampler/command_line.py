@@ -188,7 +188,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Theory and sampling of Bayesian deep multi-head attention networks.",
         epilog="Exit codes: 0 fine; 1 internal error; 2 bad recipe, data or command line; "
-        "3 sampled, but diagnostics fail; 4 saddle point not converged; 5 not reproduced; "
+        "3 sampled, but MCMC diagnostics failed; 4 the saddle point did not converge; "
+        "5 not reproduced; "
         "74 the disk is full or fails; 75 stopped by a signal with everything saved, start it "
         "again; 130 interrupted.",
     )

@@ -23,6 +23,15 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+# Of what came to its end, in the words of terminal and page.
+ENDINGS = {
+    ExitCode.OK: "fine",
+    ExitCode.DIAGNOSTICS_FAILED: "MCMC diagnostics failed",
+    ExitCode.NOT_CONVERGED: "the saddle point did not converge",
+    ExitCode.REQUEUE: "stopped, saved",
+}
+
+
 class Setting(NamedTuple):
     """A setting: `network.widths` in a recipe, `widths` in Python.
 

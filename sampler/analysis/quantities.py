@@ -26,7 +26,7 @@ from sampler.analysis.difference import RELATIVE, difference_of
 from sampler.analysis.estimates import Estimate
 from sampler.analysis.kernels import kernel_at, similarity_to_draws
 from sampler.analysis.names import quantity_name
-from sampler.analysis.predictors import NEXT, SAMPLED
+from sampler.analysis.predictors import INFINITE, NEXT, SAMPLED, TUNED
 from sampler.analysis.scores import (
     ACCURACY,
     DENSITY,
@@ -397,7 +397,7 @@ QUANTITIES: Registry[Quantity] = Registry(
         "kernel": Quantity("kernel K(x, x′)", predicted_kernel, sampled_kernel, show=WHOLE),
         "kernel_similarity": Quantity(
             "alignment of K with that of the draws", kernel_similarity, lambda _: None, unit="",
-            brief=False,
+            brief=False, missing={SAMPLED: "reference", TUNED: "as infinite width"},
         ),
         # Where little is to be seen of a component, noise makes its absolute value larger on
         # average: nothing is said of a difference.
@@ -431,7 +431,7 @@ QUANTITIES: Registry[Quantity] = Registry(
         ),
         "elpd": Quantity(
             "elpd (LOO)", "elpd", lambda given: sampled_elpd(given.draws.tree), unit="",
-            ahead=elpd_ahead, missing={NEXT: "no LOO"},
+            ahead=elpd_ahead, missing=dict.fromkeys((NEXT, INFINITE, TUNED), "no LOO"),
         ),
         "log_evidence": Quantity(
             "log evidence", predicted_evidence, sampled_evidence, unit="",

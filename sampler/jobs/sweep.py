@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.analysis.text import wrapped
-from sampler.errors import ABSENT, ExitCode, InputError, Option
+from sampler.errors import ABSENT, ENDINGS, ExitCode, InputError, Option
 from sampler.jobs.executors import Engine, PointOutcome, chosen_engine
 from sampler.jobs.interruption import Interruption
 from sampler.jobs.plan import Plan, fingerprint_of_sweep, make_plan
@@ -41,12 +41,6 @@ NOT_RUN = (
 )
 # How long tasks of an array wait while one after the other claims their directory.
 SECONDS_OF_AN_ARRAY = 120.0
-ENDINGS = {
-    ExitCode.OK: "fine",
-    ExitCode.DIAGNOSTICS_FAILED: "diagnostics fail",
-    ExitCode.NOT_CONVERGED: "saddle point not converged",
-    ExitCode.REQUEUE: "stopped, saved",
-}
 
 
 def start_sweep(

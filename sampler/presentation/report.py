@@ -13,7 +13,7 @@ from sampler.analysis.results import RunResults, open_run
 from sampler.analysis.sweep_dataset import gathered
 from sampler.analysis.sweep_results import SweepResults, sweep_trend, sweep_trust
 from sampler.analysis.text import Number
-from sampler.errors import ExitCode, InputError
+from sampler.errors import ENDINGS, ExitCode, InputError
 from sampler.presentation.figures.catalogue import FIGURES, draw_figures
 from sampler.presentation.samples_tables import (
     diagnostics_table,
@@ -40,10 +40,6 @@ LAST_SECTIONS = {
     "provenance": "Provenance",
     "data": "Data",
     "cite": "How to cite",
-}
-ENDINGS = {
-    ExitCode.DIAGNOSTICS_FAILED: "It ended with exit code 3: the diagnostics of the samples fail.",
-    ExitCode.NOT_CONVERGED: "It ended with exit code 4: the saddle point did not converge.",
 }
 FILES = {
     "recipe.toml": "the recipe, every default written out",
@@ -213,8 +209,8 @@ def notice_text(directory: Path, manifest: Manifest, ended: ExitCode | None) -> 
     code = manifest.finished.get(command) if ended is None else int(ended)
     if code is None:
         return f"Not finished: {state_text(state_of(directory))}." if manifest.command else ""
-    unfinished = f"It ended with exit code {code}: not everything came to its end."
-    return ENDINGS.get(ExitCode(code), unfinished) if code else ""
+    ending = ENDINGS.get(ExitCode(code), "not everything came to its end")
+    return f"It ended with exit code {code}: {ending}." if code else ""
 
 
 def subtitle(recipe: Recipe) -> str:

@@ -49,7 +49,7 @@ def points_table(points: Sequence[PointSummary]) -> Table:
         (Column("state"), [unfinished(point) for point in points]),
     ]
     caption = (
-        "Relative error of the leading order, ± Monte Carlo error; < : 95 % upper limit. Accuracy "
+        "Relative error of the leading order, ± Monte Carlo error; <: 95 % upper limit. Accuracy "
         "on the test set, that of samples ± MCSE ± error by the finite test set. Largest pull: of "
         "the element of U₁ that is furthest off, in MCSE. Worst R-hat, smallest ESS."
     )

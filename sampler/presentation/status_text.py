@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sampler.errors import InputError
+from sampler.errors import ENDINGS, InputError
 from sampler.storage.directory import COMPARISON_SUMMARY_FILE, RECIPE_FILE, RESULTS, find_directory
 from sampler.storage.files import read_json
 from sampler.storage.status import (
@@ -36,7 +36,9 @@ def state_text(state: RunState, short: bool = False) -> str:
     if state.word == FINISHED and short:
         return f"exit code {state.exit_code}" if state.exit_code else FINISHED
     if state.word == FINISHED:
-        return f"`{state.command}` {FINISHED} with exit code {state.exit_code}"
+        why = ENDINGS.get(state.exit_code, "") if state.exit_code else ""
+        code = f"{state.exit_code}: {why}" if why else str(state.exit_code)
+        return f"`{state.command}` {FINISHED} with exit code {code}"
     if state.word == INTERRUPTED and short:
         return f"{INTERRUPTED}{reached}"
     if state.word == INTERRUPTED:

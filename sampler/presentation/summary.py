@@ -25,7 +25,7 @@ from sampler.presentation.views import (
     sampled_temperature_table,
     statements_table,
 )
-from sampler.storage.directory import DRAWS_FILE
+from sampler.storage.directory import COMPARISON_FILE, DRAWS_FILE
 from theory import Architecture
 
 EVERYTHING = "report.html"
@@ -69,12 +69,16 @@ def theory_text(theory: xr.Dataset) -> str:
 
 def solved_text(run: RunResults) -> str:
     """The numbers of a theory by predictor, where nothing was sampled."""
-    return printed_tables([numbers_table(run), other_accuracies_table(run)])
+    return printed_tables(run, [numbers_table(run), other_accuracies_table(run)])
 
 
-def printed_tables(tables: Sequence[Table]) -> str:
-    """Those of several tables that have rows, each below an empty line."""
-    texts = [table.text(elsewhere=EVERYTHING, most=MOST_ROWS) for table in tables if table]
+def printed_tables(run: RunResults, tables: Sequence[Table]) -> str:
+    """Those of several tables that have rows, each below an empty line.
+
+    What has no room is on the page, where there is a directory for one.
+    """
+    elsewhere = "" if run.directory is None else EVERYTHING
+    texts = [table.text(elsewhere=elsewhere, most=MOST_ROWS) for table in tables if table]
     return "".join(f"\n{text}\n" for text in texts).rstrip("\n")
 
 
@@ -88,7 +92,8 @@ def comparison_text(run: RunResults) -> str:
         other_networks_table(comparison),
         sampled_temperature_table(comparison),
     ]
-    text = printed_tables([replace(table, title="") for table in tables])
+    shown, every = len(tables[0].rows), comparison.element_names(HEADLINE) if tables[0] else ()
+    text = printed_tables(run, [replace(table, title="") for table in tables])
     if run.theory is None and not comparison.user_verdicts:
         text = f"\ncomparison: no theory stored in this directory{text}"
     remarks = {
@@ -96,7 +101,11 @@ def comparison_text(run: RunResults) -> str:
         for row in comparison.rows.values()
         if "NOT" in row["remark"]
     }
-    return "\n".join([text, *map(wrapped, remarks)])
+    notes = list(remarks)
+    if shown < len(every):
+        all_of_them = "" if run.directory is None else f"; all are in {COMPARISON_FILE}"
+        notes.insert(0, f"{shown} of {len(every)} elements of U₁ are shown{all_of_them}")
+    return "\n".join([text, *map(wrapped, notes)])
 
 
 def verdicts_text(run: RunResults) -> str:

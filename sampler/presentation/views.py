@@ -32,11 +32,12 @@ from sampler.analysis.predictors import (
     TUNED,
     TUNED_BY,
     is_theory,
+    is_users,
     predictor_name,
 )
 from sampler.analysis.quantities import NUMBER, QUANTITIES
 from sampler.analysis.results import RunResults
-from sampler.analysis.text import NO_BREAK, Number, percent, points
+from sampler.analysis.text import Number, percent, points
 from sampler.presentation.table import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ ELEMENTS = {
     "order_parameter": (
         "Order parameter U₁",
         "Path by path: theory and posterior mean ± MCSE; differences are exact − theory, in per "
-        "cent of √(U_ππ U_π'π') of the exact posterior, ± MCSE.",
+        "cent of the geometric mean of both diagonal elements of the exact posterior, ± MCSE.",
     ),
     "head_score": (
         "Head scores",
@@ -67,10 +68,11 @@ ELEMENTS = {
     ),
 }
 LIMIT = "<: 95 % upper limit"
+NOT_PREDICTED = "not predicted"
 AS_A_WHOLE = (
-    f"‖exact − theory‖/‖exact‖ over all elements, the part that Monte Carlo noise adds taken away. "
-    f"{LIMIT}. Largest pull: of the element that is furthest off, in Monte Carlo standard errors "
-    "(MCSE)."
+    "‖exact − theory‖/‖exact‖ over all elements, the part that Monte Carlo noise adds taken away, "
+    f"± its Monte Carlo error. {LIMIT}. Largest pull: of the element that is furthest off, in "
+    "Monte Carlo standard errors (MCSE)."
 )
 
 
@@ -112,7 +114,7 @@ def statements_table(comparison: ComparisonTree, brief: bool = False) -> Table:
     theories = set(told.index.get_level_values(AXIS))
     names = {who: name for who, name in comparison.names.items() if who in theories}
     frame = frame.loc[told.index.unique("quantity")]
-    columns, cells = predictor_columns(names), [pivot(frame, partial(statement, short=True), names)]
+    columns, cells = predictor_columns(names), [pivot(frame, statement_cell, names)]
     if not brief:
         columns += [Column(f"95 % interval, {name}") for name in names.values()]
         columns += [Column(f"largest pull, {name}", digits=3) for name in names.values()]
@@ -123,13 +125,22 @@ def statements_table(comparison: ComparisonTree, brief: bool = False) -> Table:
         [label, *(one for part in cells for one in part[quantity])]
         for quantity, label in labels_of(frame).items()
     ]
-    first = f"relative error (<:{NO_BREAK}95{NO_BREAK}%)"
+    first = "relative error ± MCSE\n(<: 95 %)"
     return Table("Relative error of the theories", [first, *columns], rows, AS_A_WHOLE)
 
 
 def labels_of(frame: "pandas.DataFrame") -> dict[str, str]:
     """Quantity → what it is called."""
     return dict(zip(frame.index.get_level_values("quantity"), frame["label"], strict=True))
+
+
+def statement_cell(row: Row) -> Cell:
+    return NOT_PREDICTED if is_unpredicted(row) else statement(row, short=True)
+
+
+def is_unpredicted(row: Row) -> bool:
+    """Whether a theory of the user's own leaves a quantity out."""
+    return is_users(row[AXIS]) and math.isnan(row["value"])
 
 
 def interval_cell(row: Row) -> Cell:
@@ -151,8 +162,9 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     """Everything that is a single number, by predictor: accuracy, scores, evidence."""
     caption = (
         "Of the test set, but for elpd and evidence, which are of the training labels. Samples ± "
-        "Monte Carlo error ± error by the finite number of examples, which is common to all "
-        "columns."
+        "Monte Carlo error (MCSE) ± error by the finite number of examples, which is common to all "
+        "columns. The alignment of K is without the bias by Monte Carlo noise, and may exceed 1 by "
+        "its error."
     )
     summary = summary_of(run)
     tuned_by = None if run.theory is None else run.theory.attrs.get(TUNED_BY)
@@ -163,9 +175,11 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     frame = frame[frame["show"].eq(NUMBER) & frame["spread"].isna()]
     if brief:
         frame = frame[frame["brief"].ne(0)].assign(remark="")
-    # Of networks that the theory does not describe no setting gives what is missing.
-    known = QUANTITIES if LEADING in names else {}
-    why = {(name, who): text for name in known for who, text in known[name].missing.items()}
+    why = {
+        (name, who): text for name in QUANTITIES for who, text in QUANTITIES[name].missing.items()
+    }
+    if LEADING not in names:  # of networks that the theory does not describe no setting gives it
+        why |= {place: "not estimated" for place, text in why.items() if text.startswith("needs ")}
     by = (", by " + frame["remark"]).where(frame["remark"].ne(""), "")
     labels = labels_of(frame.assign(label=frame["label"] + by))
     rows = [
@@ -180,6 +194,8 @@ def number_cell(why: Mapping[tuple[str, str], str], row: Row) -> Cell:
     """A number, that of the samples with its errors; or why it is missing."""
     sampled, form = row[AXIS] == SAMPLED, percent if row["share"] else Number
     place = row["quantity"], row[AXIS]
+    if is_unpredicted(row):
+        return NOT_PREDICTED
     if place in why and math.isnan(row["value"]):
         return why[place]
     errors = {"error": row["error"]} if sampled or math.isfinite(row["error"]) else {}
@@ -201,7 +217,7 @@ def other_networks_table(comparison: ComparisonTree) -> Table:
     frame = frame.loc[frame.index[frame["ahead"].notna()].unique("quantity")]
     labels, cells = labels_of(frame), pivot(frame, ahead_cell, names)
     rows = [[labels[name], *cells[name]] for name in cells]
-    columns = ["exact posterior minus", *predictor_columns(names)]
+    columns = ["exact posterior minus, ± standard error over examples", *predictor_columns(names)]
     return Table("Ahead of infinite width", columns, rows, caption)
 
 
@@ -270,11 +286,14 @@ def elements_table(comparison: ComparisonTree, quantity: str) -> Table:
     predicted = {who: values for who, values in predicted.items() if np.isfinite(values).any()}
     against = [who for who in predicted if who in (LEADING, NEXT)]
     against = against or [who for who in predicted if is_theory(who)][:1]
+    if not comparison.diagnostics.passed:
+        against = []  # nothing is said of a difference
     gaps = [(sampled - predicted[who], errors) for who in against]
     if RELATIVE_ELEMENTS in table:
         of_theories = [table.sel({AXIS: who}) for who in against]
         gaps = [(of[RELATIVE_ELEMENTS].values, of[RELATIVE_ERROR].values) for of in of_theories]
     names = {who: comparison.names[who] for who in [*predicted, SAMPLED]}
+    names[SAMPLED] += " ± MCSE"
     columns = [Column(comparison.rows[quantity, SAMPLED]["label"]), *predictor_columns(names)]
     columns += [Column(f"exact − {names[who]}", dropped=500 + at) for at, who in enumerate(against)]
     rows = [

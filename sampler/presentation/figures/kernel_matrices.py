@@ -159,10 +159,11 @@ def draw_alignment(results: RunResults | SweepResults) -> Figure | None:
 
 KERNELS = style.FigureEntry(
     draw_kernels,
-    "Kernel K = Σ U₁ C_{ππ'} between up to 40 training examples, evenly from all, sorted by label: "
-    "infinite width, both orders of the theory and the exact posterior, each relative to the mean "
-    "of its diagonal. What all examples have in common is taken away: red pairs are more alike "
-    "than others, blue ones less. Blocks on the diagonal are pairs of one class.",
+    "Kernel K, the path kernels weighted by U₁, between up to 40 training examples, evenly from "
+    "all, sorted by label: infinite width, both orders of the theory and the exact posterior, each "
+    "relative to the mean of its diagonal. What all examples have in common is taken away: red "
+    "pairs are more alike than others, blue ones less. Blocks on the diagonal are pairs of one "
+    "class.",
     "Coloured matrices over pairs of training examples sorted by label: the kernel at infinite "
     "width, of both orders of the theory and of the exact posterior.",
 )

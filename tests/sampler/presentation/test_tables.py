@@ -1,5 +1,6 @@
 """Tables: their numbers are the stored ones, in the terminal, on pages and for pandas."""
 
+import json
 import re
 
 import numpy as np
@@ -11,7 +12,7 @@ from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, marked, wrapped
 from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
-from sampler.presentation.views import elements_table, numbers_table
+from sampler.presentation.views import MOST_ROWS, NOT_PREDICTED, elements_table, numbers_table
 from tests.held import comparison_of, held
 from tests.pages import STORED
 
@@ -21,6 +22,13 @@ def stored():
     """Elements of the stored comparison, by xarray alone."""
     with xr.open_datatree(STORED / "comparison.nc", engine="h5netcdf") as tree:
         return tree.load()
+
+
+def judged(comparison, verdict: str):
+    """The same comparison, of draws with this verdict."""
+    diagnostics = json.loads(comparison.tree.attrs["diagnostics"]) | {"verdict": verdict}
+    comparison.tree.attrs["diagnostics"] = json.dumps(diagnostics)
+    return comparison
 
 
 def test_heads_stand_in_the_order_of_their_sampled_scores(stored):
@@ -33,7 +41,9 @@ def test_heads_stand_in_the_order_of_their_sampled_scores(stored):
         ]
         for at in sorted(places, key=lambda at: -scores["sampled"].values[at])
     ]
-    rows = elements_table(RunResults(STORED).comparison, "head_score").rows
+    # Differences are of samples that can be trusted.
+    comparison = judged(RunResults(STORED).comparison, "pass")
+    rows = elements_table(comparison, "head_score").rows
     for (_, leading, sampled, gap), numbers in zip(rows, expected, strict=True):
         assert [leading.value, sampled.value, sampled.error] == numbers
         # They are in units of the largest, and so are their differences.
@@ -111,17 +121,50 @@ def test_an_empty_cell_names_the_setting_that_fills_it():
         {"log_evidence": Estimate(np.nan)}, {"infinite": {"log_evidence": -5.0}}
     )
     ((_, sampled, _),) = numbers_table(held(comparison=outside)).rows
-    assert not sampled.defined
+    assert sampled
+    assert "sampler.evidence" not in sampled
 
 
-def test_the_next_order_says_why_it_has_no_elpd():
+def test_predictors_without_elpd_say_why():
     comparison = comparison_of(
         {"elpd": Estimate(-4.0, 0.5)}, {"leading": {"elpd": -5.0}, "next": {}, "infinite": {}}
     )
     ((_, leading, following, _, infinite),) = numbers_table(held(comparison=comparison)).rows
     assert leading.value == -5.0
     assert "LOO" in following
-    assert not infinite.defined
+    assert "LOO" in infinite
+
+
+def test_elements_of_failed_draws_have_no_differences():
+    sampled = Estimate(np.full((1, 1), 4.0), np.full((1, 1), 0.5))
+    given = {"order_parameter": sampled}, {"leading": {"order_parameter": [[3.0]]}}
+    columns = len(elements_table(comparison_of(*given, names=("a",)), "order_parameter").columns)
+    ((_, leading, exact),) = elements_table(
+        judged(comparison_of(*given, names=("a",)), "fail"), "order_parameter"
+    ).rows
+    assert (leading.value, exact.value, exact.error) == (3.0, 4.0, 0.5)
+    assert columns == 4
+
+
+def test_what_a_theory_of_ones_own_leaves_out_is_said():
+    """Empty would look as if it agreed."""
+    sampled = {"log_evidence": Estimate(-4.0, 0.1)}
+    comparison = comparison_of(sampled, {"leading": {"log_evidence": -5.0}, "mine": {}})
+    ((_, *cells),) = numbers_table(held(comparison=comparison)).rows
+    texts = [cell for cell in cells if isinstance(cell, str)]
+    assert texts == [NOT_PREDICTED]
+
+
+def test_the_terminal_counts_the_elements_that_it_leaves_out():
+    names = tuple(f"path {place}" for place in range(20))
+    sampled = Estimate(np.eye(20), np.full((20, 20), 0.1))
+    comparison = comparison_of(
+        {"order_parameter": sampled}, {"leading": {"order_parameter": np.eye(20)}}, names
+    )
+    (counted,) = re.findall(
+        r"(\d+) of (\d+) elements", comparison_text(held(comparison=comparison))
+    )
+    assert tuple(map(int, counted)) == (MOST_ROWS, 20 * 21 // 2)
 
 
 @pytest.mark.parametrize(
