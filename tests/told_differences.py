@@ -101,7 +101,6 @@ def difference(
         "high": high / size,
         "below": below / size,
         "compared": each.sum(),
-        "median_mcse": np.median(pulls),
         "largest_mcse": pulls.max(),
         "degrees": sampled.degrees,
         "state": state,

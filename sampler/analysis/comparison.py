@@ -63,17 +63,13 @@ RELATIVE_ELEMENTS, RELATIVE_ERROR = "relative", "relative_error"
 # differ from nothing: their `state` is empty, or says that their number is not trusted.
 NUMBERS = (
     "value", "error", "test_error", "difference", "difference_error", "square", "low", "high",
-    "below", "compared", "median_mcse", "largest_mcse", "degrees", "ahead", "ahead_error",
+    "below", "compared", "largest_mcse", "degrees", "ahead", "ahead_error",
 )  # fmt: skip
 # What a quantity is, beside its numbers.
 ABOUT = {
     "label": object, "unit": object, "show": object, "remark": object,
     "share": int, "brief": int, "spread": float,
 }  # fmt: skip
-STORED_IN_JSON = (
-    "value", "error", "test_error", "difference", "difference_error", "low", "high", "below",
-    "ahead", "ahead_error", "state",
-)  # fmt: skip
 
 # Predictor → column of the summary → what it has of one quantity.
 Cells = Mapping[str, Mapping[str, Any]]
@@ -324,7 +320,7 @@ class ComparisonTree:
 
     def to_json(self) -> dict[str, Any]:
         """The content of `comparison.json`: summary, headline, diagnostics and cost."""
-        frame = self.table()[list(STORED_IN_JSON)].dropna(subset="value")
+        frame = self.table()[[*NUMBERS, "state"]].dropna(subset="value")
         summary: dict[str, dict] = {}
         for (quantity, predictor), row in frame.to_dict("index").items():
             summary.setdefault(quantity, {})[predictor] = row | {"state": row["state"] or None}

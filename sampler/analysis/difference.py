@@ -272,8 +272,8 @@ def difference_of(
     square       D², without bias, negative where there is less difference than noise
     low, high    95 % interval of Δ; `below`: what Δ is below with 95 % confidence
     compared     how many elements are defined; of a symmetric matrix its upper triangle
-    median_mcse, largest_mcse
-                 absolute values over the elements, in Monte Carlo standard errors
+    largest_mcse
+                 of their absolute values, in Monte Carlo standard errors
     degrees      of freedom that these errors are known by
     """
     theory, value, mcse = map(np.asarray, (theory, sampled.value, sampled.mcse))
@@ -314,7 +314,6 @@ def difference_of(
         "high": high / size,
         "below": below,
         "compared": pulls.size,
-        "median_mcse": np.median(pulls),
         "largest_mcse": pulls.max(),
         "degrees": degrees,
     }

@@ -111,16 +111,6 @@ def mean(name: str) -> Sampled:
     return lambda given: given.draws.mean(name) if name in given.draws else None
 
 
-def of_predictor(moment: str) -> Sampled:
-    """The posterior "mean" or "variance" of f."""
-
-    def sampled(given: TheoryAndDraws) -> Estimate | None:
-        predictor = given.draws.predictor
-        return None if predictor is None else getattr(predictor, moment)
-
-    return sampled
-
-
 def sampled_alignment(given: TheoryAndDraws) -> Estimate | None:
     """Kernel–task alignment by component, NaN where it is not known; None without a theory."""
     drawn = given.draws.group("kernel")
@@ -248,41 +238,40 @@ def off_diagonal_cosine(
 OfLabels = Callable[[xr.DataArray, xr.DataArray, xr.DataArray], Any]
 
 
+def moments_of(
+    of: xr.Dataset, given: TheoryAndDraws, needs_variance: bool
+) -> tuple[xr.DataArray, xr.DataArray] | None:
+    """Mean and variance of test labels by a predictor; None where it does not predict them."""
+    labels = given.draws.labels_test
+    if labels is None or "predictor_mean" not in of:
+        return None
+    mean = labelled(of["predictor_mean"], labels)
+    variance = xr.full_like(mean, np.nan)
+    if "predictor_variance" in of:
+        variance = labelled(of["predictor_variance"], labels) + float(of["temperature"])
+    if needs_variance and not (np.isfinite(mean).all() and np.isfinite(variance).all()):
+        return None
+    return mean, variance
+
+
 def of_test_set(
     applies: Callable[[np.ndarray], bool],
     value: OfLabels,
     test_error: OfLabels,
     needs_variance: bool = True,
-    by_example: OfLabels | None = None,
 ) -> dict[str, Any]:
     """Predicted and sampled, by bootstrap, of a function of means, variances and labels.
 
     applies     whether labels [example, output] have such a score
     value       of means and variances [batch, example, output] and labels
     test_error  of one mean and variance, by the finite number of examples
-    by_example  the numbers [example] of one mean and variance that `value` is the mean of
     """
 
-    def moments_of(
-        of: xr.Dataset, given: TheoryAndDraws
-    ) -> tuple[xr.DataArray, xr.DataArray] | None:
-        labels = given.draws.labels_test
-        if labels is None or not applies(labels.values) or "predictor_mean" not in of:
-            return None
-        mean = labelled(of["predictor_mean"], labels)
-        variance = xr.full_like(mean, np.nan)
-        if "predictor_variance" in of:
-            variance = labelled(of["predictor_variance"], labels) + float(of["temperature"])
-        if needs_variance and not (np.isfinite(mean).all() and np.isfinite(variance).all()):
-            return None
-        return mean, variance
-
     def predicted(of: xr.Dataset, given: TheoryAndDraws) -> Estimate | None:
-        moments = moments_of(of, given)
-        if moments is None:
+        moments, labels = moments_of(of, given, needs_variance), given.draws.labels_test
+        if moments is None or not applies(labels.values):
             return None
-        given_labels = (*moments, given.draws.labels_test)
-        return Estimate(float(value(*given_labels)), test_error=test_error(*given_labels))
+        return Estimate(float(value(*moments, labels)), test_error=test_error(*moments, labels))
 
     def sampled(given: TheoryAndDraws) -> Estimate | None:
         labels, moments = given.draws.labels_test, given.draws.test_moments
@@ -291,27 +280,39 @@ def of_test_set(
         estimate = moments.estimate(partial(value, labels=labels))
         return replace(estimate, test_error=test_error(*moments.posterior, labels))
 
+    return {"predicted": predicted, "sampled": sampled}
+
+
+def of_test_examples(
+    applies: Callable[[np.ndarray], bool],
+    score: OfLabels,
+    error: Callable[[xr.DataArray], float] = error_of_mean,
+    needs_variance: bool = True,
+) -> dict[str, Any]:
+    """As `of_test_set`, of the mean of a score [example], and how far the samples are ahead.
+
+    error: of that mean, by the finite number of examples
+    """
+
+    def value(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> xr.DataArray:
+        return score(mean, variance, labels).mean(labels.dims[0])
+
+    def test_error(*moments: xr.DataArray) -> float:
+        return error(score(*moments))
+
     def ahead(of: xr.Dataset, given: TheoryAndDraws) -> dict[str, float]:
-        other, own = moments_of(of, given), given.draws.test_moments
-        if other is None or own is None:
-            return {}
+        other, own = moments_of(of, given, needs_variance), given.draws.test_moments
         labels = given.draws.labels_test
-        ours, theirs = (by_example(*one, labels) for one in (own.posterior, other))
-        gaps = ours - theirs
+        if other is None or own is None or not applies(labels.values):
+            return {}
+        gaps = score(*own.posterior, labels) - score(*other, labels)
         return {"ahead": float(gaps.mean()), "ahead_error": error_of_mean(gaps)}
 
-    functions: dict[str, Any] = {"predicted": predicted, "sampled": sampled}
-    return functions if by_example is None else functions | {"ahead": ahead}
+    return of_test_set(applies, value, test_error, needs_variance) | {"ahead": ahead}
 
 
-def shares_correct(
-    mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray
-) -> xr.DataArray:
-    return hits(mean, variance, labels).mean(labels.dims[0])
-
-
-def error_of_accuracy(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> float:
-    return binomial_error(float(hits(mean, variance, labels).mean()), len(labels))
+def error_of_share(hit: xr.DataArray) -> float:
+    return binomial_error(float(hit.mean()), len(hit))
 
 
 def half_an_example(given: TheoryAndDraws) -> float:
@@ -322,15 +323,6 @@ def half_an_example(given: TheoryAndDraws) -> float:
 def are_several(labels: np.ndarray) -> bool:
     """Whether a mean over the examples has an error."""
     return len(labels) > 1
-
-
-def mean_density(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> xr.DataArray:
-    """Log predictive density of one Gaussian with this mean and variance."""
-    return density(mean, variance, labels).mean(labels.dims[0])
-
-
-def error_of_density(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> float:
-    return error_of_mean(density(mean, variance, labels))
 
 
 def elpd_ahead(of: xr.Dataset, given: TheoryAndDraws) -> dict[str, float]:
@@ -346,18 +338,11 @@ def are_several_signs(labels: np.ndarray) -> bool:
     return are_several(labels) and labels_are_signs(labels)
 
 
-def calibration_errors(
-    mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray
-) -> np.ndarray:
-    return calibration_error(probability(mean, variance), labels.values > 0)
-
-
-def error_of_calibration(mean: xr.DataArray, variance: xr.DataArray, labels: xr.DataArray) -> float:
-    return calibration_error_of_test_set(probability(mean, variance), labels.values > 0)
-
-
-def probability(mean: xr.DataArray, variance: xr.DataArray) -> np.ndarray:
-    return probability_of_positive(mean.values, variance.values)
+def of_probability(statistic: Callable[[np.ndarray, np.ndarray], Any]) -> OfLabels:
+    """A statistic of the probability of the label +1, and of which labels it is."""
+    return lambda mean, variance, labels: statistic(
+        probability_of_positive(mean.values, variance.values), labels.values > 0
+    )
 
 
 # --- scores on the validation split
@@ -386,10 +371,12 @@ QUANTITIES: Registry[Quantity] = Registry(
     {
         HEADLINE: Quantity("U₁", HEADLINE, mean(HEADLINE), show=PATHS),
         "predictor_mean": Quantity(
-            "predictor mean m(x)", "predictor_mean", of_predictor("mean"), show=WHOLE
+            "predictor mean m(x)", "predictor_mean",
+            lambda given: getattr(given.draws.predictor, "mean", None), show=WHOLE,
         ),
         "predictor_variance": Quantity(
-            "predictor variance v(x)", "predictor_variance", of_predictor("variance"), show=WHOLE
+            "predictor variance v(x)", "predictor_variance",
+            lambda given: getattr(given.draws.predictor, "variance", None), show=WHOLE,
         ),
         "head_score": Quantity(
             "head score", **of_overlap(scores_of_heads), show=HEADS, brief=False
@@ -411,22 +398,20 @@ QUANTITIES: Registry[Quantity] = Registry(
         ),
         ACCURACY: Quantity(
             "accuracy",
-            **of_test_set(
-                labels_are_classes, shares_correct, error_of_accuracy, needs_variance=False,
-                by_example=hits,
-            ),
+            **of_test_examples(labels_are_classes, hits, error_of_share, needs_variance=False),
             unit="points", share=True, least=half_an_example,
         ),
         DENSITY: Quantity(
             "test log density per label",
-            **of_test_set(
-                are_several, mean_density, error_of_density, by_example=density
-            ),
+            **of_test_examples(are_several, density),
             unit="nats",
         ),
         "expected_calibration_error": Quantity(
             "calibration error",
-            **of_test_set(are_several_signs, calibration_errors, error_of_calibration),
+            **of_test_set(
+                are_several_signs, of_probability(calibration_error),
+                of_probability(calibration_error_of_test_set),
+            ),
             unit="", brief=False,
         ),
         "elpd": Quantity(
