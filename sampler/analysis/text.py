@@ -121,7 +121,8 @@ def significant(value: float | int, digits: int) -> str:
         return f"{int(value)}"
     if not 1e-4 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
+    # The exponent of the rounded value: 0.99996 is 1.000 to four digits.
+    places = digits - 1 - int(f"{value:.{digits - 1}e}".partition("e")[2])
     return f"{value:.{max(0, places)}f}"
 
 

@@ -168,6 +168,15 @@ def test_the_terminal_counts_the_elements_that_it_leaves_out():
 
 
 @pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [(0.99996, 4, "1.000"), (0.9996, 2, "1.0"), (999.97, 4, "1000"), (-0.09999, 3, "−0.100"),
+     (0.99944, 3, "0.999"), (1.0, 2, "1.0"), (123456.7, 3, "123457")],
+)  # fmt: skip
+def test_a_value_has_so_many_significant_digits_after_rounding(value, digits, shown):
+    assert str(Number(value, digits=digits)) == shown
+
+
+@pytest.mark.parametrize(
     ("error", "shown"),
     [(None, "1.500"), (0.0, "1.500"), (0.25, "1.50 ± 0.25"), (np.nan, "1.500 ± ?"),
      (np.inf, "1.500 ± ?")],
