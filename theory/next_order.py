@@ -52,6 +52,11 @@ class NextOrderStatus(Enum):
     )
 
 
+def per_cent(share: float) -> str:
+    """A share to two significant digits, without an exponent: `3.2 %`, `110 %`."""
+    return f"{float(f'{100 * share:.2g}'):g} %"
+
+
 @dataclass(frozen=True)
 class NextOrder:
     """Posterior means to next order, or why there are none.
@@ -80,8 +85,8 @@ class NextOrder:
         if not self.defined:
             return f"next order not defined: {self.status.value}"
         text = (
-            f"next-order correction {100 * self.correction:.2g} % of U₁ (valid below "
-            f"{100 * LARGEST_SHIFT:g} %), posterior spread {100 * self.spread:.2g} % (valid below "
+            f"next-order correction {per_cent(self.correction)} of U₁ (valid below "
+            f"{100 * LARGEST_SHIFT:g} %), posterior spread {per_cent(self.spread)} (valid below "
             f"{100 * LARGEST_SPREAD:g} %)"
         )
         return text if self.status is NextOrderStatus.FINE else f"{text}: {self.status.value}"

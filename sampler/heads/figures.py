@@ -32,7 +32,7 @@ def setting(found: xr.Dataset) -> str:
     if "widths" not in found.attrs:
         return ""
     widths = found.attrs["widths"]
-    width = widths[0] if len(set(widths)) == 1 else widths
+    width = widths[0] if len(set(widths)) == 1 else tuple(map(int, widths))
     return f"$N$ = {width}, {temperature_text(found.attrs['temperature'])}"
 
 

@@ -163,8 +163,7 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     caption = (
         "Of the test set, but for elpd and evidence, which are of the training labels. Samples ± "
         "Monte Carlo error (MCSE) ± error by the finite number of examples, which is common to all "
-        "columns. The alignment of K is without the bias by Monte Carlo noise, and may exceed 1 by "
-        "its error."
+        "columns."
     )
     summary = summary_of(run)
     tuned_by = None if run.theory is None else run.theory.attrs.get(TUNED_BY)
@@ -175,6 +174,10 @@ def numbers_table(run: RunResults, brief: bool = False) -> Table:
     frame = frame[frame["show"].eq(NUMBER) & frame["spread"].isna()]
     if brief:
         frame = frame[frame["brief"].ne(0)].assign(remark="")
+    if "kernel_similarity" in frame.index.get_level_values("quantity"):
+        caption += (
+            " The alignment of K has no bias by Monte Carlo noise: it may exceed 1 by its error."
+        )
     why = {
         (name, who): text for name in QUANTITIES for who, text in QUANTITIES[name].missing.items()
     }

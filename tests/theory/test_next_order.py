@@ -1,6 +1,7 @@
 """The theory at next order in 1/N: quadrature, brute-force expansions, and when it fails."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import jax
@@ -30,7 +31,7 @@ from theory import (
     solve_next_order,
     solve_saddle_point,
 )
-from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD
+from theory.next_order import LARGEST_SHIFT, LARGEST_SPREAD, NextOrder
 
 
 def orthogonal_examples(width, examples, label, temperature):
@@ -86,6 +87,12 @@ def test_orders_of_the_errors_in_the_width():
     slopes = np.polyfit(np.log(widths), logs, 1)[0].reshape(2, 5)
     np.testing.assert_allclose(slopes[0], -1.0, atol=0.1, err_msg="leading order")
     np.testing.assert_allclose(slopes[1], -2.0, atol=0.2, err_msg="next order")
+
+
+@pytest.mark.parametrize(("share", "shown"), [(0.032, "3.2"), (1.1, "110"), (23.4, "2300")])
+def test_shares_are_said_without_exponents(share, shown):
+    text = NextOrder(NextOrderStatus.LARGE, correction=share, spread=share).explain()
+    assert re.findall(r"(\S+) % (?:of U₁|\(valid below 60)", text) == [shown, shown]
 
 
 def test_one_example_is_out_of_its_regime():

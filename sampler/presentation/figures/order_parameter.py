@@ -109,7 +109,7 @@ def draw_trained_order_parameter(run: RunResults) -> Figure | None:
         f"$U_1$ / mean of its diagonal, {run.setting}\n"
         f"cosine off the diagonal with gradient descent:\n{', '.join(texts)}"
     )
-    return draw_on_one_scale(run.path_names, [matrices[:2], matrices[2:]], title)
+    return draw_on_one_scale(run.path_names, [*filter(None, (matrices[:2], matrices[2:]))], title)
 
 
 def draw_order_parameter_against_width(sweep: SweepResults) -> Figure | None:

@@ -12,7 +12,10 @@ from sampler.errors import InputError
 from sampler.presentation.figures.attention import draw_attention
 from sampler.presentation.figures.catalogue import draw_figures
 from sampler.presentation.figures.kernel_matrices import class_ends, draw_alignment, draw_kernels
-from sampler.presentation.figures.order_parameter import draw_order_parameter
+from sampler.presentation.figures.order_parameter import (
+    draw_order_parameter,
+    draw_trained_order_parameter,
+)
 from sampler.presentation.figures.theory_against_draws import draw_theory_against_draws
 from tests.held import comparison_of, held, theory_of
 from tests.pages import STORED, stored_run
@@ -42,6 +45,19 @@ def test_order_parameter_panels_show_the_stored_matrices():
         assert sum(np.array_equal(one, expected, equal_nan=True) for one in received) == 1
     # One scale for the matrices, another for all differences.
     assert len({image.get_clim() for image in panels}) == 2
+
+
+def test_no_row_is_kept_free_where_u_of_training_stands_beside_a_theory_alone():
+    values = np.array([[2.0, -1.0], [-1.0, 4.0]])
+    theory = theory_of(
+        {"leading": {"order_parameter": (PAIRS, values)}},
+        order_parameter_trained=(PAIRS, values + np.eye(2)),
+    ).assign_coords(path=["a", "b"])
+    figure = draw_trained_order_parameter(held(theory))
+    panels = [ax for ax in figure.axes if ax.images and ax.get_title()]
+    assert len(panels) == 2
+    spans = [ax.get_subplotspec().get_gridspec().nrows for ax in panels]
+    assert spans == [1, 1]
 
 
 def test_theories_and_draws_are_drawn_element_by_element():
