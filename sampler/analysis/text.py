@@ -129,8 +129,10 @@ def significant(value: float | int, digits: int) -> str:
 # Where nothing says how wide the terminal is, and what is written for at least.
 USUAL, NARROWEST = 80, 40
 # A number and its error, its unit, or what it is compared with.
-TOGETHER = re.compile(r"(?<=[<=±\d]) (?=[<=±?%\d])|(?<=\d) (?=points|nats)|(?<=\w) (?=[<=] ?[\d-])")
-
+TOGETHER = re.compile(
+    r"(?<=[<=≤≥±\d]) (?=[<=≤≥±?%\d])|(?<=\d) (?=points|nats)|(?<=\w) (?=[<=≤≥] ?[\d-])"
+    r"|(?<=ESS|hat) (?=\d)"
+)
 NEGATIVE = re.compile(r"(?<=[=<>≤≥±][ \N{NO-BREAK SPACE}])-(?=\d)")
 IN_BACKTICKS = re.compile(r"`([^`]+)`")
 

@@ -11,8 +11,8 @@ from sampler.analysis.text import Number, count, percent
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.table import Column, Table
+from sampler.presentation.views import MOST_ROWS
 
-MOST_PAIRS = 15
 COST = {
     "seconds": "seconds, compilation and warm-up included",
     "seconds_warmup": "seconds of warm-up",
@@ -129,17 +129,17 @@ def heads_table(heads: SampledHeads) -> Table:
 def matched_paths_table(heads: SampledHeads) -> Table:
     """Elements of U₁ whose paths are in matched order; the diagonal alone where there are many."""
     columns = (Column("paths"), Column("exact posterior"))
-    title, overlap = "U₁, paths in matched order", heads.order_parameter
+    overlap = heads.order_parameter
     if overlap is None:
-        return Table(title, columns, [])
+        return Table("", columns, [])
     value, mcse = np.asarray(overlap.value), np.asarray(overlap.mcse)
     pairs = np.argwhere(np.triu(np.ones_like(value, bool))).tolist()
     caption = f"Mean over the draws that attention was measured in. Errors: {heads.kind_of_errors}."
-    if len(pairs) > MOST_PAIRS:
-        pairs = [[i, i] for i in range(min(len(value), MOST_PAIRS))]
+    if len(pairs) > MOST_ROWS:
+        pairs = [[i, i] for i in range(min(len(value), MOST_ROWS))]
         caption += f" {len(pairs)} of {len(value)} elements of the diagonal."
     rows = [
         [pair_name(heads.path_names, i, j), (float(value[i, j]), float(mcse[i, j]))]
         for i, j in pairs
     ]
-    return Table(title, columns, rows, caption)
+    return Table("U₁, paths in matched order", columns, rows, caption)

@@ -14,6 +14,7 @@ from sampler.analysis.text import NO_BREAK, count
 from sampler.analysis.verdict import HEADLINE
 from sampler.presentation.status_text import state_text
 from sampler.presentation.table import Cell, Column, Link, Table
+from sampler.presentation.views import BOTH_ERRORS
 from sampler.settings.point_labels import short_label
 from sampler.storage.status import FINISHED, state_of
 
@@ -106,7 +107,7 @@ def accuracies(
     for place, who in enumerate(predictors, start=1):
         names, header = ("value",), predictor_name(who)
         if who == SAMPLED:
-            names, header = ("value", "error", "test_error"), f"{header} ± MCSE ± test set"
+            names, header = ("value", "error", "test_error"), f"{header} {BOTH_ERRORS}"
         header = f"accuracy, {header}" if place == 1 else header
         cells = [tuple(point.number("accuracy", who, name) for name in names) for point in points]
         if who == SAMPLED and any(point.trusted is not None for point in points):

@@ -292,3 +292,12 @@ def test_sentences_have_the_minus_signs_of_tables_and_settings_as_code():
         "ln p(y) = −52.91 &lt; −1.5 and x-2, a -3: raise <code>sampler.draws</code> &amp; &lt;b&gt;"
     )
     assert wrapped("ln p(y) = -52.91", 40) == "ln p(y) = −52.91"
+
+
+@pytest.mark.parametrize("whole", ["BFMI ≥ 0.82", "R-hat ≤ 1.0030", "tail ESS 12", "N = -3.1"])
+def test_no_line_ends_between_a_name_and_its_number(whole):
+    """Whatever the width; before the limit there may be a new line."""
+    last = re.split(" ", whole, maxsplit=whole.startswith("tail"))[-1]
+    for width in range(12, 40):
+        lines = wrapped(f"some words and {whole} (limit 0.3); others", width).splitlines()
+        assert any(last.replace("-3", "−3") in line for line in lines), (width, lines)
