@@ -37,7 +37,7 @@ from sampler.analysis.predictors import (
     predictor_name,
     predictors_of,
 )
-from sampler.analysis.quantities import HEADS, NUMBER, QUANTITIES, Quantity, quantities_of
+from sampler.analysis.quantities import NUMBER, QUANTITIES, Quantity, quantities_of
 from sampler.analysis.theory_and_draws import TheoryAndDraws
 from sampler.analysis.verdict import (
     Rows,
@@ -95,7 +95,8 @@ def compare(
             axes = axes_of(name, sampled.value)
             of_elements = predictors, predictions, sampled, is_overlap(name)
             elements[name] = elements_table(axes, *of_elements)
-            if quantity.show == HEADS and "head_name" in given.theory.coords:
+            of_heads = {"layer", "head"} <= axes.keys() and given.theory is not None
+            if of_heads and "head_name" in given.theory.coords:
                 elements[name] = elements[name].assign_coords(head_name=given.theory["head_name"])
         cells = {who: cell(one) for who, one in predictions.items()} | {SAMPLED: cell(sampled)}
         for who, one in predictions.items():

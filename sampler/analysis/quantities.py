@@ -42,9 +42,9 @@ from sampler.registry import Registry
 from theory import AttentionPaths, head_scores
 from theory.observables import binomial_error, labels_are_classes
 
-# How a quantity is shown: element by element with paths or heads as names, as a number in the table
-# of all predictors, or by its difference as a whole alone.
-PATHS, HEADS, NUMBER, WHOLE = "paths", "heads", "number", "whole"
+# How a quantity is shown: as a number in the table of all predictors, or by its difference as a
+# whole.
+NUMBER, WHOLE = "number", "whole"
 
 Sampled = Callable[[TheoryAndDraws], Estimate | None]
 Predicted = Callable[[xr.Dataset, TheoryAndDraws], Any]
@@ -60,7 +60,7 @@ class Quantity:
     sampled    the posterior's, with its Monte Carlo error; None where it is not known
     unit       of a difference: "%" of the size of the quantity, or the unit of the numbers; empty
                where nothing is said of a difference
-    show       PATHS, HEADS, NUMBER or WHOLE
+    show       NUMBER or WHOLE
     share      whether it is a share, shown in per cent
     brief      whether the terminal shows it, beside the report
     least      the smallest Monte Carlo error that a difference is compared with
@@ -369,7 +369,7 @@ HEADLINE = "order_parameter"
 QUANTITIES: Registry[Quantity] = Registry(
     "compared quantity",
     {
-        HEADLINE: Quantity("U₁", HEADLINE, mean(HEADLINE), show=PATHS),
+        HEADLINE: Quantity("U₁", HEADLINE, mean(HEADLINE), show=WHOLE),
         "predictor_mean": Quantity(
             "predictor mean m(x)", "predictor_mean",
             lambda given: getattr(given.draws.predictor, "mean", None), show=WHOLE,
@@ -379,7 +379,7 @@ QUANTITIES: Registry[Quantity] = Registry(
             lambda given: getattr(given.draws.predictor, "variance", None), show=WHOLE,
         ),
         "head_score": Quantity(
-            "head score", **of_overlap(scores_of_heads), show=HEADS, brief=False
+            "head score", **of_overlap(scores_of_heads), show=WHOLE, brief=False
         ),
         "kernel": Quantity("kernel K(x, x′)", predicted_kernel, sampled_kernel, show=WHOLE),
         "kernel_similarity": Quantity(
