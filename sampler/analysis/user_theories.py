@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 # Name of a prediction → its axes and their sizes.
 Axes = Mapping[str, Mapping[str, int]]
-DRAWN = ("chain", "draw")
+# Axes that no prediction has.
+COMMON = ("chain", "draw", AXIS)
 # Of a symmetric matrix in double precision, relative to its largest element.
 ASYMMETRY = 1e-8
 PREDICTED = re.compile(
@@ -34,21 +35,14 @@ PREDICTED = re.compile(
 )
 
 
-def axes_of_table(theory: "xr.Dataset") -> Axes:
-    """Return the arrays, with axes, that an own theory may predict beside a table."""
-    return {
-        str(name): {str(axis): size for axis, size in values.sizes.items() if axis != AXIS}
-        for name, values in theory.items()
-        if PREDICTED.fullmatch(str(name))
-    }
-
-
-def axes_of_draws(draws: "xr.DataTree") -> Axes:
-    """Return the arrays, with axes, that an own theory may predict beside draws alone."""
+def axes_of(draws: "xr.DataTree", theory: "xr.Dataset | None") -> Axes:
+    """Return the arrays, with axes, that an own theory may predict beside these."""
+    tables = [draws[group] for group in ("posterior", "predictions") if group in draws.children]
+    tables += [] if theory is None else [theory]
     axes: dict[str, Mapping[str, int]] = {"log_evidence": {}}
-    for group in draws.children.keys() & {"posterior", "predictions"}:
-        for name, values in draws[group].items():
-            sizes = {str(axis): n for axis, n in values.sizes.items() if axis not in DRAWN}
+    for table in tables:
+        for name, values in table.items():
+            sizes = {str(axis): n for axis, n in values.sizes.items() if axis not in COMMON}
             if name == "predictor":
                 axes |= {"predictor_mean": sizes, "predictor_variance": sizes}
             elif PREDICTED.fullmatch(str(name)):

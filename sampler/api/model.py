@@ -130,12 +130,12 @@ def compare(
             a verdict of its own
     """
     from sampler.analysis.results import RunResults
-    from sampler.analysis.user_theories import axes_of_draws, axes_of_table, checked
+    from sampler.analysis.user_theories import axes_of, checked
     from sampler.jobs.stages import compare_tables
     from sampler.presentation.notebook import Comparison, refuse_unrelated
 
     refuse_unrelated(theory, draws)
-    axes = axes_of_draws(draws) | (axes_of_table(theory) if theory is not None else {})
+    axes = axes_of(draws, theory)
     arrays = {name: checked(name, prediction, axes) for name, prediction in (own or {}).items()}
     comparison = compare_tables(theory, draws, arrays)
     results = RunResults.held(None, theory=theory, draws=draws, comparison=comparison)
