@@ -25,7 +25,8 @@ def compare_stored(directory: Path) -> ExitCode:
     """Compare the stored theory of a directory with its stored draws."""
     results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
     print(comparison_text(results))
-    print(f"\n{verdicts_text(results)}")
+    if verdicts := verdicts_text(results):
+        print(f"\n{verdicts}")
     return verdict_code(results.diagnostics)
 
 

@@ -36,7 +36,7 @@ def points_table(points: Sequence[PointSummary]) -> Table:
     known = {who for point in points for _, who in point.cells}
     columns = [
         (Column("point"), [linked(point) for point in points]),
-        (Column("U₁ relative error"), relative_errors(points, HEADLINE)),
+        (Column("U₁ relative error ± MCSE"), relative_errors(points, HEADLINE)),
         (
             Column("U₁ relative error, next order", dropped=40),
             relative_errors(points, HEADLINE, NEXT),
@@ -174,11 +174,11 @@ def models_table(models: "pandas.DataFrame") -> Table:
     columns = (
         "model",
         Column("elpd", dropped=4),
-        "elpd behind best",
+        "elpd behind best ± SE",
         Column("weight", digits=2),
         Column("unreliable", dropped=5),
-        Column("log evidence", dropped=1),
-        Column("test accuracy", **SHARE, dropped=2),
+        Column("log evidence ± MCSE", dropped=1),
+        Column("test accuracy ± MCSE", **SHARE, dropped=2),
         Column("accuracy behind best", **SHARE | POINTS, dropped=6),
         Column("test log density", dropped=3),
         Column("density behind best", dropped=7),

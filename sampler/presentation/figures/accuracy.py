@@ -16,6 +16,7 @@ ERRORS = "bars: thick ±1 MCSE, thin ±1 binomial error of the test set"
 BAND = "band: ±1 binomial error of the test set, leading order"
 # Where both orders and the samples coincide all are seen: a dot on a diamond in a ring.
 DOT, LEVEL = {"markersize": 3.5, "zorder": 6}, {"markersize": 16.0, "markeredgewidth": 2.0}
+CROSS = {"markersize": 7.0}
 RING = {"markersize": 11.0, "markerfacecolor": "none", "zorder": 3.5}
 
 
@@ -87,7 +88,7 @@ def draw_predictions(ax: Axes, position: np.ndarray, sweep: SweepResults) -> Non
         LEADING: ("o", "-", DOT),
         NEXT: ("o", (0, (4, 1)), RING),
         TUNED: (level, "-", LEVEL),
-        INFINITE: (level, "--", LEVEL),
+        INFINITE: ("" if curve else "x", "--", LEVEL if curve else CROSS),
     }
     names = [LEADING, NEXT, *sweep.user_theories, INFINITE, TUNED]
     lines = [

@@ -146,7 +146,7 @@ def test_a_sweep_goes_by_the_points_whose_draws_pass(kind, sound, unsampled, tmp
     named = [label for label in labels if re.search(rf"{label}\b", " ".join(trust.reasons))]
     assert named == labels[:1]
     (table,) = Page(points_table(sweep.points)._repr_html_()).tables
-    relative = "U₁ relative error", "U₁ relative error, next order", "m(x) relative error"
+    relative = "U₁ relative error ± MCSE", "U₁ relative error, next order", "m(x) relative error"
     for name in (*relative, "U₁, largest pull"):
         shown = [row[table.rows[0].index(name)] for row in table.rows[1:]]
         absent = NOT_TRUSTED if name in relative else MISSING
@@ -280,7 +280,7 @@ def test_models_are_compared_without_draws_that_fail(kind, sound):
         assert found.loc[failed, scores].notna().all()
     (table,) = Page(models_table(found)._repr_html_()).tables
     cells = dict(zip(table.rows[0], table.row(failed), strict=True))
-    assert (cells["weight"], cells["elpd behind best"]) == (MISSING, MISSING)
+    assert (cells["weight"], cells["elpd behind best ± SE"]) == (MISSING, MISSING)
     drawn = draw_models(found).axes[0].containers[0].lines[0].get_xdata()
     assert np.isnan(np.asarray(drawn, float)).tolist() == [False] * len(expected) + [True]
 

@@ -200,7 +200,7 @@ def test_a_cell_without_a_number_says_why(recipe, tmp_path):
             write_result(directory, "theory.nc", theory(0.9, 0.8))
     table = points_table(store(tmp_path, recipe).points)
     columns = [column.header for column in table.columns]
-    at = columns.index("U₁ relative error")
+    at = columns.index("U₁ relative error ± MCSE")
     assert at == 1
     assert [str(row[at]) for row in table.rows] == [
         "not trusted", "not trusted", "not sampled", "not run"

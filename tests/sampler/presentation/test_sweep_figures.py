@@ -50,9 +50,12 @@ def test_accuracy_against_width_draws_the_stored_values(tmp_path):
 
 def test_points_that_differ_in_more_than_width_stand_side_by_side(tmp_path):
     rows = [{"point": p, "directory": p, "width": 3} for p in "ab"]
-    accuracies = {"accuracy": {"leading": [0.5, 0.5]}}
+    predictors = ("leading", "next", "infinite", "infinite_tuned")
+    accuracies = {"accuracy": {who: [0.5, 0.5] for who in predictors}}
     write_sweep(tmp_path, rows, accuracies, **{"task.seed": [4, 7]})
     (ax,) = draw_accuracy_against_width(SweepResults(tmp_path)).axes
+    looks = {(line.get_marker(), line.get_markersize(), line.get_color()) for line in ax.lines}
+    assert len(looks) == len(predictors), "every predictor has a look of its own"
     assert ax.get_xscale() == "linear"
     np.testing.assert_array_equal(ax.get_xticks(), [0.0, 1.0])
 
