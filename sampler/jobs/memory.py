@@ -53,7 +53,9 @@ BASE_BYTES = 1.0 * 2**30
 LOW_RANK = Words(
     'use attention.learned.form = "low_rank"', 'use attention={"learned": {"form": "low_rank"}}'
 )
-PROGRAM = Part("the program and what it compiles", BASE_BYTES, "give it more, whatever the recipe")
+PROGRAM = Part(
+    "the program and what it compiles", BASE_BYTES, "free memory: no recipe needs less for it"
+)
 
 
 def memory_parts(recipe: Recipe, task: Task, sizes: Sizes, sampled: bool = True) -> list[Part]:

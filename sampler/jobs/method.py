@@ -139,7 +139,7 @@ def choose_pair(recipe: Recipe, sizes: Sizes) -> SamplingMethod:
         space = PREFERRED if PREFERRED in spaces else spaces[0]
         if named or settings.lacking(TEMPERED):
             return SamplingMethod(space, named or LIKE_OTHERS, "attention is sampled, too")
-        reason = "attention is sampled, too, and chains from the prior stay where they fall"
+        reason = "attention is sampled, too, and chains may stay in one mode"
         return SamplingMethod(space, TEMPERED, reason)
     if spaces == (HIDDEN_WEIGHTS,):
         return SamplingMethod(*spaces, named or "split_hmc", "no other space is left")
