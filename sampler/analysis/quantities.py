@@ -384,7 +384,7 @@ QUANTITIES: Registry[Quantity] = Registry(
         "kernel": Quantity("kernel K(x, x′)", predicted_kernel, sampled_kernel, show=WHOLE),
         "kernel_similarity": Quantity(
             "alignment of K with that of the draws", kernel_similarity, lambda _: None, unit="",
-            brief=False, missing={SAMPLED: "reference", TUNED: "as infinite width"},
+            brief=False, missing={SAMPLED: "reference", TUNED: "same K"},
         ),
         # Where little is to be seen of a component, noise makes its absolute value larger on
         # average: nothing is said of a difference.

@@ -8,6 +8,7 @@ import numpy as np
 from sampler.analysis.learned_heads import SampledHeads
 from sampler.analysis.names import head_label, pair_name, quantity_name
 from sampler.analysis.text import Number, count, percent
+from sampler.analysis.verdict import HEADLINE
 from sampler.mcmc.diagnostics import ESS_LIMIT, Diagnostics, QuantityDiagnostics
 from sampler.mcmc.hamiltonian import BFMI_LIMIT, DIVERGENCE_LIMIT
 from sampler.presentation.table import Column, Table
@@ -18,7 +19,7 @@ COST = {
     "seconds_warmup": "seconds of warm-up",
     "seconds_draws": "seconds of drawing",
     "gradients": "gradients",
-    "effective_draws": "effective draws of the slowest element of U₁",
+    "effective_draws": "effective draws of the slowest element of {}",
     "effective_draws_per_second": "effective draws per second",
 }
 
@@ -69,7 +70,9 @@ def sampler_table(diagnostics: Diagnostics, cost: Mapping[str, float]) -> Table:
             ["leapfrog steps per draw", numbers["leapfrog_steps_per_draw"], ""],
             ["at the maximal tree depth", percent(numbers["saturated_share"]), ""],
         ]
-    rows += [[label, cost[key], ""] for key, label in COST.items() if key in cost]
+    # Where there is no U_1 they are those of the predictor.
+    judged = quantity_name(HEADLINE if HEADLINE in diagnostics.quantities else "predictor")
+    rows += [[label.format(judged), cost[key], ""] for key, label in COST.items() if key in cost]
     return Table("The sampler, and what it cost", ("", "value", "limit"), rows)
 
 

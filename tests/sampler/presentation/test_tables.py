@@ -8,8 +8,11 @@ import pytest
 import xarray as xr
 
 from sampler.analysis.estimates import Estimate
+from sampler.analysis.names import quantity_name
 from sampler.analysis.results import RunResults
 from sampler.analysis.text import Number, marked, wrapped
+from sampler.mcmc.diagnostics import Diagnostics, QuantityDiagnostics
+from sampler.presentation.samples_tables import sampler_table
 from sampler.presentation.summary import comparison_text
 from sampler.presentation.table import Column, Link, Table
 from sampler.presentation.views import MOST_ROWS, NOT_PREDICTED, elements_table, numbers_table
@@ -144,6 +147,16 @@ def test_elements_of_failed_draws_have_no_differences():
     ).rows
     assert (leading.value, exact.value, exact.error) == (3.0, 4.0, 0.5)
     assert columns == 4
+
+
+@pytest.mark.parametrize("judged", ["order_parameter", "predictor"])
+def test_effective_draws_are_said_of_the_quantity_that_they_are_of(judged):
+    """Networks with learned attention or nonlinear values have no order parameter."""
+    of_it = {judged: QuantityDiagnostics(1.0, 500.0, 450.0)}
+    diagnostics = Diagnostics("pass", (), (), of_it, chains=2, draws=400, numbers={})
+    rows = sampler_table(diagnostics, {"effective_draws": 450.0}).rows
+    (label,) = (str(row[0]) for row in rows if getattr(row[1], "value", None) == 450.0)
+    assert label.endswith(quantity_name(judged))
 
 
 def test_what_a_theory_of_ones_own_leaves_out_is_said():
