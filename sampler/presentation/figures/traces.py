@@ -17,9 +17,9 @@ MOST_POINTS = 400  # of a chain; of more every so many are drawn
 MOST_LINES, MOST_LABELS = 64, 16  # chains that have a line, and a label
 
 
-def chain_marks(chain: int) -> dict[str, str | None]:
-    """Return colour and label of a chain; of many, few have a label."""
-    label = f"chain {chain}" if chain < MOST_LABELS else None
+def chain_marks(chain: int, word: str) -> dict[str, str | None]:
+    """Return colour and label of a chain or a repetition; of many, few have a label."""
+    label = f"{word} {chain}" if chain < MOST_LABELS else None
     return {"color": style.CHAINS[chain % len(style.CHAINS)], "label": label}
 
 
@@ -38,6 +38,8 @@ def draw_chains(run: RunResults) -> Figure | None:
     series = slowest_series(run)
     if not series:
         return None
+    of_repetitions = run.drawn("ancestor", "sample_stats") is not None
+    word, of_each = ("repetition", "particle") if of_repetitions else ("chain", "draw")
     height = 1.6 * len(series) + 1.3
     figure = style.new_figure(style.WIDTH, height, "Chains, the slowest numbers", run.setting)
     axes = figure.subplots(len(series), 2, squeeze=False, sharex="col", width_ratios=(2.0, 1.0))
@@ -46,18 +48,18 @@ def draw_chains(run: RunResults) -> Figure | None:
         for chain, course in enumerate(values[:MOST_LINES]):
             draws = np.arange(0, len(course), every)
             marks = {"linewidth": 0.5, "alpha": 0.7, "rasterized": True}
-            trace.plot(draws, course[::every], **marks, **chain_marks(chain))
+            trace.plot(draws, course[::every], **marks, **chain_marks(chain, word))
         trace.set_ylabel(label)
         trace.yaxis.set_major_locator(MaxNLocator(4))
-        _draw_ranks(ranks, values)
+        _draw_ranks(ranks, values, word)
     axes[0, 1].set_title("rank counts / expected")
-    axes[-1, 0].set_xlabel("draw")
-    axes[-1, 1].set_xlabel("rank / draws")
+    axes[-1, 0].set_xlabel(of_each)
+    axes[-1, 1].set_xlabel(f"rank / {of_each}s")
     style.legend_below(figure, axes[0, 1].get_legend_handles_labels(), 3)
     return figure
 
 
-def _draw_ranks(ax: Axes, draws: np.ndarray) -> None:
+def _draw_ranks(ax: Axes, draws: np.ndarray, word: str) -> None:
     """Draw counts of ranks relative to what is expected, with the range of independent draws."""
     length = draws.shape[1]
     # At least ten draws expected in a bin, so that bins are not all noise.
@@ -69,13 +71,16 @@ def _draw_ranks(ax: Axes, draws: np.ndarray) -> None:
     low, high = np.searchsorted(up_to, (0.025, 0.975)) / expected
     ax.axhspan(low, high, color=BAND, zorder=0, label=INDEPENDENT)
     for chain, counts in enumerate(rank_histogram(draws, bins)[:MOST_LINES]):
-        ax.stairs(counts / expected, edges, baseline=None, linewidth=1.0, **chain_marks(chain))
+        ax.stairs(
+            counts / expected, edges, baseline=None, linewidth=1.0, **chain_marks(chain, word)
+        )
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, None))
 
 
 CHAINS = style.FigureEntry(
     draw_chains,
-    "The slowest of all numbers, draw by draw, and their ranks among all draws, chain by chain. "
+    "The slowest of all numbers, draw by draw, and their ranks among all draws, chain by chain or "
+    "repetition by repetition. "
     "In brackets stands the place of the slowest element, from 0. Chains that mix look like noise, "
     "lie on top of each other, and have flat ranks within the grey band.",
     "Lines: log posterior, predictor and U₁ against the number of the draw, one colour per chain, "

@@ -65,6 +65,14 @@ def test_the_overview_shows_every_chain(rng):
         np.testing.assert_array_equal(line.get_ydata(), chain)
 
 
+@pytest.mark.parametrize(("extra", "word"), [({}, "chain"), ({"ancestor"}, "repetition")])
+def test_repetitions_are_not_called_chains(rng, extra, word):
+    statistics = {name: (("chain", "draw"), autoregressive(rng, 0.2)) for name in {"lp", *extra}}
+    trace, _ = draw_chains(held(draws={"sample_stats": xr.Dataset(statistics)})).axes
+    labels = [line.get_label() for line in trace.lines]
+    assert labels == [f"{word} {number}" for number in range(CHAINS)]
+
+
 def test_rank_histogram_counts_every_draw_once():
     draws = np.random.default_rng(0).normal(size=(3, 40))
     ordered = np.sort(draws, axis=None)
