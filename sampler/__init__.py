@@ -25,9 +25,9 @@ presentation    figures and report, from stored results alone
 heads        which heads of a trained model matter, and which can go
 jobs         the commands, stage by stage
 
-Beside them: errors (what can go wrong, and its exit code), environment (what it asks of libraries
-and they cannot do), runtime (threads, precision, random streams, kinds of devices), compiled
-(programs that are kept between runs), registry (tables that can be added to from outside).
+Beside them: errors (what can go wrong, and its exit code), runtime (threads, precision, random
+streams, kinds of devices), compiled (programs that are kept between runs), registry (tables that
+can be added to from outside).
 """
 
 from importlib import import_module

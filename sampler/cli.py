@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sampler.command_line import PROGRAM, make_parser, separate_settings
-from sampler.environment import draw_into_files
 from sampler.errors import (
     DiskError,
     ExitCode,
@@ -27,7 +26,12 @@ from sampler.errors import (
     refuse_another_theory,
 )
 from sampler.jobs.interruption import listening
-from sampler.runtime import jax_settings, silence_compiler, use_one_blas_thread
+from sampler.runtime import (
+    draw_into_files,
+    jax_settings,
+    silence_compiler,
+    use_one_blas_thread,
+)
 
 if TYPE_CHECKING:
     from sampler.settings.recipe import Recipe, TrainingRecipe

@@ -10,8 +10,6 @@ import platform
 import warnings
 from pathlib import Path
 
-from sampler.environment import home_folder
-
 SETTING, OF_JAX = "ATTENTION_POSTERIOR_CACHE", "JAX_COMPILATION_CACHE_DIR"
 # Where programs are stored that are traced and lowered (`sampler.stored_programs`), here and in the
 # processes that are started.
@@ -48,10 +46,10 @@ def default_folder() -> Path:
     """Return where the user's programs are kept; RuntimeError where the user has no home."""
     from platformdirs import user_cache_path
 
-    folder = user_cache_path("attention-posterior") / "programs"
-    if home_folder() is None and "XDG_CACHE_HOME" not in os.environ:
+    home = os.environ["HOME"] if "HOME" in os.environ else os.path.expanduser("~")
+    if not os.path.isabs(home) and "XDG_CACHE_HOME" not in os.environ:
         raise RuntimeError("there is no home")
-    return folder
+    return user_cache_path("attention-posterior") / "programs"
 
 
 def processor_key() -> str:

@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sampler.environment import HOST_DEVICES, refuse_compiler_flags
 from sampler.errors import InputError, Verbatim
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ GENERATOR = "threefry2x32"
 DEVICES = 2
 # Devices that chains advance on at most, inside `at_most_devices`.
 MOST_DEVICES: ContextVar[int | None] = ContextVar("MOST_DEVICES", default=None)
+# The flag of XLA that says how many devices a processor is.
+HOST_DEVICES = "xla_force_host_platform_device_count"
 # How many threads OpenBLAS may start.
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 # Settings of JAX that change numbers, or refuse what libraries do, and their values inside
@@ -139,6 +140,11 @@ def use_one_blas_thread() -> None:
         LOADED_EARLY.append(ThreadpoolController().select(internal_api="openblas"))
 
 
+def draw_into_files() -> None:
+    """Let Matplotlib draw into files, whatever screen is asked for; it reads this on its import."""
+    os.environ["MPLBACKEND"] = "agg"
+
+
 def silence_compiler() -> None:
     """Keep XLA's messages from the terminal, which say nothing to users.
 
@@ -203,8 +209,7 @@ def free_memory_maps() -> None:
 
 
 def refuse_absent_platforms() -> None:
-    """Raise InputError where the environment asks JAX or its compiler for what is not there."""
-    refuse_compiler_flags()
+    """Raise InputError where the environment asks JAX for devices that are not there."""
     asked = {name: os.environ[name] for name in PLATFORMS if os.environ.get(name)}
     if not asked:
         return

@@ -18,7 +18,7 @@ from tests import ROOT
 FORBIDDEN = {"sampler", "numpyro", "arviz", "arviz_base", "arviz_stats", "matplotlib", "dask"}
 # Folders and files of `sampler`; each imports only from those before it.
 ORDER = (
-    "errors", "registry", "environment", "runtime", "streams", "compiled", "stored_programs",
+    "errors", "registry", "runtime", "streams", "compiled", "stored_programs",
     "attention", "network",
     "token_network", "posterior", "mcmc", "settings", "storage", "transformer", "data",
     "training", "torch_models", "token_problem", "problem", "teacher",

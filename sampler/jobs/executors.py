@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from sampler.compiled import cache_programs
-from sampler.environment import draw_into_files
 from sampler.errors import DiskError, ExitCode, InputError, Option, exit_code_of, one_line
 from sampler.jobs.interruption import SIGNALS, Interruption
 from sampler.jobs.plan import Plan, with_own_data
 from sampler.jobs.run import start_run
 from sampler.presentation.terminal import print_line
-from sampler.runtime import silence_compiler, use_one_blas_thread
+from sampler.runtime import draw_into_files, silence_compiler, use_one_blas_thread
 from sampler.storage.directory import LOG, LOG_FILE, RECIPE_FILE, log_to
 from sampler.storage.files import UNFINISHED, unfinished, write_whole
 

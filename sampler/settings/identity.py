@@ -1,21 +1,19 @@
 """What a recipe is called and known by, wherever its project lies: name, hash, text, and paths.
 
-What data are is said by their checksum; a path is where they were seen last. In a run directory
-paths are relative to it, so that it can be moved with its data, and a table of the recipe there
-says where each led when it was written, for where it is moved alone.
+What data are is said by their checksum; a path says where they are. In a run directory paths are
+relative to it, so that it can be moved with its data.
 """
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sampler.settings.toml import flattened, take_out, toml_text
 from sampler.settings.types import Mark, Name, RelativePath, Section, marks_of
 
-# The table of a recipe in a run directory: path as it is written there → where it led.
-SEEN = "seen"
 # Name of a section → its class; None where it has none, or for an unknown kind of task.
 Sections = Mapping[str, type[Section] | None]
 
@@ -48,14 +46,14 @@ class NamedRecipe(Section):
     def to_toml(self, folder: Path | None = None) -> str:
         """The resolved recipe, every default written out; it reads as an equal recipe.
 
-        folder  of its file, to which paths are then relative; where they lead now follows at the
-                end
+        folder  of its file, to which paths are then relative
         """
         settings = self.model_dump()
         for key in self.left_open:
             take_out(settings, key)
         if folder is not None:
-            settings[SEEN] = make_paths_relative(settings, folder, self.sections)
+            shorten = partial(RelativePath.relative, folder=folder)
+            change_paths(settings, self.sections, shorten)
         return toml_text({key: value for key, value in settings.items() if value != {}})
 
     @property
@@ -106,35 +104,8 @@ def settings_that_fix_draws(recipe: NamedRecipe) -> dict[str, Any]:
 
 
 def make_paths_absolute(settings: dict[str, Any], folder: Path, sections: Sections) -> None:
-    """Make the paths among settings, which are relative to the folder, absolute; in sweeps too.
-
-    One that leads nowhere is where it was seen last.
-    """
-    table = settings.pop(SEEN, None)
-    seen = table if isinstance(table, dict) else {}
-
-    def find(mark: RelativePath, value: Any) -> Any:
-        absolute = mark.absolute(value, folder)
-        is_lost = mark.is_path(value) and value in seen and not Path(absolute).exists()
-        return str(seen[value]) if is_lost else absolute
-
-    change_paths(settings, sections, find)
-
-
-def make_paths_relative(
-    settings: dict[str, Any], folder: Path, sections: Sections
-) -> dict[str, str]:
-    """Make absolute paths among settings relative to the folder, and return where each leads."""
-    seen: dict[str, str] = {}
-
-    def shorten(mark: RelativePath, value: Any) -> Any:
-        shown = mark.relative(value, folder)
-        if shown != value:
-            seen[shown] = value
-        return shown
-
-    change_paths(settings, sections, shorten)
-    return seen
+    """Make the paths among settings, which are relative to the folder, absolute; in sweeps too."""
+    change_paths(settings, sections, partial(RelativePath.absolute, folder=folder))
 
 
 def change_paths(

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,23 @@ def setting_text(key: str, value: Any) -> str:
     return f"{key}={value if isinstance(value, str) else toml_value(value)}"
 
 
-def point_labels(sweep: Mapping[str, Sequence[Any]], paths: Container[str]) -> list[str]:
+def point_labels(sweep: Mapping[str, Sequence[Any]]) -> list[str]:
     """The labels `key=value,…` of all points of a sweep, the last key fastest.
 
-    They are the same wherever a project lies.
-
-    paths  what among the values names files or folders
+    They are the same wherever a project lies: of paths they have what tells them apart.
     """
     shown = {
-        key: different_names(values) if all(str(value) in paths for value in values) else values
+        key: different_names(values) if are_paths(values) else values
         for key, values in sweep.items()
     }
     points = itertools.product(*shown.values())
     return [",".join(map(setting_text, shown, values)) for values in points]
+
+
+def are_paths(values: Sequence[Any]) -> bool:
+    """Whether swept values name files or folders: no other setting has a separator in its text."""
+    texts = all(isinstance(value, str) for value in values)
+    return texts and any(os.sep in value for value in values)
 
 
 def different_names(paths: Sequence[str]) -> list[str]:

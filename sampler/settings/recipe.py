@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
-from os.path import isabs
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from pydantic import (
 )
 
 from sampler.errors import ABSENT, InputError, Setting, Verbatim
-from sampler.settings.identity import NamedRecipe, Sections, make_paths_absolute, path_marks
+from sampler.settings.identity import NamedRecipe, Sections, make_paths_absolute
 from sampler.settings.network_sections import (
     NetworkSection,
     OutsideTheory,
@@ -174,15 +173,9 @@ class Recipe(NamedRecipe):
         """
         if not self.sweep:
             return [("", self)]
-        paths = {
-            value
-            for key, mark in path_marks(self.sections).items()
-            for value in self.sweep.get(key, ())
-            if mark.is_path(value) and isabs(value)
-        }
         grid = itertools.product(*self.sweep.values())
         points = []
-        for label, values in zip(point_labels(self.sweep, paths), grid, strict=True):
+        for label, values in zip(point_labels(self.sweep), grid, strict=True):
             settings = {**self.model_dump(), "sweep": {}}
             for key in self.left_open:
                 take_out(settings, key)

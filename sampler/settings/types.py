@@ -56,7 +56,7 @@ class InPython:
 class RelativePath:
     """A mark of settings that name files or folders, relative to the recipe.
 
-    A path says where data were seen last; what they are is said by their checksum.
+    A path says where data are; what they are is said by their checksum.
 
     suffixes  endings of file names; a text that ends otherwise is no path
     """

@@ -61,7 +61,7 @@ class RunState:
         swept = flattened(sweep) if isinstance(sweep, dict) else {}
         if not swept or not all(isinstance(values, list) for values in swept.values()):
             return None
-        labels = point_labels(swept, self.settings.get("seen", {}))
+        labels = point_labels(swept)
         return {label: state_of(point_directory(self.directory, label)) for label in labels}
 
 
