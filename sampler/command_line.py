@@ -165,16 +165,12 @@ class PrintCompletion(argparse.Action):
         import shtab
 
         from sampler.settings.gallery import names_of_shipped
-        from sampler.settings.recipe import every_key
 
         kinds = {"RECIPE": shtab.FILE, "FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
-        keys = [f"{key}=" for key in every_key()]
         commands = next(each for each in parser._actions if each.dest == "command")
         for command in commands.choices.values():
             for action in command._actions:
-                if action.dest in ("overrides", "over"):
-                    action.choices = keys
-                elif action.dest == "name":
+                if action.dest == "name":
                     action.choices = names_of_shipped()
                 elif action.metavar in kinds:
                     action.complete = kinds[action.metavar]
@@ -200,8 +196,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--print-completion",
         action=PrintCompletion,
         choices=SHELLS,
-        help='complete commands, files and keys: eval "$(attention-posterior --print-completion '
-        'bash)"',
+        help='complete commands and files: eval "$(attention-posterior --print-completion bash)"',
     )
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, dest="command"

@@ -1,11 +1,10 @@
 """Recipes that ship with the program: what each of them asks and needs, and copies to begin with.
 
 They are the recipes of the gallery. The first two lines of each are comments: its title, and
-`Needs …`, what it takes and how long. Other comments name files as seen from the parent folder of
-the gallery, which a copy replaces by its own.
+`Needs …`, what it takes and how long. Other comments name files as seen from the folder of the
+recipe.
 """
 
-import re
 import shlex
 import tomllib
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from sampler.errors import InputError
 # In the repository a link; an installed package has the files.
 GALLERY = Path(__file__).parents[1] / "gallery"
 SUFFIX = ".toml"
-# The gallery as its comments call it.
-FOLDER = "runs/"
 # The one to begin with.
 FIRST = "quickstart"
 
@@ -47,23 +44,10 @@ class ShippedRecipe:
         files = [*(GALLERY / text for text in texts), *(sorted(model.glob("*")) if model else ())]
         return [file.relative_to(GALLERY).as_posix() for file in files if file.is_file()]
 
-    def text_at(self, path: Path) -> str:
-        """Return its text for a copy: comments name files as seen from where the copy is made."""
-        return as_seen_from(path, self.name, self.text)
-
     def command_at(self, path: Path) -> str:
-        """Return the command for a copy: the one that its comments name, `run` otherwise."""
-        file = f"{FOLDER}{self.name}{SUFFIX}"
-        named = re.search(rf"^# +(attention-posterior \w+ {file}.*)$", self.text, re.MULTILINE)
-        command = named[1] if named else f"attention-posterior run {file}"
-        return as_seen_from(path, self.name, command)
-
-
-def as_seen_from(path: Path, name: str, text: str) -> str:
-    """Return text of the recipe of this name, for a copy: files as a shell there takes them."""
-    folder = "" if path.parent == Path() else f"{shlex.quote(path.parent.as_posix())}/"
-    file = f"{folder}{shlex.quote(path.name)}"
-    return text.replace(f"{FOLDER}{name}{SUFFIX}", file).replace(FOLDER, folder)
+        """Return the command for a copy; a recipe with a section [training] is for `train`."""
+        command = "train" if "training" in tomllib.loads(self.text) else "run"
+        return f"attention-posterior {command} {shlex.quote(str(path))}"
 
 
 def names_of_shipped() -> list[str]:
@@ -102,7 +86,7 @@ def write_shipped(recipe: ShippedRecipe, path: Path) -> list[Path]:
     if path.is_dir():
         remedy = f"is a directory; name a file, as in --out {path / (recipe.name + SUFFIX)}"
         raise InputError("--out", path, remedy)
-    contents = {path: recipe.text_at(path).encode()}
+    contents = {path: recipe.text.encode()}
     for name in recipe.data:
         beside, data = path.parent / name, (GALLERY / name).read_bytes()
         if not (beside.is_file() and beside.read_bytes() == data):

@@ -36,7 +36,6 @@ from sampler.settings.refusals import (
     refuse_learned,
     refuse_sampler,
     refuse_untrainable,
-    settings_in,
 )
 from sampler.settings.sampler import SamplerSection
 from sampler.settings.task_sections import (
@@ -344,11 +343,3 @@ def sections_of(settings: dict[str, Any]) -> Sections:
     fields = kind.model_fields.items()
     sections = {name: section_in(field.annotation) for name, field in fields if name != "name"}
     return sections | {"task": section_of(settings.get("task"), table)}
-
-
-def every_key() -> list[str]:
-    """Return the dotted keys of recipes of every task and training, which shells complete."""
-    runs = [sections_of({"task": {"kind": kind}}) for kind in TASKS]
-    trainings = [sections_of({"task": {"kind": kind}, "training": {}}) for kind in TRAINED]
-    settings = {s for sections in (*runs, *trainings) for s in settings_in(sections)}
-    return sorted(".".join(setting) for setting in settings)

@@ -150,6 +150,3 @@ def test_the_shell_completes_commands_and_recipes(tmp_path):
     assert completed("attention-posterior", "res") == ["resume"]
     assert completed("attention-posterior", "run", "mi") == ["mine.toml"]
     assert completed("attention-posterior", "new", "qui") == ["quickstart"]
-    keys = completed("attention-posterior", "run", "mine.toml", "--set", "sampler.max_")
-    names = ("draws", "minutes", "tree_depth")
-    assert keys == [f"sampler.max_{name}=" for name in names]
