@@ -17,12 +17,23 @@ from sampler.presentation.summary import (
     slowest_text,
     verdicts_text,
 )
-from sampler.storage.directory import FIGURE_FOLDER
+from sampler.storage.directory import DRAWS_FILE, FIGURE_FOLDER, point_directory
 from sampler.storage.result_files import read_draws
+from sampler.storage.status import state_of
+
+
+def refuse_sweep(directory: Path) -> None:
+    """Raise InputError for the directory of a sweep: its points have draws, it has none."""
+    if (directory / DRAWS_FILE).is_file():
+        return
+    if points := state_of(directory).points:
+        point = point_directory(directory, next(iter(points)))
+        raise InputError("DIR", directory, f"holds a sweep: name one of its points, as {point}")
 
 
 def compare_stored(directory: Path) -> ExitCode:
     """Compare the stored theory of a directory with its stored draws."""
+    refuse_sweep(directory)
     results = compare_stage(RunResults.held(directory, draws=read_draws(directory)))
     print(comparison_text(results))
     if verdicts := verdicts_text(results):
@@ -47,6 +58,8 @@ def compare_runs(directories: Sequence[Path]) -> None:
 
 
 def diagnose_stored(directory: Path) -> ExitCode:
+    """Judge the stored draws of a directory."""
+    refuse_sweep(directory)
     draws = read_draws(directory)
     diagnostics = diagnose_stage(draws)
     print(wrapped(str(trust_verdict(diagnostics))))

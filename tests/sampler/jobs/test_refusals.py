@@ -72,3 +72,11 @@ def test_a_setting_is_refused_by_its_name(text, name, words, field, tmp_path, ca
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"attention-posterior: {field} = "), line
     assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["compare", "diagnose"])
+def test_a_stage_of_a_sweep_is_asked_of_one_of_its_points(command, tmp_path, capsys):
+    swept = f"{SMALLEST}\n[sweep]\n'network.widths' = [3, 4]\n"
+    (tmp_path / "recipe.toml").write_text(swept)
+    assert in_process(command, tmp_path) == ExitCode.BAD_INPUT
+    assert "network.widths=3" in capsys.readouterr().err.splitlines()[-1]
