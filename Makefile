@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OPENBLAS_NUM_THREADS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test test-heavy test-slow test-all lint format benchmark gpu clean
+.PHONY: help install demo docs test test-heavy arviz test-slow test-all lint format benchmark gpu clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ test: $(VENV)/installed-with-tests  ## the fast tests
 
 test-heavy: $(VENV)/installed-with-tests  ## the fast tests, and those that compile much
 	$(UNOPTIMISED) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 600 -m "not slow and not long"
+
+arviz: $(VENV)/installed-with-tests  ## the tests of ArviZ's tools, in the release of this Python
+	$(UNOPTIMISED) $(PYTEST) $(AT_MOST) 600 tests/test_arviz.py
 
 test-slow: $(VENV)/installed-with-tests  ## the slow tests
 	$(COMPILED_SOON) $(PYTEST) $(SHARED_OUT) $(AT_MOST) 1800 -m "slow and not long"
@@ -69,7 +72,7 @@ gpu: $(VENV)/installed-with-tests  ## time NUTS in all weights and the collapsed
 	$(BIN)/python -m runs.benchmarks.gpu
 
 clean:  ## remove .venv and caches; results stay
-	rm -rf $(VENV) docs/_build .pytest_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) .venv-* docs/_build .pytest_cache .ruff_cache .hypothesis build *.egg-info
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found: make PYTHON=/path/to/python"; exit 1; }

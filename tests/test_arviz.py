@@ -1,5 +1,6 @@
 """The tools of ArviZ on stored draws, whichever of its releases is installed."""
 
+import re
 import warnings
 
 import arviz_plots
@@ -164,3 +165,15 @@ def test_a_figure_of_arviz_plots(name, trees):
 def test_a_figure_of_arviz_before_its_first_release(name, opened):
     getattr(arviz, name)(opened["order_parameters"], **OLD_PLOTS[name])
     assert plt.get_fignums()
+
+
+# The site runs it with the releases before 1.0.
+@pytest.mark.heavy
+@pytest.mark.skipif(BEFORE_1, reason="the site runs the tutorial with these releases")
+def test_the_tutorial_runs(monkeypatch):
+    page = ROOT / "docs" / "tutorials" / "arviz.md"
+    cell = re.compile(r"```{code-cell} ipython3\n(?::.*\n)*(.*?)```", re.DOTALL)
+    cells = cell.findall(page.read_text("utf-8"))
+    assert cells
+    monkeypatch.chdir(page.parent)  # cells begin in the folder of the page
+    exec("\n".join(cells), {})
