@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pandas
 import pytest
 
 from sampler.errors import ExitCode
@@ -69,8 +70,14 @@ def words_of(number: int) -> bytes:
         return b""
 
 
+def assert_same_numbers(received: Path, expected: Path) -> None:
+    """Tables of two sweeps, whose numbers processes of their own round in their last digit."""
+    tables = (pandas.read_csv(folder / "sweep.csv") for folder in (received, expected))
+    pandas.testing.assert_frame_equal(*tables, rtol=1e-13, atol=0.0)
+
+
 def test_a_sweep_that_loses_a_worker_is_that_of_one_process(tmp_path):
-    """Bit for bit."""
+    """Theory and draws bit for bit; what is computed from them again, to rounding."""
     recipe, whole, out = tmp_path / "tiny.toml", tmp_path / "whole", tmp_path / "sweep"
     recipe.write_text(TINY_SAMPLED)
     grid = ("--over", "posterior.temperature=0.5,1.0")
@@ -81,7 +88,7 @@ def test_a_sweep_that_loses_a_worker_is_that_of_one_process(tmp_path):
     os.kill(workers_of(process)[0], signal.SIGKILL)
     code, errors = finish(process)
     assert code == ExitCode.DIAGNOSTICS_FAILED, errors
-    assert (out / "sweep.csv").read_text() == (whole / "sweep.csv").read_text()
+    assert_same_numbers(out, whole)
     for name in ("0.5", "1.0"):
         point = f"posterior.temperature={name}"
         assert_same_bits(out / point, whole / point)
@@ -149,7 +156,7 @@ def test_a_sweep_goes_on_bit_for_bit(cache, whole, tmp_path):
     assert code == expected, errors
     for point, sequence in saved.items():
         assert newest_header(point)["sequence"] >= sequence
-    assert (sweep.out / "sweep.csv").read_text() == (here / "sweep.csv").read_text()
+    assert_same_numbers(sweep.out, here)
     for number in range(POINTS):
         assert_same_bits(sweep.out / f"sampler.seed={number}", here / f"sampler.seed={number}")
 
