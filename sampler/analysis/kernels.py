@@ -96,15 +96,12 @@ def similarity_to_draws(
     NaN where nothing is left of it.
     """
     kernel, batches = centred_kernel(kernel), centred_kernel(batches)
-    noise = np.sum(averages.bootstrap(np.asarray, batches).mcse ** 2)
-
-    def alignment(means: np.ndarray) -> np.ndarray:
-        squares = np.sum(kernel**2) * (np.sum(means**2, axis=(-2, -1)) - noise)
-        return np.sum(kernel * means, axis=(-2, -1)) / np.sqrt(
-            np.where(squares > 0, squares, np.nan)
-        )
-
-    return averages.bootstrap(alignment, batches)
+    means, count = averages.resampled(batches), len(batches)
+    noise = np.sum(averages.of_replicates(means, count).mcse ** 2)
+    squares = np.sum(kernel**2) * (np.sum(means**2, axis=(-2, -1)) - noise)
+    known = np.where(squares > 0, squares, np.nan)
+    alignments = np.sum(kernel * means, axis=(-2, -1)) / np.sqrt(known)
+    return averages.of_replicates(alignments, count)
 
 
 def alignment_table(
