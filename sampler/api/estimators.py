@@ -1,7 +1,7 @@
 """The posterior over arrays of one's own as estimators in the manner of scikit-learn.
 
 They are exact where they sample: predictions are averages over draws of U_1, given which the
-predictor is a Gaussian process, and every average has its Monte Carlo error.
+predictor is a Gaussian process.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 import xarray as xr
 from jaxtyping import Float, Shaped
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
@@ -21,9 +21,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from sampler.api.keywords import keywords_of, takes, warn_of, with_meanings
 from sampler.api.model import drawn, make_network, problem_of, recipe_and_data, solved
 from sampler.api.tasks import arrays_task
-from sampler.data.checks import check_split, data_doubts
-from sampler.data.split import Split
-from sampler.errors import InputError, ReliabilityWarning, Verbatim
+from sampler.errors import InputError, ReliabilityWarning
 from sampler.runtime import jax_settings, refuse_masked
 from sampler.settings.network_sections import NetworkSection, PosteriorSection
 from sampler.settings.sampler import SamplerSection
@@ -38,7 +36,7 @@ MOST_JUDGED = 100
 MOST_DRAWS, EXAMPLES_AT_ONCE = 1000, 1000
 SEEDS = 2**32
 AXES = ("example", "output")
-# [example, path, channel], [example, channel], or a pair of tokens and attention matrices.
+# [example, path, channel], or [example, channel].
 Inputs = Any
 Fitted = TypeVar("Fitted", bound="AttentionEstimator")
 Attended = Float[np.ndarray, "example path channel"]
@@ -67,9 +65,7 @@ class AttentionEstimator(BaseEstimator):
     """Common part of classifier and regressor.
 
     Inputs X are attended inputs [example, path, channel], paths in flat order, the head of layer 1
-    slowest; or [example, channel], a single path; or a pair of tokens [example, token, channel] and
-    a list with the attention matrices [example, head, key, query] of each layer, as a tuple. Only
-    the first two can be cut into folds by scikit-learn.
+    slowest; or [example, channel], a single path.
 
     heads         of each layer, whose product is the number of paths; None: one layer of them all
     method        "posterior": exact, by sampling; "theory": leading order in 1/N, in an instant
@@ -112,11 +108,9 @@ class AttentionEstimator(BaseEstimator):
         return self
 
     def _fit(self, X: Inputs, y: Any) -> None:
-        self.readout_ = self.readout
-        attended, heads, y = self._read(X, y)
+        attended, y = self._read(X, y)
         self.shape_in_ = attended.shape[1:]
-        if not heads:
-            heads = self.shape_in_[:1] if self.heads is None else tuple(map(int, self.heads))
+        heads = self.shape_in_[:1] if self.heads is None else tuple(map(int, self.heads))
         spaced = np.linspace(0, len(attended) - 1, min(MOST_JUDGED, len(attended))).astype(int)
         arrays = {"attended_train": attended, "labels_train": self._labels(y)}
         try:
@@ -151,15 +145,15 @@ class AttentionEstimator(BaseEstimator):
             warn_of([str(self.reliability_)], FitWarning)
 
     def predictive(self, X: Inputs) -> xr.Dataset:
-        """Mean and variance of f(x), each with its Monte Carlo standard error `…_mcse`.
+        """Mean and variance of f(x) with their Monte Carlo standard errors `…_mcse`; probabilities.
 
         X  inputs, as the class says
 
         A new label varies by variance + temperature. Of classes also the probability of the second
-        one. The theory has no error that it knows: its numbers stand alone.
+        one, without its error. The theory has no error that it knows.
         """
         check_is_fitted(self, "network_")
-        attended, *_ = self._read(X)
+        attended, _ = self._read(X)
         if attended.shape[1:] != self.shape_in_:
             raise ValueError(f"X has {attended.shape[1:]} paths and channels, not {self.shape_in_}")
         recipe, data = recipe_and_data(self.task_, self.network_)
@@ -170,7 +164,7 @@ class AttentionEstimator(BaseEstimator):
             return xr.concat([self._predict(problem, part) for part in parts], "example")
 
     def _predict(self, problem: "Problem", attended: Attended) -> xr.Dataset:
-        """Averages over the draws, with their errors; or the predictions at the saddle point."""
+        """Averages over the draws, or the predictions at the saddle point."""
         from sampler.analysis.draws import Draws
         from sampler.analysis.estimates import OF_CHAINS
         from sampler.analysis.predictors import predicted
@@ -184,71 +178,33 @@ class AttentionEstimator(BaseEstimator):
             overlap = predicted(self.theory_, "order_parameter")
             drawn, averages = {"order_parameter": overlap[None, None]}, OF_CHAINS
         _, mean, variance = predictor_draws(problem, attended, drawn, MOST_DRAWS)
-        of_label = self._quantities(mean, variance + problem.temperature, averages)
-        if not is_sampled:
-            columns = {"mean": mean, "variance": variance, **of_label}
-            return xr.Dataset({name: (AXES, values[0, 0]) for name, values in columns.items()})
-        variance = variance + averages.squared_deviations(mean)
-        table = xr.Dataset()
-        for name, values in {"mean": mean, "variance": variance, **of_label}.items():
-            average = averages.mean(values)
-            table[name] = AXES, average.value
-            table[f"{name}_mcse"] = AXES, average.mcse
-        return table
-
-    def _quantities(
-        self, mean: OfDraws, variance: OfDraws, averages: "Averages"
-    ) -> dict[str, OfDraws]:
-        """Further quantities whose averages over draws are wanted.
-
-        mean, variance  of a label in each draw
-        averages        how draws are averaged
-        """
-        return {}
+        columns = {"mean": mean[0, 0], "variance": variance[0, 0]}
+        if is_sampled:
+            named = {"predictor_mean": mean, "predictor_variance": variance}
+            moments = averages.predictor(named)
+            columns = {name: estimate.value for name, estimate in moments._asdict().items()}
+            columns |= {f"{name}_mcse": found.mcse for name, found in moments._asdict().items()}
+        if is_classifier(self):
+            of_label = mean, variance + problem.temperature
+            columns["probability"] = probability_of_second(*of_label, averages)
+        return xr.Dataset({name: (AXES, values) for name, values in columns.items()})
 
     def _labels(self, y: Labels) -> Targets:
         raise NotImplementedError
 
-    def _read(self, X: Inputs, y: Any = None) -> tuple[Attended, tuple[int, ...], Labels | None]:
-        """Attended inputs, the heads of attention matrices, and the labels to be fitted."""
-        heads: tuple[int, ...] = ()
-        if isinstance(X, tuple):
-            X, heads = self._attend(X)
+    def _read(self, X: Inputs, y: Any = None) -> tuple[Attended, Labels | None]:
+        """Attended inputs, and the labels to be fitted."""
         refuse_masked("X", X)
         refuse_masked("y", y)
         checks = {"dtype": np.float64, "allow_nd": True}
-        try:
-            if not hasattr(self, "shape_in_"):
-                checks |= {"multi_output": True, "y_numeric": isinstance(self, RegressorMixin)}
-                X, y = validate_data(self, X, y, **checks)
-            else:
-                X = validate_data(self, X, reset=False, **checks)
-        except ValueError:
-            refuse_lists(X)
-            raise
+        if not hasattr(self, "shape_in_"):
+            checks |= {"multi_output": True, "y_numeric": isinstance(self, RegressorMixin)}
+            X, y = validate_data(self, X, y, **checks)
+        else:
+            X = validate_data(self, X, reset=False, **checks)
         if X.ndim > 3:
             raise ValueError(f"X has shape {X.shape}: give [example, path, channel]")
-        attended = X if X.ndim == 3 else X[:, None]
-        return attended, heads, y
-
-    def _attend(self, pair: tuple) -> tuple[Attended, tuple[int, ...]]:
-        """The inputs at the end of every attention path, and the heads of each layer."""
-        if len(pair) != 2:
-            remedy = "a tuple is a pair: tokens, and a list with the matrices of each layer"
-            raise InputError("X", Verbatim(f"({len(pair)} arrays)"), remedy)
-        tokens, attention = pair
-        for array in (tokens, attention, *attention):
-            refuse_masked("X", array)
-        arrays = [np.asarray(array, dtype=np.float64) for array in (tokens, *attention)]
-        no_labels = np.zeros((*arrays[0].shape[:1], 1))
-        split = Split(arrays[0], no_labels, tuple(arrays[1:]))
-        check_split(split, "X")
-        warn_of(data_doubts({"X": split}, no_labels))
-        with jax_settings():
-            from sampler.problem import attend_split
-
-            pairs = (False,) * len(attention)
-            return np.asarray(attend_split(split, self.readout_, pairs)), split.heads
+        return X if X.ndim == 3 else X[:, None], y
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -262,7 +218,7 @@ AttentionEstimator.__doc__ = with_meanings(AttentionEstimator.__doc__, SETTINGS)
 class AttentionRegressor(RegressorMixin, AttentionEstimator):
     """Regression by the posterior of a deep multi-head attention network; labels are as they are.
 
-    `predict` is the posterior mean of f(x), `predictive` has it with its error and the variance.
+    `predict` is the posterior mean of f(x), which `predictive` has with its error and the variance.
     Labels may have several outputs, [example, output]. Parameters and inputs: `AttentionEstimator`.
     """
 
@@ -288,7 +244,7 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
     """Two classes, as labels −1 and +1 of the posterior of a deep multi-head attention network.
 
     The probability of the second class is p₊ = p(+1)/(p(+1) + p(−1)) of the predictive density of
-    the label; `predictive` has it with its error. Parameters and inputs: `AttentionEstimator`.
+    the label. Parameters and inputs: `AttentionEstimator`.
     """
 
     def predict(self, X: Inputs) -> Shaped[np.ndarray, " example"]:
@@ -319,28 +275,23 @@ class AttentionClassifier(ClassifierMixin, AttentionEstimator):
             raise ValueError("y needs two classes; it has one class")
         return 2.0 * of_class - 1.0
 
-    def _quantities(
-        self, mean: OfDraws, variance: OfDraws, averages: "Averages"
-    ) -> dict[str, OfDraws]:
-        """Numbers whose average is p₊ = ⟨p(+1)⟩/⟨p(+1) + p(−1)⟩, and whose MCSE is that of it.
-
-        To first order in the errors of both averages p₊ varies as the average of
-        (p_d(+1) − p₊ (p_d(+1) + p_d(−1)))/⟨p(+1) + p(−1)⟩ over draws d.
-        """
-        from sampler.analysis.scores import log_normal_density
-
-        labels = np.array([1.0, -1.0])
-        logarithms = log_normal_density((labels - mean[..., None]) ** 2, variance[..., None])
-        densities = np.exp(logarithms - logarithms.max(axis=(0, 1, -1), keepdims=True))
-        both = densities.sum(axis=-1)
-        whole = averages.centre(both)
-        ratio = averages.centre(densities[..., 0]) / whole
-        return {"probability": ratio + (densities[..., 0] - ratio * both) / whole}
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
+
+
+def probability_of_second(
+    mean: OfDraws, variance: OfDraws, averages: "Averages"
+) -> Float[np.ndarray, "example output"]:
+    """p₊ = ⟨p(+1)⟩/⟨p(+1) + p(−1)⟩ from the mean and variance of a label in each draw."""
+    from sampler.analysis.scores import log_normal_density
+
+    labels = np.array([1.0, -1.0])
+    logarithms = log_normal_density((labels - mean[..., None]) ** 2, variance[..., None])
+    densities = np.exp(logarithms - logarithms.max(axis=(0, 1, -1), keepdims=True))
+    averaged = averages.centre(densities)
+    return averaged[..., 0] / averaged.sum(axis=-1)
 
 
 def seed_from(random_state: Any) -> int:
@@ -355,13 +306,3 @@ def seed_from(random_state: Any) -> int:
         return int(random_state)
     remedy = "use a whole number from 0 to 2^32 − 1, a RandomState or a Generator of NumPy"
     raise InputError("random_state", random_state, remedy)
-
-
-def refuse_lists(X: Any) -> None:
-    """Raise InputError for lists in a list that do not make an array."""
-    if isinstance(X, list):
-        try:
-            np.asarray(X)
-        except ValueError:
-            remedy = "lists of one length make an array; tokens and their attention are a tuple"
-            raise InputError("X", Verbatim("(a list)"), f"{remedy}: (tokens, [matrices])") from None

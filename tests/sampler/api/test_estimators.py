@@ -13,11 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
 import sampler
-from sampler.analysis.estimates import OF_CHAINS
 from sampler.api.estimators import seed_from
 from sampler.api.model import problem_of, recipe_and_data
 from sampler.problem import square_roots
-from theory import Predictor, attended_inputs, predict
+from theory import Predictor, predict
 
 CHAINS = {"draws": 40, "warmup": 20, "chains": 2, "space": "order_parameters", "algorithm": "hmc"}
 NETWORK = {"widths": 4, "temperature": 0.3}
@@ -65,9 +64,10 @@ def test_predictions_are_averages_over_draws(data, fitted):
     np.testing.assert_array_equal(fitted.predict(X[9:]), np.where(probability > 0.5, "yes", "no"))
 
 
-def test_every_number_has_its_error(data, fitted):
+def test_moments_have_their_errors(data, fitted):
     found = fitted.predictive(data[0])
-    for name in ("mean", "variance", "probability"):
+    assert set(found) == {"mean", "mean_mcse", "variance", "variance_mcse", "probability"}
+    for name in ("mean", "variance"):
         error = found[f"{name}_mcse"].values
         assert found[name].shape == error.shape == (13, 1)
         assert (error > 0).all()
@@ -114,38 +114,6 @@ def test_repetitions_are_weighed_by_their_evidence(data, fitted):
     assert np.abs(probability - equal).max() > 1e-3
 
 
-def test_the_error_of_a_probability_is_that_of_a_ratio(rng):
-    """The spread over many independent sets of draws."""
-    classifier = sampler.AttentionClassifier()
-    mean = rng.normal(0.2, 0.5, (300, 1, 100, 1, 1))
-    variance = rng.gamma(4.0, 0.05, mean.shape)
-    found = [
-        classifier._quantities(m, v + 0.2, OF_CHAINS)["probability"]
-        for m, v in zip(mean, variance, strict=True)
-    ]
-    values = np.array([one.mean() for one in found])
-    errors = np.array([one.std(ddof=1) / 10.0 for one in found])
-    # A standard deviation of 300 numbers is known to 1/√(2·299).
-    assert abs(values.std(ddof=1) / errors.mean() - 1.0) < 4.0 / np.sqrt(2 * 299)
-
-
-def test_tokens_are_attended_first(rng):
-    tokens, labels = rng.standard_normal((6, 3, 2)), rng.standard_normal((6, 2))
-    attention = [rng.random((6, heads, 3, 3)) for heads in (2, 1)]
-    theory = {"method": "theory", **NETWORK}
-    one = sampler.AttentionRegressor(readout="mean", **theory).fit((tokens, attention), labels)
-    attended = attended_inputs(tokens, tuple(attention), "mean")
-    other = sampler.AttentionRegressor(heads=(2, 1), **theory).fit(attended, labels)
-    np.testing.assert_array_equal(one.predict((tokens, attention)), other.predict(attended))
-    assert one.predict((tokens, attention)).shape == (6, 2)
-    assert one.task_.data.heads == (2, 1)
-    with pytest.raises(sampler.InputError, match=r"^attention_X_2 = "):
-        one.predict((tokens, [attention[0], attention[1][..., 0]]))
-    for pair in ([tokens, attention], (tokens, attention, labels)):
-        with pytest.raises(sampler.InputError, match=r"^X = "):
-            one.predict(pair)
-
-
 def test_theory_is_that_of_solve(data):
     X, y = data
     estimator = sampler.AttentionClassifier(method="theory", heads=(2, 2), **NETWORK).fit(X, y)
@@ -172,20 +140,19 @@ OTHERS = {
 }  # fmt: skip
 
 
-def test_parameters_change_nothing_until_the_next_fit(data, rng):
-    """Every one of them, for attended inputs and for tokens, against an estimator left alone."""
+def test_parameters_change_nothing_until_the_next_fit(data):
+    """Every one of them, against an estimator left alone."""
     X, y = data
-    tokens = rng.standard_normal((13, 3, 2)), [rng.random((13, 2, 3, 3))]
-    for inputs, heads in ((X, (2, 2)), (tokens, None)):
-        fitted = sampler.AttentionClassifier(heads=heads, **THEORY).fit(inputs, y)
-        expected = fitted.predict_proba(inputs)
-        assert set(fitted.get_params()) == set(OTHERS)
-        for name, value in OTHERS.items():
-            changed = pickle.loads(pickle.dumps(fitted)).set_params(**{name: value})
-            np.testing.assert_array_equal(changed.predict_proba(inputs), expected, name)
-    warmer = fitted.set_params(temperature=5.0).fit(tokens, y).predict_proba(tokens)
-    again = sampler.AttentionClassifier(**{**THEORY, "temperature": 5.0}).fit(tokens, y)
-    np.testing.assert_array_equal(warmer, again.predict_proba(tokens))
+    fitted = sampler.AttentionClassifier(heads=(2, 2), **THEORY).fit(X, y)
+    expected = fitted.predict_proba(X)
+    assert set(fitted.get_params()) == set(OTHERS)
+    for name, value in OTHERS.items():
+        changed = pickle.loads(pickle.dumps(fitted)).set_params(**{name: value})
+        np.testing.assert_array_equal(changed.predict_proba(X), expected, name)
+    warmer = fitted.set_params(temperature=5.0).fit(X, y).predict_proba(X)
+    settings = {**THEORY, "temperature": 5.0}
+    again = sampler.AttentionClassifier(heads=(2, 2), **settings).fit(X, y)
+    np.testing.assert_array_equal(warmer, again.predict_proba(X))
 
 
 FAILURES = [

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-import sampler
 from sampler.cli import main
 from sampler.data.arrays import read_arrays
-from sampler.errors import DataWarning, ExitCode
+from sampler.errors import ExitCode
 from tests.sampler.data.test_arrays import arrays
 from tests.tasks import write_arrays
 
@@ -91,13 +90,3 @@ def test_commands_say_so(tmp_path, capsys):
     (said,) = read_arrays(tmp_path / "mine.npz").concerns
     assert main(["check", str(recipe)]) == ExitCode.OK
     assert said in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.heavy
-def test_estimators_warn_of_attention():
-    stored = as_written(3)
-    X = stored["inputs_train"], [stored["attention_train_1"]]
-    y = np.resize(["left", "right"], SIZES["train"])
-    classifier = sampler.AttentionClassifier(widths=3, method="theory")
-    with pytest.warns(DataWarning, match=r"^attention_X_1 \(2 of 2 heads\)"):
-        classifier.fit(X, y)
