@@ -101,12 +101,6 @@ def one_shot_task(model: str | Path, *, labels: Literal['task', 'teacher'] = 'ta
     examples_test: int = 1000, examples_validation: int = 1000, seed: int = 0) -> ChosenTask:
     """One-shot image classification with the attention of a transformer trained by `train`."""
 
-def trained_series_task(model: str | Path, *, labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, folder: str | Path | None = None, examples_train: int | None = None,
-    examples_test: int | None = None, examples_validation: int | None = None,
-    seed: int = 0) -> ChosenTask:
-    """Time series with the attention of a transformer that `train` trained on them."""
-
 def make_network(widths: Union[int, Sequence[int], Literal['infinite']], *,
     variances: float | Sequence[float] = 1.0, readout: Optional[Literal['last', 'first',
     'mean']] = None, heads: Sequence[Sequence[int]] | None = None,

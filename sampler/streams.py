@@ -33,7 +33,6 @@ class Stream(Enum):
     # Of a task whose heads were trained.
     EPISODES_TO_VALIDATE = 2, 0
     RANDOM_HEADS = 3, 1  # array
-    CHOSEN_SERIES = 1, 1  # split
     # Of labels of a teacher.
     TEACHER_WEIGHTS = 5, 0
     TEACHER_NOISE = 6, 1  # split

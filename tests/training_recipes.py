@@ -59,8 +59,8 @@ def write_training(folder: Path, rng, text: str = TINY) -> Path:
     return path
 
 
-def train_in(folder: Path, text: str, analysis: str) -> None:
-    """Train a recipe into `model`, and put beside it the recipe that analyses it."""
+def train_in(folder: Path, text: str, analysis: str = "") -> None:
+    """Train a recipe into `model`, and put a recipe that analyses it beside it."""
     recipe = write_training(folder, np.random.default_rng(5), text)
     assert main(["train", str(recipe), "--out", str(folder / "model")]) == ExitCode.OK
     (folder / "analysis.toml").write_text(analysis)

@@ -43,8 +43,7 @@ def ablate_heads(
 ) -> "AblatedHeads":
     """Remove every head of a trained model, alone, on unseen examples: what is lost without it.
 
-    model    a PyTorch module; or what `one_shot_task` or `trained_series_task` returns, with the
-             network that `train` made
+    model    a PyTorch module; or what `one_shot_task` returns, with the network that `train` made
     validation, test
              of a PyTorch module: pairs of inputs and labels, as for `export_attention`, or class
              numbers where the model has an output for each class. Taylor importance is measured on
@@ -160,7 +159,7 @@ def removable(
 ) -> "RemovableHeads":
     """Choose the heads of a trained model that can go together at a limit of loss or accuracy.
 
-    model    a PyTorch module, or what `one_shot_task` or `trained_series_task` returns
+    model    a PyTorch module, or what `one_shot_task` returns
     loss, accuracy
              the limit, one of them: what may be lost on validation examples in units of the
              model's loss (nats where labels are classes), or as a share of right answers

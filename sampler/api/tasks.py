@@ -30,7 +30,7 @@ from sampler.data.markov_chain import MarkovChainSection
 from sampler.data.one_shot import OneShotSection
 from sampler.data.raven import RavenSection, TrainedRavenSection
 from sampler.data.task import Task
-from sampler.data.time_series import SeriesArchiveSection, TimeSeriesSection, TrainedSeriesSection
+from sampler.data.time_series import SeriesArchiveSection, TimeSeriesSection
 from sampler.errors import InputError
 from sampler.runtime import refuse_masked
 from sampler.settings.identity import make_paths_absolute
@@ -107,7 +107,6 @@ copy_task = task_function("copy_task", "copy", CopySection)
 raven_task = task_function("raven_task", "raven", RavenSection)
 trained_raven_task = task_function("trained_raven_task", "raven", TrainedRavenSection)
 one_shot_task = task_function("one_shot_task", "one_shot", OneShotSection)
-trained_series_task = task_function("trained_series_task", "trained_series", TrainedSeriesSection)
 
 
 @takes()

@@ -128,7 +128,7 @@ def paths_of_task(task: ChosenTask) -> "dict[str, TrainedHeads]":
 
     data, trained = task.data, task.data.trained
     if trained is None:
-        remedy = "has no trained network; make it with one_shot_task or trained_series_task, or "
+        remedy = "has no trained network; make it with one_shot_task, or "
         raise InputError("model", task, f"{remedy}give a PyTorch module")
     if data.validation is None:
         remedy = "Taylor importance is measured on validation examples; ask for some"

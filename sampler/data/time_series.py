@@ -1,4 +1,4 @@
-"""Labelled time series: drawn, read from files, or with the attention of a trained transformer.
+"""Labelled time series: drawn, or read from files.
 
 The channels are C features, then one-hot positions with the beginning-of-sequence token (BOS) at
 position 0: D in all, and as many key channels, so that every attention variant fits.
@@ -24,26 +24,14 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, field_validator, model_validator
 
-from sampler.data.heads_of_task import (
-    RawExamples,
-    read_model_of,
-    refuse_other_data,
-    task_of_model,
-    with_logit_weights,
-)
+from sampler.data.heads_of_task import RawExamples, with_logit_weights
 from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, targets_of, with_positions
 from sampler.data.split import draw_splits
 from sampler.data.task import Task
 from sampler.errors import ABSENT, InputError, Setting
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.refusals import refuse_untrainable
-from sampler.settings.task_sections import (
-    SPLITS,
-    AttentionSection,
-    DataSection,
-    DrawnSection,
-    TaskSection,
-)
+from sampler.settings.task_sections import AttentionSection, DataSection, DrawnSection, TaskSection
 from sampler.settings.training import TrainedSection
 from sampler.settings.types import Count, Even, FilePath, Fraction, NotNegative, Seed, Several, Text
 from sampler.streams import Stream, stream
@@ -164,57 +152,6 @@ class SeriesSection(SeriesFilesSection, TrainedSection):
         if len(classes) == 1 or len(set(classes)) != len(classes):
             raise ValueError("name at least two classes, each of them once")
         return classes
-
-
-class TrainedSeriesSection(TaskSection):
-    """Time series with the attention of a transformer that `train` trained on them.
-
-    Labels are what the model was trained on: ±1 for two classes, an output each for more.
-    """
-
-    # A trained network averages its tokens.
-    network_defaults: ClassVar = {"readout": "mean"}
-    brings_heads: ClassVar = True
-
-    model: FilePath
-    """Directory of the training."""
-    folder: FilePath | None = None
-    """Folder of the files of the series now, if they were moved."""
-    examples_train: Count | None = None
-    """Series to learn from; by default all."""
-    examples_test: Count | None = None
-    """Series of the test set; by default all."""
-    examples_validation: Count | None = None
-    """Series of the validation set; by default all."""
-    seed: Seed = 0
-    """Seed of the choice of series."""
-
-    def make(self, attention: AttentionSection | None) -> Task:
-        """Read the series, with the attention that the model has on them.
-
-        Raises InputError where model or series cannot be used, or are not of one another.
-        """
-        model = read_model_of(self.model, SeriesSection)
-        series = model.recipe.task
-        if self.folder is not None:
-            problem = series.problem or Path(series.folder).name
-            series = series.model_copy(update={"folder": self.folder, "problem": problem})
-        splits = read_series_splits(series)
-        refuse_other_data(self.model, model, splits.checksum)
-        chosen = [self.chosen(getattr(splits, name), name) for name in SPLITS]
-        return task_of_model(model, chosen, attention)
-
-    def chosen(self, split: LabelledInputs, name: str) -> RawExamples:
-        """Choose by chance as many series of a split as are asked for."""
-        wanted, count = getattr(self, f"examples_{name}"), split.examples
-        if wanted is not None:
-            if wanted > count:
-                remedy = f"there are {count} series; use at most those"
-                raise InputError(Setting("task", f"examples_{name}"), wanted, remedy)
-            order = stream(self.seed, Stream.CHOSEN_SERIES, SPLITS.index(name)).permutation(count)
-            split = split.part(order[:wanted])
-        labels = split.targets.reshape(split.examples, -1)
-        return RawExamples.of(lambda part: split.inputs[part], labels, split.inputs)
 
 
 # --- series that are drawn, and heads

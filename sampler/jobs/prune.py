@@ -95,7 +95,7 @@ def refuse_unprunable(directory: Path, problem: Problem, converged: bool) -> Non
     remedy = None
     if problem.trained is None:
         remedy = (
-            "has no trained network to prune; name a run of a one_shot or trained_series task "
+            "has no trained network to prune; name a run of a one_shot task "
             'with readout "mean" and without random heads'
         )
     elif not converged:

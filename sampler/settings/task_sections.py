@@ -151,7 +151,6 @@ TASKS: Registry[type[TaskSection]] = Registry(
         "copy": "sampler.data.copying:CopySection",
         "raven": "sampler.data.raven:RavenSection",
         "time_series": "sampler.data.time_series:TimeSeriesSection",
-        "trained_series": "sampler.data.time_series:TrainedSeriesSection",
     },
 )
 

@@ -9,7 +9,7 @@ import pytest
 
 from sampler.data.episodes import PATCHES, UNKNOWN, position_table
 from sampler.data.make import build_task
-from sampler.data.time_series import read_series_splits
+from sampler.data.time_series import SeriesSection, read_series_splits
 from sampler.errors import InputError
 from sampler.settings.recipe import make_recipe
 from sampler.transformer.trained_transformer import read_model
@@ -51,13 +51,13 @@ def model_of_episodes(folder: Path) -> dict:
     return untrained_model(folder, task | {"images": str(images)})
 
 
-def model_of_series(folder: Path) -> dict:
-    """As many series for validation as to learn from."""
+def series_to_learn(folder: Path) -> dict:
+    """The task of a training with as many series for validation as to learn from."""
     for split, size, seed in (("TRAIN", 2 * EXAMPLES, 0), ("TEST", EXAMPLES, 1)):
         labels = ("walk", "run") * (size // 2)
         (folder / f"Gait_{split}.ts").write_text(ts_text(make_series(size, seed), labels))
     task = {"kind": "time_series", "folder": str(folder), "problem": "Gait"}
-    return untrained_model(folder, task | {"fraction_validation": 0.5})
+    return task | {"fraction_validation": 0.5}
 
 
 def other_pictures(folder: Path) -> dict:
@@ -83,7 +83,6 @@ SOURCES = {
     ("one_shot", "characters"): model_of_episodes,
     ("one_shot", "other pictures"): other_pictures,
     ("one_shot", "all runs"): one_shot_runs,
-    ("trained_series", "files"): model_of_series,
 }
 
 
@@ -120,7 +119,7 @@ SIZED = [
     if key not in {("time_series", "archive"), ("arrays", "file")}
 ]
 # Examples are taken from a pool in an order, so that fewer of them are the first of more.
-FROM_A_POOL = {("digits", "drawings"), ("trained_series", "files")}
+FROM_A_POOL = {("digits", "drawings")}
 NAMES = ("train", "test", "validation")
 
 
@@ -145,15 +144,14 @@ def test_a_split_stays_where_another_has_another_size(kind, source, tmp_path):
             if name != changed or (kind, source) in FROM_A_POOL:
                 assert_first_of(received[name], expected[name])
             assert received[name].examples == EXAMPLES - 11 * (name == changed)
-    without = splits_of(settings, examples_validation=0 if kind != "trained_series" else 1)
+    without = splits_of(settings, examples_validation=0)
     for name in ("train", "test"):
         assert_first_of(without[name], expected[name])
         assert without[name].examples == expected[name].examples
 
 
 def test_series_for_validation_stay_where_fewer_are_learned(tmp_path):
-    settings = model_of_series(tmp_path)
-    task = read_model(Path(settings["model"])).recipe.task
+    task = SeriesSection.model_validate(series_to_learn(tmp_path))
     whole, fewer = (
         read_series_splits(task.model_copy(update={"examples_per_class": count}))
         for count in (None, 3)

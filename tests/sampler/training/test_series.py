@@ -1,4 +1,4 @@
-"""Time series of several classes: a transformer learns them, and the task that it leaves."""
+"""Time series of several classes: a transformer learns them, and leaves its attention."""
 
 import json
 
@@ -7,14 +7,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sampler.data.make import build_task
+import sampler
 from sampler.data.time_series import SeriesSection, split_by_class
 from sampler.errors import ExitCode, InputError
 from sampler.jobs.train import read_splits
 from sampler.settings.recipe import TrainingRecipe, load_recipe
 from sampler.training.training_data import ClassifiedData, learning_data
 from sampler.transformer.forward_pass import transformer_outputs
-from sampler.transformer.trained_transformer import read_model
+from sampler.transformer.trained_transformer import (
+    frozen_attention,
+    read_model,
+    trained_network,
+)
 from tests.assertions import assert_equal_to_rounding
 from tests.commands import in_process as command
 from tests.commands import made_once
@@ -39,17 +43,6 @@ validation_every = 40
 """
 # The network of the other trainings, with what these series need.
 RECIPE = SERIES + TINY[TINY.index("[training]") : TINY.index("steps")] + TRAINED
-ANALYSIS = """
-name = "analysis"
-[task]
-kind = "trained_series"
-model = "model"
-examples_test = 20
-[network]
-widths = 6
-[posterior]
-temperature = 0.5
-"""
 
 
 def waves(of_each: int, seed: int) -> tuple[np.ndarray, list[str]]:
@@ -75,9 +68,9 @@ def write_series(folder, of_each: int = 16) -> None:
 def folder(tmp_path_factory):
     def make(folder) -> None:
         write_series(folder)
-        train_in(folder, RECIPE, ANALYSIS)
+        train_in(folder, RECIPE)
 
-    return made_once(tmp_path_factory, "trained_series", make)[0]
+    return made_once(tmp_path_factory, "series", make)[0]
 
 
 @pytest.fixture
@@ -170,18 +163,23 @@ def test_until_a_loss(folder, tmp_path):
 
 
 @pytest.mark.heavy
-def test_the_task_has_the_attention_and_the_network(folder):
-    task = build_task(load_recipe(folder / "analysis.toml"))
+def test_a_task_of_arrays_with_its_attention_holds_the_network(folder, splits):
+    """The trained weights, read through the paths of `arrays`, are the network."""
     model = read_model(folder / "model")
-    assert (task.train.examples, task.validation.examples, task.test.examples) == (36, 12, 20)
-    assert task.outputs == 3
-    assert task.head_names == (("0", "1"), ("0", "1"))
+    arrays = {}
+    for name in ("train", "test"):
+        split = getattr(splits, name)
+        attention = frozen_attention(model.parameters, split.inputs, model.network.variants)
+        of_layers = {f"attention_{name}_{n}": one for n, one in enumerate(attention, start=1)}
+        arrays |= {f"inputs_{name}": split.inputs, f"labels_{name}": split.targets, **of_layers}
+    task = sampler.make_task("arrays", **arrays).data
+    assert (task.train.examples, task.test.examples, task.outputs) == (36, 48, 3)
     with jax.enable_x64(True):
         parameters = {k: jnp.asarray(v, jnp.float64) for k, v in model.parameters.items()}
         inputs = jnp.asarray(task.test.inputs)
         expected = np.asarray(transformer_outputs(parameters, inputs, model.network))
         attended = attended_inputs(task.test.inputs, task.test.attention, "mean")
-        received = task.trained.predictor(attended)
+        received = trained_network(model).predictor(attended)
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
 
 
@@ -199,9 +197,7 @@ def test_what_cannot_be_used_is_refused(setting, field, folder):
     assert caught.value.field == field
 
 
-def test_other_series_and_another_kind_of_training_are_refused(folder, tmp_path):
-    write_series(tmp_path, of_each=15)
-    moved = "task.folder=" + json.dumps(str(tmp_path / "Gait"))
-    for setting in (moved, "task.examples_test=49", "task.kind=one_shot"):
-        with pytest.raises(InputError):
-            build_task(load_recipe(folder / "analysis.toml", [setting]))
+def test_a_model_of_series_is_refused_as_one_of_images(folder):
+    with pytest.raises(InputError) as caught:
+        sampler.make_task("one_shot", model=str(folder / "model"))
+    assert caught.value.field == "model"
