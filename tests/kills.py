@@ -22,7 +22,8 @@ import numpy as np
 import xarray as xr
 
 from sampler.errors import ExitCode
-from sampler.storage.checkpoints import newest_header, read_sealed
+from sampler.storage.archives import read_archive
+from sampler.storage.checkpoints import newest_header
 from sampler.storage.files import UNFINISHED
 from sampler.storage.manifest import read_manifest
 from sampler.storage.result_files import read_draws, read_table
@@ -95,7 +96,7 @@ class Work:
             latest = max(filter(Path.is_file, files), key=os.path.getmtime, default=None)
             return "figures" if latest == files[1] else "comparison"
         if header is None or header["phase"] == "examples":
-            if self.streamed and not any(directory.glob("rows-*.bin")):
+            if self.streamed and not any(directory.glob("rows-*.npz")):
                 return "examples"
             solved = "solve" in manifest.stages or "train" in self.words
             return "compilation" if solved else "theory"
@@ -210,8 +211,8 @@ def check_files(directory: Path) -> None:
     for path in directory.rglob("*"):
         if path.is_dir() or path.name.startswith(UNFINISHED):
             continue
-        if path.suffix == ".bin":
-            read_sealed(path)
+        if path.suffix == ".npz":
+            read_archive(path)
         elif path.suffix == ".json":
             json.loads(path.read_text())
     if (directory / "theory.nc").is_file():

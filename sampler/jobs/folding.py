@@ -12,7 +12,8 @@ from sampler.jobs.interruption import Interruption
 from sampler.jobs.progress import Progress
 from sampler.problem import fold_training, is_folded
 from sampler.settings.recipe import Recipe
-from sampler.storage.checkpoints import Checkpoints, DamagedFile, Sealed, read_sealed, write_sealed
+from sampler.storage.archives import Archive, DamagedFile, read_archive, write_archive
+from sampler.storage.checkpoints import Checkpoints
 from sampler.storage.directory import ROWS_FOLDER
 from theory import Triangle
 
@@ -33,12 +34,12 @@ def folded_training_set(
     task.train.add_to(checksum)
     key = checksum.hexdigest()  # of all that the triangle follows from
     checkpoints = Checkpoints(directory / ROWS_FOLDER, {"data": key})
-    whole = shared / f"rows-{key[:8]}.bin"
+    whole = shared / f"rows-{key[:8]}.npz"
     triangle = stored_triangle(whole, key)
     if triangle is None:
         triangle = whole_pass(recipe, task, checkpoints, interruption)
         header, arrays = content_of(triangle)
-        write_sealed(whole, header | {"key": key}, arrays)
+        write_archive(whole, header | {"key": key}, arrays)
     checkpoints.remove()
     return triangle
 
@@ -69,19 +70,19 @@ def whole_pass(
 
 
 def content_of(triangle: Triangle) -> tuple[dict, dict]:
-    """Header and arrays of a sealed file."""
+    """Header and arrays of its file."""
     sizes = (triangle.paths, triangle.channels, triangle.outputs)
     return {"examples": triangle.examples, "sizes": sizes}, {"matrix": triangle.matrix}
 
 
-def triangle_of(sealed: Sealed) -> Triangle:
-    return Triangle(sealed.arrays["matrix"], sealed.header["examples"], *sealed.header["sizes"])
+def triangle_of(stored: Archive) -> Triangle:
+    return Triangle(stored.arrays["matrix"], stored.header["examples"], *stored.header["sizes"])
 
 
 def stored_triangle(path: Path, key: str) -> Triangle | None:
     """The triangle of a file; None where there is none, it is damaged, or of other data."""
     try:
-        sealed = read_sealed(path)
+        stored = read_archive(path)
     except DamagedFile:
         return None
-    return triangle_of(sealed) if sealed.header["key"] == key else None
+    return triangle_of(stored) if stored.header["key"] == key else None

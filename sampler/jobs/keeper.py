@@ -6,7 +6,8 @@ from sampler.jobs.interruption import Interruption
 from sampler.mcmc.algorithm import Chunk, Snapshot
 from sampler.mcmc.collected_draws import DrawCollector
 from sampler.mcmc.stopping import StoppingRule
-from sampler.storage.checkpoints import Checkpoints, joined
+from sampler.storage.archives import joined
+from sampler.storage.checkpoints import Checkpoints
 
 # Arrays of a checkpoint: what an algorithm goes on from, and what a collector has gathered.
 STATE, GATHERED = "state", "gathered"

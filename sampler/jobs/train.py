@@ -144,8 +144,8 @@ def store_training(
     write_table(directory / CURVE_FILE, pd.DataFrame(state.curve))
     kept, step = state.kept(recipe.training)
     model = TrainedTransformer(recipe, kept, data.embedding, step, splits.checksum)
-    checksum = write_model(directory, model)
+    write_model(directory, model)
     summary = training_summary(model, data)
-    summary |= {"model_sha256": checksum, "seconds": seconds}
+    summary |= {"model_sha256": model.checksum, "seconds": seconds}
     write_json(directory / SUMMARY_FILE, summary)
     print_line(summary_text(summary))

@@ -4,6 +4,7 @@ files         written whole or not at all; strict JSON, and values as it has the
 manifest      what was asked for in a directory, and who computed what
 directory     names of files, log and lock of a run directory, and who may go on with it
 result_files  result files of a run, written and read
-checkpoints   sealed files, and the checkpoints in which all that runs for long is saved
+archives      arrays and a header in an `.npz`
+checkpoints   the two files in which all that runs for long is saved
 status        which runs there are, and where each stands
 """

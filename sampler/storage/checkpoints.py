@@ -1,11 +1,6 @@
-"""Sealed files, and the two checkpoints in which all that runs for long is saved.
-
-First line of a sealed file: SHA-256 of everything after it; second line: the header; then arrays in
-NumPy's format.
-"""
+"""The two checkpoints in which all that runs for long is saved."""
 
 import hashlib
-import json
 import math
 import os
 import time
@@ -14,9 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import BadZipFile
 
 from sampler.errors import InputError
+from sampler.storage.archives import (
+    Archive,
+    DamagedFile,
+    read_archive,
+    read_header,
+    write_archive,
+)
 from sampler.storage.directory import CHECKPOINT_FOLDER, LOG, ROWS_FOLDER
 from sampler.storage.files import remove, write_atomically
 from sampler.storage.manifest import differences
@@ -27,88 +28,8 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, np.ndarray]
 
-# --- sealed files
-
-
-class DamagedFile(Exception):
-    """A sealed file whose content is not what was written; the text says how that shows."""
-
-
-@dataclass(frozen=True)
-class Sealed:
-    """The content of a sealed file, and the checksum it carries."""
-
-    header: dict
-    arrays: "Arrays"
-    checksum: str
-
-    def part(self, kind: str) -> "dict[str, np.ndarray]":
-        """Name → array, of the arrays under keys `kind/name`."""
-        start, arrays = f"{kind}/", self.arrays.items()
-        return {key.removeprefix(start): v for key, v in arrays if key.startswith(start)}
-
-
-def joined(**kinds: "Arrays") -> "dict[str, np.ndarray]":
-    """The arrays of several kinds under keys `kind/name`."""
-    return {f"{kind}/{name}": v for kind, arrays in kinds.items() for name, v in arrays.items()}
-
-
-def write_sealed(path: Path, header: dict, arrays: "Arrays") -> str:
-    """Write a file completely or not at all, and return its checksum; DiskError if that fails."""
-    import numpy as np  # only here: where runs stand is said without it
-
-    # Keys of arrays may hold any characters, member names of the archive may not.
-    names = list(arrays)
-    text = json.dumps({**header, "arrays": names}, allow_nan=False).encode()
-    blank, checksum = b"0" * 64 + b"\n", ""
-
-    def write(temporary: Path) -> None:
-        nonlocal checksum
-        with temporary.open("w+b") as file:
-            file.write(blank + text + b"\n")
-            np.savez(file, **{f"a{i}": np.asarray(arrays[n]) for i, n in enumerate(names)})
-            file.seek(len(blank))
-            checksum = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            file.write(checksum.encode())
-
-    write_atomically(path, write)
-    return checksum
-
-
-def read_sealed(path: Path) -> Sealed:
-    """Read a file and check every bit of it. Raises DamagedFile, also where it is missing."""
-    import numpy as np
-
-    try:
-        with path.open("rb") as file:
-            checksum = file.readline(65).rstrip(b"\n").decode(errors="replace")
-            start = file.tell()
-            if hashlib.file_digest(file, "sha256").hexdigest() != checksum:
-                raise DamagedFile(f"{path.name} does not have the checksum it was written with")
-            file.seek(start)
-            header = json.loads(file.readline())
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[f"a{i}"] for i, name in enumerate(header.pop("arrays"))}
-    except (OSError, ValueError, KeyError, BadZipFile) as problem:
-        raise DamagedFile(f"{path.name} is not a file of this program ({problem})") from None
-    return Sealed(header, arrays, checksum)
-
-
-def read_header(path: Path) -> dict:
-    """The header alone, read at once and not checked. Raises DamagedFile where there is none."""
-    try:
-        with path.open("rb") as file:
-            file.readline()
-            return json.loads(file.readline())
-    except (OSError, ValueError) as problem:
-        raise DamagedFile(f"{path.name} has no header ({problem})") from None
-
-
-# --- checkpoints
-
 # They take turns, so that one is whole whatever happens to the other.
-SLOTS = ("state-0.bin", "state-1.bin")
+SLOTS = ("state-0.npz", "state-1.npz")
 # In a header: which arrays of a finished run are read from its draws. Smaller ones stay.
 STORED, LARGE = "stored", 2**16
 # A save is due after so many seconds, or so many times those of the last save: whichever is later.
@@ -119,7 +40,7 @@ EVERY = float(os.environ.get("ATTENTION_POSTERIOR_SAVE_SECONDS", SECONDS_BETWEEN
 
 @dataclass
 class Checkpoints:
-    """Two sealed files that take turns, each with the state of a work and all it has gathered.
+    """Two files that take turns, each with the state of a work and all it has gathered.
 
     A header says how far the work is: `phase`, and `done` steps of `total`.
 
@@ -146,7 +67,7 @@ class Checkpoints:
         waited = time.monotonic() - self._saved_at
         return self.folder is not None and waited >= self._wait
 
-    def newest(self) -> Sealed | None:
+    def newest(self) -> Archive | None:
         """The newest checkpoint that is intact; None where nothing was saved yet.
 
         A damaged one is reported in the log, and the other is used. Raises InputError where there
@@ -155,45 +76,45 @@ class Checkpoints:
         """
         if self.folder is None or not self.folder.is_dir():
             return None
-        for sealed in self.intact():
+        for stored in self.intact():
             try:
-                LOG.info("going on after {phase}, {done} of {total}".format(**sealed.header))
-                self._sequence = sealed.header["sequence"] + 1
+                LOG.info("going on after {phase}, {done} of {total}".format(**stored.header))
+                self._sequence = stored.header["sequence"] + 1
             except KeyError as problem:
                 raise self.unfit(problem) from None
-            return self.completed(sealed)
+            return self.completed(stored)
         remedy = f"remove {self.folder.name}/ there to begin the {self.work} again"
         text = f"its checkpoints are damaged or missing; {remedy}"
         raise InputError("DIR", self.folder.parent, text)
 
-    def intact(self) -> Iterator[Sealed]:
+    def intact(self) -> Iterator[Archive]:
         """Yield the checkpoints that can be used, the newest first."""
         for path in newest_first(self.folder):
             try:
-                sealed = read_sealed(path)
+                stored = read_archive(path)
             except DamagedFile as problem:
                 LOG.warning("%s; this checkpoint is not used", problem)
             else:
-                self._refuse_another(sealed)
-                yield sealed
+                self._refuse_another(stored)
+                yield stored
 
-    def completed(self, sealed: Sealed) -> Sealed:
+    def completed(self, stored: Archive) -> Archive:
         """A checkpoint with the arrays that `draws.nc` has for it; InputError without these."""
-        places = sealed.header.get(STORED)
+        places = stored.header.get(STORED)
         if not places:
-            return sealed
+            return stored
         from sampler.storage.result_files import read_draws
 
-        draws, arrays = read_draws(self.folder.parent), dict(sealed.arrays)
+        draws, arrays = read_draws(self.folder.parent), dict(stored.arrays)
         try:
             for key, (group, name, shape) in places.items():
                 arrays[key] = draws[group][name].values.reshape(shape)
         except (KeyError, ValueError) as problem:
             raise self.unfit(problem) from None
-        return Sealed(sealed.header, arrays, sealed.checksum)
+        return Archive(stored.header, arrays)
 
-    def _refuse_another(self, sealed: Sealed) -> None:
-        if other := differences(sealed.header["fingerprint"], self.fingerprint):
+    def _refuse_another(self, stored: Archive) -> None:
+        if other := differences(stored.header["fingerprint"], self.fingerprint):
             remedy = "restore them, or use another directory"
             text = f"its checkpoint is of a {self.work} with other {', '.join(other)}; {remedy}"
             raise InputError("DIR", self.folder.parent, text)
@@ -213,10 +134,10 @@ class Checkpoints:
 
         def write_first(folder: Path) -> None:
             folder.mkdir()
-            write_sealed(folder / name, full, arrays)
+            write_archive(folder / name, full, arrays)
 
         if self.folder.is_dir():
-            write_sealed(self.folder / name, full, arrays)
+            write_archive(self.folder / name, full, arrays)
         else:  # the folder comes with its first file: an empty one has lost what it held
             write_atomically(self.folder, write_first)
         self._sequence += 1
@@ -236,8 +157,8 @@ class Checkpoints:
         if places:
             arrays = {key: v for key, v in newest.arrays.items() if key not in places}
             header = {**newest.header, STORED: places, "sequence": newest.header["sequence"] + 1}
-            write_sealed(self.folder / SLOTS[header["sequence"] % 2], header, arrays)
-            newest, self._sequence = Sealed(header, arrays, ""), header["sequence"] + 1
+            write_archive(self.folder / SLOTS[header["sequence"] % 2], header, arrays)
+            newest, self._sequence = Archive(header, arrays), header["sequence"] + 1
         older = SLOTS[(newest.header["sequence"] + 1) % 2]
         (self.folder / older).unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ from sampler.data.episodes import Examples
 from sampler.errors import InputError, Setting
 from sampler.settings.recipe import TrainingRecipe
 from sampler.settings.training import TrainingSection
-from sampler.storage.checkpoints import Sealed, joined
+from sampler.storage.archives import Archive, joined
 from sampler.streams import Stream
 from sampler.training.training_data import (
     BLOCK,
@@ -217,7 +217,7 @@ def training_content(state: TrainingState, total: int) -> tuple[dict, dict[str, 
     return header, joined(**arrays)
 
 
-def stored_training(stored: Sealed, initial: TrainingState) -> TrainingState:
+def stored_training(stored: Archive, initial: TrainingState) -> TrainingState:
     """The state in a checkpoint; `initial` is one of the same network, whose structure it has."""
     leaves = stored.part(OPTIMISER)
     leaves = [jnp.asarray(leaves[str(number)]) for number in range(len(leaves))]

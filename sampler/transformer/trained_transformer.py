@@ -1,7 +1,9 @@
 """A trained transformer: its sizes, its file, its attention and weights as the theory has them."""
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +14,7 @@ from sampler.attention.layers import LayerVariants, factored_attention, in_piece
 from sampler.attention.variants import AttentionVariant
 from sampler.errors import InputError, Setting
 from sampler.settings.recipe import AnyRecipe, TrainingRecipe, load_recipe, make_recipe
-from sampler.storage.checkpoints import DamagedFile, read_sealed, write_sealed
+from sampler.storage.archives import DamagedFile, read_archive, write_archive
 from sampler.storage.directory import RECIPE_FILE, ask_the_same
 from sampler.storage.files import check_schema
 from sampler.streams import Stream, stream
@@ -20,8 +22,8 @@ from theory.architecture import Architecture, Values
 
 Parameters = Mapping[str, np.ndarray]
 
-# Of `model.bin`, whose weights outlive the layout of other results.
-MODEL_VERSION = 5
+# Of `model.npz`, whose weights outlive the layout of other results.
+MODEL_VERSION = 6
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def draw_parameters(network: Transformer, seed: int, of: Stream) -> dict[str, np
     return drawn
 
 
-MODEL_FILE = "model.bin"
+MODEL_FILE = "model.npz"
 EMBEDDING_KEY = "label_embedding"
 
 
@@ -120,7 +122,6 @@ class TrainedTransformer:
     embedding   [label, channel] of one-shot images, float32
     step        the step it was chosen at
     data        checksum of the images, or series, of all splits
-    checksum    SHA-256 of the file; empty before it is written
     """
 
     recipe: TrainingRecipe
@@ -128,7 +129,21 @@ class TrainedTransformer:
     embedding: np.ndarray | None
     step: int
     data: str
-    checksum: str = ""
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The parameters, and the embedding where there is one."""
+        embedding = {} if self.embedding is None else {EMBEDDING_KEY: self.embedding}
+        return {**self.parameters, **embedding}
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of the arrays with their names, whatever the layout of their file."""
+        checksum = hashlib.sha256()
+        for name, values in sorted(self.arrays.items()):
+            checksum.update(repr((name, values.shape, values.dtype.str)).encode())
+            checksum.update(np.ascontiguousarray(values))
+        return checksum.hexdigest()
 
     @property
     def network(self) -> Transformer:
@@ -139,17 +154,16 @@ class TrainedTransformer:
         return Transformer.of(self.recipe, channels, outputs)
 
 
-def write_model(directory: Path, model: TrainedTransformer) -> str:
-    """Write `model.bin` completely or not at all, and return its checksum."""
+def write_model(directory: Path, model: TrainedTransformer) -> None:
+    """Write `model.npz` completely or not at all."""
     header = {
         "schema_version": MODEL_VERSION,
         "recipe": model.recipe.model_dump(mode="json"),
         "step": model.step,
         "images": model.data,
+        "sha256": model.checksum,
     }
-    embedding = {} if model.embedding is None else {EMBEDDING_KEY: model.embedding}
-    arrays = {**model.parameters, **embedding}
-    return write_sealed(directory / MODEL_FILE, header, arrays)
+    write_archive(directory / MODEL_FILE, header, model.arrays)
 
 
 def read_model(directory: Path) -> TrainedTransformer:
@@ -159,20 +173,23 @@ def read_model(directory: Path) -> TrainedTransformer:
         remedy = f"holds no {MODEL_FILE}; name the directory of a finished training (`train`)"
         raise InputError(Setting("task", "model"), directory, remedy)
     try:
-        sealed = read_sealed(path)
+        stored = read_archive(path)
     except DamagedFile as problem:
         raise InputError(Setting("task", "model"), path, f"{problem}; train it again") from None
-    header, arrays = sealed.header, dict(sealed.arrays)
+    header, arrays = stored.header, dict(stored.arrays)
     check_schema(header["schema_version"], str(path), MODEL_VERSION)
     embedding = arrays.pop(EMBEDDING_KEY, None)
-    return TrainedTransformer(
+    model = TrainedTransformer(
         recipe_where_it_lies(make_recipe(header["recipe"]), directory),
         arrays,
         embedding,
         header["step"],
         header["images"],
-        sealed.checksum,
     )
+    if model.checksum != header["sha256"]:
+        remedy = "does not have the weights that its header names; train it again"
+        raise InputError(Setting("task", "model"), path, remedy)
+    return model
 
 
 def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRecipe:

@@ -76,7 +76,7 @@ def heads_of(name: str) -> tuple[int, ...]:
 def trained(name: str) -> Path:
     """Directory of a training, which is made where it is not there."""
     folder = RUNS / "trained" / name
-    if not (folder / "model.bin").is_file():
+    if not (folder / "model.npz").is_file():
         heads = heads_of(name)
         seed = sum(heads_of(other) == heads for other in NAMES[: NAMES.index(name)])
         settings = {"heads": list(heads), "seed": seed, "steps": STEPS[heads]}

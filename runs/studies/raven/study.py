@@ -226,7 +226,7 @@ EXAMPLES, TESTED_BY_POSTERIOR, WIDTH = 400, 1000, 10
 def posterior_of(folder: Path) -> dict:
     """Accuracy on seen and held-out compositions: theory, infinite width, exact; and U₁."""
     recipe = RUNS / "raven_train.toml"
-    if not (folder / "model.bin").is_file() and (
+    if not (folder / "model.npz").is_file() and (
         code := main(["train", str(recipe), "--out", str(folder)])
     ):
         sys.exit(code)

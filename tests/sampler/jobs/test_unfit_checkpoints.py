@@ -7,7 +7,8 @@ from sampler.errors import ExitCode
 from sampler.jobs.plan import make_plan
 from sampler.jobs.run import start_run
 from sampler.settings.recipe import load_recipe
-from sampler.storage.checkpoints import SLOTS, read_sealed, write_sealed
+from sampler.storage.archives import read_archive, write_archive
+from sampler.storage.checkpoints import SLOTS
 from tests.commands import TINY_SAMPLED, AfterChunks, in_process
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("undrawn")]
@@ -41,10 +42,10 @@ def test_a_checkpoint_of_other_chains_is_named_and_can_be_removed(change, tmp_pa
         start_run(make_plan("sample", load_recipe(file), run), AfterChunks(2))
     for path in (run / "checkpoint" / name for name in SLOTS):
         if path.is_file():
-            sealed = read_sealed(path)
-            header, arrays = dict(sealed.header), dict(sealed.arrays)
+            stored = read_archive(path)
+            header, arrays = dict(stored.header), dict(stored.arrays)
             change(header, arrays)
-            write_sealed(path, header, arrays)
+            write_archive(path, header, arrays)
     capsys.readouterr()
     assert in_process("resume", run) == ExitCode.BAD_INPUT
     line = capsys.readouterr().err.splitlines()[-1]

@@ -13,14 +13,8 @@ from sampler.data.split import Split
 from sampler.data.task import Task
 from sampler.errors import DiskError, InputError
 from sampler.storage import checkpoints as module
-from sampler.storage.checkpoints import (
-    SLOTS,
-    Checkpoints,
-    DamagedFile,
-    newest_header,
-    read_sealed,
-    write_sealed,
-)
+from sampler.storage.archives import DamagedFile, read_archive, read_header, write_archive
+from sampler.storage.checkpoints import SLOTS, Checkpoints, newest_header
 from sampler.storage.directory import CHECKPOINT_FOLDER, DRAWS_FILE, remove_unfinished
 from sampler.storage.manifest import differences
 from sampler.storage.result_files import read_draws, write_result
@@ -59,7 +53,7 @@ def reached(folder) -> int | None:
 
 def slot_of(folder, done: int):
     """The file that was saved after this step."""
-    (path,) = [path for path in folder.iterdir() if read_sealed(path).header["done"] == done]
+    (path,) = [path for path in folder.iterdir() if read_archive(path).header["done"] == done]
     return path
 
 
@@ -86,7 +80,7 @@ def test_of_all_that_was_saved_the_last_is_used_and_two_are_kept(folder):
     for done in range(1, 5):
         save(checkpoints, done)
         assert reached(folder) == newest_header(folder.parent)["done"] == done
-        kept = sorted(read_sealed(path).header["done"] for path in folder.iterdir())
+        kept = sorted(read_archive(path).header["done"] for path in folder.iterdir())
         assert kept == [*range(1, done + 1)][-2:]
 
 
@@ -123,7 +117,7 @@ def test_where_the_newest_is_damaged_the_other_is_used_and_the_log_says_so(
     assert "draws, 1 of 100" in caplog.text
     save(another, 5)  # in the place of the damaged one
     assert reached(folder) == 5
-    assert sorted(read_sealed(path).header["done"] for path in folder.iterdir()) == [1, 5]
+    assert sorted(read_archive(path).header["done"] for path in folder.iterdir()) == [1, 5]
 
 
 @pytest.mark.parametrize("how", ["damaged", "deleted"])
@@ -178,14 +172,14 @@ class Clock:
 
 
 def test_a_save_is_due_after_ten_seconds_or_twenty_times_the_last(folder, monkeypatch):
-    clock, fill = Clock(), module.write_sealed
+    clock, fill = Clock(), module.write_archive
     monkeypatch.setattr(module.time, "monotonic", clock)
 
     def write(*content):
         clock.now += clock.of_a_save
         return fill(*content)
 
-    monkeypatch.setattr(module, "write_sealed", write)
+    monkeypatch.setattr(module, "write_archive", write)
     checkpoints = Checkpoints(folder, FINGERPRINT, every=10.0)
     for clock.of_a_save, wait in ((0.1, 10.0), (0.5, 10.0), (3.0, 60.0), (0.0, 10.0)):
         save(checkpoints, 1)
@@ -205,7 +199,7 @@ def test_a_save_that_fails_leaves_the_two_before_it(folder, monkeypatch):
         patch.setattr(os, "replace", full)
         with pytest.raises(DiskError):
             save(checkpoints, 3)
-    assert sorted(read_sealed(path).header["done"] for path in folder.iterdir()) == [1, 2]
+    assert sorted(read_archive(path).header["done"] for path in folder.iterdir()) == [1, 2]
     save(checkpoints, 3)
     assert reached(folder) == 3
 
@@ -238,7 +232,7 @@ def test_of_what_came_to_its_end_one_checkpoint_is_kept(folder):
     for _ in range(2):
         checkpoints.settle(xr.DataTree())
         (path,) = folder.iterdir()
-        assert read_sealed(path).header["done"] == 3
+        assert read_archive(path).header["done"] == 3
     save(checkpoints, 4)
     assert Checkpoints(folder, FINGERPRINT).newest().header["done"] == 4
     checkpoints.remove()
@@ -277,14 +271,43 @@ def test_what_stored_draws_have_is_not_kept_twice_and_comes_back(folder, rng):
         Checkpoints(folder, FINGERPRINT).newest()
 
 
-def test_what_is_sealed_comes_back_and_every_changed_byte_is_noticed(tmp_path, rng):
-    path, values = tmp_path / "sealed.bin", rng.standard_normal((3, 2))
-    checksum = write_sealed(path, {"phase": "draws"}, {"statistics/lp": values})
-    sealed = read_sealed(path)
-    assert (sealed.header, sealed.checksum) == ({"phase": "draws"}, checksum)
-    np.testing.assert_array_equal(sealed.part("statistics")["lp"], values)
-    content = path.read_bytes()
-    for place in range(0, len(content), 7):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-        with pytest.raises(DamagedFile, match=r"sealed\.bin"):
-            read_sealed(path)
+def test_of_an_archive_every_changed_bit_is_harmless_or_noticed(tmp_path, rng):
+    """What is read is what was written. NumPy itself reads the arrays."""
+    path, values = tmp_path / "one.npz", rng.standard_normal((3, 2))
+    header = {"phase": "draws", "done": 3}
+    arrays = {"statistics/lp": values, "state/none": np.zeros((0, 2), np.float32)}
+    write_archive(path, header, arrays)
+    np.testing.assert_array_equal(np.load(path)["statistics/lp"], values)
+    stored = read_archive(path)
+    np.testing.assert_array_equal(stored.part("statistics")["lp"], values)
+    content, noticed = path.read_bytes(), 0
+    for place in range(len(content)):
+        for bit in range(8):
+            changed = bytearray(content)
+            changed[place] ^= 1 << bit
+            path.write_bytes(changed)
+            try:
+                stored = read_archive(path)
+            except DamagedFile:
+                noticed += 1
+                continue
+            assert stored.header == header
+            assert stored.arrays.keys() == arrays.keys()
+            for key, expected in arrays.items():
+                assert stored.arrays[key].dtype == expected.dtype
+                np.testing.assert_array_equal(stored.arrays[key], expected)
+    assert noticed > 4 * len(content)
+    for size in range(0, len(content), 5):
+        path.write_bytes(content[:size])
+        for read in (read_archive, read_header):
+            with pytest.raises(DamagedFile, match=r"one\.npz"):
+                read(path)
+
+
+def test_equal_content_has_equal_bytes(tmp_path, rng):
+    """Whenever it was written."""
+    arrays = {"matrix": rng.standard_normal((3, 2)), "größe/ρ": np.arange(3)}
+    for name in "ab":
+        write_archive(tmp_path / name, {"examples": 3}, arrays)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert read_archive(tmp_path / "a").arrays.keys() == arrays.keys()

@@ -193,7 +193,7 @@ def test_a_run_keeps_the_time_of_its_beginning_and_what_more_draws_leave_valid(
     ("problem", "stored", "restored"),
     [
         (RuntimeError("out of memory"), False, True),
-        (DiskError("state-0.bin: No space left on device"), False, True),
+        (DiskError("state-0.npz: No space left on device"), False, True),
         (RuntimeError("the report"), True, False),
         (RequeueError("SIGTERM"), False, False),
     ],
@@ -259,12 +259,12 @@ def test_what_a_killed_process_left_is_removed_wherever_it_wrote(tmp_path):
     (tmp_path / f"{UNFINISHED}checkpoint-ab12").mkdir()
     for folder in folders:
         folder.mkdir(exist_ok=True)
-        for name in (f"{UNFINISHED}state-0-ab12.bin", "state-0.bin"):
+        for name in (f"{UNFINISHED}state-0-ab12.npz", "state-0.npz"):
             (folder / name).touch()
     remove_unfinished(tmp_path)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("**/*") if path.is_file()}
     where = ("", "checkpoint/", "rows/", "figures/")
-    assert left == {f"{folder}state-0.bin" for folder in where}
+    assert left == {f"{folder}state-0.npz" for folder in where}
     assert not list(tmp_path.rglob(f"{UNFINISHED}*"))
 
 

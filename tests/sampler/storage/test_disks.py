@@ -13,7 +13,7 @@ from sampler.errors import ExitCode, RequeueError
 from sampler.jobs.plan import make_plan
 from sampler.jobs.run import start_run
 from sampler.settings.recipe import load_recipe
-from sampler.storage.checkpoints import read_sealed
+from sampler.storage.archives import read_archive
 from sampler.storage.directory import CHECKPOINT_FOLDER, LOG_FILE, RECIPE_FILE
 from sampler.storage.files import UNFINISHED
 from tests.commands import (
@@ -85,7 +85,7 @@ def begun(directory: Path) -> bool:
 def whole_files(directory: Path) -> set[str]:
     """Names of the files that are there to stay; what is stored in them is read."""
     for path in (directory / CHECKPOINT_FOLDER).glob("*"):
-        read_sealed(path)
+        read_archive(path)
     stored_arrays(directory)
     return {path.name for path in directory.glob("*") if path.is_file()}
 
@@ -113,7 +113,7 @@ def test_on_a_disk_that_grows_little_by_little(disk, recipe_file, run_of_six_dra
         refused.add(line.split()[1])
     assert code in DONE
     assert_same_bits(directory, run_of_six_draws)
-    assert {"manifest.json", "theory.nc", "draws.nc", "state-0.bin"} <= refused
+    assert {"manifest.json", "theory.nc", "draws.nc", "state-0.npz"} <= refused
 
 
 @pytest.fixture(scope="module")
@@ -166,4 +166,4 @@ def test_where_checkpoints_are_damaged(how, slots, stopped, run_of_six_draws, tm
 
 def sequence(checkpoint: Path) -> int:
     """The number of a checkpoint among all that were saved."""
-    return read_sealed(checkpoint).header["sequence"]
+    return read_archive(checkpoint).header["sequence"]

@@ -1,6 +1,7 @@
 """Training: it learns, it can be interrupted anywhere, and what it leaves can be read."""
 
 import csv
+import hashlib
 import json
 import re
 import shutil
@@ -9,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sampler.errors import ExitCode, RequeueError
+from sampler.errors import ExitCode, InputError, RequeueError
 from sampler.jobs.train import start_training
 from sampler.settings.recipe import TrainingRecipe, load_recipe
-from sampler.storage.checkpoints import read_sealed
+from sampler.storage.archives import read_archive, write_archive
 from sampler.transformer.trained_transformer import MODEL_FILE, read_model
+from tests import ROOT
 from tests.commands import AfterChunks, made_once
 from tests.commands import in_process as command
 from tests.training_recipes import write_training
@@ -82,7 +84,7 @@ def test_damaged_checkpoint_is_noticed_and_the_one_before_used(recipe_file, fini
     with pytest.raises(RequeueError):
         start_training(recipe, directory, AfterChunks(4))
     newest = max(
-        (directory / "checkpoint").iterdir(), key=lambda path: read_sealed(path).header["sequence"]
+        (directory / "checkpoint").iterdir(), key=lambda path: read_archive(path).header["sequence"]
     )
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
@@ -144,3 +146,27 @@ def test_what_is_left_behind(finished, recipe_file):
     summary = json.loads((finished / "training_summary.json").read_text())
     assert summary["model_sha256"] == model.checksum
     assert summary["step"] == model.step
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((ROOT / "runs" / "trained").iterdir()), ids=lambda f: f.name
+)
+def test_networks_that_ship_with_the_program_are_those_of_their_summaries(folder):
+    """By a checksum that is computed here once more, from what NumPy reads."""
+    checksum = hashlib.sha256()
+    with np.load(folder / MODEL_FILE) as stored:
+        for name in sorted(set(stored.files) - {"header"}):
+            values = stored[name]
+            checksum.update(
+                repr((name, values.shape, values.dtype.str)).encode() + values.tobytes()
+            )
+    summary = json.loads((folder / "training_summary.json").read_text())
+    assert summary["model_sha256"] == checksum.hexdigest() == read_model(folder).checksum
+
+
+def test_other_weights_than_the_header_names_are_refused(finished, tmp_path):
+    stored = read_archive(finished / MODEL_FILE)
+    arrays = {name: values + (name == "W_in") for name, values in stored.arrays.items()}
+    write_archive(tmp_path / MODEL_FILE, stored.header, arrays)
+    with pytest.raises(InputError):
+        read_model(tmp_path)
