@@ -7,6 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -267,13 +268,28 @@ def test_a_reproduction_has_the_same_bits_and_results_that_differ_are_named(copy
     """The reproduction is there the second time: it is compared again, not computed again."""
     assert command("reproduce", copy) == ExitCode.OK
     assert_same_bits(copy / "reproduction", copy)
+    assert differing(copy) == {"theory": None, "draws": None}
+    with h5py.File(copy / "draws.nc", "r+") as file:
+        file["predictions/predictor"][0, 1, 2] += 1.0
+    assert command("reproduce", copy) == ExitCode.NOT_REPRODUCED
+    assert differing(copy) == {"theory": None, "draws": "predictor"}
     table = read_table(copy, "theory.nc")
     table["predictor_mean"] = table["predictor_mean"] * (1 + 1e-4)
     result_files.write_result(copy, "theory.nc", table)
     capsys.readouterr()
     assert command("reproduce", copy) == ExitCode.NOT_REPRODUCED
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines if "NOT REPRODUCED" in line] == ["predictor_mean"]
+    assert differing(copy) == {"theory": "predictor_mean", "draws": "predictor"}
+    printed = capsys.readouterr().out.splitlines()[-2:]
+    for line, (name, array) in zip(printed, differing(copy).items(), strict=True):
+        assert name in line
+        assert array in line
+
+
+def differing(directory: Path) -> dict[str, str | None]:
+    """The arrays that the reproduction of a run says to be farthest from those stored."""
+    found = json.loads((directory / "reproduction.json").read_text())
+    assert all(one["agrees"] is (one["array"] is None) for one in found.values())
+    return {name: one["array"] for name, one in found.items()}
 
 
 def test_a_reproduction_needs_all_that_it_is_compared_with(copy, capsys):
