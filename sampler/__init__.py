@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 # Public names, each imported from its module at its first use.
 CONTENTS = {
     "api.tasks": "markov_chain_task time_series_task series_archive_task digits_task copy_task "
-    "raven_task trained_raven_task one_shot_task arrays_task make_task ChosenTask",
+    "one_shot_task arrays_task make_task ChosenTask",
     "api.model": "make_network ChosenNetwork solve sample compare head_importance make_problem "
     "teacher_of",
     "api.posterior": "numpyro_model log_density weighted_draws attention_found",

@@ -76,25 +76,6 @@ def copy_task(*, heads: Sequence[Sequence[str]] = (('learned',),),
     symbols: int = 6, copied_logit: float = 4.0) -> ChosenTask:
     """Sequences of symbols, labelled by the one before the last; one output per symbol."""
 
-def raven_task(*, heads: Sequence[Sequence[str]] = (('row', 'column', 'same'), ('row',
-    'column')), inverse_temperature: float = 10.0, form: AttentionVariant | Mapping[str,
-    Any] | Sequence[Any] | None = None, learned: Mapping[str, Any] = None,
-    reads: Literal['inputs', 'stream'] = 'inputs', labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, examples_train: int = 100, examples_test: int = 1000,
-    examples_validation: int = 0, seed: int = 0, head_seed: int = 0, features: int = 2,
-    symbols: int = 5, rules: Sequence[Literal['constant', 'progression_1', 'progression_2',
-    'sum', 'distribution']] = ('constant', 'progression_1', 'progression_2', 'sum',
-    'distribution'), asks: Literal['all', 'one'] = 'all', held_out: float | int = 0.2,
-    split_seed: int = 0, test_compositions: Literal['held_out',
-    'seen'] = 'held_out') -> ChosenTask:
-    """Symbolic Raven's matrices, three rows of three panels of features; the ninth is asked for."""
-
-def trained_raven_task(model: str | Path, *, labels: Literal['task', 'teacher'] = 'task',
-    teacher_seed: int = 0, test_compositions: Literal['held_out', 'seen'] = 'held_out',
-    examples_train: int = 600, examples_test: int = 1000, examples_validation: int = 1000,
-    seed: int = 0) -> ChosenTask:
-    """Symbolic Raven's matrices with the attention of a transformer that `train` trained on them."""
-
 def one_shot_task(model: str | Path, *, labels: Literal['task', 'teacher'] = 'task',
     teacher_seed: int = 0, folder: str | Path | None = None, test: str | Path = 'characters',
     test_characters: Sequence[str] = (), random_heads: int = 0, examples_train: int = 600,

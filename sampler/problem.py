@@ -293,12 +293,11 @@ def build_problem(
         for name, split in task.named_splits.items()
         if name != "train"
     }
-    read_alike = task.trained is not None and task.trained.readout == readout
     return Problem(
         learning,
         **attended,
         **named_fields(task),
-        trained=task.trained if read_alike else None,
+        trained=task.trained if readout == "mean" else None,  # as it was trained
         nearest_neighbour=task.nearest_neighbour,
         train=task.train if isinstance(task.train, Split) else None,
         shown=ShownExamples.of(task, readout),

@@ -40,7 +40,6 @@ class Stream(Enum):
     # Of a training: how its data are split, the network, its examples.
     CHARACTERS = 8, 0
     SERIES = 0, 1  # class
-    COMPOSITIONS = 100, 0
     PARAMETERS = 9, 1  # array
     EMBEDDING = 10, 0
     BATCHES = 2, 1  # block of steps

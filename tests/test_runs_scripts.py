@@ -27,7 +27,6 @@ SIZES = {
     "next_order.study": ["4000", "200"],
     "nonlinear_values.study": ["5", "1"],
     "one_shot.study": ["F"],
-    "raven.study": ["2", "100"],
     "robust_attention.study": ["2"],
     "teacher_student.study": ["50", "2"],
     "trained_variants.study": ["JapaneseVowels_eq", "3", "20", "2", SERIES],

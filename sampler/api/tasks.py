@@ -28,7 +28,6 @@ from sampler.data.heads_of_task import with_chosen_heads
 from sampler.data.make import make_data
 from sampler.data.markov_chain import MarkovChainSection
 from sampler.data.one_shot import OneShotSection
-from sampler.data.raven import RavenSection, TrainedRavenSection
 from sampler.data.task import Task
 from sampler.data.time_series import SeriesArchiveSection, TimeSeriesSection
 from sampler.errors import InputError
@@ -104,8 +103,6 @@ time_series_task = task_function("time_series_task", "time_series", TimeSeriesSe
 series_archive_task = task_function("series_archive_task", "time_series", SeriesArchiveSection)
 digits_task = task_function("digits_task", "digits", DigitsSection)
 copy_task = task_function("copy_task", "copy", CopySection)
-raven_task = task_function("raven_task", "raven", RavenSection)
-trained_raven_task = task_function("trained_raven_task", "raven", TrainedRavenSection)
 one_shot_task = task_function("one_shot_task", "one_shot", OneShotSection)
 
 

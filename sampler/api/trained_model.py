@@ -139,7 +139,7 @@ def paths_of_task(task: ChosenTask) -> "dict[str, TrainedHeads]":
     models = {}
     for name in SPLITS:
         blocks = data.named_splits[name].blocks()
-        attended = [attended_by_numpy(block, trained.readout, data.pairs) for block in blocks]
+        attended = [attended_by_numpy(block, "mean", data.pairs) for block in blocks]
         with jax_settings():
             models[name] = PathSum.of_trained(trained, np.concatenate(attended))
     return models

@@ -10,7 +10,6 @@ markov_chain     hidden Markov chain classification
 time_series      time series: drawn, of a hidden oscillation, or read from the UEA archive
 digits           ten classes of handwritten digits, one output each
 copying          copying a token that heads find by its position
-raven            symbolic Raven's matrices, with heads of a recipe or of a trained transformer
 one_shot         one-shot classification of images with the attention of a trained transformer
 episodes         one-shot episodes of drawings, and their tokens
 image_files      images of characters from files, Omniglot among them

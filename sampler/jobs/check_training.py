@@ -7,7 +7,6 @@ from sampler.analysis.text import section
 from sampler.attention.variants import AttentionVariant
 from sampler.data.episodes import PATCHES, TOKENS
 from sampler.data.one_shot import CharacterSplits
-from sampler.data.raven import PANELS, MatrixSplits, MatrixTokens
 from sampler.jobs.memory import byte_text
 from sampler.jobs.train import TrainingSplits
 from sampler.settings.recipe import TrainingRecipe
@@ -27,13 +26,6 @@ def describe_training(recipe: TrainingRecipe, splits: TrainingSplits) -> str:
         shape = Transformer.of(recipe, recipe.task.token_channels)
         tokens, numbers = TOKENS, len(splits.train.images) * PATCHES * shape.channels
         data = "patches of training"
-    elif isinstance(splits, MatrixSplits):
-        parts = {"seen": splits.seen, "held out": splits.held_out}
-        counts = [(f"{name}: compositions", f"{len(part)}") for name, part in parts.items()]
-        form = MatrixTokens.of(recipe.task)
-        shape = Transformer.of(recipe, form.channels, form.outputs)
-        tokens, numbers = PANELS, batch * PANELS * form.channels
-        data = "tokens of a batch of training"
     else:
         examples, tokens, channels = splits.train.inputs.shape
         counts = [(f"{name}: series", f"{part.examples}") for name, part in named(splits)]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from sampler.data.labelled_inputs import LabelledSplits
 from sampler.data.one_shot import CharacterSplits, read_drawings, split_characters
-from sampler.data.raven import MatrixSplits, MatrixTrainingSection
 from sampler.data.time_series import SeriesSection, series_to_learn
 from sampler.errors import ExitCode
 from sampler.jobs.interruption import Interruption
@@ -38,15 +37,13 @@ CURVE_FILE, SUMMARY_FILE = "learning_curve.csv", "training_summary.json"
 # Losses whose mean is shown.
 RECENT = 100
 
-TrainingSplits = CharacterSplits | LabelledSplits | MatrixSplits
+TrainingSplits = CharacterSplits | LabelledSplits
 
 
 def read_splits(recipe: TrainingRecipe) -> TrainingSplits:
     """Read all splits of a training recipe. Raises InputError where they cannot be used."""
     if isinstance(recipe.task, SeriesSection):
         return series_to_learn(recipe)
-    if isinstance(recipe.task, MatrixTrainingSection):
-        return MatrixSplits(recipe.task)
     return split_characters(read_drawings(recipe.task), recipe.task)
 
 

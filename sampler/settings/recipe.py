@@ -213,7 +213,7 @@ class TrainingRecipe(NamedRecipe):
     @property
     def seeds(self) -> dict:
         """Every seed, for the manifest."""
-        task = self.task.model_dump(include={"seed", "split_seed"})
+        task = self.task.model_dump(include={"seed"})
         return {"task": task, "training": self.training.seed}
 
     @property

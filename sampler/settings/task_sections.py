@@ -149,7 +149,6 @@ TASKS: Registry[type[TaskSection]] = Registry(
         "one_shot": "sampler.data.one_shot:OneShotSection",
         "digits": "sampler.data.digits:DigitsSection",
         "copy": "sampler.data.copying:CopySection",
-        "raven": "sampler.data.raven:RavenSection",
         "time_series": "sampler.data.time_series:TimeSeriesSection",
     },
 )

@@ -30,12 +30,10 @@ class TrainedSection(DataSection):
     """Settings of the examples that a network is trained on.
 
     of_training  what the examples are made of, in words
-    readout      the token that is read out, or "mean" of all
     tokens       tokens of an example, where its kind fixes them, and what they are of
     """
 
     of_training: ClassVar[str]
-    readout: ClassVar[Literal["mean", "last"]] = "mean"
     tokens: ClassVar[tuple[int | None, str]] = (None, "")
 
 
@@ -109,6 +107,5 @@ TRAINED: Registry[type[TrainedSection]] = Registry(
     {
         "one_shot": "sampler.data.one_shot:ImageSection",
         "time_series": "sampler.data.time_series:SeriesSection",
-        "raven": "sampler.data.raven:MatrixTrainingSection",
     },
 )

@@ -25,13 +25,12 @@ from sampler.data.episodes import (
 from sampler.data.image_files import ARCHIVE, Drawings, read_all_runs
 from sampler.data.labelled_inputs import LabelledInputs, LabelledSplits, nearest_class, targets_of
 from sampler.data.one_shot import CharacterSplits, omniglot_folder, refuse_shared_drawings
-from sampler.data.raven import MatrixSplits, MatrixTokens, draw_matrices
 from sampler.errors import InputError, Setting
 from sampler.settings.recipe import TrainingRecipe
 from sampler.streams import Stream, stream
 from sampler.transformer.forward_pass import transformer_outputs
 from sampler.transformer.trained_transformer import TrainedTransformer, Transformer
-from theory.observables import binomial_error, correct, correct_by_group
+from theory.observables import binomial_error, correct
 
 # Steps whose examples are drawn at once.
 BLOCK = 100
@@ -205,67 +204,10 @@ def tabled(split: LabelledInputs) -> tuple[InputTable, Examples]:
     return table, Examples((np.arange(split.examples),), split.targets)
 
 
-class MatrixData(LearningData):
-    """Symbolic Raven's matrices: every step draws its own."""
-
-    @cached_property
-    def tokens(self) -> MatrixTokens:
-        return MatrixTokens.of(self.recipe.task)
-
-    @property
-    def channels(self) -> int:
-        return self.tokens.channels
-
-    @property
-    def outputs(self) -> int:
-        return self.tokens.outputs
-
-    @property
-    def table(self) -> InputTable:
-        return InputTable((), self.tokens.inputs)
-
-    @cached_property
-    def validation(self) -> tuple[InputTable, Examples]:
-        count = self.recipe.training.validation_examples
-        return self.table, self.draw(self.splits.seen, count, Stream.CHOICE)
-
-    def block(self, number: int) -> Examples:
-        count = BLOCK * self.recipe.training.batch
-        return self.draw(self.splits.seen, count, Stream.BATCHES, number)
-
-    def draw(self, compositions: np.ndarray, count: int, of: Stream, *further: int) -> Examples:
-        generator = self.stream(of, *further)
-        matrices = draw_matrices(self.recipe.task, compositions, count, generator)
-        return Examples((matrices.panels, matrices.asked), self.tokens.targets(matrices))
-
-    def judge(self, model: TrainedTransformer, name: str) -> dict:
-        """Measure accuracies, of whole panels and feature by feature, on matrices not seen before.
-
-        The test is on compositions that were held out, where there are any.
-        """
-        is_new = name == "test" and len(self.splits.held_out) > 0
-        compositions = self.splits.held_out if is_new else self.splits.seen
-        count = self.recipe.training.evaluation_examples
-        examples = self.draw(compositions, count, Stream.EVALUATION, SPLITS.index(name))
-        predictions = predict_examples(model.parameters, self.table, examples, model.network)
-        by_feature = correct_by_group(predictions, examples.targets).mean(axis=0)
-        return {
-            "compositions": len(compositions),
-            "examples": count,
-            "network": accuracy_with_error(predictions, examples.targets),
-            "by_feature": [
-                {"accuracy": float(right), "error": binomial_error(right, count)}
-                for right in by_feature
-            ],
-        }
+KINDS = {CharacterSplits: EpisodeData, LabelledSplits: ClassifiedData}
 
 
-KINDS = {CharacterSplits: EpisodeData, LabelledSplits: ClassifiedData, MatrixSplits: MatrixData}
-
-
-def learning_data(
-    recipe: TrainingRecipe, splits: CharacterSplits | LabelledSplits | MatrixSplits
-) -> LearningData:
+def learning_data(recipe: TrainingRecipe, splits: CharacterSplits | LabelledSplits) -> LearningData:
     """Prepare these splits as a network learns them, float32 and on the device."""
     return KINDS[type(splits)](recipe, splits)
 
@@ -291,7 +233,7 @@ def predict_examples(
 def accuracy_with_error(predictions: np.ndarray, targets: np.ndarray) -> dict[str, float]:
     """Return the fraction of right examples and its binomial error √(p(1 − p)/n).
 
-    Right is the sign, 0 counting half, or the largest of several outputs, in each of their groups.
+    Right is the sign, 0 counting half, or the largest of several outputs.
     """
     if targets.ndim == 1:
         right = float(np.mean(0.5 + 0.5 * np.sign(predictions) * targets))

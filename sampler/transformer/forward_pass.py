@@ -26,7 +26,7 @@ def transformer_outputs(
 
         z^1 = W_in x_0,   z^{l+1} = Σ_h W_V^{l,h} z^l Ω^{l,h} / √H_l,   f = readout · z^{L+1} t*
 
-    Where the theory holds it is the theory's sum over paths.
+    with t* the mean over tokens. Where the theory holds it is the theory's sum over paths.
     """
     weights = theory_weights(parameters, network, inputs.dtype)
     attention = tuple(
@@ -35,10 +35,10 @@ def transformer_outputs(
     )
     arch, pairs = network.architecture, network.hypernetworks
     if network.in_theory and arch.path_count <= MOST_PATHS:
-        attended = attended_inputs(inputs, attention, network.readout)
+        attended = attended_inputs(inputs, attention, "mean")
         outputs = network_outputs(weights, attended, arch)
     else:
-        by_token = TokenNetwork(arch, pairs, network.values, "none", network.readout)
+        by_token = TokenNetwork(arch, pairs, network.values, "none", "mean")
         outputs = predict_tokens(weights, inputs, attention, by_token)
     return outputs.reshape(len(outputs), *parameters["readout"].shape[:-1])
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -30,11 +30,12 @@ MODEL_VERSION = 6
 class Transformer:
     """What is trained: H_1 … H_L heads, widths N_1 … N_L, N_a, G key and D input channels.
 
+    It reads out the mean of all tokens.
+
     outputs        without a number there is one output, and it has no axis
     hypernetworks  whether each layer of attention serves two layers of values
     variants       the attention variant of each head, layer by layer
     values         the function of values
-    readout        the token that is read out, or "mean" of all
     """
 
     heads: tuple[int, ...]
@@ -45,15 +46,13 @@ class Transformer:
     hypernetworks: tuple[bool, ...]
     variants: LayerVariants
     values: Values
-    readout: Literal["mean", "last"]
 
     @classmethod
     def of(cls, recipe: TrainingRecipe, channels: int, outputs: int | None = None) -> "Transformer":
         """The network of a recipe on inputs with so many channels."""
         settings = recipe.training
         sizes = settings.heads, settings.layer_widths, settings.key_size, channels, outputs
-        kinds = settings.hypernetworks, settings.variants, settings.values, recipe.task.readout
-        return cls(*sizes, *kinds)
+        return cls(*sizes, settings.hypernetworks, settings.variants, settings.values)
 
     @property
     def in_theory(self) -> bool:
@@ -204,14 +203,14 @@ def recipe_where_it_lies(recipe: TrainingRecipe, directory: Path) -> TrainingRec
 class TrainedValues:
     """Weights that gradient descent made, in the place of those that the posterior is over.
 
+    Their network reads out the mean of all tokens.
+
     weights       V_0 [N_1, D], V_l [head, N_{l+1}, N_l] and a [output, N_a], see `theory_weights`
     architecture  the network's own sizes; its weights have no prior
-    readout       the token that it reads out, or "mean" of all
     """
 
     weights: Mapping[str, np.ndarray]
     architecture: Architecture
-    readout: Literal["mean", "last"] = "mean"
 
     def overlap(self) -> Float[np.ndarray, "path path"]:
         """U_GD = w_1 w_1ᵀ/N_1, the overlap that the posterior of U_1 is about."""
@@ -316,4 +315,4 @@ def trained_network(model: TrainedTransformer) -> TrainedValues | None:
     if not network.in_theory:
         return None
     weights = theory_weights(model.parameters, network)
-    return TrainedValues(weights, network.architecture, network.readout)
+    return TrainedValues(weights, network.architecture)

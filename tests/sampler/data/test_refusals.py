@@ -22,8 +22,6 @@ REFUSED = [
     ("time_series", {"tokens": 7}, {"lag": 2, **SCALED}, {}, "attention.form"),
     ("copy", {"tokens": 1}, {}, {}, "task.tokens"),
     ("digits", {"examples_test": 1797}, {}, {}, "task.examples_test"),
-    ("raven", {"held_out": 0}, {}, {}, "task"),
-    ("raven", {"rules": ["sum", "sum"]}, {}, {}, "task.rules"),
 ]
 
 

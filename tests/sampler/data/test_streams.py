@@ -77,8 +77,6 @@ SOURCES = {
     ("time_series", "archive"): archive_of_series,
     ("digits", "drawings"): lambda folder: SIZES,
     ("copy", "drawn"): lambda folder: SIZES,
-    ("raven", "drawn"): lambda folder: SIZES,
-    ("raven", "model"): lambda folder: untrained_model(folder, {"kind": "raven"}),
     ("arrays", "file"): file_of_arrays,
     ("one_shot", "characters"): model_of_episodes,
     ("one_shot", "other pictures"): other_pictures,

@@ -33,7 +33,7 @@ TOKENS = 8
 
 def network_of(heads, widths, key_size, channels, variants=None, **kinds) -> Transformer:
     by_head = variants_by_head(variants or Softmax(), heads)
-    settings = {"values": "linear", "readout": "mean", "outputs": None} | kinds
+    settings = {"values": "linear", "outputs": None} | kinds
     hypernetworks = settings.pop("hypernetworks", (False,) * len(heads))
     sizes = heads, widths, key_size, channels
     return Transformer(*sizes, variants=by_head, hypernetworks=hypernetworks, **settings)
@@ -49,7 +49,7 @@ MIXED = (
 )
 NETWORKS = {
     "one layer": network_of((3,), (5, 4), 3, 6, outputs=2),
-    "the last token": two_layers(Softmax(mask="causal"), FirstOrder(), readout="last"),
+    "causal": two_layers(Softmax(mask="causal"), FirstOrder()),
     "robust": two_layers(*(Robust(limit=0.5, iterations=2),) * 2),
     "mixed": two_layers(*MIXED),
     "deep": network_of(
@@ -117,8 +117,7 @@ def token_by_token(network, parameters, inputs):
                 / np.sqrt(len(omega))
                 for t in range(len(x))
             ]
-        read = z[-1] if network.readout == "last" else np.mean(z, axis=0)
-        outputs.append(parameters["readout"] @ read)
+        outputs.append(parameters["readout"] @ np.mean(z, axis=0))
     return np.array(outputs)
 
 
@@ -139,9 +138,42 @@ def test_outputs_are_those_of_a_loop_over_tokens(name, monkeypatch):
     weights, architecture = theory_weights(parameters, network), network.architecture
     assert {k: v.shape for k, v in weights.items()} == architecture.weight_shapes
     frozen = frozen_attention(parameters, inputs, network.variants)
-    attended = attended_inputs(jnp.asarray(inputs), frozen, network.readout)
+    attended = attended_inputs(jnp.asarray(inputs), frozen, "mean")
     by_theory = network_outputs(on_device(weights), attended, architecture)
     np.testing.assert_allclose(by_theory.reshape(expected.shape), expected, **bound)
+
+
+def test_a_hypernetwork_is_that_of_a_loop_over_pairs_of_tokens():
+    """m_st = √2 ReLU(Σ_h Ω^h_st W_V^h z_s/√H), then Σ_s Σ_h Ω^h_st W'_V^h m_st/√H.
+
+    Of the second of two layers, which share nothing but the inputs.
+    """
+    kinds = {"hypernetworks": (False, True), "values": "relu", "outputs": 2}
+    network = network_of((2, 3), (5, 4, 7, 3), 3, 6, (Softmax(), HeadNormalised()), **kinds)
+    parameters = draw_parameters(network, 4, Stream.PARAMETERS)
+    parameters = {name: values.astype(np.float64) for name, values in parameters.items()}
+    inputs = np.random.default_rng(2).standard_normal((3, TOKENS, 6))
+    frozen = frozen_attention(parameters, inputs, network.variants)
+    expected = []
+    for x, lower, upper in zip(inputs, *frozen, strict=True):
+        z = [parameters["W_in"] @ token for token in x]
+        moved = [[np.sqrt(2) * np.maximum(W @ s, 0) for s in z] for W in parameters["W_V_1"]]
+        z = [
+            sum(lower[h, s, t] * moved[h][s] for h in range(2) for s in range(TOKENS)) / np.sqrt(2)
+            for t in range(TOKENS)
+        ]
+        total = np.zeros(3)
+        for s in range(TOKENS):
+            for t in range(TOKENS):
+                codes = upper[:, s, t]
+                inner = sum(c * W @ z[s] for c, W in zip(codes, parameters["W_V_2"], strict=True))
+                inner = np.sqrt(2) * np.maximum(inner / np.sqrt(3), 0)
+                outer = sum(c * W for c, W in zip(codes, parameters["W_V_3"], strict=True))
+                total += outer @ inner / np.sqrt(3) / TOKENS
+        expected.append(parameters["readout"] @ total)
+    received = transformer_outputs(on_device(parameters), jnp.asarray(inputs), network)
+    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    assert not network.in_theory
 
 
 def test_an_extra_head_attends_in_the_place_of_a_trained_one(rng):
