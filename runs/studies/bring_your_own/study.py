@@ -115,7 +115,7 @@ def measure(study: Study) -> dict:
         }
         for layer, head in np.ndindex(LAYERS, HEADS)
     }
-    accuracy = compared.estimate("accuracy")
+    accuracy = {who: compared.rows["accuracy", who] for who in ("leading", "infinite", "sampled")}
     return {
         "model": estimate(
             removed.result.attrs["whole_accuracy"],
@@ -130,9 +130,9 @@ def measure(study: Study) -> dict:
         "other paths at most": np.delete(sampled, first).max(),
         "accuracy without residual": narrow["accuracy"].sel(predictor="leading"),
         "accuracy": {
-            "leading": compared.number("accuracy", "leading"),
-            "infinite": compared.number("accuracy", "infinite"),
-            "sampled": estimate(accuracy.value, accuracy.mcse, "MCSE"),
+            "leading": accuracy["leading"]["value"],
+            "infinite": accuracy["infinite"]["value"],
+            "sampled": estimate(accuracy["sampled"]["value"], accuracy["sampled"]["error"], "MCSE"),
         },
         "r_hat": max(one.r_hat for one in compared.diagnostics.quantities.values() if one.r_hat),
     }

@@ -41,11 +41,12 @@ def measure(examples: int, width: int) -> dict:
         raise SystemExit(theory.attrs["explanation"])
     draws = sampler.sample(task, network, space="order_parameters", evidence=True, progress=False)
     compared = sampler.compare(theory, draws)
+    values = compared.table()["value"]
     row = {"examples": examples, "width": width, "trusted": bool(compared.diagnostics.passed)}
     for name in SHARED:
-        row |= {f"{name}_{who}": compared.number(name, who) for who in ORDERS}
-        sampled = compared.number(name, "sampled"), compared.number(name, "sampled", "error")
-        row[name] = estimate(*sampled, "MCSE")
+        row |= {f"{name}_{who}": values.get((name, who), np.nan) for who in ORDERS}
+        sampled = compared.rows[name, "sampled"]
+        row[name] = estimate(sampled["value"], sampled["error"], "MCSE")
     elements = compared.elements("order_parameter")
     predicted = elements["predicted"]
     known = predicted["predictor"].values
