@@ -154,21 +154,6 @@ def standardised(queries: Array, keys: Array, beta: float, scaling: bool, epsilo
     return (queries - beta * mean) / scale, (keys - beta * mean) / scale
 
 
-class HardMaximum(AttentionVariant):
-    """Ω_st = 1 for the s with the largest k_s·q_t, shared equally among equals; 0 otherwise."""
-
-    kind: Literal["hard_maximum"] = "hard_maximum"
-    untrainable: ClassVar[str | None] = (
-        "has no derivative by queries and keys, which therefore would not learn"
-    )
-
-    def matrices(self, queries: Array, keys: Array) -> Array:
-        xp = queries.__array_namespace__()
-        values = logits(queries, keys)
-        largest = values == xp.max(values, axis=-2, keepdims=True)
-        return normalised_columns(xp.astype(largest, values.dtype))
-
-
 class HeadNormalised(AttentionVariant):
     """Ω^h_st = l^h_st/√(Σ_h' (l^h'_st)²/H + ε), the logits l = k·q/√G over their size over heads.
 
@@ -226,41 +211,17 @@ class FirstOrder(AttentionVariant):
 class Robust(AttentionVariant):
     """Ω = softmax(K̃ K̃ᵀ/√G) over keys, with K̃ = K clipped to ±limit; queries are not used.
 
-    Source: arXiv 2406.13762, whose first iteration depends on keys alone and is taken as it is.
-    There further iterations use the values; here they use the clipped keys of the iteration
-    before, which are frozen.
+    Source: arXiv 2406.13762, whose first iteration this is: it depends on keys alone.
     """
 
     kind: Literal["robust"] = "robust"
     limit: Positive
     """λμ, in units of the keys."""
-    iterations: Whole = 1
-    """1, or more: K̃ ← Ωᵀ K̃ + (K − Ωᵀ K̃ clipped to ±limit), and Ω anew."""
 
     def matrices(self, queries: Array, keys: Array) -> Array:
         xp = keys.__array_namespace__()
         clipped = xp.clip(keys, -self.limit, self.limit)
-        matrices = softmax(logits(clipped, clipped))
-        for _ in range(self.iterations - 1):
-            smooth = transposed(matrices) @ clipped
-            clipped = smooth + xp.clip(keys - smooth, -self.limit, self.limit)
-            matrices = softmax(logits(clipped, clipped))
-        return matrices
-
-
-class Scaled(AttentionVariant):
-    """Ωᵀ = A (1 − s A_sym), the rows of A and A_sym being softmax(Q Kᵀ/√G) and softmax(K Kᵀ/√G)."""
-
-    columns_alone: ClassVar[bool] = True
-
-    kind: Literal["scaled"] = "scaled"
-    share: Finite = 0.5
-    """s: 0 is softmax; columns of Ω sum to 1 − s."""
-
-    def matrices(self, queries: Array, keys: Array) -> Array:
-        attention = transposed(softmax(logits(queries, keys)))
-        symmetric = transposed(softmax(logits(keys, keys)))
-        return transposed(attention - self.share * attention @ symmetric)
+        return softmax(logits(clipped, clipped))
 
 
 Pooling = Literal["average", "stride", "block"]
@@ -341,13 +302,11 @@ VARIANTS: Registry[type[AttentionVariant]] = Registry(
     "attention variant",
     {
         "softmax": Softmax,
-        "hard_maximum": HardMaximum,
         "linear": Linear,
         "first_order": FirstOrder,
         "batch_normalised": BatchNormalised,
         "scaled_heads": ScaledHeads,
         "robust": Robust,
-        "scaled": Scaled,
         "head_normalised": HeadNormalised,
     },
 )

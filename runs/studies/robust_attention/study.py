@@ -56,9 +56,6 @@ COMPETITORS = (
     Competitor("softmax of keys alone", style.BLACK, "s", Softmax(), keys_alone=True),
     Competitor("RPC, limit 2", style.ORANGE, "D", Robust(limit=2.0 * GAIN), keys_alone=True),
     Competitor("RPC, limit 1", style.VERMILLION, "^", Robust(limit=GAIN), keys_alone=True),
-    Competitor(
-        "RPC, limit 1, 3 iterations", style.PURPLE, "X", Robust(limit=GAIN, iterations=3), True
-    ),
 )
 SAMPLED = ("softmax", "RPC, limit 1")  # whose exact posterior is drawn, in the first seeds
 SAMPLED_SEEDS = 3

@@ -16,7 +16,6 @@ from sampler.attention.variants import (
     HeadNormalised,
     Linear,
     Robust,
-    Scaled,
     ScaledHeads,
     Softmax,
 )
@@ -41,8 +40,6 @@ CASES = [
     BatchNormalised(),
     BatchNormalised(beta=0.5, scaling=False),
     Robust(limit=0.5),
-    Robust(limit=0.5, iterations=3),
-    Scaled(),
     HeadNormalised(),
     *(ScaledHeads(scale=scale) for scale in (1, 2, 3, 4)),
     *(ScaledHeads(scale=scale, pooling="stride") for scale in (2, 3)),

@@ -106,9 +106,8 @@ def test_extra_heads_stand_beside_those_of_a_hypernetwork(tmp_path, rng):
 @pytest.mark.parametrize(
     "form",
     [
-        '{kind="hard_maximum"}',
         '{kind="scaled_heads",scale=49}',
-        '[{kind="linear"},[{kind="linear"},{kind="hard_maximum"}]]',
+        '[{kind="linear"},[{kind="linear"},{kind="scaled_heads",scale=49}]]',
     ],
 )
 def test_a_form_that_cannot_be_trained_is_refused(form, folder):

@@ -42,8 +42,6 @@ REFUSED = [
       "sampler.space=weights"],
      "attention.learned.form"),
     (LEARNED, "run", ["sampler.evidence=true"], "sampler.evidence"),
-    (LEARNED, "run",
-     ["attention.form={kind='hard_maximum'}"], "attention.form (layer 1, head 0)"),
     (LEARNED, "run", ["attention.learned.rank=2"], "attention.learned.rank"),
     (LEARNED, "run", ["attention.learned.variance=2.0"], "attention.learned.variance"),
     (LEARNED, "run", ["sampler.space=attention", NO_WEIGHTS], "sampler.space"),

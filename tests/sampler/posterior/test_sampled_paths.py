@@ -45,7 +45,7 @@ CASES = {
     "robust": {
         "task": SERIES,
         "heads": (("learned", "random"), ("learned",)),
-        "attention": {"lag": 2, "form": {"kind": "robust", "limit": 1.5, "iterations": 2}},
+        "attention": {"lag": 2, "form": {"kind": "robust", "limit": 1.5}},
     },
     "head normalised": {
         "heads": (("learned", "learned"), ("learned", "learned")),

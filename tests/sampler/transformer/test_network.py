@@ -12,7 +12,6 @@ from sampler.attention.variants import (
     HeadNormalised,
     Linear,
     Robust,
-    Scaled,
     ScaledHeads,
     Softmax,
 )
@@ -50,7 +49,7 @@ MIXED = (
 NETWORKS = {
     "one layer": network_of((3,), (5, 4), 3, 6, outputs=2),
     "causal": two_layers(Softmax(mask="causal"), FirstOrder()),
-    "robust": two_layers(*(Robust(limit=0.5, iterations=2),) * 2),
+    "robust": two_layers(*(Robust(limit=0.5),) * 2),
     "mixed": two_layers(*MIXED),
     "deep": network_of(
         (3, 3, 3, 3),
@@ -60,7 +59,7 @@ NETWORKS = {
         (
             (Softmax(), ScaledHeads(scale=2), Softmax()),
             Linear(),
-            (Scaled(), ScaledHeads(scale=4, beta=1.0), ScaledHeads(scale=1)),
+            (Linear(), ScaledHeads(scale=4, beta=1.0), ScaledHeads(scale=1)),
             Softmax(),
         ),
     ),
