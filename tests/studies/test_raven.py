@@ -6,14 +6,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from runs.studies.raven.study import (
-    FILE,
+from runs.studies.raven.mathematics import (
     SYMBOLS,
-    TESTS,
     attention_of,
     examples_of,
     outputs_of_training,
 )
+from runs.studies.raven.study import FILE, TESTS
 from tests import ROOT
 
 STUDY = ROOT / "runs" / "studies" / "raven"
